@@ -1,0 +1,124 @@
+"""The broker's settings: one KRaft node, broker and controller in one process, on this machine's loopback alone."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from onceflow.errors import BrokerStartError, ConfigurationError
+
+HOST = "127.0.0.1"
+NODE_ID = 1
+
+# Outside the range from which systems take ports for outgoing connections (from 32768 on Linux, 49152 on macOS): while
+# the broker is down, a client that knocks at its port could otherwise be given that very port, connect to itself and
+# keep it.
+_PORTS = range(20_000, 30_000)
+_PORT_TRIES = 100
+
+DEFAULTS: Mapping[str, str] = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    # Records often carry event times of the past, and retention goes by them: the default of 7 days would delete such
+    # records within minutes. Committed offsets are progress, and must not expire while a pipeline rests.
+    "log.retention.ms": "-1",
+    "offsets.retention.minutes": "5256000",
+    # The default cleaner buffer alone (128 MB) would not fit a small heap.
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    # After SIGKILL the controller holds the dead broker's registration for one session: 11 s to a start with the default.
+    # Not shorter than this: a busy machine may keep the broker from its heartbeat for a second.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Few partitions of the internal topics keep the start fast.
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+"""What the embedded broker sets where Kafka's own default does not suit one node; ``config`` overrides it."""
+
+
+def server_properties(data: Path, port: int, controller_port: int, config: Mapping[str, str]) -> dict[str, str]:
+    """All settings of the broker. Raises ConfigurationError if ``config`` touches what makes the node this node."""
+    fixed = _fixed(data, port, controller_port)
+    mistakes = [f"{key} is the embedded broker's own and cannot be set" for key in sorted(fixed.keys() & config.keys())]
+    if mistakes:
+        raise ConfigurationError.of("the embedded broker's config", mistakes)
+    return {**DEFAULTS, **config, **fixed}
+
+
+def _fixed(data: Path, port: int, controller_port: int) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(NODE_ID),
+        "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
+        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"BROKER://{HOST}:{port}",
+        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "BROKER",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(data),
+    }
+
+
+def as_properties(settings: Mapping[str, str]) -> str:
+    """The text of a Java properties file."""
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(settings.items()))
+
+
+def _escaped(value: str) -> str:
+    plain = value.replace("\\", "\\\\").replace("\n", "\\n")
+    return "".join(c if c.isascii() else f"\\u{ord(c):04x}" for c in plain)
+
+
+def logging_properties(log: Path) -> str:
+    """Log4j's configuration: INFO to ``log``, at most four files of 10 MB, errors alone on the standard output."""
+    return as_properties(
+        {
+            "status": "error",
+            "appender.file.type": "RollingFile",
+            "appender.file.name": "file",
+            "appender.file.fileName": str(log),
+            "appender.file.filePattern": f"{log}.%i",
+            "appender.file.layout.type": "PatternLayout",
+            "appender.file.layout.pattern": "%d %p %m (%c)%n",
+            "appender.file.policies.type": "Policies",
+            "appender.file.policies.size.type": "SizeBasedTriggeringPolicy",
+            "appender.file.policies.size.size": "10MB",
+            "appender.file.strategy.type": "DefaultRolloverStrategy",
+            "appender.file.strategy.max": "3",
+            "rootLogger.level": "info",
+            "rootLogger.appenderRef.file.ref": "file",
+        }
+    )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on now. Raises BrokerStartError if there are too few."""
+    found: list[int] = []
+    for port in random.sample(_PORTS, _PORT_TRIES):
+        if is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise BrokerStartError(
+        f"no free port among {_PORT_TRIES} tried from {_PORTS[0]} to {_PORTS[-1]}", action="give port="
+    )
+
+
+def is_free(port: int) -> bool:
+    """Whether a server may listen on ``port`` of the loopback now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As Java's server sockets do, so that connections in TIME_WAIT do not count as taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,125 @@
+"""Environment variables in a plan: settings that override the file's, and ``${NAME}`` inside a value.
+
+An override's name is ``ONCEFLOW_`` and the setting's path in capitals, two underscores between the parts::
+
+    ONCEFLOW_GUARANTEE                                 guarantee
+    ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS                  [kafka] bootstrap_servers
+    ONCEFLOW_KAFKA__SASL__PASSWORD                     [kafka] sasl.password
+    ONCEFLOW_SOURCE__LINES__MAX_OFFSETS_PER_TRIGGER    [[source]] named lines
+    ONCEFLOW_SINK__0__TOPIC                            the first [[sink]]
+    ONCEFLOW_SPARK__SQL__SHUFFLE__PARTITIONS           [spark] sql.shuffle.partitions
+
+Names that the file spells in capitals are found whatever their case; others are taken in small letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from onceflow.config.lines import Path
+
+PREFIX = "ONCEFLOW_"
+TOP_LEVEL = ("name", "guarantee", "checkpoint")
+ARRAYS = ("source", "transform", "sink")
+TABLES = ("trigger", "kafka", "output", "spark")
+DOTTED = {("kafka",), ("spark",), ("source", "options"), ("sink", "headers")}
+"""Tables whose names hold dots: what follows in a variable's name is one dotted name."""
+
+VERBATIM = ("sql", "schema", "topic_expr", "key", "value", "headers", "timestamp", "partition")
+"""SQL is left as it is: ``${...}`` there is Spark's own, and a secret there would end up in query plans."""
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class NoSuchSetting(ValueError):
+    """An override names nothing in the plan."""
+
+
+def overrides(
+    environment: Mapping[str, str], plan: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Path | NoSuchSetting]]:
+    """The overrides as (variable, value, path), in the order of their names; the error where there is no such setting.
+
+    Variables with one part are others' business unless it is ``NAME``, ``GUARANTEE`` or ``CHECKPOINT``.
+    """
+    for variable in sorted(environment):
+        parts = variable.removeprefix(PREFIX).lower().split("__")
+        if not variable.startswith(PREFIX) or (len(parts) == 1 and parts[0] not in TOP_LEVEL):
+            continue
+        try:
+            yield variable, environment[variable], _path_of(parts, plan)
+        except NoSuchSetting as error:
+            yield variable, environment[variable], error
+
+
+def _path_of(parts: list[str], plan: Mapping[str, Any]) -> Path:
+    if len(parts) == 1:
+        return (parts[0],)
+    head, *rest = parts
+    if head in TABLES:
+        return (head, *_inside((head,), rest, plan.get(head)))
+    if head not in ARRAYS or len(rest) < 2:
+        raise NoSuchSetting(f"names no setting; sections are {', '.join(TABLES + ARRAYS)}")
+    index = _index_of(head, rest[0], plan.get(head))
+    return (head, index, *_inside((head,), rest[1:], plan[head][index]))
+
+
+def _inside(kind: tuple[str, ...], parts: list[str], table: Any) -> Path:
+    known = table if isinstance(table, Mapping) else {}
+    if kind in DOTTED:
+        return (_spelled(".".join(parts), known),)
+    name = _spelled(parts[0], known)
+    return (name,) if len(parts) == 1 else (name, *_inside((*kind, name), parts[1:], known.get(name)))
+
+
+def _spelled(name: str, known: Mapping[str, Any]) -> str:
+    return next((spelled for spelled in known if spelled.lower() == name), name)
+
+
+def _index_of(kind: str, text: str, elements: Any) -> int:
+    found = elements if isinstance(elements, list) else []
+    if text.isdecimal() and int(text) < len(found):
+        return int(text)
+    for index, element in enumerate(found):
+        if isinstance(element, Mapping) and str(element.get("name", "")).lower() == text:
+            return index
+    raise NoSuchSetting(f"there is no {kind} {text!r}")
+
+
+def put(plan: dict[str, Any], path: Path, value: str) -> None:
+    """Sets a value at a path, with new tables on the way; nothing where the file has something else than a table."""
+    level: Any = plan
+    for part in path[:-1]:
+        level = level[part] if isinstance(part, int) else level.setdefault(part, {})
+        if not isinstance(level, dict | list):
+            return
+    level[path[-1]] = value
+
+
+def expand(value: Any, environment: Mapping[str, str], path: Path = ()) -> tuple[Any, list[tuple[Path, str]]]:
+    """``value`` with every ``${NAME}`` replaced, and (path, NAME) of those not set. ``$${`` stands for ``${``."""
+    if isinstance(value, str):
+        return _expand_text(value, environment, path)
+    if isinstance(value, Mapping):
+        items: list[tuple[Any, Any]] = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    else:
+        return value, []
+    done, missing = [], []
+    for name, inner in items:
+        is_sql = name in VERBATIM and path[:1] in (("source",), ("transform",), ("sink",))
+        replaced, absent = (inner, []) if is_sql else expand(inner, environment, (*path, name))
+        done.append((name, replaced))
+        missing += absent
+    return (dict(done) if isinstance(value, Mapping) else [v for _, v in done]), missing
+
+
+def _expand_text(text: str, environment: Mapping[str, str], path: Path) -> tuple[str, list[tuple[Path, str]]]:
+    pieces = text.split("$${")
+    missing = [(path, name) for piece in pieces for name in _REFERENCE.findall(piece) if name not in environment]
+    if missing:
+        return text, missing
+    return "${".join(_REFERENCE.sub(lambda match: environment[match[1]], piece) for piece in pieces), []

@@ -1,0 +1,186 @@
+"""The error tree: every error that onceflow raises on purpose.
+
+::
+
+    OnceflowError
+    ├── ConfigurationError        a plan or an option is wrong; lists every mistake found
+    ├── SetupError                the machine lacks something (Java, a jar, a free port)
+    │   ├── JavaError
+    │   └── BrokerStartError
+    ├── KafkaError                the cluster refused or did not answer
+    │   ├── BrokerUnreachable     (retriable)
+    │   ├── NotAuthorized
+    │   ├── AuthenticationFailed
+    │   ├── TopicMissing
+    │   └── RequestFailed
+    ├── InputError                the rows cannot be written as they are
+    │   ├── ColumnError
+    │   └── RecordTooLarge
+    └── TransactionError          the batch transaction cannot go on
+        ├── Fenced                another driver with the same name took over
+        ├── ProgressConflict      checkpoint and committed progress disagree
+        ├── UnsafeSession         the Spark session would break the guarantee
+        ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
+        ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
+        └── Draining              the sink was asked to end after the running batch
+
+Each error carries a stable ``code``, whether it is ``retriable`` (running the same thing again may help), the ``action``
+to take next, and its ``fields``. All of them pickle, because Spark workers raise them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class OnceflowError(Exception):
+    """Base of all errors of onceflow: a message, a stable code, fields and the next action."""
+
+    code: ClassVar[str] = "ONCEFLOW"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, action: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.action = action
+        self.fields = fields
+
+    def __str__(self) -> str:
+        hint = f"\n  What to do: {self.action}" if self.action else ""
+        return f"[{self.code}] {self.message}{hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.action, self.fields))
+
+
+def _rebuild(kind: type[OnceflowError], message: str, action: str, fields: dict[str, Any]) -> OnceflowError:
+    return kind(message, action=action, **fields)
+
+
+class ConfigurationError(OnceflowError):
+    """A plan or an option is wrong. ``fields["mistakes"]`` lists all of them as text."""
+
+    code = "CONFIGURATION"
+
+    @classmethod
+    def of(cls, where: str, mistakes: list[str]) -> ConfigurationError:
+        """One error that names every mistake found in ``where``."""
+        lines = "".join(f"\n  - {mistake}" for mistake in mistakes)
+        noun = "mistake" if len(mistakes) == 1 else "mistakes"
+        return cls(f"{len(mistakes)} {noun} in {where}:{lines}", mistakes=tuple(mistakes), where=where)
+
+
+class SetupError(OnceflowError):
+    """The machine lacks something that onceflow needs."""
+
+    code = "SETUP"
+
+
+class JavaError(SetupError):
+    """Java is missing or too old."""
+
+    code = "JAVA"
+
+
+class BrokerStartError(SetupError):
+    """The embedded broker did not start."""
+
+    code = "BROKER_START"
+
+
+class KafkaError(OnceflowError):
+    """The cluster refused a request or did not answer it."""
+
+    code = "KAFKA"
+
+
+class BrokerUnreachable(KafkaError):
+    """No broker answered in time."""
+
+    code = "BROKER_UNREACHABLE"
+    retriable = True
+
+
+class NotAuthorized(KafkaError):
+    """The principal lacks an ACL."""
+
+    code = "NOT_AUTHORIZED"
+
+
+class AuthenticationFailed(KafkaError):
+    """The broker refused the credentials."""
+
+    code = "AUTHENTICATION_FAILED"
+
+
+class TopicMissing(KafkaError):
+    """A topic does not exist."""
+
+    code = "TOPIC_MISSING"
+
+
+class RequestFailed(KafkaError):
+    """The broker answered with an error that nothing here can mend."""
+
+    code = "REQUEST_FAILED"
+
+
+class InputError(OnceflowError):
+    """The rows cannot be written as they are. Nothing of the batch was made visible."""
+
+    code = "INPUT"
+
+
+class ColumnError(InputError):
+    """Columns are missing or have the wrong type."""
+
+    code = "COLUMN"
+
+
+class RecordTooLarge(InputError):
+    """A record is larger than its topic accepts."""
+
+    code = "RECORD_TOO_LARGE"
+
+
+class TransactionError(OnceflowError):
+    """The batch transaction cannot go on."""
+
+    code = "TRANSACTION"
+
+
+class Fenced(TransactionError):
+    """Another driver with the same name took over; this one stops and never fences back."""
+
+    code = "FENCED"
+
+
+class ProgressConflict(TransactionError):
+    """Spark's checkpoint and the committed progress disagree; going on could lose or repeat records."""
+
+    code = "PROGRESS_CONFLICT"
+
+
+class UnsafeSession(TransactionError):
+    """The Spark session or query has a setting that would break the guarantee."""
+
+    code = "UNSAFE_SESSION"
+
+
+class AttemptsExhausted(TransactionError):
+    """A batch failed too often. Every attempt was aborted: nothing of it is visible, nothing is lost."""
+
+    code = "ATTEMPTS_EXHAUSTED"
+
+
+class OutcomeUnknown(TransactionError):
+    """A commit was sent and the coordinator did not answer in time. The next start finds out and finishes."""
+
+    code = "OUTCOME_UNKNOWN"
+    retriable = True
+
+
+class Draining(TransactionError):
+    """The sink was asked to end after the running batch; this batch was not begun and comes again at the next start."""
+
+    code = "DRAINING"

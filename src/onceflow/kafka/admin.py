@@ -1,0 +1,167 @@
+"""Questions about a cluster and its topics, and topics made: what happens around a pipeline, not in its batches.
+
+Over librdkafka, because it says at once why a connection cannot be had (refused credentials, an untrusted certificate,
+a name that does not resolve), where others only report that time ran out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from onceflow.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    KafkaError,
+    NotAuthorized,
+    RequestFailed,
+    TopicMissing,
+)
+from onceflow.kafka.settings import ClusterSettings
+
+_librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
+_librdkafka.addHandler(logging.NullHandler())
+
+Partition = tuple[str, int]
+T = TypeVar("T")
+
+_UNAUTHORISED = {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
+_UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
+_FIRST_TRY_S = 0.2
+
+
+class ClusterAdmin:
+    """Asks one cluster. Each question is bounded by ``patience_s``. Runs on the driver; does not pickle.
+
+    Every method raises BrokerUnreachable, AuthenticationFailed, NotAuthorized or RequestFailed.
+    """
+
+    def __init__(self, settings: ClusterSettings, *, patience_s: float = 15.0) -> None:
+        self._servers = settings.bootstrap_servers
+        self._patience_s = patience_s
+        self._problems: list[confluent_kafka.KafkaError] = []
+        self._client = AdminClient({**settings.for_librdkafka(), "error_cb": self._problems.append}, logger=_librdkafka)
+        self._connected = False
+
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        """The partitions of every topic that the principal may see."""
+        self._connect()
+        topics = self._metadata(self._patience_s).topics
+        return {name: tuple(sorted(topic.partitions)) for name, topic in topics.items() if topic.error is None}
+
+    def create_topics(self, names: Iterable[str], *, partitions: int, replication_factor: int | None = None) -> None:
+        """Makes topics; one that exists already is left as it is."""
+        self._connect()
+        new = [NewTopic(name, partitions, replication_factor or -1) for name in sorted(set(names))]
+        if not new:
+            return
+        for name, made in self._client.create_topics(new, operation_timeout=self._patience_s).items():
+            try:
+                self._result(made, f"topic {name} cannot be created")
+            except RequestFailed as error:
+                if error.fields.get("error") != "TOPIC_ALREADY_EXISTS":
+                    raise
+
+    def committed(self, group: str) -> dict[Partition, tuple[int, str]]:
+        """The group's committed offsets with their metadata, those of finished transactions alone."""
+        self._connect()
+        asked = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=self._patience_s
+        )
+        found = self._result(asked[group], f"the offsets of group {group}").topic_partitions
+        return {(p.topic, p.partition): (p.offset, p.metadata or "") for p in found if p.offset >= 0}
+
+    def end_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Where a read_committed reader ends in each partition: the last stable offset."""
+        self._connect()
+        last = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, number): last for topic, number in partitions}
+        if not wanted:
+            return {}
+        asked = self._client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._patience_s
+        )
+        return {
+            (p.topic, p.partition): self._result(end, f"the end of {p.topic}-{p.partition}").offset
+            for p, end in asked.items()
+        }
+
+    def broker_setting(self, name: str) -> str | None:
+        """A setting of one of the brokers; None if it is not shown."""
+        self._connect()
+        broker_ids: Sequence[int] = sorted(self._metadata(self._patience_s).brokers)
+        asked = self._client.describe_configs([ConfigResource(ResourceType.BROKER, str(broker_ids[0]))])
+        settings: Mapping[str, Any] = self._result(next(iter(asked.values())), "the broker's settings")
+        return settings[name].value if name in settings else None
+
+    # ---------------------------------------------------------------------------------------------------- connection
+
+    def _connect(self) -> None:
+        """Waits for the first answer, but not after a failure that waiting cannot mend."""
+        deadline = time.monotonic() + self._patience_s
+        pause_s = _FIRST_TRY_S
+        while not self._connected:
+            try:
+                self._metadata(pause_s)
+                self._connected = True
+            except KafkaError as error:
+                if not isinstance(error, BrokerUnreachable) or time.monotonic() >= deadline:
+                    raise
+            pause_s = min(pause_s * 2, max(deadline - time.monotonic(), 0.01))
+
+    def _metadata(self, timeout_s: float) -> Any:
+        try:
+            return self._client.list_topics(timeout=timeout_s)
+        except KafkaException as error:
+            self._client.poll(0)
+            raise self._translated(error.args[0], "the cluster's topics") from None
+
+    def _result(self, asked: Future[T], what: str) -> T:
+        try:
+            return asked.result(timeout=self._patience_s + 5)
+        except KafkaException as error:
+            raise self._translated(error.args[0], what) from None
+
+    def _translated(self, error: confluent_kafka.KafkaError, what: str) -> KafkaError:
+        name = error.name()
+        if name in _UNREACHABLE:
+            return self._why_unreachable(error)
+        if name in _UNAUTHORISED:
+            return NotAuthorized(f"{what}: {error.str()}", action="grant the principal the ACLs that it lacks")
+        if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+            return TopicMissing(f"{what}: the topic does not exist")
+        return RequestFailed(f"{what}: {error.str()}", error=name)
+
+    def _why_unreachable(self, error: confluent_kafka.KafkaError) -> KafkaError:
+        problems = {problem.name(): problem.str() for problem in self._problems}
+        problems.pop("_ALL_BROKERS_DOWN", None)
+        if "_AUTHENTICATION" in problems:
+            return AuthenticationFailed(
+                f"{self._servers} refused the credentials: {problems['_AUTHENTICATION']}",
+                action="check sasl.mechanism, the user name and the password",
+            )
+        if "_SSL" in problems:
+            return AuthenticationFailed(
+                f"no TLS connection to {self._servers}: {_plain(problems['_SSL'])}",
+                action="check security.protocol, ssl.truststore.location (the CA that signed the brokers' "
+                "certificates) and ssl.keystore.location (the client's own, where brokers ask for one)",
+            )
+        return BrokerUnreachable(
+            f"no broker of {self._servers} answers: {[error.str(), *problems.values()][-1]}",
+            action="check bootstrap_servers, that the cluster runs, and security.protocol",
+            bootstrap_servers=self._servers,
+        )
+
+
+def _plain(text: str) -> str:
+    """librdkafka's TLS message without the names of OpenSSL's source files."""
+    head, _, tail = text.partition(": error:")
+    reason = tail.rsplit(":", 1)[-1].strip() if tail else ""
+    return f"{head}: {reason}" if reason else text

@@ -1,0 +1,246 @@
+"""Requests to a Kafka cluster: blocking questions and asynchronous sends over kafka-python's connections.
+
+One client is one I/O thread. It knows brokers, coordinators and partition leaders, and repeats what the protocol says may be
+repeated; what an answer means is for the caller. Runs on the driver and in Spark's Python workers; does not pickle.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+
+from onceflow.errors import AuthenticationFailed, BrokerUnreachable, NotAuthorized, RequestFailed, TopicMissing
+from onceflow.kafka import codes
+
+logging.getLogger("kafka").addHandler(logging.NullHandler())
+log = logging.getLogger(__name__)
+
+GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
+RETRY_PAUSE_S = 0.005
+MAX_RETRY_PAUSE_S = 0.25
+
+_TRANSPORT = {
+    "max_in_flight_requests_per_connection": 1000,  # the producer keeps its own, smaller limit per partition
+    "receive_message_max_bytes": 100_000_000,
+    "reconnect_backoff_ms": 20,
+    "reconnect_backoff_max_ms": 1000,
+}
+
+
+class Again(Exception):
+    """Raised by an answer's reader: the question may be repeated after a pause."""
+
+    def __init__(self, reason: str, *, moved: bool = False) -> None:
+        super().__init__(reason)
+        self.moved = moved
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What metadata says of a topic: the leader's node id per partition (-1 while there is none)."""
+
+    name: str
+    leaders: Mapping[int, int]
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.leaders)
+
+
+class Pause:
+    """Growing pauses between repetitions, until a deadline."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.deadline = time.monotonic() + patience_s
+        self.next_s = RETRY_PAUSE_S
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self.deadline
+
+    def wait(self) -> None:
+        """Blocks for the next pause; not at all once the deadline has passed."""
+        remaining = self.deadline - time.monotonic()
+        if remaining > 0:
+            time.sleep(min(self.next_s, remaining))
+        self.next_s = min(self.next_s * 1.5, MAX_RETRY_PAUSE_S)
+
+
+class KafkaClient:
+    """Questions and sends to one cluster.
+
+    ``options`` are keyword arguments of kafka-python's connection manager (``ClusterSettings.for_protocol()``);
+    ``patience_s`` bounds every blocking question, repetitions included. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, options: Mapping[str, Any], *, patience_s: float = 60.0) -> None:
+        self.patience_s = patience_s
+        self.options = dict(options)
+        self._net = NetworkSelector(client_id=self.options.get("client_id", "onceflow"), slow_task_threshold_secs=0)
+        self._manager = KafkaConnectionManager(self._net, **{**_TRANSPORT, **self.options})
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._topics: dict[str, Topic] = {}
+        self._opening = threading.Lock()
+        self._opened = False
+
+    def __enter__(self) -> KafkaClient:
+        self.open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connects to a bootstrap server. Raises BrokerUnreachable or AuthenticationFailed."""
+        with self._opening:
+            if self._opened:
+                return
+            self._net.start()
+            try:
+                self._manager.run(self._manager.bootstrap_async, self.patience_s * 1000)
+            except kafka.errors.KafkaError as error:
+                raise self._unreachable(error) from error
+            self._opened = True
+
+    def close(self) -> None:
+        """Closes the connections and ends the I/O thread."""
+        self._manager.close()
+        self._net.close()
+
+    def _unreachable(self, error: Exception) -> BrokerUnreachable | AuthenticationFailed:
+        servers = self.options.get("bootstrap_servers")
+        for node in self._manager.cluster.bootstrap_brokers():
+            failure = self._manager.auth_failure(node.node_id)
+            if failure is not None:
+                return AuthenticationFailed(
+                    f"{servers} refused the credentials: {failure}",
+                    action="check sasl.mechanism, user name and password, or the certificates",
+                )
+        return BrokerUnreachable(
+            f"no broker of {servers} answered within {self.patience_s:g} s: {error}",
+            action="check bootstrap_servers, that the cluster runs, and security.protocol",
+            bootstrap_servers=str(servers),
+        )
+
+    # ------------------------------------------------------------------------------------------------------- sending
+
+    def send(self, node_id: int, request: Any, done: Callable[[object], None]) -> None:
+        """Sends without blocking; ``done`` gets the response or an exception, on the I/O thread."""
+
+        async def deliver() -> None:
+            try:
+                done(await self._manager.send(request, node_id=node_id))
+            except Exception as error:  # the caller decides what any failure of a send means
+                done(error)
+
+        self._net.call_soon_threadsafe(deliver)
+
+    def ask(self, node_id: int | None, request: Any) -> Any:
+        """Sends to a node (None: any) and waits for the answer, once. Raises Again when the connection failed."""
+        try:
+            return self._manager.run(self._send, request, node_id)
+        except kafka.errors.SaslAuthenticationFailedError as error:
+            raise self._unreachable(error) from error
+        except (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError) as error:
+            self._manager.call_soon(self._manager.cluster.request_update)
+            raise Again(f"{type(error).__name__}: {error}", moved=True) from error
+
+    async def _send(self, request: Any, node_id: int | None) -> Any:
+        return await self._manager.send(request, node_id=node_id)
+
+    def repeat(self, once: Callable[[], Any], what: str, patience_s: float | None = None) -> Any:
+        """Runs ``once`` until it does not raise Again. Raises BrokerUnreachable at the deadline."""
+        pause = Pause(self.patience_s if patience_s is None else patience_s)
+        while True:
+            try:
+                return once()
+            except Again as again:
+                if pause.expired:
+                    raise BrokerUnreachable(
+                        f"{what}: no usable answer in time, last: {again}",
+                        action="check that the brokers run and are reachable; then start again",
+                    ) from again
+                log.debug("%s: again after %s", what, again)
+            pause.wait()
+
+    # ---------------------------------------------------------------------------------------------------- coordinators
+
+    def ask_coordinator(self, kind: int, key: str, request: Any) -> Any:
+        """Asks the coordinator of a group or a transactional id, once. Raises Again when it moved or does not answer."""
+        try:
+            return self.ask(self._coordinator(kind, key), request)
+        except Again:
+            self.forget_coordinator(kind, key)
+            raise
+
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        """The next question looks the coordinator up again."""
+        self._coordinators.pop((kind, key), None)
+
+    def _coordinator(self, kind: int, key: str) -> int:
+        if (kind, key) not in self._coordinators:
+            request = FindCoordinatorRequest(
+                key=key, key_type=kind, coordinator_keys=[key], max_version=4, min_version=1
+            )
+            answer = self.ask(None, request)
+            found = answer.coordinators[0] if answer.API_VERSION >= 4 else answer
+            self.check(found.error_code, f"the coordinator of {key!r}")
+            self._coordinators[kind, key] = found.node_id
+        return self._coordinators[kind, key]
+
+    def check(self, code: int, what: str) -> None:
+        """Raises Again for a retriable error code, NotAuthorized or RequestFailed for any other but NONE."""
+        if code == codes.NONE:
+            return
+        if code in codes.RETRIABLE:
+            raise Again(codes.name_of(code), moved=code in codes.COORDINATOR_MOVED | codes.LEADER_MOVED)
+        if code in codes.UNAUTHORISED:
+            raise NotAuthorized(
+                f"{what}: {codes.name_of(code)}", action="grant the principal the ACLs listed in the documentation"
+            )
+        raise RequestFailed(f"{what}: {codes.name_of(code)}", error_code=code)
+
+    # -------------------------------------------------------------------------------------------------------- metadata
+
+    def topics(self, names: Iterable[str], *, refresh: bool = False) -> dict[str, Topic]:
+        """Metadata of the topics, from memory where known. Raises TopicMissing (all that are missing) or NotAuthorized."""
+        wanted = sorted(set(names))
+        missing = wanted if refresh else [name for name in wanted if name not in self._topics]
+        if missing:
+            self.repeat(lambda: self._load_topics(missing), f"the metadata of {', '.join(missing)}")
+        return {name: self._topics[name] for name in wanted}
+
+    def _load_topics(self, names: list[str]) -> None:
+        topic = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(
+            topics=[topic(name=name) for name in names], allow_auto_topic_creation=False, max_version=9, min_version=4
+        )
+        answer = self.ask(None, request)
+        absent = [entry.name for entry in answer.topics if entry.error_code == 3]
+        if absent:
+            raise TopicMissing(
+                f"{'topic' if len(absent) == 1 else 'topics'} {', '.join(absent)} "
+                f"{'does' if len(absent) == 1 else 'do'} not exist",
+                action="create it (kafka-topics.sh --create), or correct the name",
+                topics=tuple(absent),
+            )
+        for entry in answer.topics:
+            self.check(entry.error_code, f"topic {entry.name}")
+            leaders = {p.partition_index: p.leader_id for p in entry.partitions}
+            self._topics[entry.name] = Topic(entry.name, dict(sorted(leaders.items())))
+
+    def transaction_version(self) -> int:
+        """The finalized feature ``transaction.version`` of the cluster, at least 1 (brokers before 4.0 do not name it)."""
+        request = ApiVersionsRequest(client_software_name="onceflow", client_software_version="1", max_version=4)
+        answer = self.repeat(lambda: self.ask(None, request), "the cluster's features")
+        features = {f.name: f.max_version_level for f in answer.finalized_features or ()}
+        return max(1, features.get("transaction.version", 1))

@@ -1,0 +1,165 @@
+"""Drives the commit protocol: performs each effect of the pure machine and feeds the answer back. Runs on the driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from onceflow.errors import (
+    AttemptsExhausted,
+    BrokerUnreachable,
+    Fenced,
+    InputError,
+    OnceflowError,
+    OutcomeUnknown,
+    ProgressConflict,
+    TransactionError,
+)
+from onceflow.transaction.failures import AttemptFailed, IdentityRefused
+from onceflow.transaction.messages import (
+    Audit,
+    Counts,
+    Describe,
+    Effect,
+    End,
+    Event,
+    Halt,
+    Identity,
+    Initialise,
+    Offered,
+    ReadProgress,
+    Ready,
+    Refused,
+    Start,
+    Stop,
+    Store,
+    Unreachable,
+    Write,
+    WriteFailed,
+    Written,
+)
+from onceflow.transaction.progress import Batch, SourceOffsets
+from onceflow.transaction.protocol import Protocol, State
+from onceflow.transaction.requests import Requests
+
+log = logging.getLogger(__name__)
+
+WriteBatch = Callable[[Identity, int], Counts]
+"""Steps 3 and 4: writes the whole batch under an identity (second argument: the attempt), returns acknowledged counts."""
+
+OnStep = Callable[[str, int], None]
+"""Told before each effect: the step's name and the batch id (-1 at the start). Crash tests and the demo hook in here."""
+
+
+_ACTIONS = {
+    Stop.FENCED: "nothing, if the other driver is meant to run; otherwise stop it, then start this one again",
+    Stop.CONFLICT: "resume (a new checkpoint that starts at the committed offsets) or, to write on purpose again what may "
+    "be written already, restart; the committed progress shows with `onceflow status`",
+    Stop.EXHAUSTED: "see the cause; the next start runs the batch again",
+    Stop.OUTCOME_UNKNOWN: "start again: it finds out whether the batch is committed and finishes it",
+    Stop.UNREACHABLE: "check the cluster, then start again: nothing is lost",
+}
+_ERRORS: dict[Stop, type[OnceflowError]] = {
+    Stop.FENCED: Fenced,
+    Stop.CONFLICT: ProgressConflict,
+    Stop.EXHAUSTED: AttemptsExhausted,
+    Stop.OUTCOME_UNKNOWN: OutcomeUnknown,
+    Stop.UNREACHABLE: BrokerUnreachable,
+}
+
+
+class TransactionCoordinator:
+    """One driver's hold on one name. ``start`` once, then ``commit`` per batch; not thread-safe."""
+
+    def __init__(self, requests: Requests, protocol: Protocol, on_step: OnStep | None = None) -> None:
+        self._requests = requests
+        self._protocol = protocol
+        self._on_step = on_step or (lambda step, batch_id: None)
+        self._cause: Exception | None = None
+        self._batch_id = -1
+
+    @property
+    def state(self) -> State:
+        return self._protocol.context.state
+
+    def start(self) -> None:
+        """Fences older drivers, reads the progress and claims it. Raises Fenced, BrokerUnreachable, NotAuthorized, …"""
+        self._run(Start(), {}, _no_write)
+
+    def commit(self, batch: Batch, source_offsets: SourceOffsets, write: WriteBatch) -> Ready:
+        """Runs steps 1 to 7 for one batch; the answer says whether it was committed now or had been before.
+
+        Raises an OnceflowError, or what ``write`` raised when the batch itself is at fault. Then nothing of it is visible,
+        except after OutcomeUnknown, where the next ``start`` finds out.
+        """
+        if self.state in (State.NEW, State.BROKEN):
+            self.start()
+        self._batch_id = batch.id
+        return self._run(Offered(batch), source_offsets, write)
+
+    def _run(self, event: Event, source_offsets: SourceOffsets, write: WriteBatch) -> Ready:
+        self._cause = None
+        while True:
+            effect = self._protocol.handle(event)
+            if isinstance(effect, Ready):
+                return effect
+            if isinstance(effect, Halt):
+                raise self._error(effect) from self._cause
+            self._on_step(self.state.name, self._batch_id)
+            log.debug("%s: %s", self.state.name, effect)
+            event = self._perform(effect, source_offsets, write)
+
+    def _perform(self, effect: Effect, source_offsets: SourceOffsets, write: WriteBatch) -> Event:
+        try:
+            if isinstance(effect, Write):
+                return self._write(effect, write)
+            return self._request(effect, source_offsets)
+        except OnceflowError as error:
+            self._cause = error
+            return Unreachable(error.message)
+
+    def _request(self, effect: Effect, source_offsets: SourceOffsets) -> Event:
+        match effect:
+            case Describe(settle):
+                return self._requests.describe(settle)
+            case Initialise(expected):
+                return self._requests.initialise(expected)
+            case ReadProgress():
+                return self._requests.read_progress()
+            case Audit(identity, counts):
+                return self._requests.audit(identity, counts)
+            case Store(identity, progress, batch):
+                return self._requests.store(identity, progress, source_offsets if batch else {})
+            case End(identity, commit):
+                return self._requests.end(identity, commit)
+        raise AssertionError(f"no request for {effect}")
+
+    def _write(self, effect: Write, write: WriteBatch) -> Event:
+        try:
+            return Written(write(effect.identity, effect.attempt))
+        except IdentityRefused as error:
+            return Refused(str(error))
+        except AttemptFailed as error:
+            log.warning("batch %d, attempt %d failed: %s", effect.batch.id, effect.attempt, error)
+            self._cause = error
+            return WriteFailed(terminal=False, reason=str(error))
+        except (BrokerUnreachable, TransactionError):
+            raise
+        except Exception as error:  # the batch itself is at fault: bad input, or the user's own query failed
+            self._cause = error
+            return WriteFailed(terminal=True, reason=str(error))
+
+    def _error(self, halt: Halt) -> Exception:
+        cause, self._cause = self._cause, self._cause
+        if halt.stop is Stop.REJECTED and cause is not None:
+            return cause
+        if halt.stop is Stop.UNREACHABLE and isinstance(cause, OnceflowError):
+            return cause
+        name = self._requests.name
+        kind = _ERRORS.get(halt.stop, InputError)
+        message = f"pipeline {name!r}, batch {self._batch_id}: {halt.stop.value}: {halt.reason}"
+        return kind(message, action=_ACTIONS.get(halt.stop, ""), name=name, batch_id=self._batch_id)
+
+
+def _no_write(identity: Identity, attempt: int) -> Mapping[tuple[str, int], int]:
+    raise AssertionError("the start writes no records")

@@ -1,0 +1,192 @@
+"""What a driver holds open for one pipeline, and how each guarantee uses it."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from pyspark.sql import DataFrame
+
+from onceflow.errors import AttemptsExhausted, ProgressConflict
+from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.catalog import TopicCatalog
+from onceflow.transaction.compression import Codec
+from onceflow.transaction.coordinator import OnStep, TransactionCoordinator
+from onceflow.transaction.failures import AttemptFailed, IdentityRefused
+from onceflow.transaction.input_columns import record_columns
+from onceflow.transaction.messages import Counts, Identity
+from onceflow.transaction.producer import Target
+from onceflow.transaction.progress import OnMismatch
+from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.transaction.requests import Requests
+from onceflow.transaction.router import Encoding
+from onceflow.transaction.session_check import check_session
+from onceflow.transaction.streaming_query import MicroBatch, initial_offsets, micro_batch
+from onceflow.transaction.writing import BatchWriter, SizeEstimate
+
+log = logging.getLogger(__name__)
+
+
+class Guarantee(Enum):
+    """What a pipeline promises of its output."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The checked options of a KafkaSink."""
+
+    name: str
+    topic: str | None
+    guarantee: Guarantee
+    on_mismatch: OnMismatch
+    codec: Codec
+    transaction_timeout_ms: int
+    driver_bytes: int
+    max_attempts: int
+    patience_s: float
+    cluster: ClusterSettings
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What became of a batch; ``written`` is False when an earlier run had committed it already."""
+
+    batch_id: int
+    written: bool
+    records: int
+    seconds: float
+
+
+class Driver:
+    """Opens on the first batch. Not thread-safe; after an error the next batch finds out what happened first."""
+
+    def __init__(self, options: Options, on_step: OnStep | None) -> None:
+        self._options = options
+        self._on_step = on_step
+        self._estimate = SizeEstimate(options.driver_bytes)
+        self._client: KafkaClient | None = None
+
+    def run(self, frame: DataFrame, batch_id: int) -> BatchReport:
+        """Writes one micro-batch under the chosen guarantee."""
+        started = time.monotonic()
+        offered = micro_batch(frame, batch_id)
+        records = record_columns(frame, self._options.topic)
+        if self._client is None:
+            check_session(frame)
+            self._client = self._open()
+        if self._options.on_mismatch is OnMismatch.RESUME:
+            self._check_resumed(frame, offered)
+        writer = BatchWriter(
+            records, self._encoding(batch_id), self._catalog, self._client, self._estimate, offered.source_rows()
+        )
+        written = _GUARANTEES[self._options.guarantee](self, offered, writer)
+        return BatchReport(batch_id, written, sum(writer.counts.values()), time.monotonic() - started)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _encoding(self, batch_id: int) -> Encoding:
+        return Encoding(self._options.topic, self._options.codec, int(time.time() * 1000), seed=batch_id)
+
+    # --------------------------------------------------------------------------------------------------------- opening
+
+    def _open(self) -> KafkaClient:
+        client = KafkaClient(self._options.cluster.for_protocol(), patience_s=self._options.patience_s)
+        try:
+            self._connect(client)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def _connect(self, client: KafkaClient) -> None:
+        client.open()
+        ensure_anchor_topic(client)
+        self._catalog = TopicCatalog(client)
+        if self._options.topic is not None:
+            self._catalog.find(self._options.topic)
+        version = client.transaction_version()
+        self._requests = Requests(client, self._options.name, version, self._options.transaction_timeout_ms)
+        instance = uuid.uuid4().hex[:12]
+        settings = Settings(instance, version >= 2, self._options.on_mismatch, self._options.max_attempts)
+        self._coordinator = TransactionCoordinator(self._requests, Protocol(settings), self._on_step)
+        log.info("pipeline %s: driver %s, transaction version %d", self._options.name, instance, version)
+
+    def _check_resumed(self, frame: DataFrame, offered: MicroBatch) -> None:
+        """A resumed pipeline begins exactly where the committed one ended."""
+        progress, committed = self._requests.read_offsets()
+        if progress is None or progress.query_id in ("", offered.batch.query_id):
+            return
+        initial = initial_offsets(frame)
+        wrong = [
+            f"{topic}-{partition} starts at {initial.get((topic, partition))}, committed is {offset}"
+            for (topic, partition), offset in sorted(committed.items())
+            if initial.get((topic, partition)) != offset
+        ]
+        if wrong:
+            raise ProgressConflict(
+                f"pipeline {self._options.name!r} cannot resume: the new checkpoint does not start at the committed "
+                f"offsets: {'; '.join(wrong[:5])}",
+                action="give the source onceflow.committed_offsets(…) as startingOffsets, with a new checkpoint",
+            )
+
+    # ------------------------------------------------------------------------------------------------------ guarantees
+
+    def _exactly_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
+        """Records, progress and offsets in one transaction."""
+        return self._commit(offered, lambda identity, attempt: writer.write(self._transactional(identity)))
+
+    def _at_most_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
+        """Progress first, records after it and once: a crash in between loses them, nothing repeats them."""
+        committed = self._commit(offered, lambda identity, attempt: {})
+        if committed:
+            writer.write(self._plain())
+        return committed
+
+    def _at_least_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
+        """Records at once visible, offsets after them: a crash in between repeats them, nothing loses them."""
+        self._write_plain(writer)
+        self._requests.commit_offsets(offered.kafka_end())
+        return True
+
+    def _commit(self, offered: MicroBatch, write: Callable[..., Counts]) -> bool:
+        ready = self._coordinator.commit(offered.batch, offered.kafka_end(), write)
+        if ready.note:
+            log.warning("pipeline %s took up batch %d, although %s", self._options.name, offered.batch.id, ready.note)
+        return ready.committed
+
+    def _write_plain(self, writer: BatchWriter) -> None:
+        for attempt in range(1, self._options.max_attempts + 1):
+            try:
+                writer.write(self._plain())
+                return
+            except (AttemptFailed, IdentityRefused) as error:
+                log.warning("attempt %d failed: %s", attempt, error)
+                cause = error
+        raise AttemptsExhausted(f"the batch failed {self._options.max_attempts} times: {cause}") from cause
+
+    def _transactional(self, identity: Identity) -> Target:
+        return Target(identity, self._requests.id, self._requests.version)
+
+    def _plain(self) -> Target:
+        return Target(self._requests.idempotent_identity(), None, self._requests.version)
+
+
+_GUARANTEES: dict[Guarantee, Callable[[Driver, MicroBatch, BatchWriter], bool]] = {
+    Guarantee.EXACTLY_ONCE: Driver._exactly_once,
+    Guarantee.AT_MOST_ONCE: Driver._at_most_once,
+    Guarantee.AT_LEAST_ONCE: Driver._at_least_once,
+}

@@ -1,0 +1,202 @@
+"""The progress record: what of a pipeline is committed, and what that says about the next batch. Pure, no I/O.
+
+The record lives in the committed offsets of the pipeline's own group, on one partition of an anchor topic that holds no
+data, and is committed in the same transaction as the batch's output. Its offset is the next batch id to commit (Kafka's own
+convention: a committed offset is the next one to process); its metadata is a small JSON document:
+
+``{"v": 1, "query": "<Spark's query id>", "instance": "<the driver that claimed the name>", "ends": ["<digest>", ...]}``
+
+``ends`` holds the digests of the source end offsets of the newest committed batches, newest last. A batch id alone does not
+identify a batch::
+
+    batch 7 is committed; the checkpoint is restored from a backup that ends at batch 5
+    Spark plans a new batch 6 over everything that arrived meanwhile, far beyond the old 7
+    a sink that compares ids sees 6 <= 7, skips it, and loses all that was not in the old 6 and 7
+
+so the digest of what Spark is about to write must equal the digest of what was committed under that id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+FORMAT_VERSION = 1
+DIGESTS_KEPT = 64  # 64 digests of 16 characters stay far below the broker's default of 4096 bytes of metadata
+
+
+class ProgressUnreadable(ValueError):
+    """The committed metadata was not written by this version of onceflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch as Spark offers it.
+
+    ``end`` is the digest of its source end offsets, ``start`` that of the batch before it (empty for batch 0).
+    """
+
+    id: int
+    query_id: str
+    start: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is committed under a pipeline's name; ``next_batch`` is the batch id that comes next."""
+
+    next_batch: int
+    query_id: str
+    instance: str
+    ends: tuple[str, ...]
+
+    @classmethod
+    def empty(cls, instance: str) -> Progress:
+        """The claim of a driver on a name under which nothing was committed yet."""
+        return cls(0, "", instance, ())
+
+    def claimed_by(self, instance: str) -> Progress:
+        """The same progress, owned by another driver."""
+        return Progress(self.next_batch, self.query_id, instance, self.ends)
+
+    def advanced(self, batch: Batch, instance: str) -> Progress:
+        """The progress once ``batch`` is committed."""
+        kept = self.ends if self.query_id == batch.query_id and self.next_batch == batch.id else ()
+        return Progress(batch.id + 1, batch.query_id, instance, (*kept, batch.end)[-DIGESTS_KEPT:])
+
+    def end_of(self, batch_id: int) -> str | None:
+        """The digest committed for ``batch_id``, or None when it is too old to be kept."""
+        index = batch_id - self.next_batch
+        return self.ends[index] if -len(self.ends) <= index < 0 else None
+
+    def contains(self, batch: Batch) -> bool:
+        """Whether exactly this batch is committed."""
+        return self.query_id == batch.query_id and self.end_of(batch.id) == batch.end
+
+    def encode(self) -> tuple[int, str]:
+        """The (offset, metadata) pair to commit."""
+        document = {"v": FORMAT_VERSION, "query": self.query_id, "instance": self.instance, "ends": list(self.ends)}
+        return self.next_batch, json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, offset: int, metadata: str) -> Progress:
+        """The progress of a committed (offset, metadata) pair. Raises ProgressUnreadable."""
+        try:
+            document = json.loads(metadata)
+            if document["v"] != FORMAT_VERSION:
+                raise ProgressUnreadable(f"format version {document['v']}, this onceflow reads {FORMAT_VERSION}")
+            return cls(offset, str(document["query"]), str(document["instance"]), tuple(map(str, document["ends"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProgressUnreadable(f"metadata {metadata[:80]!r} is not a progress record: {error}") from error
+
+
+class Verdict(Enum):
+    """What to do with an offered batch."""
+
+    WRITE = "write"
+    SKIP = "skip"
+    REFUSE = "refuse"
+
+
+class OnMismatch(Enum):
+    """What the user allows when a checkpoint does not continue the committed progress."""
+
+    REFUSE = "refuse"
+    RESUME = "resume"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict, and for a refusal why, in words for the user."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+WRITE = Decision(Verdict.WRITE)
+SKIP = Decision(Verdict.SKIP)
+
+
+def decide(progress: Progress, batch: Batch, allowed: OnMismatch) -> Decision:
+    """Step 2 of the commit algorithm: what the committed progress says about ``batch``.
+
+    What does not continue the progress is refused, unless the user asked for it (``allowed``); the reason is kept, so that
+    it can be logged. Whether a resumed query starts where the old one ended is checked by the caller, which knows the
+    offsets. Never skips or repeats silently.
+    """
+    decision = _judge(progress, batch)
+    if decision.verdict is not Verdict.REFUSE:
+        return decision
+    resumes = allowed is OnMismatch.RESUME and batch.id == 0 and batch.query_id != progress.query_id
+    if allowed is OnMismatch.RESTART or resumes:
+        return Decision(Verdict.WRITE, decision.reason)
+    return decision
+
+
+def _judge(progress: Progress, batch: Batch) -> Decision:
+    if progress.query_id == "":
+        return _first(batch)
+    if progress.query_id != batch.query_id:
+        return _new_query(progress, batch)
+    if batch.id < progress.next_batch:
+        return _replayed(progress, batch)
+    if batch.id == progress.next_batch:
+        return _following(progress, batch)
+    return _refuse(
+        f"the checkpoint is at batch {batch.id}, but only batches up to {progress.next_batch - 1} are committed: "
+        f"{batch.id - progress.next_batch} in between would be lost"
+    )
+
+
+def _first(batch: Batch) -> Decision:
+    if batch.id == 0:
+        return WRITE
+    return _refuse(
+        f"the checkpoint is at batch {batch.id}, but no progress is committed under this name: it was used with another "
+        "name or another sink, or the committed offsets have expired (offsets.retention.minutes)"
+    )
+
+
+def _new_query(progress: Progress, batch: Batch) -> Decision:
+    return _refuse(
+        f"query {batch.query_id} offers batch {batch.id}, but query {progress.query_id} has committed batches up to "
+        f"{progress.next_batch - 1} under this name: the checkpoint was deleted or replaced, or two pipelines share a name"
+    )
+
+
+def _replayed(progress: Progress, batch: Batch) -> Decision:
+    if progress.contains(batch):
+        return SKIP
+    return _refuse(
+        f"batch {batch.id} is committed already, but the checkpoint now gives it other source offsets: the checkpoint is "
+        f"older than the progress (up to batch {progress.next_batch - 1}) and Spark planned the batch anew"
+    )
+
+
+def _following(progress: Progress, batch: Batch) -> Decision:
+    if progress.end_of(batch.id - 1) == batch.start:
+        return WRITE
+    return _refuse(
+        f"batch {batch.id} does not start where committed batch {batch.id - 1} ended: the checkpoint was edited or is a "
+        "mixture of two"
+    )
+
+
+def _refuse(reason: str) -> Decision:
+    return Decision(Verdict.REFUSE, reason)
+
+
+def digest_of(offsets: Any) -> str:
+    """A digest of source offsets (any JSON-like value) that does not depend on key order or spacing: 16 characters."""
+    canonical = json.dumps(offsets, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
+
+
+SourceOffsets = Mapping[tuple[str, int], int]
+"""End offsets of the Kafka sources: (topic, partition) to the next offset to read."""

@@ -1,0 +1,425 @@
+"""The commit algorithm as a pure state machine: events in, effects out, no I/O, no clock, no randomness.
+
+One machine lives in the driver and owns one name (one transactional id). ``Protocol.handle(event)`` moves it along
+``TRANSITIONS`` and returns the one effect to perform next; whoever performs it feeds the answer back as an event. Production
+(``coordinator.py``) and a simulator drive the same code.
+
+The steps, numbered as in ARCHITECTURE.md::
+
+    at start   INSPECT -> FENCE -> READ -> CLAIM_STORE -> CLAIM_COMMIT -> READY
+    a batch    READY -(2 decide)-> [1 REFRESH] -> 3,4 WRITE -> 5 AUDIT -> 6 STORE -> 7 COMMIT -> READY
+    an attempt that failed before its commit was sent      ABORT -> [REFRESH] -> WRITE
+    a refused identity, or a commit with unknown outcome   LOOK -> CHECK_CLAIM -> RETAKE -> RESOLVE -> READY or WRITE
+
+Why the start fences before it reads: progress that is read first may be overtaken::
+
+    new driver reads progress: N-1 is committed
+    old driver commits N
+    new driver fences, believes N is still to be done, and writes N a second time
+
+Why a refused driver looks before it fences, and fences by compare-and-set: a transaction that merely timed out and one that
+was fenced by a newer driver are refused with the same errors, and the older of two drivers must never fence back::
+
+    old driver's commit is refused
+    LOOK: the coordinator shows (producer id, epoch) and state; an empty or open transaction that is not ours is another's
+    CHECK_CLAIM: the committed progress names the driver that claimed the name last; not us -> stop
+    RETAKE: InitProducerId with the identity seen by LOOK is refused if anybody initialised in between -> stop
+    RESOLVE: only now nothing of the old identity can arrive any more, so what progress says is final
+
+Why nothing is ever aborted after a commit was sent: its answer may be lost while it is durable (KAFKA-17754 shows what a
+late EndTxn can do). COMMIT has no way to ABORT in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any
+
+from onceflow.transaction.messages import (
+    Audit,
+    Audited,
+    Coordinated,
+    Describe,
+    Described,
+    Effect,
+    End,
+    Ended,
+    Event,
+    Halt,
+    Identity,
+    Initialise,
+    Initialised,
+    Offered,
+    ProgressRead,
+    ReadProgress,
+    Ready,
+    Refused,
+    Start,
+    Stop,
+    Store,
+    Stored,
+    Unreachable,
+    Write,
+    WriteFailed,
+    Written,
+)
+from onceflow.transaction.progress import Batch, OnMismatch, Progress, Verdict, decide
+
+
+class State(Enum):
+    """Where the machine is; the name says which answer it waits for."""
+
+    NEW = auto()
+    INSPECT = auto()
+    FENCE = auto()
+    READ = auto()
+    CLAIM_STORE = auto()
+    CLAIM_COMMIT = auto()
+    READY = auto()
+    REFRESH = auto()
+    WRITE = auto()
+    AUDIT = auto()
+    STORE = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    LOOK = auto()
+    CHECK_CLAIM = auto()
+    RETAKE = auto()
+    RESOLVE = auto()
+    BROKEN = auto()  # gave up on something that may mend: the next batch looks first
+    STOPPED = auto()  # final
+
+
+class IllegalMove(AssertionError):
+    """An event arrived that the state has no transition for: a bug in the code that drives the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What never changes in a machine's life."""
+
+    instance: str  # this driver's own id, new for each process
+    epoch_per_end: bool  # transaction version 2: EndTxn returns the next epoch
+    allowed: OnMismatch = OnMismatch.REFUSE
+    max_attempts: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that the machine knows; immutable and hashable, so that a simulator can copy and compare it."""
+
+    state: State = State.NEW
+    identity: Identity | None = None
+    fresh: bool = False  # no transaction was opened yet under identity
+    progress: Progress | None = None  # the newest committed progress that we know of
+    claimed: bool = False  # our claim is committed
+    own_open: bool = False  # LOOK found our own transaction still open: taking it back aborts it first
+    seen_claim: str = ""  # whose claim the start found; until ours is committed it may still stand
+    batch: Batch | None = None  # the offered batch that is not decided yet
+    attempt: int = 0
+    failure: str = ""  # why the running attempt is aborted
+    terminal: bool = False  # ... and whether another attempt is pointless
+    counts: tuple[tuple[tuple[str, int], int], ...] = ()  # what the writers of the running attempt report
+    note: str = ""  # why a batch was taken up although it does not continue the progress
+
+
+Step = tuple[Context, Effect]
+
+
+class Protocol:
+    """Holds a ``Context`` and applies ``step`` to it. Not thread-safe; runs on the driver."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.context = Context()
+
+    def handle(self, event: Event) -> Effect:
+        """Moves on ``event`` and returns the effect to perform next. Raises IllegalMove."""
+        self.context, effect = step(self.settings, self.context, event)
+        return effect
+
+
+def step(settings: Settings, context: Context, event: Event) -> Step:
+    """The transition function: (context, event) to (next context, effect). Raises IllegalMove."""
+    move = TRANSITIONS.get((context.state, type(event)))
+    if move is None:
+        raise IllegalMove(f"{context.state.name} has no transition for {event}")
+    return move(settings, context, event)
+
+
+# ---------------------------------------------------------------------------------------------------------------- start
+
+
+def _inspect(settings: Settings, context: Context, event: Start) -> Step:
+    return replace(context, state=State.INSPECT), Describe()
+
+
+def _fence(settings: Settings, context: Context, event: Described) -> Step:
+    return replace(context, state=State.FENCE), Initialise(expected=None)
+
+
+def _read(settings: Settings, context: Context, event: Initialised) -> Step:
+    return replace(context, state=State.READ, identity=event.identity, fresh=True), ReadProgress()
+
+
+def _first_read(settings: Settings, context: Context, event: ProgressRead) -> Step:
+    seen = event.progress.instance if event.progress else ""
+    return _claim(settings, replace(context, seen_claim=seen), event.progress)
+
+
+def _claim(settings: Settings, context: Context, found: Progress | None) -> Step:
+    progress = (found or Progress.empty("")).claimed_by(settings.instance)
+    moved = replace(context, state=State.CLAIM_STORE, progress=progress, fresh=False)
+    return moved, Store(_owned(context), progress, batch=None)
+
+
+def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
+    return replace(context, state=State.CLAIM_COMMIT), End(_owned(context), commit=True)
+
+
+def _claimed(settings: Settings, context: Context, event: Ended) -> Step:
+    return replace(_renewed(context, event.identity), state=State.READY, claimed=True, attempt=0), Ready()
+
+
+# -------------------------------------------------------------------------------------------------------------- a batch
+
+
+def _offered(settings: Settings, context: Context, event: Offered) -> Step:
+    """Step 2: progress decides."""
+    assert context.progress is not None
+    decision = decide(context.progress, event.batch, settings.allowed)
+    if decision.verdict is Verdict.SKIP:
+        return context, Ready(event.batch, committed=False)
+    if decision.verdict is Verdict.REFUSE:
+        return context, Halt(Stop.CONFLICT, decision.reason)
+    return _attempt(replace(context, batch=event.batch, attempt=1, failure="", terminal=False, note=decision.reason))
+
+
+def _attempt(context: Context) -> Step:
+    """Step 1, then 3: an attempt always runs under an epoch that no earlier request has used."""
+    if not context.fresh:
+        return replace(context, state=State.REFRESH), Initialise(expected=_owned(context))
+    assert context.batch is not None
+    moved = replace(context, state=State.WRITE, fresh=False)
+    return moved, Write(_owned(context), context.batch, context.attempt)
+
+
+def _refreshed(settings: Settings, context: Context, event: Initialised) -> Step:
+    return _attempt(replace(context, identity=event.identity, fresh=True))
+
+
+def _written(settings: Settings, context: Context, event: Written) -> Step:
+    counts = {target: count for target, count in event.counts.items() if count}
+    if not counts:
+        return _store(settings, context)
+    return replace(context, state=State.AUDIT, counts=tuple(sorted(counts.items()))), Audit(_owned(context), counts)
+
+
+def _audited(settings: Settings, context: Context, event: Audited) -> Step:
+    """Step 5: what the leaders hold must be what the writers report, partition by partition."""
+    wrong = [f"{topic}-{p}: {n} written, {event.held.get((topic, p), 0)} held" for (topic, p), n in context.counts
+             if event.held.get((topic, p), 0) != n]
+    if wrong:
+        return _abort(context, "the audit failed: " + "; ".join(wrong[:5]), terminal=False)
+    return _store(settings, context)
+
+
+def _store(settings: Settings, context: Context) -> Step:
+    """Step 6: progress and source offsets join the transaction."""
+    assert context.batch is not None and context.progress is not None
+    progress = context.progress.advanced(context.batch, settings.instance)
+    return replace(context, state=State.STORE), Store(_owned(context), progress, context.batch)
+
+
+def _commit(settings: Settings, context: Context, event: Stored) -> Step:
+    """Step 7: from here on nothing aborts."""
+    return replace(context, state=State.COMMIT), End(_owned(context), commit=True)
+
+
+def _committed(settings: Settings, context: Context, event: Ended) -> Step:
+    assert context.batch is not None and context.progress is not None
+    progress = context.progress.advanced(context.batch, settings.instance)
+    return _done(replace(_renewed(context, event.identity), progress=progress))
+
+
+def _done(context: Context) -> Step:
+    ready = Ready(context.batch, committed=True, note=context.note)
+    return replace(context, state=State.READY, batch=None, counts=(), attempt=0, failure="", note=""), ready
+
+
+# ------------------------------------------------------------------------------------------------------ failed attempts
+
+
+def _write_failed(settings: Settings, context: Context, event: WriteFailed) -> Step:
+    return _abort(context, event.reason, event.terminal)
+
+
+def _abort(context: Context, reason: str, terminal: bool) -> Step:
+    moved = replace(context, state=State.ABORT, failure=reason, terminal=terminal, counts=())
+    return moved, End(_owned(context), commit=False)
+
+
+def _aborted(settings: Settings, context: Context, event: Ended) -> Step:
+    return _again(settings, _renewed(context, event.identity))
+
+
+def _again(settings: Settings, context: Context) -> Step:
+    """Another attempt of the same batch, or the error that ends it: nothing of it is visible, nothing is lost."""
+    if context.terminal:
+        return _given_up(context), Halt(Stop.REJECTED, context.failure)
+    if context.attempt >= settings.max_attempts:
+        return _given_up(context), Halt(Stop.EXHAUSTED, context.failure)
+    return _attempt(replace(context, attempt=context.attempt + 1))
+
+
+def _given_up(context: Context) -> Context:
+    return replace(context, state=State.READY, batch=None, counts=(), attempt=0, note="")
+
+
+# ------------------------------------------------------------------------------------------- refused: find out, take back
+
+
+def _look(settings: Settings, context: Context, event: Refused) -> Step:
+    failure = context.failure or event.reason
+    return replace(context, state=State.LOOK, fresh=False, failure=failure, counts=()), Describe()
+
+
+def _look_again(settings: Settings, context: Context, event: Start) -> Step:
+    if not context.claimed:
+        return _inspect(settings, context, event)
+    return replace(context, state=State.LOOK, fresh=False), Describe()
+
+
+def _looked(settings: Settings, context: Context, event: Described) -> Step:
+    seen = event.snapshot
+    if seen.state is Coordinated.COMPLETING:
+        return context, Describe(settle=True)
+    open_or_empty = seen.state in (Coordinated.EMPTY, Coordinated.ONGOING)
+    if context.claimed and open_or_empty and seen.identity != context.identity:
+        return _fenced(context, f"{seen.identity} holds the transactional id, we had {context.identity}")
+    own_open = seen.state is Coordinated.ONGOING and seen.identity == context.identity
+    return replace(context, state=State.CHECK_CLAIM, identity=seen.identity, own_open=own_open), ReadProgress()
+
+
+def _checked_claim(settings: Settings, context: Context, event: ProgressRead) -> Step:
+    holder = event.progress.instance if event.progress else ""
+    if holder not in _tolerated(settings, context):
+        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {settings.instance}")
+    return replace(context, state=State.RETAKE), Initialise(expected=context.identity)
+
+
+def _tolerated(settings: Settings, context: Context) -> set[str]:
+    """The claims under which we may go on: our own, and before it is committed the one that the start found."""
+    return {settings.instance} if context.claimed else {settings.instance, context.seen_claim}
+
+
+def _retake_refused(settings: Settings, context: Context, event: Refused) -> Step:
+    """Somebody initialised the transactional id since we looked; or our own open transaction was only aborted by it.
+
+    InitProducerId on an open transaction aborts it under epoch + 1 and asks to come again, but the second request still
+    carries the epoch that is now outdated. A second look then finds it complete.
+    """
+    if context.claimed and not context.own_open:
+        return _fenced(context, f"the transactional id was taken over while we looked: {event.reason}")
+    if context.attempt >= settings.max_attempts:
+        return _broken(context), Halt(Stop.UNREACHABLE, "the transactional id changes hands again and again")
+    return _look(settings, replace(context, attempt=context.attempt + 1), event)
+
+
+def _retaken(settings: Settings, context: Context, event: Initialised) -> Step:
+    return replace(context, state=State.RESOLVE, identity=event.identity, fresh=True), ReadProgress()
+
+
+def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step:
+    """The identity is fenced off and new: what progress says now is final, and decides the batch in doubt."""
+    holder = event.progress.instance if event.progress else ""
+    if holder not in _tolerated(settings, context):
+        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {settings.instance}")
+    if not context.claimed:
+        return _claim(settings, context, event.progress)
+    known = replace(context, progress=event.progress)
+    if known.batch is None:
+        return replace(known, state=State.READY, failure=""), Ready()
+    if event.progress is not None and event.progress.contains(known.batch):
+        return _done(known)
+    return _again(settings, known)
+
+
+def _fenced(context: Context, reason: str) -> Step:
+    return replace(context, state=State.STOPPED, batch=None, failure=reason), Halt(Stop.FENCED, reason)
+
+
+def _refuse_to_go_on(settings: Settings, context: Context, event: Start | Offered) -> Step:
+    return context, Halt(Stop.FENCED, context.failure)
+
+
+# ---------------------------------------------------------------------------------------------------------- unreachable
+
+
+def _unreachable(settings: Settings, context: Context, event: Unreachable) -> Step:
+    return _broken(context), Halt(Stop.UNREACHABLE, event.reason)
+
+
+def _outcome_unknown(settings: Settings, context: Context, event: Unreachable) -> Step:
+    """The commit was sent. It is neither aborted nor guessed: the next Start looks, fences and reads."""
+    return _broken(context), Halt(Stop.OUTCOME_UNKNOWN, event.reason)
+
+
+def _broken(context: Context) -> Context:
+    return replace(context, state=State.BROKEN, batch=None, counts=(), attempt=0, fresh=False, failure="", note="")
+
+
+def _owned(context: Context) -> Identity:
+    assert context.identity is not None
+    return context.identity
+
+
+def _renewed(context: Context, identity: Identity | None) -> Context:
+    """The context after a transaction ended: version 2 gave a fresh identity, version 1 keeps the used one."""
+    return replace(context, identity=identity or context.identity, fresh=identity is not None)
+
+
+# ---------------------------------------------------------------------------------------------------------------- table
+
+Move = Callable[[Settings, Context, Any], Step]
+
+TRANSITIONS: dict[tuple[State, type], Move] = {
+    (State.NEW, Start): _inspect,
+    (State.INSPECT, Described): _fence,
+    (State.FENCE, Initialised): _read,
+    (State.READ, ProgressRead): _first_read,
+    (State.CLAIM_STORE, Stored): _commit_claim,
+    (State.CLAIM_STORE, WriteFailed): lambda s, c, e: _look(s, c, Refused(e.reason)),
+    (State.CLAIM_STORE, Refused): _look,
+    (State.CLAIM_COMMIT, Ended): _claimed,
+    (State.CLAIM_COMMIT, Refused): _look,
+    (State.READY, Offered): _offered,
+    (State.REFRESH, Initialised): _refreshed,
+    (State.REFRESH, Refused): _look,
+    (State.WRITE, Written): _written,
+    (State.WRITE, WriteFailed): _write_failed,
+    (State.WRITE, Refused): _look,
+    (State.AUDIT, Audited): _audited,
+    (State.AUDIT, Refused): _look,
+    (State.STORE, Stored): _commit,
+    (State.STORE, WriteFailed): _write_failed,
+    (State.STORE, Refused): _look,
+    (State.COMMIT, Ended): _committed,
+    (State.COMMIT, Refused): _look,
+    (State.COMMIT, Unreachable): _outcome_unknown,
+    (State.ABORT, Ended): _aborted,
+    (State.ABORT, Refused): _look,
+    (State.LOOK, Described): _looked,
+    (State.CHECK_CLAIM, ProgressRead): _checked_claim,
+    (State.RETAKE, Initialised): _retaken,
+    (State.RETAKE, Refused): _retake_refused,
+    (State.RESOLVE, ProgressRead): _resolved,
+    (State.BROKEN, Start): _look_again,
+    (State.STOPPED, Start): _refuse_to_go_on,
+    (State.STOPPED, Offered): _refuse_to_go_on,
+}
+
+_WAITING = set(State) - {State.NEW, State.READY, State.COMMIT, State.BROKEN, State.STOPPED}
+TRANSITIONS.update({(state, Unreachable): _unreachable for state in _WAITING})

@@ -1,0 +1,137 @@
+"""Step 3: turns Arrow batches into chunks, per topic and partition. The driver path and the executor path share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.errors import InputError, RecordTooLarge
+from onceflow.transaction.chunk import Chunk
+from onceflow.transaction.columns import normalize
+from onceflow.transaction.compression import Codec
+from onceflow.transaction.partitioner import assign_partitions
+from onceflow.transaction.record_batch import BodyEncoder
+
+SOURCE_COLUMNS = ("_topic", "_partition", "_offset")
+"""Where a row came from; optional, not written, only named in errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What the encoder must know of a target topic; ``limit_bytes`` is its max.message.bytes."""
+
+    partitions: int
+    limit_bytes: int
+
+
+FindTopic = Callable[[str], TopicInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a batch is encoded; the same for all its tasks, and for every attempt of it. Pickles."""
+
+    topic: str | None  # None: the column topic decides
+    codec: Codec
+    timestamp_ms: int  # of records whose row has none
+    seed: int  # where rows without a key begin (the batch id)
+
+
+class TopicRouter:
+    """Encodes the rows of one task. ``add`` Arrow batches in order, then ``flush``; both give (topic, chunk) as they fill."""
+
+    def __init__(self, encoding: Encoding, find_topic: FindTopic) -> None:
+        self._encoding = encoding
+        self._find_topic = find_topic
+        self._topics: dict[str, _TopicEncoder] = {}
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Chunk]]:
+        """Encodes the rows of ``batch`` (the columns of Spark's Kafka sink). Raises InputError, ColumnError, RecordTooLarge."""
+        for topic, rows in self._by_topic(batch):
+            for chunk in self._encoder(topic).add(rows):
+                yield topic, chunk
+
+    def flush(self) -> Iterator[tuple[str, Chunk]]:
+        """What is left in chunks that are not full."""
+        for topic, encoder in self._topics.items():
+            for chunk in encoder.flush():
+                yield topic, chunk
+
+    def _encoder(self, topic: str) -> _TopicEncoder:
+        if topic not in self._topics:
+            self._topics[topic] = _TopicEncoder(topic, self._find_topic(topic), self._encoding)
+        return self._topics[topic]
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if self._encoding.topic is not None:
+            yield self._encoding.topic, batch
+            return
+        column = batch.column("topic")
+        if column.null_count:
+            raise InputError(
+                f"the column topic is null in {column.null_count} rows{_origin(batch, column.is_null())}",
+                action="give every row a topic, or the sink a fixed one",
+            )
+        for topic in pc.unique(column).to_pylist():
+            yield topic, batch.filter(pc.equal(column, topic))
+
+
+class _TopicEncoder:
+    def __init__(self, topic: str, info: TopicInfo, encoding: Encoding) -> None:
+        self._topic = topic
+        self._info = info
+        self._seed = encoding.seed
+        self._rows = 0
+        self._encoder = BodyEncoder(info.limit_bytes, encoding.codec, encoding.timestamp_ms)
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
+        partitions = assign_partitions(
+            _column(batch, "key"),
+            _column(batch, "partition"),
+            self._info.partitions,
+            rows=batch.num_rows,
+            seed=self._seed,
+            first_row=self._rows,
+        )
+        self._rows += batch.num_rows
+        try:
+            yield from self._encoder.add(normalize(batch), partitions)
+        except RecordTooLarge as error:
+            raise self._named(error, batch) from None
+
+    def flush(self) -> Iterator[Chunk]:
+        return self._encoder.flush()
+
+    def _named(self, error: RecordTooLarge, batch: pa.RecordBatch) -> RecordTooLarge:
+        """The same error with the topic, and where the record came from."""
+        row = error.fields["row"]
+        mask = pa.array(np.arange(batch.num_rows) == row)
+        fields = {**error.fields, "topic": self._topic}
+        return RecordTooLarge(
+            f"a record of {fields['size_bytes']:,} bytes for {self._topic}-{fields['partition']} is larger than the topic "
+            f"accepts (max.message.bytes = {fields['limit_bytes']:,}){_origin(batch, mask)}{_key(batch, row)}",
+            action="raise the topic's max.message.bytes, or drop or split the record; nothing of the batch is visible",
+            **fields,
+        )
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    return batch.column(name) if name in batch.schema.names else None
+
+
+def _origin(batch: pa.RecordBatch, mask: pa.Array) -> str:
+    """Where the first marked row came from, as far as the batch knows."""
+    if not set(SOURCE_COLUMNS) <= set(batch.schema.names):
+        return ""
+    row = batch.filter(mask).slice(0, 1)
+    topic, partition, offset = (row.column(name)[0].as_py() for name in SOURCE_COLUMNS)
+    return f", from source {topic}-{partition} at offset {offset}"
+
+
+def _key(batch: pa.RecordBatch, row: int) -> str:
+    key = _column(batch, "key")
+    return "" if key is None else f", key {key[row].as_py()!r}"[:120]

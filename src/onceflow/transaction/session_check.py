@@ -1,0 +1,38 @@
+"""Refuses a Spark session or query whose settings would break exactly-once, before anything is written."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from onceflow.errors import UnsafeSession
+from onceflow.transaction.streaming_query import is_stateful, source_options
+
+STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+
+def check_session(frame: DataFrame) -> None:
+    """Raises UnsafeSession that names every setting to change."""
+    mistakes = [*_isolation(frame), *_state_format(frame)]
+    if mistakes:
+        raise UnsafeSession(
+            "this query cannot be exactly-once: " + "; ".join(mistakes),
+            action="onceflow.spark_session() sets the session right; source options are yours to set",
+            mistakes=tuple(mistakes),
+        )
+
+
+def _isolation(frame: DataFrame) -> list[str]:
+    wrong = [
+        f"the Kafka source {options.get('subscribe') or options.get('subscribepattern') or options.get('assign')} reads "
+        "uncommitted records: set its option kafka.isolation.level to read_committed"
+        for options in source_options(frame)
+        if options.get("kafka.isolation.level", "read_uncommitted") != "read_committed"
+    ]
+    return wrong
+
+
+def _state_format(frame: DataFrame) -> list[str]:
+    """With state format 1 a zombie task's late file can replace committed state (Spark's own failure tests show it)."""
+    if frame.sparkSession.conf.get(STATE_FORMAT, "1") == "2" or not is_stateful(frame):
+        return []
+    return [f"it keeps state in format 1: set {STATE_FORMAT} to 2 (with the RocksDB state store) and use a new checkpoint"]

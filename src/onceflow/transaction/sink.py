@@ -1,0 +1,128 @@
+"""``KafkaSink``: the function for ``writeStream.foreachBatch`` that makes a micro-batch one Kafka transaction."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+
+from onceflow.errors import ConfigurationError, Draining
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.compression import Codec
+from onceflow.transaction.coordinator import OnStep
+from onceflow.transaction.driver import BatchReport, Driver, Guarantee, Options
+from onceflow.transaction.progress import OnMismatch
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+class KafkaSink:
+    """Writes each micro-batch of a streaming query to Kafka, exactly once.
+
+    Use it as ``writeStream.foreachBatch(KafkaSink("sales", name="retail", bootstrap_servers="…"))``, with a checkpoint.
+    Columns: ``value`` (string or binary; null is a tombstone), and optionally ``key``, ``topic`` (instead of the first
+    argument), ``partition``, ``headers`` (array of struct key, value) and ``timestamp``.
+
+    ``name`` is the pipeline's identity: transactional id and progress group are ``onceflow-<name>``, and a second driver
+    with the same name fences the first. ``on_mismatch`` says what to do when the checkpoint does not continue the committed
+    progress: ``refuse``, ``resume`` (a new checkpoint that starts at the committed offsets) or ``restart`` (take up the
+    checkpoint as it is; output may repeat). ``transaction_timeout_ms`` is how long the broker waits for a driver that stopped
+    in the middle of a batch, and readers with it. Batches estimated below ``driver_bytes`` are written by the driver alone,
+    larger ones by executors. A batch is tried ``max_attempts`` times; a request is repeated for ``patience_s`` seconds.
+    ``kafka`` holds Java client options (``security.protocol``, …) without prefix. ``on_step`` is told each protocol step
+    before it is taken, for tests.
+
+    Raises ConfigurationError at once; while running Fenced, ProgressConflict, InputError and others of ``onceflow.errors``.
+    Runs on the driver; executors need onceflow installed. Sources: KIP-98, KIP-447, KIP-664, KIP-890.
+    """
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        *,
+        name: str,
+        bootstrap_servers: str,
+        guarantee: str = "exactly_once",
+        on_mismatch: str = "refuse",
+        compression: str = "lz4",
+        transaction_timeout_ms: int = 60_000,
+        driver_bytes: int = 128 << 20,
+        max_attempts: int = 5,
+        patience_s: float = 120.0,
+        kafka: Mapping[str, str] | None = None,
+        on_step: OnStep | None = None,
+    ) -> None:
+        mistakes: list[str] = []
+        codecs = {codec.name.lower(): codec for codec in Codec}
+        self._options = Options(
+            name=_checked_name(name, mistakes),
+            topic=topic,
+            guarantee=_choice({g.value: g for g in Guarantee}, "guarantee", guarantee, mistakes, Guarantee.EXACTLY_ONCE),
+            on_mismatch=_choice({m.value: m for m in OnMismatch}, "on_mismatch", on_mismatch, mistakes, OnMismatch.REFUSE),
+            codec=_choice(codecs, "compression", compression, mistakes, Codec.LZ4),
+            transaction_timeout_ms=_at_least(1000, "transaction_timeout_ms", transaction_timeout_ms, mistakes),
+            driver_bytes=_at_least(0, "driver_bytes", driver_bytes, mistakes),
+            max_attempts=_at_least(1, "max_attempts", max_attempts, mistakes),
+            patience_s=patience_s,
+            cluster=_cluster(bootstrap_servers, kafka or {}, mistakes),
+        )
+        if mistakes:
+            raise ConfigurationError.of("KafkaSink", mistakes)
+        self._on_step = on_step
+        self._driver: Driver | None = None
+        self._running = threading.Lock()
+        self._draining = False
+        self.last: BatchReport | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Called by Spark for each micro-batch."""
+        with self._running:
+            if self._draining:
+                raise Draining(f"pipeline {self._options.name!r} ends; batch {batch_id} was not begun")
+            if self._driver is None:
+                self._driver = Driver(self._options, self._on_step)
+            self.last = self._driver.run(batch, batch_id)
+
+    def drain(self) -> None:
+        """Waits for the running batch and lets none begin after it: then the query can be stopped without an abort."""
+        self._draining = True
+        with self._running:
+            pass
+
+    def close(self) -> None:
+        """Closes the connections."""
+        if self._driver is not None:
+            self._driver.close()
+
+
+def _checked_name(name: str, mistakes: list[str]) -> str:
+    if not _NAME.fullmatch(name):
+        mistakes.append(f"name = {name!r}: 1 to 200 letters, digits, '.', '_' or '-'")
+    return name
+
+
+def _choice(
+    choices: Mapping[str, _Choice], option: str, value: str, mistakes: list[str], otherwise: _Choice
+) -> _Choice:
+    if value not in choices:
+        mistakes.append(f"{option} = {value!r}: one of {', '.join(choices)}")
+    return choices.get(value, otherwise)
+
+
+def _at_least(least: int, option: str, value: int, mistakes: list[str]) -> int:
+    if value < least:
+        mistakes.append(f"{option} = {value}: at least {least}")
+    return value
+
+
+def _cluster(bootstrap_servers: str, options: Mapping[str, str], mistakes: list[str]) -> ClusterSettings:
+    try:
+        return ClusterSettings.of(bootstrap_servers, options)
+    except ConfigurationError as error:
+        mistakes.extend(error.fields.get("mistakes", (error.message,)))
+        return ClusterSettings.of("localhost:9092", {})

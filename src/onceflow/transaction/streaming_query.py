@@ -1,0 +1,209 @@
+"""What only Spark's JVM knows of the running micro-batch. The one place that reaches through py4j into Spark's internals.
+
+Pinned by ``tests/test_streaming_query.py`` on the Spark version in the lock. Runs on the driver, on the thread that Spark
+calls a ``foreachBatch`` function on; needs classic Spark (not Spark Connect).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+from pyspark.util import _load_from_socket
+
+from onceflow.errors import UnsafeSession
+from onceflow.transaction.progress import Batch, digest_of
+
+_QUERY_ID = "sql.streaming.queryId"
+_TASK_COLUMN = "_onceflow_task"
+
+Offsets = list[Any]
+"""One entry per source, as Spark's offset log keeps it; None where a source has none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """A micro-batch and the source offsets between which it lies."""
+
+    batch: Batch
+    start: Offsets
+    end: Offsets
+
+    def kafka_end(self) -> dict[tuple[str, int], int]:
+        """End offsets of the Kafka sources; where two sources read one partition, the lower."""
+        return _kafka_offsets(self.end)
+
+    def source_rows(self) -> int | None:
+        """An upper bound of the rows read from the sources (transaction markers count too); None if not all are Kafka's."""
+        if not all(_is_kafka(offsets) for offsets in self.end if offsets is not None):
+            return None
+        rows = 0
+        for index, end in enumerate(self.end):
+            start = self.start[index] if index < len(self.start) else None
+            rows += _rows(start or {}, end or {})
+        return rows
+
+
+def micro_batch(frame: DataFrame, batch_id: int) -> MicroBatch:
+    """The micro-batch that ``frame`` is. Raises UnsafeSession outside of a streaming query's ``foreachBatch``."""
+    execution = _execution(frame)
+    log = execution.offsetLog()
+    end = _offsets(log, batch_id)
+    if end is None:
+        raise UnsafeSession(
+            f"the offset log of the query holds no batch {batch_id}",
+            action="use the micro-batch engine with a checkpoint, without asyncProgressTrackingEnabled",
+        )
+    start = (_offsets(log, batch_id - 1) if batch_id > 0 else None) or []
+    before = digest_of(start) if batch_id > 0 else ""
+    return MicroBatch(Batch(batch_id, str(execution.id()), before, digest_of(end)), start, end)
+
+
+def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
+    """Where the Kafka sources of the running query began to read (fixed once per checkpoint)."""
+    offsets = []
+    for leaf in _leaves(_execution(frame)):
+        if hasattr(leaf, "stream"):
+            offsets.append(json.loads(leaf.stream().initialOffset().json()))
+    return _kafka_offsets(offsets)
+
+
+def source_options(frame: DataFrame) -> list[dict[str, str]]:
+    """The options of each Kafka source of the running query, keys in lower case."""
+    found = []
+    for leaf in _leaves(_execution(frame)):
+        if "Kafka" in leaf.toString():
+            options = leaf.relation().options().asCaseSensitiveMap()
+            found.append({str(key).lower(): str(options.get(key)) for key in options.keySet().toArray()})
+    return found
+
+
+def is_stateful(frame: DataFrame) -> bool:
+    """Whether the running query keeps state (aggregation, deduplication, join, …)."""
+    return "StateStore" in str(_execution(frame).lastExecution().executedPlan().toString()) or "stateInfo" in str(
+        _execution(frame).lastExecution().executedPlan().toString()
+    )
+
+
+def arrow_batches(frame: DataFrame) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of ``frame`` as (task index, Arrow batch), without any Python worker, while later tasks still run.
+
+    Spark hands a task's batches over as soon as it is done, in any order. Here they come in task order, because a source
+    partition may be split over several tasks; what is done early waits, and behind an empty task all wait for the end.
+    Raises what the Spark job raised.
+    """
+    marked = frame.withColumn(_TASK_COLUMN, spark_partition_id())
+    port, secret, server = marked._jdf.collectAsArrowToPython()  # type: ignore[operator]
+    with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
+        yield from _in_task_order(_until_failure(stream, server))
+
+
+def _until_failure(stream: Any, server: Any) -> Iterator[tuple[int, pa.RecordBatch]]:
+    try:
+        for item in stream:
+            if isinstance(item, pa.RecordBatch) and item.num_rows:
+                yield item.column(_TASK_COLUMN)[0].as_py(), item.drop_columns([_TASK_COLUMN])
+    except GeneratorExit:
+        raise  # the reader gave up: what it raised is the cause, not the connection that breaks now
+    except Exception:
+        server.getResult()
+        raise
+    server.getResult()
+
+
+def _in_task_order(batches: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """A task's batches arrive together, so the first one of another task shows that a task is complete."""
+    waiting: dict[int, list[pa.RecordBatch]] = {}
+    expected, begun = 0, False
+    for task, batch in batches:
+        if task != expected:
+            waiting.setdefault(task, []).append(batch)
+        if task != expected and begun:
+            expected, begun = expected + 1, False
+            while expected in waiting and expected != task:
+                yield from ((expected, ready) for ready in waiting.pop(expected))
+                expected += 1
+            if expected == task:
+                del waiting[task]
+        if task == expected:
+            begun = True
+            yield task, batch
+    for task in sorted(waiting):
+        yield from ((task, ready) for ready in waiting[task])
+
+
+def _execution(frame: DataFrame) -> Any:
+    session = frame.sparkSession
+    query_id = session.sparkContext.getLocalProperty(_QUERY_ID)
+    if query_id is None:
+        raise UnsafeSession(
+            "this is not a micro-batch of a streaming query",
+            action="pass the sink to writeStream.foreachBatch; it does not write batch DataFrames",
+        )
+    jvm = session._jvm
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()
+    return queries.get(jvm.java.util.UUID.fromString(str(uuid.UUID(query_id))))  # type: ignore[union-attr]
+
+
+def _leaves(execution: Any) -> Iterator[Any]:
+    leaves = execution.logicalPlan().collectLeaves()
+    for index in range(leaves.size()):
+        yield leaves.apply(index)
+
+
+def _offsets(log: Any, batch_id: int) -> Offsets | None:
+    entry = log.get(batch_id)
+    if not entry.isDefined():
+        return None
+    return parse_offsets(str(entry.get().toString()))
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Spark's text of an offset log entry, ``[{"topic":{"0":5}}, -]``, as a list; ``-`` is a source without offsets."""
+    decoder = json.JSONDecoder()
+    body = text.strip()[1:-1]
+    offsets: Offsets = []
+    at = 0
+    while at < len(body):
+        if body[at] in ", ":
+            at += 1
+        elif body.startswith("-", at) and not body[at + 1 : at + 2].isdigit():
+            offsets.append(None)
+            at += 1
+        else:
+            value, at = decoder.raw_decode(body, at)
+            offsets.append(value)
+    return offsets
+
+
+def _is_kafka(offsets: Any) -> bool:
+    return isinstance(offsets, dict) and all(
+        isinstance(parts, dict) and all(str(p).isdigit() and isinstance(o, int) for p, o in parts.items())
+        for parts in offsets.values()
+    )
+
+
+def _kafka_offsets(sources: Offsets) -> dict[tuple[str, int], int]:
+    merged: dict[tuple[str, int], int] = {}
+    for offsets in sources:
+        if _is_kafka(offsets):
+            for topic, parts in offsets.items():
+                for partition, offset in parts.items():
+                    at = (topic, int(partition))
+                    merged[at] = min(offset, merged.get(at, offset))
+    return merged
+
+
+def _rows(start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> int:
+    return sum(
+        max(0, offset - start.get(topic, {}).get(partition, 0))
+        for topic, parts in end.items()
+        for partition, offset in parts.items()
+    )

@@ -1,0 +1,86 @@
+"""Steps 3 and 4 of a batch: on the driver while it is small enough, else on executors."""
+
+from __future__ import annotations
+
+import logging
+
+from pyspark.sql import DataFrame
+
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.catalog import TopicCatalog
+from onceflow.transaction.executor_path import write_on_executors
+from onceflow.transaction.messages import Counts
+from onceflow.transaction.producer import BatchProducer, Target
+from onceflow.transaction.router import Encoding, TopicRouter
+from onceflow.transaction.streaming_query import arrow_batches
+
+log = logging.getLogger(__name__)
+
+_FIRST_GUESS_BYTES_PER_ROW = 1000.0
+
+
+class SizeEstimate:
+    """How large a batch will be: what a source row became in the batches before, times the rows of this one.
+
+    Spark's driver holds the results of finished tasks, so what goes through it must fit its memory; ``limit_bytes`` is the
+    most that it is given.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes_per_row = _FIRST_GUESS_BYTES_PER_ROW
+
+    def fits_driver(self, source_rows: int | None) -> bool:
+        """Whether a batch of ``source_rows`` (None: not known) should be written by the driver."""
+        return source_rows is not None and source_rows * self._bytes_per_row <= self._limit_bytes
+
+    def learn(self, source_rows: int | None, size_bytes: int) -> None:
+        """Takes note of what a batch really was, in Arrow bytes."""
+        if source_rows:
+            self._bytes_per_row = max(size_bytes / source_rows, 1.0)
+
+
+class BatchWriter:
+    """Writes one batch as often as the protocol asks; ``counts`` are those of the last attempt that succeeded."""
+
+    def __init__(
+        self,
+        records: DataFrame,
+        encoding: Encoding,
+        catalog: TopicCatalog,
+        client: KafkaClient,
+        estimate: SizeEstimate,
+        source_rows: int | None,
+    ) -> None:
+        self._records = records
+        self._encoding = encoding
+        self._catalog = catalog
+        self._client = client
+        self._estimate = estimate
+        self._source_rows = source_rows
+        self.counts: Counts = {}
+
+    def write(self, target: Target) -> Counts:
+        """Writes every record under ``target`` and waits for the acknowledgements."""
+        if self._estimate.fits_driver(self._source_rows):
+            self.counts = self._on_driver(target)
+        else:
+            self.counts = self._on_executors(target)
+        return self.counts
+
+    def _on_driver(self, target: Target) -> Counts:
+        producer = BatchProducer(self._client, target)
+        router = TopicRouter(self._encoding, self._catalog.find)
+        size_bytes = 0
+        for _, batch in arrow_batches(self._records):
+            size_bytes += batch.nbytes
+            for topic, chunk in router.add(batch):
+                producer.submit(topic, chunk)
+        for topic, chunk in router.flush():
+            producer.submit(topic, chunk)
+        self._estimate.learn(self._source_rows, size_bytes)
+        return producer.finish()
+
+    def _on_executors(self, target: Target) -> Counts:
+        log.debug("batch of about %s source rows goes to the executors", self._source_rows)
+        return write_on_executors(self._records, self._encoding, self._catalog.known(), target, self._client.options)
