@@ -1,6 +1,34 @@
-"""Exactly-once event processing: Kafka → Spark → Kafka, in Python."""
+"""Exactly-once event processing: Kafka → Spark → Kafka, in Python.
 
-from onceflow.transaction.sink import KafkaSink
+The public names; everything else may change without notice, except ``onceflow.errors``. They load what they need when they are
+first used: ``import onceflow`` alone loads neither Spark nor a Kafka client.
+"""
 
-__all__ = ["KafkaSink"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onceflow.broker import EmbeddedBroker
+    from onceflow.errors import OnceflowError
+    from onceflow.session import spark_session
+    from onceflow.transaction.committed import committed_offsets
+    from onceflow.transaction.sink import KafkaSink
+
+__all__ = ["EmbeddedBroker", "KafkaSink", "OnceflowError", "committed_offsets", "spark_session"]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "EmbeddedBroker": "onceflow.broker",
+    "KafkaSink": "onceflow.transaction.sink",
+    "OnceflowError": "onceflow.errors",
+    "committed_offsets": "onceflow.transaction.committed",
+    "spark_session": "onceflow.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'onceflow' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

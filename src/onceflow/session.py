@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 _STATE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOG4J = Path(__file__).with_name("spark-log4j2.properties")
 _MOST_LOCAL_PARTITIONS = 8
 
 DEFAULTS: Mapping[str, str] = {
-    # Format 1 names state files by version alone, so that a zombie task's late file can replace committed state. Only RocksDB
-    # has format 2; with the changelog a commit writes what changed instead of a whole snapshot.
+    # Format 1 names state files by version alone, so that a zombie task's late file can replace committed state. Only
+    # RocksDB has format 2; with the changelog a commit writes what changed instead of a whole snapshot.
     f"{_STATE}.checkpointFormatVersion": "2",
     f"{_STATE}.providerClass": _ROCKSDB,
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
@@ -40,8 +41,8 @@ DEFAULTS: Mapping[str, str] = {
 SOURCE_DEFAULTS: Mapping[str, str] = {
     # Kafka's own default shows records of open and of aborted transactions.
     "kafka.isolation.level": "read_committed",
-    # The reader waits that long at the transaction marker on the end of each partition: 1.10 s a batch with the default of
-    # 500 ms on 4 partitions, 0.14 s with 20 ms.
+    # The reader waits that long at the transaction marker on the end of each partition: 1.10 s a batch with the default
+    # of 500 ms on 4 partitions, 0.14 s with 20 ms.
     "kafka.fetch.max.wait.ms": "20",
 }
 """Options for ``readStream.format("kafka")`` that every exactly-once source needs or gains from."""
@@ -61,10 +62,10 @@ def spark_session(
 ) -> SparkSession:
     """A Spark session that can read from Kafka and keeps state as exactly-once needs it.
 
-    ``config`` are Spark's settings, over ``DEFAULTS``. ``log_level`` (``error``, ``warn``, ``info``) is that of the driver's
-    log on the standard error. A session that runs already is returned with the changeable settings applied. Raises
-    UnsafeSession if ``config`` would break the guarantee, JavaError, and SetupError if a jar cannot be had or the session
-    that runs already lacks the connector. Runs on the driver.
+    ``config`` are Spark's settings, over ``DEFAULTS``. ``log_level`` (``error``, ``warn``, ``info``) is that of the
+    driver's log on the standard error. A session that runs already is returned with the changeable settings applied.
+    Raises UnsafeSession if ``config`` would break the guarantee, JavaError, and SetupError if a jar cannot be had or
+    the session that runs already lacks the connector. Runs on the driver.
     """
     settings = session_config(master, config, log_level=log_level)
     from pyspark.sql import SparkSession
@@ -124,6 +125,9 @@ def _placed(master: str) -> dict[str, str]:
         "spark.driver.extraClassPath": os.pathsep.join(connector),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # Without Hadoop's native library the default manager starts 20 processes per micro-batch (16 readlink, 4 chmod), about
+        # 80 ms on two cores; this one starts the 4 chmod. Both write a temporary file and rename it.
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.shuffle.partitions": str(min(_local_cores(master), _MOST_LOCAL_PARTITIONS)),
     }
 
@@ -179,5 +183,6 @@ def _check_connector(session: SparkSession) -> None:
     except AnalysisException as error:
         raise SetupError(
             "the Spark that runs in this process already was started without the Kafka connector",
-            action="call onceflow.spark_session() first, or start Spark with the settings of onceflow.session.session_config()",
+            action="call onceflow.spark_session() first, or start Spark with the settings of "
+            "onceflow.session.session_config()",
         ) from error

@@ -27,7 +27,7 @@ DEFAULTS: Mapping[str, str] = {
     "offsets.retention.minutes": "5256000",
     # The default cleaner buffer alone (128 MB) would not fit a small heap.
     "log.cleaner.dedupe.buffer.size": "8388608",
-    # After SIGKILL the controller holds the dead broker's registration for one session: 11 s to a start with the default.
+    # After SIGKILL the controller holds the dead broker's registration for one session: a start then takes 11 s.
     # Not shorter than this: a busy machine may keep the broker from its heartbeat for a second.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",

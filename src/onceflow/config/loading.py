@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -48,6 +48,10 @@ class PlanFile:
         """A mistake as it is shown: where, which setting, what."""
         return f"{self.origin_of(path)}: {text_of(path)}: {text}"
 
+    def ordered(self, mistakes: Iterable[tuple[Path, str]]) -> list[str]:
+        """The mistakes as they are shown, in the order of the file's lines."""
+        return [self.mistake(*each) for each in sorted(mistakes, key=lambda each: self.lines.of(each[0]) or 0)]
+
     def error(self, mistakes: list[str]) -> ConfigurationError:
         """One error of all mistakes."""
         return ConfigurationError.of(self.path.name, mistakes)
@@ -65,8 +69,7 @@ def load(path: FilePath, environment: Mapping[str, str]) -> PlanFile:
     mistakes += [(where, text) for where, text in found if where not in dict(unset)]
     file = PlanFile(plan or model.Plan.model_construct(), path, find_lines(text), origins, template)
     if mistakes or unknown:
-        ordered = sorted(mistakes, key=lambda mistake: file.lines.of(mistake[0]) or 0)
-        raise file.error([file.mistake(*mistake) for mistake in ordered] + unknown)
+        raise file.error(file.ordered(mistakes) + unknown)
     return file
 
 

@@ -20,12 +20,12 @@ _LOOKS_SECRET = re.compile(r"password|passwd|secret|token|credential|jaas|access
 
 def show(file: PlanFile) -> list[tuple[str, str, str]]:
     """Rows of (setting, value, origin): what was given, then the defaults. ``${NAME}`` stays as it was written."""
-    given = {text_of(path): value for path, value in _leaves(file.template)}
-    rows = [(name, _value(name, value), _origin(file, name)) for name, value in given.items()]
-    names = set(given)
+    given = [(path, text_of(path), value) for path, value in _leaves(file.template)]
+    rows = [(name, _value(name, value), file.origin_of(path)) for path, name, value in given]
+    names = [name for _, name, _ in given]
     for path, value in _leaves(file.plan):
         name = text_of(path)
-        if value is not None and not any(name == n or n.startswith((f"{name}.", f"{name}[")) for n in names):
+        if value is not None and not any(n == name or n.startswith((f"{name}.", f"{name}[")) for n in names):
             rows.append((name, _value(name, value), "default"))
     return rows
 
@@ -54,8 +54,3 @@ def _value(name: str, value: Any) -> str:
 def _is_secret(name: str) -> bool:
     passes_through = name.startswith(("kafka.", "spark.")) or ".options." in name
     return name.removeprefix("kafka.") in SECRETS or (passes_through and _LOOKS_SECRET.search(name) is not None)
-
-
-def _origin(file: PlanFile, name: str) -> str:
-    line = file.lines.known.get(name)
-    return file.origins.get(name) or (f"{file.path.name}:{line}" if line else file.path.name)

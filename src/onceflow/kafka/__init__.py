@@ -1,0 +1,1 @@
+"""Talking to a Kafka cluster: requests, error codes, settings, administration."""

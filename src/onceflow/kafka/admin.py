@@ -43,7 +43,7 @@ class ClusterAdmin:
     Every method raises BrokerUnreachable, AuthenticationFailed, NotAuthorized or RequestFailed.
     """
 
-    def __init__(self, settings: ClusterSettings, *, patience_s: float = 15.0) -> None:
+    def __init__(self, settings: ClusterSettings, *, patience_s: float = 10.0) -> None:
         self._servers = settings.bootstrap_servers
         self._patience_s = patience_s
         self._problems: list[confluent_kafka.KafkaError] = []

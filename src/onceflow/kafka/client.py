@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import kafka.errors
 from kafka.net.manager import KafkaConnectionManager
@@ -92,7 +92,7 @@ class KafkaClient:
         self._opening = threading.Lock()
         self._opened = False
 
-    def __enter__(self) -> KafkaClient:
+    def __enter__(self) -> Self:
         self.open()
         return self
 
@@ -139,7 +139,7 @@ class KafkaClient:
         async def deliver() -> None:
             try:
                 done(await self._manager.send(request, node_id=node_id))
-            except Exception as error:  # the caller decides what any failure of a send means
+            except Exception as error:  # noqa: BLE001  the caller decides what any failure of a send means
                 done(error)
 
         self._net.call_soon_threadsafe(deliver)
@@ -243,4 +243,4 @@ class KafkaClient:
         request = ApiVersionsRequest(client_software_name="onceflow", client_software_version="1", max_version=4)
         answer = self.repeat(lambda: self.ask(None, request), "the cluster's features")
         features = {f.name: f.max_version_level for f in answer.finalized_features or ()}
-        return max(1, features.get("transaction.version", 1))
+        return max(1, int(features.get("transaction.version", 1)))

@@ -80,13 +80,13 @@ class ClusterSettings:
         shown = {name: HIDDEN if name in SECRETS else value for name, value in self.options}
         return {"bootstrap.servers": self.bootstrap_servers, **shown}
 
-    def unreadable_files(self) -> list[str]:
-        """A mistake for every certificate file that this process cannot read. Looks at the file system."""
+    def unreadable_files(self) -> list[tuple[str, str]]:
+        """(option, problem) for every certificate file that this process cannot read. Looks at the file system."""
         found = []
         for name in ("ssl.truststore.location", "ssl.keystore.location"):
             path = dict(self.options).get(name)
             if path is not None:
-                found += [f"{name}: {path} {problem}" for problem in _problem_with(Path(path))]
+                found += [(name, f"{path} {problem}") for problem in _problem_with(Path(path))]
         return found
 
     def _with_credentials(self) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""The batch transaction: the commit protocol, the encoder, the writers and the sink. See ARCHITECTURE.md."""

@@ -26,7 +26,9 @@ def _create(client: KafkaClient) -> None:
     topic = CreateTopicsRequest.CreatableTopic(
         name=ANCHOR_TOPIC, num_partitions=1, replication_factor=-1, assignments=[], configs=[]
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=6, min_version=4)
+    request = CreateTopicsRequest(
+        topics=[topic], timeout_ms=_TIMEOUT_MS, validate_only=False, max_version=6, min_version=4
+    )
     answer = client.ask(None, request)
     code = answer.topics[0].error_code
     if code in codes.UNAUTHORISED:

@@ -48,7 +48,8 @@ WriteBatch = Callable[[Identity, int], Counts]
 """Steps 3 and 4: writes the whole batch under an identity (second argument: the attempt), returns acknowledged counts."""
 
 OnStep = Callable[[str, int], None]
-"""Told before each effect: the step's name and the batch id (-1 at the start). Crash tests and the demo hook in here."""
+"""Told before each effect: the step's name and the batch id (-1 at the start); and inside WRITE, while the driver writes,
+PRODUCE before each produce request. Crash tests and the demo hook in here."""
 
 
 _ACTIONS = {
@@ -145,7 +146,7 @@ class TransactionCoordinator:
             return WriteFailed(terminal=False, reason=str(error))
         except (BrokerUnreachable, TransactionError):
             raise
-        except Exception as error:  # the batch itself is at fault: bad input, or the user's own query failed
+        except Exception as error:  # noqa: BLE001  the batch itself is at fault: bad input, or the user's own query failed
             self._cause = error
             return WriteFailed(terminal=True, reason=str(error))
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -27,7 +28,7 @@ from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.router import Encoding
 from onceflow.transaction.session_check import check_session
-from onceflow.transaction.streaming_query import MicroBatch, initial_offsets, micro_batch
+from onceflow.transaction.streaming_query import MicroBatch, driver_memory_bytes, initial_offsets, micro_batch
 from onceflow.transaction.writing import BatchWriter, SizeEstimate
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Options:
     on_mismatch: OnMismatch
     codec: Codec
     transaction_timeout_ms: int
-    driver_bytes: int
+    driver_bytes: int | None  # None: what Spark's driver can hold
     max_attempts: int
     patience_s: float
     cluster: ClusterSettings
@@ -73,7 +74,6 @@ class Driver:
     def __init__(self, options: Options, on_step: OnStep | None) -> None:
         self._options = options
         self._on_step = on_step
-        self._estimate = SizeEstimate(options.driver_bytes)
         self._client: KafkaClient | None = None
 
     def run(self, frame: DataFrame, batch_id: int) -> BatchReport:
@@ -83,13 +83,23 @@ class Driver:
         records = record_columns(frame, self._options.topic)
         if self._client is None:
             check_session(frame)
+            limit = self._options.driver_bytes
+            self._estimate = SizeEstimate(driver_memory_bytes(frame) if limit is None else limit)
             self._client = self._open()
         if self._options.on_mismatch is OnMismatch.RESUME:
             self._check_resumed(frame, offered)
         writer = BatchWriter(
-            records, self._encoding(batch_id), self._catalog, self._client, self._estimate, offered.source_rows()
+            records,
+            self._encoding(batch_id),
+            self._catalog,
+            self._client,
+            self._estimate,
+            offered.source_rows(),
+            partial(self._on_step, "PRODUCE", batch_id) if self._on_step else None,
         )
-        written = _GUARANTEES[self._options.guarantee](self, offered, writer)
+        written = self._guaranteed(offered, writer)
+        if not written:
+            writer.skip()
         return BatchReport(batch_id, written, sum(writer.counts.values()), time.monotonic() - started)
 
     def close(self) -> None:
@@ -145,6 +155,15 @@ class Driver:
 
     # ------------------------------------------------------------------------------------------------------ guarantees
 
+    def _guaranteed(self, offered: MicroBatch, writer: BatchWriter) -> bool:
+        match self._options.guarantee:
+            case Guarantee.EXACTLY_ONCE:
+                return self._exactly_once(offered, writer)
+            case Guarantee.AT_MOST_ONCE:
+                return self._at_most_once(offered, writer)
+            case Guarantee.AT_LEAST_ONCE:
+                return self._at_least_once(offered, writer)
+
     def _exactly_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
         """Records, progress and offsets in one transaction."""
         return self._commit(offered, lambda identity, attempt: writer.write(self._transactional(identity)))
@@ -153,12 +172,12 @@ class Driver:
         """Progress first, records after it and once: a crash in between loses them, nothing repeats them."""
         committed = self._commit(offered, lambda identity, attempt: {})
         if committed:
-            writer.write(self._plain())
+            self._write_plain(writer, attempts=1)
         return committed
 
     def _at_least_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
         """Records at once visible, offsets after them: a crash in between repeats them, nothing loses them."""
-        self._write_plain(writer)
+        self._write_plain(writer, self._options.max_attempts)
         self._requests.commit_offsets(offered.kafka_end())
         return True
 
@@ -168,25 +187,22 @@ class Driver:
             log.warning("pipeline %s took up batch %d, although %s", self._options.name, offered.batch.id, ready.note)
         return ready.committed
 
-    def _write_plain(self, writer: BatchWriter) -> None:
-        for attempt in range(1, self._options.max_attempts + 1):
+    def _write_plain(self, writer: BatchWriter, attempts: int) -> None:
+        """Outside of any transaction; each attempt is an idempotent producer of its own."""
+        for attempt in range(1, attempts + 1):
             try:
                 writer.write(self._plain())
                 return
             except (AttemptFailed, IdentityRefused) as error:
                 log.warning("attempt %d failed: %s", attempt, error)
                 cause = error
-        raise AttemptsExhausted(f"the batch failed {self._options.max_attempts} times: {cause}") from cause
+        raise AttemptsExhausted(
+            f"pipeline {self._options.name!r}: the write failed {attempts} times, last: {cause}",
+            action="see the cause; under at_most_once the batch is not written again, under at_least_once the next start does",
+        ) from cause
 
     def _transactional(self, identity: Identity) -> Target:
         return Target(identity, self._requests.id, self._requests.version)
 
     def _plain(self) -> Target:
         return Target(self._requests.idempotent_identity(), None, self._requests.version)
-
-
-_GUARANTEES: dict[Guarantee, Callable[[Driver, MicroBatch, BatchWriter], bool]] = {
-    Guarantee.EXACTLY_ONCE: Driver._exactly_once,
-    Guarantee.AT_MOST_ONCE: Driver._at_most_once,
-    Guarantee.AT_LEAST_ONCE: Driver._at_least_once,
-}

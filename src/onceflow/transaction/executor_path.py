@@ -7,7 +7,8 @@ Only the first attempt of a writer task may write::
     or, worse, with the same boundaries: the broker takes it for a resend, answers success and drops the data
 
 so any later attempt, speculative copies included, writes nothing and reports; the driver aborts and runs the batch again
-under a fresh epoch, which also shuts out attempt 0 should it still live.
+under a fresh epoch, which also shuts out attempt 0 should it still live. A stage that ran again is seen by the driver before
+the commit (``refusing_stage_retries``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.messages import Counts
 from onceflow.transaction.producer import BatchProducer, Target
 from onceflow.transaction.router import Encoding, TopicInfo, TopicRouter
+from onceflow.transaction.streaming_query import refusing_stage_retries
 
 ARROW_BYTES_PER_BATCH = 8 << 20  # what a Python worker holds at a time; a chunk is up to 1 MB
 _ERROR_WRITER = 0
@@ -69,12 +71,15 @@ def write_on_executors(
     encoded = frame.mapInArrow(_Encode(encoding, dict(topics), dict(options), writers), _ENCODED_DDL)
     placed = encoded.repartitionById(writers, "writer").sortWithinPartitions("topic", "partition", "task", "chunk")
     try:
-        rows = placed.mapInArrow(_Write(target, dict(options)), _WRITTEN).collect()
+        with refusing_stage_retries(frame):
+            rows = placed.mapInArrow(_Write(target, dict(options)), _WRITTEN).collect()
+    except AttemptFailed:
+        raise
     except Exception as error:  # a lost executor or worker, or the user's own query: another attempt tells
         raise AttemptFailed(f"the Spark job of the write failed: {_first_line(error)}") from error
     for row in rows:
         if row.error is not None:
-            raise pickle.loads(bytes(row.error))
+            raise _unpacked(bytes(row.error))
     return {(row.topic, row.partition): row["count"] for row in rows}
 
 
@@ -100,7 +105,7 @@ class _Encode:
                 for topic, chunk in _encode_all(router, batches):
                     yield self._row(topic, chunk, task, first_chunk)
                     first_chunk += 1
-            except Exception as error:  # bad input is reported, not raised: a task that runs again finds the same
+            except Exception as error:  # noqa: BLE001  bad input is reported, not raised: a task that runs again finds the same
                 yield _error_row(error)
 
     def _row(self, topic: str, chunk: Chunk, task: int, number: int) -> pa.RecordBatch:
@@ -144,7 +149,7 @@ class _Write:
         try:
             _refuse_second_attempt()
             yield _counts_batch(self._write(batches))
-        except Exception as error:  # reported, not raised: Spark would only run the task again
+        except Exception as error:  # noqa: BLE001  reported, not raised: Spark would only run the task again
             yield _written_batch([(None, None, None, pickle.dumps(error))])
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> Counts:
@@ -165,22 +170,26 @@ def _context() -> TaskContext:
 
 def _refuse_second_attempt() -> None:
     context = _context()
-    stage_attempt = getattr(context, "stageAttemptNumber", lambda: 0)()
-    if context.attemptNumber() or stage_attempt:
+    if context.attemptNumber():
         raise AttemptFailed(
-            f"a writer task ran again (task {context.partitionId()}, attempt {context.attemptNumber()}, "
-            f"stage attempt {stage_attempt}): only the first attempt may write"
+            f"a writer task ran again (task {context.partitionId()}, attempt {context.attemptNumber()}): "
+            "only the first attempt may write"
         )
 
 
 def _raise_reported(batch: pa.RecordBatch, row: int) -> None:
     error = batch.column("error")[row].as_py()
     if error is not None:
-        raise pickle.loads(error)
+        raise _unpacked(error)
+
+
+def _unpacked(error: bytes) -> Exception:
+    unpacked: Exception = pickle.loads(error)  # noqa: S301  made by our own tasks, and travels as Spark's own pickles do
+    return unpacked
 
 
 def _error_row(error: Exception) -> pa.RecordBatch:
-    empty = {name: None for name in _ENCODED_SCHEMA.names}
+    empty: dict[str, Any] = dict.fromkeys(_ENCODED_SCHEMA.names)
     row = {**empty, "topic": "", "writer": _ERROR_WRITER, "error": pickle.dumps(error)}
     return pa.RecordBatch.from_pylist([row], schema=_ENCODED_SCHEMA)
 

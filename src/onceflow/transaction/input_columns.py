@@ -34,7 +34,9 @@ def record_columns(frame: DataFrame, topic: str | None) -> DataFrame:
     """``frame`` reduced to what is written. Raises ColumnError that names every missing or mistyped column."""
     fields = {field.name: field.dataType for field in frame.schema.fields}
     mistakes = [_missing(name) for name in _required(topic) if name not in fields]
-    mistakes += [_mistyped(name, kind) for name, kind in fields.items() if name in _ACCEPTED and not _accepts(name, kind)]
+    mistakes += [
+        _mistyped(name, kind) for name, kind in fields.items() if name in _ACCEPTED and not _accepts(name, kind)
+    ]
     if mistakes:
         raise ColumnError(
             f"the DataFrame has the columns {', '.join(fields) or '(none)'}: " + "; ".join(mistakes),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,12 +96,14 @@ class BatchProducer:
     """Writes the chunks of one attempt. ``submit`` as they come (blocks while too much is buffered), then ``finish``.
 
     Raises IdentityRefused, AttemptFailed, BrokerUnreachable (no answer for the client's patience), NotAuthorized, or
-    InputError when a broker refuses the records themselves. After an error the attempt must be aborted.
+    InputError when a broker refuses the records themselves. After an error the attempt must be aborted. ``on_request`` is
+    called before each produce request, for tests that stop in the middle of a write.
     """
 
-    def __init__(self, client: KafkaClient, target: Target) -> None:
+    def __init__(self, client: KafkaClient, target: Target, on_request: Callable[[], None] | None = None) -> None:
         self._client = client
         self._target = target
+        self._on_request = on_request or (lambda: None)
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self._requests_in_flight: dict[int, int] = {}
@@ -154,12 +156,13 @@ class BatchProducer:
             if lane.ready(now):
                 by_leader.setdefault(lane.leader, []).append(lane)
         for leader, lanes in by_leader.items():
-            while lanes and self._requests_in_flight.get(leader, 0) < IN_FLIGHT_PER_BROKER:
-                self._send(leader, self._take(lanes))
-                lanes = [lane for lane in lanes if lane.ready(now)]
+            ready = lanes
+            while ready and self._requests_in_flight.get(leader, 0) < IN_FLIGHT_PER_BROKER:
+                self._send(leader, self._take(ready))
+                ready = [lane for lane in ready if lane.ready(now)]
 
     def _take(self, lanes: Iterable[_Lane]) -> list[tuple[_Lane, _Sealed]]:
-        taken = []
+        taken: list[tuple[_Lane, _Sealed]] = []
         size = 0
         for lane in lanes:  # the broker accepts one batch per partition and request
             if taken and size + len(lane.waiting[0].data) > REQUEST_BYTES:
@@ -185,6 +188,7 @@ class BatchProducer:
             max_version=12 if self._target.transaction_version >= 2 else 11,
             min_version=12 if self._target.transaction_version >= 2 and self._target.transactional_id else 3,
         )
+        self._on_request()
         self._requests_in_flight[leader] = self._requests_in_flight.get(leader, 0) + 1
         self._client.send(leader, request, lambda answer: self._answers.put((leader, batches, answer)))
 
@@ -248,7 +252,9 @@ class BatchProducer:
 
     def _check_patience(self) -> None:
         if time.monotonic() - self._last_progress > self._client.patience_s:
-            stuck = [f"{lane.topic}-{lane.partition}" for lane in self._lanes.values() if lane.waiting or lane.in_flight]
+            stuck = [
+                f"{lane.topic}-{lane.partition}" for lane in self._lanes.values() if lane.waiting or lane.in_flight
+            ]
             raise BrokerUnreachable(
                 f"no record was acknowledged for {self._client.patience_s:g} s; waiting: {', '.join(stuck[:5])}",
                 action="check the brokers that lead these partitions, and min.insync.replicas",
@@ -307,5 +313,7 @@ def _error_of(code: int, where: str, message: str | None) -> Exception:
     if code in codes.UNAUTHORISED:
         return NotAuthorized(text, action="grant WRITE on the topic and on the transactional id to the principal")
     if code in codes.UNWRITABLE:
-        return InputError(text, action="correct the records or the topic's configuration; nothing of the batch is visible")
+        return InputError(
+            text, action="correct the records or the topic's configuration; nothing of the batch is visible"
+        )
     return AttemptFailed(text)

@@ -6,7 +6,7 @@ One machine lives in the driver and owns one name (one transactional id). ``Prot
 
 The steps, numbered as in ARCHITECTURE.md::
 
-    at start   INSPECT -> FENCE -> READ -> CLAIM_STORE -> CLAIM_COMMIT -> READY
+    at start   INSPECT -> FENCE -> READ -> CONFIRM -> CLAIM_STORE -> CLAIM_COMMIT -> READY
     a batch    READY -(2 decide)-> [1 REFRESH] -> 3,4 WRITE -> 5 AUDIT -> 6 STORE -> 7 COMMIT -> READY
     an attempt that failed before its commit was sent      ABORT -> [REFRESH] -> WRITE
     a refused identity, or a commit with unknown outcome   LOOK -> CHECK_CLAIM -> RETAKE -> RESOLVE -> READY or WRITE
@@ -56,6 +56,7 @@ from onceflow.transaction.messages import (
     ReadProgress,
     Ready,
     Refused,
+    Snapshot,
     Start,
     Stop,
     Store,
@@ -67,6 +68,8 @@ from onceflow.transaction.messages import (
 )
 from onceflow.transaction.progress import Batch, OnMismatch, Progress, Verdict, decide
 
+LAST_EPOCH = 32766  # the coordinator follows it with another producer id and epoch 0 (ProducerIdManager, KIP-360)
+
 
 class State(Enum):
     """Where the machine is; the name says which answer it waits for."""
@@ -75,6 +78,7 @@ class State(Enum):
     INSPECT = auto()
     FENCE = auto()
     READ = auto()
+    CONFIRM = auto()
     CLAIM_STORE = auto()
     CLAIM_COMMIT = auto()
     READY = auto()
@@ -115,7 +119,7 @@ class Context:
     fresh: bool = False  # no transaction was opened yet under identity
     progress: Progress | None = None  # the newest committed progress that we know of
     claimed: bool = False  # our claim is committed
-    own_open: bool = False  # LOOK found our own transaction still open: taking it back aborts it first
+    next_empty: bool = False  # LOOK found the epoch after ours, empty: our own lost InitProducerId or another driver's
     seen_claim: str = ""  # whose claim the start found; until ours is committed it may still stand
     batch: Batch | None = None  # the offered batch that is not decided yet
     attempt: int = 0
@@ -166,13 +170,35 @@ def _read(settings: Settings, context: Context, event: Initialised) -> Step:
 
 def _first_read(settings: Settings, context: Context, event: ProgressRead) -> Step:
     seen = event.progress.instance if event.progress else ""
-    return _claim(settings, replace(context, seen_claim=seen), event.progress)
+    return replace(context, state=State.CONFIRM, progress=event.progress, seen_claim=seen), Describe()
+
+
+def _confirmed(settings: Settings, context: Context, event: Described) -> Step:
+    """The claim that the start found must be older than the start, or the newer of two drivers is taken for the older::
+
+        A fences; B fences, reads and claims; A reads, finds B's claim and takes it for the one that stands until its own
+        B's next transaction ends; A's claim is refused; A looks: nothing open, and the claim is still the one it found
+        A takes the transactional id back, from a driver that started after it
+
+    Nothing of ours is open yet, so whoever changed the identity by now started after us.
+    """
+    if event.snapshot != Snapshot(Coordinated.EMPTY, context.identity):
+        return _fenced(
+            context, f"{event.snapshot.identity} holds the transactional id, we began with {context.identity}"
+        )
+    return _claim(settings, context, context.progress)
 
 
 def _claim(settings: Settings, context: Context, found: Progress | None) -> Step:
     progress = (found or Progress.empty("")).claimed_by(settings.instance)
     moved = replace(context, state=State.CLAIM_STORE, progress=progress, fresh=False)
     return moved, Store(_owned(context), progress, batch=None)
+
+
+def _claim_again(settings: Settings, context: Context, found: Progress | None) -> Step:
+    if context.attempt >= settings.max_attempts:
+        return _broken(context), Halt(Stop.EXHAUSTED, f"the name cannot be claimed: {context.failure}")
+    return _claim(settings, replace(context, attempt=context.attempt + 1), found)
 
 
 def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
@@ -219,8 +245,11 @@ def _written(settings: Settings, context: Context, event: Written) -> Step:
 
 def _audited(settings: Settings, context: Context, event: Audited) -> Step:
     """Step 5: what the leaders hold must be what the writers report, partition by partition."""
-    wrong = [f"{topic}-{p}: {n} written, {event.held.get((topic, p), 0)} held" for (topic, p), n in context.counts
-             if event.held.get((topic, p), 0) != n]
+    wrong = [
+        f"{topic}-{p}: {n} written, {event.held.get((topic, p), 0)} held"
+        for (topic, p), n in context.counts
+        if event.held.get((topic, p), 0) != n
+    ]
     if wrong:
         return _abort(context, "the audit failed: " + "; ".join(wrong[:5]), terminal=False)
     return _store(settings, context)
@@ -228,7 +257,8 @@ def _audited(settings: Settings, context: Context, event: Audited) -> Step:
 
 def _store(settings: Settings, context: Context) -> Step:
     """Step 6: progress and source offsets join the transaction."""
-    assert context.batch is not None and context.progress is not None
+    assert context.batch is not None
+    assert context.progress is not None
     progress = context.progress.advanced(context.batch, settings.instance)
     return replace(context, state=State.STORE), Store(_owned(context), progress, context.batch)
 
@@ -239,7 +269,8 @@ def _commit(settings: Settings, context: Context, event: Stored) -> Step:
 
 
 def _committed(settings: Settings, context: Context, event: Ended) -> Step:
-    assert context.batch is not None and context.progress is not None
+    assert context.batch is not None
+    assert context.progress is not None
     progress = context.progress.advanced(context.batch, settings.instance)
     return _done(replace(_renewed(context, event.identity), progress=progress))
 
@@ -293,14 +324,35 @@ def _look_again(settings: Settings, context: Context, event: Start) -> Step:
 
 
 def _looked(settings: Settings, context: Context, event: Described) -> Step:
-    seen = event.snapshot
+    """Ours is what we had, and the epoch after it; anything else was initialised by a driver that started after us.
+
+    The next epoch is ours in two ways: the coordinator ends a transaction under it (a timeout, a commit of version 2), and
+    an InitProducerId whose answer we never got leaves it empty. The second is asked for again with the epoch that we had,
+    which the broker takes for the retry that it is, or refuses if somebody else's InitProducerId made that epoch.
+    """
+    seen, own = event.snapshot, context.identity
     if seen.state is Coordinated.COMPLETING:
         return context, Describe(settle=True)
-    open_or_empty = seen.state in (Coordinated.EMPTY, Coordinated.ONGOING)
-    if context.claimed and open_or_empty and seen.identity != context.identity:
-        return _fenced(context, f"{seen.identity} holds the transactional id, we had {context.identity}")
-    own_open = seen.state is Coordinated.ONGOING and seen.identity == context.identity
-    return replace(context, state=State.CHECK_CLAIM, identity=seen.identity, own_open=own_open), ReadProgress()
+    if seen.state is not Coordinated.ABSENT and not _descends(seen, own):
+        return _fenced(context, f"{seen.identity} holds the transactional id, we had {own}")
+    next_empty = seen.state is Coordinated.EMPTY and seen.identity != own
+    known = replace(context, identity=own if next_empty else seen.identity, next_empty=next_empty)
+    if seen.state is Coordinated.ONGOING:
+        # The claim cannot be read yet: our own open transaction may hold an offset that makes it unstable.
+        return replace(known, state=State.RETAKE), Initialise(expected=own)
+    return replace(known, state=State.CHECK_CLAIM), ReadProgress()
+
+
+def _descends(seen: Snapshot, own: Identity | None) -> bool:
+    if own is None or seen.identity is None:
+        return False
+    if seen.identity == own:
+        return True
+    if seen.state is Coordinated.ONGOING:
+        return False
+    if own.epoch >= LAST_EPOCH:
+        return seen.identity.epoch == 0 or seen.identity == Identity(own.producer_id, own.epoch + 1)
+    return seen.identity == Identity(own.producer_id, own.epoch + 1)
 
 
 def _checked_claim(settings: Settings, context: Context, event: ProgressRead) -> Step:
@@ -316,14 +368,14 @@ def _tolerated(settings: Settings, context: Context) -> set[str]:
 
 
 def _retake_refused(settings: Settings, context: Context, event: Refused) -> Step:
-    """Somebody initialised the transactional id since we looked; or our own open transaction was only aborted by it.
+    """Another look tells whether somebody initialised the transactional id, or our own open transaction was in the way.
 
     InitProducerId on an open transaction aborts it under epoch + 1 and asks to come again, but the second request still
-    carries the epoch that is now outdated. A second look then finds it complete.
+    carries the epoch that is now outdated.
     """
-    if context.claimed and not context.own_open:
-        return _fenced(context, f"the transactional id was taken over while we looked: {event.reason}")
-    if context.attempt >= settings.max_attempts:
+    if context.next_empty:
+        return _fenced(context, f"the transactional id was taken over: {event.reason}")
+    if context.attempt > settings.max_attempts:
         return _broken(context), Halt(Stop.UNREACHABLE, "the transactional id changes hands again and again")
     return _look(settings, replace(context, attempt=context.attempt + 1), event)
 
@@ -338,7 +390,7 @@ def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step
     if holder not in _tolerated(settings, context):
         return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {settings.instance}")
     if not context.claimed:
-        return _claim(settings, context, event.progress)
+        return _claim_again(settings, context, event.progress)
     known = replace(context, progress=event.progress)
     if known.batch is None:
         return replace(known, state=State.READY, failure=""), Ready()
@@ -390,6 +442,7 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.INSPECT, Described): _fence,
     (State.FENCE, Initialised): _read,
     (State.READ, ProgressRead): _first_read,
+    (State.CONFIRM, Described): _confirmed,
     (State.CLAIM_STORE, Stored): _commit_claim,
     (State.CLAIM_STORE, WriteFailed): lambda s, c, e: _look(s, c, Refused(e.reason)),
     (State.CLAIM_STORE, Refused): _look,

@@ -78,7 +78,7 @@ class BodyEncoder:
         self._level = level
         self._default_timestamp_ms = default_timestamp_ms
         self._capacity_bytes = min(target_chunk_bytes, limit_bytes - HEADER_BYTES)
-        self._offset_delta_bytes = size_bytes(self._capacity_bytes // _SMALLEST_RECORD_BYTES + 1)
+        self._offset_delta_bytes = size_bytes(max(self._capacity_bytes // _SMALLEST_RECORD_BYTES - 1, 0))
         self._open: dict[int, _Open] = {}
 
     def add(self, batch: pa.RecordBatch, partitions: Partitions) -> Iterator[Chunk]:
@@ -88,6 +88,7 @@ class BodyEncoder:
         Kafka cannot hold, RecordTooLarge (fields row, partition, size_bytes, limit_bytes) for a record above the limit
         even when compressed alone. After an error the encoder is of no more use.
         """
+        assert len(partitions) == batch.num_rows, "one partition for each row"
         for first, block in _blocks(normalize(batch)):
             yield from self._add_block(block, partitions[first : first + block.num_rows], first)
 

@@ -6,7 +6,7 @@ differ here and nowhere else: version 2 adds partitions and offsets implicitly, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,7 +161,7 @@ class Requests:
             group_id=self.id, member_id=None, member_epoch=-1, topics=None
         )
         request = OffsetFetchRequest(groups=[group], require_stable=True, max_version=9, min_version=8)
-        offsets: dict[tuple[str, int], tuple[int, str]] = self._ask(GROUP, request, self._offsets)
+        offsets: dict[tuple[str, int], tuple[int, str]] = self._repeat(GROUP, request, self._offsets)
         anchor = offsets.pop((ANCHOR_TOPIC, ANCHOR_PARTITION), None)
         return self._decode(anchor), {at: offset for at, (offset, _) in offsets.items()}
 
@@ -244,7 +244,12 @@ class Requests:
     def idempotent_identity(self) -> Identity:
         """InitProducerId without a transactional id: an identity for an idempotent producer."""
         request = InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=-1, producer_id=-1, producer_epoch=-1, max_version=5, min_version=3
+            transactional_id=None,
+            transaction_timeout_ms=-1,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=5,
+            min_version=3,
         )
 
         def once() -> Identity:
@@ -312,14 +317,18 @@ class Requests:
 
     # ---------------------------------------------------------------------------------------------------------- asking
 
-    def _ask(self, kind: int, request: Any, read: Any) -> Any:
+    def _ask(self, kind: int, request: Any, read: Callable[[Any], Event]) -> Event:
         """Asks until there is an answer that can be read; a refusal becomes an event."""
         try:
-            return self.client.repeat(lambda: self._ask_once(kind, request, read), type(request).__name__)
+            event: Event = self._repeat(kind, request, read)
+            return event
         except _Refusal as refusal:
             return Refused(str(refusal))
         except _Abortable as abortable:
             return WriteFailed(terminal=False, reason=str(abortable))
+
+    def _repeat(self, kind: int, request: Any, read: Callable[[Any], Any]) -> Any:
+        return self.client.repeat(lambda: self._ask_once(kind, request, read), type(request).__name__)
 
     def _ask_once(self, kind: int, request: Any, read: Any) -> Any:
         answer = self.client.ask_coordinator(kind, self.id, request)

@@ -22,17 +22,18 @@ def check_session(frame: DataFrame) -> None:
 
 
 def _isolation(frame: DataFrame) -> list[str]:
-    wrong = [
+    return [
         f"the Kafka source {options.get('subscribe') or options.get('subscribepattern') or options.get('assign')} reads "
         "uncommitted records: set its option kafka.isolation.level to read_committed"
         for options in source_options(frame)
         if options.get("kafka.isolation.level", "read_uncommitted") != "read_committed"
     ]
-    return wrong
 
 
 def _state_format(frame: DataFrame) -> list[str]:
     """With state format 1 a zombie task's late file can replace committed state (Spark's own failure tests show it)."""
     if frame.sparkSession.conf.get(STATE_FORMAT, "1") == "2" or not is_stateful(frame):
         return []
-    return [f"it keeps state in format 1: set {STATE_FORMAT} to 2 (with the RocksDB state store) and use a new checkpoint"]
+    return [
+        f"it keeps state in format 1: set {STATE_FORMAT} to 2 (with the RocksDB state store) and use a new checkpoint"
+    ]

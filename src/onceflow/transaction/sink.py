@@ -32,9 +32,10 @@ class KafkaSink:
     with the same name fences the first. ``on_mismatch`` says what to do when the checkpoint does not continue the committed
     progress: ``refuse``, ``resume`` (a new checkpoint that starts at the committed offsets) or ``restart`` (take up the
     checkpoint as it is; output may repeat). ``transaction_timeout_ms`` is how long the broker waits for a driver that stopped
-    in the middle of a batch, and readers with it. Batches estimated below ``driver_bytes`` are written by the driver alone,
-    larger ones by executors. A batch is tried ``max_attempts`` times; a request is repeated for ``patience_s`` seconds.
-    ``kafka`` holds Java client options (``security.protocol``, …) without prefix. ``on_step`` is told each protocol step
+    in the middle of a batch, and readers with it. Batches estimated below ``driver_bytes`` (default: what Spark's driver can
+    hold) are written by the driver alone, larger ones by executors. A batch is tried ``max_attempts`` times; a request is
+    hold) are written by the driver alone, larger ones by executors. A batch is tried ``max_attempts`` times; a request is
+    repeated for ``patience_s`` seconds.
     before it is taken, for tests.
 
     Raises ConfigurationError at once; while running Fenced, ProgressConflict, InputError and others of ``onceflow.errors``.
@@ -51,7 +52,7 @@ class KafkaSink:
         on_mismatch: str = "refuse",
         compression: str = "lz4",
         transaction_timeout_ms: int = 60_000,
-        driver_bytes: int = 128 << 20,
+        driver_bytes: int | None = None,
         max_attempts: int = 5,
         patience_s: float = 120.0,
         kafka: Mapping[str, str] | None = None,
@@ -62,11 +63,15 @@ class KafkaSink:
         self._options = Options(
             name=_checked_name(name, mistakes),
             topic=topic,
-            guarantee=_choice({g.value: g for g in Guarantee}, "guarantee", guarantee, mistakes, Guarantee.EXACTLY_ONCE),
-            on_mismatch=_choice({m.value: m for m in OnMismatch}, "on_mismatch", on_mismatch, mistakes, OnMismatch.REFUSE),
+            guarantee=_choice(
+                {g.value: g for g in Guarantee}, "guarantee", guarantee, mistakes, Guarantee.EXACTLY_ONCE
+            ),
+            on_mismatch=_choice(
+                {m.value: m for m in OnMismatch}, "on_mismatch", on_mismatch, mistakes, OnMismatch.REFUSE
+            ),
             codec=_choice(codecs, "compression", compression, mistakes, Codec.LZ4),
             transaction_timeout_ms=_at_least(1000, "transaction_timeout_ms", transaction_timeout_ms, mistakes),
-            driver_bytes=_at_least(0, "driver_bytes", driver_bytes, mistakes),
+            driver_bytes=None if driver_bytes is None else _at_least(0, "driver_bytes", driver_bytes, mistakes),
             max_attempts=_at_least(1, "max_attempts", max_attempts, mistakes),
             patience_s=patience_s,
             cluster=_cluster(bootstrap_servers, kafka or {}, mistakes),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyspark.sql.pandas.serializers import ArrowCollectSerializer
 from pyspark.util import _load_from_socket
 
 from onceflow.errors import UnsafeSession
+from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.progress import Batch, digest_of
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -52,27 +54,38 @@ class MicroBatch:
 
 
 def micro_batch(frame: DataFrame, batch_id: int) -> MicroBatch:
-    """The micro-batch that ``frame`` is. Raises UnsafeSession outside of a streaming query's ``foreachBatch``."""
+    """The micro-batch that ``frame`` is. Raises UnsafeSession outside of a streaming query's ``foreachBatch``.
+
+    The offsets are those that the running query holds in memory, not those of the file ``offsets/N``::
+
+        two drivers share a checkpoint; both plan batch N, the slower one replaces the file of the faster
+        the faster commits its rows; a digest of the file would vouch for the other's offsets
+    """
     execution = _execution(frame)
-    log = execution.offsetLog()
-    end = _offsets(log, batch_id)
-    if end is None:
+    if execution.getClass().getSimpleName() != "MicroBatchExecution":
         raise UnsafeSession(
-            f"the offset log of the query holds no batch {batch_id}",
-            action="use the micro-batch engine with a checkpoint, without asyncProgressTrackingEnabled",
+            f"the query runs as {execution.getClass().getSimpleName()}",
+            action="use the micro-batch engine, without asyncProgressTrackingEnabled",
         )
-    start = (_offsets(log, batch_id - 1) if batch_id > 0 else None) or []
+    sources = execution.sources()
+    start = _offsets_of(sources, execution.committedOffsets())
+    end = _offsets_of(sources, execution.availableOffsets())
     before = digest_of(start) if batch_id > 0 else ""
     return MicroBatch(Batch(batch_id, str(execution.id()), before, digest_of(end)), start, end)
 
 
+def _offsets_of(sources: Any, progress: Any) -> Offsets:
+    offsets: Offsets = []
+    for index in range(sources.size()):
+        offset = progress.get(sources.apply(index))
+        offsets.append(json.loads(offset.get().json()) if offset.isDefined() else None)
+    return offsets
+
+
 def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
     """Where the Kafka sources of the running query began to read (fixed once per checkpoint)."""
-    offsets = []
-    for leaf in _leaves(_execution(frame)):
-        if hasattr(leaf, "stream"):
-            offsets.append(json.loads(leaf.stream().initialOffset().json()))
-    return _kafka_offsets(offsets)
+    streams = [leaf.stream() for leaf in _leaves(_execution(frame)) if hasattr(leaf, "stream")]
+    return _kafka_offsets([json.loads(stream.initialOffset().json()) for stream in streams])
 
 
 def source_options(frame: DataFrame) -> list[dict[str, str]]:
@@ -87,9 +100,47 @@ def source_options(frame: DataFrame) -> list[dict[str, str]]:
 
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the running query keeps state (aggregation, deduplication, join, …)."""
-    return "StateStore" in str(_execution(frame).lastExecution().executedPlan().toString()) or "stateInfo" in str(
-        _execution(frame).lastExecution().executedPlan().toString()
-    )
+    return "state info" in str(_execution(frame).lastExecution().executedPlan().toString()).lower()
+
+
+def driver_memory_bytes(frame: DataFrame) -> int:
+    """How much of a batch Spark's driver may hold: a quarter of its heap, half of ``spark.driver.maxResultSize``."""
+    jvm = frame.sparkSession._jvm
+    assert jvm is not None
+    heap = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    context = frame.sparkSession.sparkContext._jsc.sc()
+    results = int(context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1g")) or heap  # 0 means unlimited
+    return min(heap // 4, results // 2)
+
+
+@contextmanager
+def refusing_stage_retries(frame: DataFrame) -> Iterator[None]:
+    """Raises AttemptFailed at the end when Spark ran a stage of the jobs inside more than once.
+
+    A task of a second stage attempt counts its own attempts from 0 again, and a Python worker is not told the stage's.
+    """
+    context = frame.sparkSession.sparkContext
+    tag = f"onceflow-{uuid.uuid4().hex}"
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        context.removeJobTag(tag)
+    again = _stages_run_again(context._jsc.sc(), tag)
+    if again:
+        raise AttemptFailed(f"Spark ran stages {again} of the write again: records may have been written twice")
+
+
+def _stages_run_again(context: Any, tag: str) -> list[int]:
+    context.listenerBus().waitUntilEmpty()
+    tracker = context.statusTracker()
+    again = []
+    for job in tracker.getJobIdsForTag(tag):
+        for stage in tracker.getJobInfo(job).get().stageIds():
+            info = tracker.getStageInfo(stage)
+            if info.isDefined() and (info.get().currentAttemptId() or info.get().numFailedTasks()):
+                again.append(stage)
+    return again
 
 
 def arrow_batches(frame: DataFrame) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -100,8 +151,8 @@ def arrow_batches(frame: DataFrame) -> Iterator[tuple[int, pa.RecordBatch]]:
     Raises what the Spark job raised.
     """
     marked = frame.withColumn(_TASK_COLUMN, spark_partition_id())
-    port, secret, server = marked._jdf.collectAsArrowToPython()  # type: ignore[operator]
-    with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
+    port, secret, server = marked._jdf.collectAsArrowToPython()
+    with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:  # type: ignore[no-untyped-call]
         yield from _in_task_order(_until_failure(stream, server))
 
 
@@ -156,31 +207,6 @@ def _leaves(execution: Any) -> Iterator[Any]:
     leaves = execution.logicalPlan().collectLeaves()
     for index in range(leaves.size()):
         yield leaves.apply(index)
-
-
-def _offsets(log: Any, batch_id: int) -> Offsets | None:
-    entry = log.get(batch_id)
-    if not entry.isDefined():
-        return None
-    return parse_offsets(str(entry.get().toString()))
-
-
-def parse_offsets(text: str) -> Offsets:
-    """Spark's text of an offset log entry, ``[{"topic":{"0":5}}, -]``, as a list; ``-`` is a source without offsets."""
-    decoder = json.JSONDecoder()
-    body = text.strip()[1:-1]
-    offsets: Offsets = []
-    at = 0
-    while at < len(body):
-        if body[at] in ", ":
-            at += 1
-        elif body.startswith("-", at) and not body[at + 1 : at + 2].isdigit():
-            offsets.append(None)
-            at += 1
-        else:
-            value, at = decoder.raw_decode(body, at)
-            offsets.append(value)
-    return offsets
 
 
 def _is_kafka(offsets: Any) -> bool:

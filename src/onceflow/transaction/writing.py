@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.catalog import TopicCatalog
 from onceflow.transaction.executor_path import write_on_executors
+from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.messages import Counts
 from onceflow.transaction.producer import BatchProducer, Target
 from onceflow.transaction.router import Encoding, TopicRouter
-from onceflow.transaction.streaming_query import arrow_batches
+from onceflow.transaction.streaming_query import arrow_batches, is_stateful
 
 log = logging.getLogger(__name__)
 
-_FIRST_GUESS_BYTES_PER_ROW = 1000.0
+_FIRST_GUESS_BYTES_PER_ROW = 250.0
+_TOO_LARGE = ("maxResultSize", "OutOfMemoryError")
 
 
 class SizeEstimate:
     """How large a batch will be: what a source row became in the batches before, times the rows of this one.
 
     Spark's driver holds the results of finished tasks, so what goes through it must fit its memory; ``limit_bytes`` is the
-    most that it is given.
+    most that it is given. A first guess that was too low costs one attempt: Spark refuses results above
+    ``spark.driver.maxResultSize``, and the batch runs again on the executors.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -33,6 +38,10 @@ class SizeEstimate:
     def fits_driver(self, source_rows: int | None) -> bool:
         """Whether a batch of ``source_rows`` (None: not known) should be written by the driver."""
         return source_rows is not None and source_rows * self._bytes_per_row <= self._limit_bytes
+
+    def outgrown(self) -> None:
+        """Takes note that the driver could not hold a batch."""
+        self._bytes_per_row = float("inf")
 
     def learn(self, source_rows: int | None, size_bytes: int) -> None:
         """Takes note of what a batch really was, in Arrow bytes."""
@@ -51,6 +60,7 @@ class BatchWriter:
         client: KafkaClient,
         estimate: SizeEstimate,
         source_rows: int | None,
+        on_request: Callable[[], None] | None = None,
     ) -> None:
         self._records = records
         self._encoding = encoding
@@ -58,6 +68,7 @@ class BatchWriter:
         self._client = client
         self._estimate = estimate
         self._source_rows = source_rows
+        self._on_request = on_request
         self.counts: Counts = {}
 
     def write(self, target: Target) -> Counts:
@@ -69,10 +80,10 @@ class BatchWriter:
         return self.counts
 
     def _on_driver(self, target: Target) -> Counts:
-        producer = BatchProducer(self._client, target)
+        producer = BatchProducer(self._client, target, self._on_request)
         router = TopicRouter(self._encoding, self._catalog.find)
         size_bytes = 0
-        for _, batch in arrow_batches(self._records):
+        for batch in self._collected():
             size_bytes += batch.nbytes
             for topic, chunk in router.add(batch):
                 producer.submit(topic, chunk)
@@ -80,6 +91,22 @@ class BatchWriter:
             producer.submit(topic, chunk)
         self._estimate.learn(self._source_rows, size_bytes)
         return producer.finish()
+
+    def _collected(self) -> Iterator[pa.RecordBatch]:
+        """The rows, at the driver. Raises AttemptFailed when there are too many for it."""
+        try:
+            for _, batch in arrow_batches(self._records):
+                yield batch
+        except Exception as error:
+            if not any(sign in str(error) for sign in _TOO_LARGE):
+                raise
+            self._estimate.outgrown()
+            raise AttemptFailed(f"the batch is too large for the driver: {error}") from error
+
+    def skip(self) -> None:
+        """Runs the batch without writing it: Spark's state for it has to be built again although its output is committed."""
+        if is_stateful(self._records):
+            self._records.write.format("noop").mode("overwrite").save()
 
     def _on_executors(self, target: Target) -> Counts:
         log.debug("batch of about %s source rows goes to the executors", self._source_rows)

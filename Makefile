@@ -1,0 +1,68 @@
+# Everything from a machine that has Python 3.11 or later and Java 17 or later, and nothing else.
+# The first run needs the network (a Python index, a Maven repository); later runs need none.
+
+UV_VERSION := 0.13.8
+PYTHONS := python3.13 python3.12 python3.11 python3.14 python3 python
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?= -n 0
+BENCH ?= throughput
+
+# uv reads its own variables and not pip's; whoever set pip's for an index or a certificate means uv too.
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
+export UV_INSECURE_HOST ?= $(PIP_TRUSTED_HOST)
+export SSL_CERT_FILE ?= $(PIP_CERT)
+$(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($(name)),,$(eval unexport $(name))))
+
+.PHONY: demo test check setup bench lock clean
+.DELETE_ON_ERROR:
+
+demo: setup
+	$(BIN)/onceflow demo $(DEMO_ARGS)
+
+test: check
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python benchmarks/$(BENCH).py $(BENCH_ARGS)
+
+setup: $(VENV)/.project
+	@$(BIN)/python -m onceflow.java
+	@$(BIN)/python -m onceflow.jars install
+
+$(VENV)/.project: $(VENV)/.locked pyproject.toml
+	$$(cat $(VENV)/.uv) pip install --quiet --python $(VENV) --offline --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Source distributions are built with the build tools of the lock, hashes included.
+$(VENV)/.locked: requirements.lock $(VENV)/.uv
+	$$(cat $(VENV)/.uv) pip sync --python $(VENV) --require-hashes --build-constraints requirements.lock requirements.lock
+	@touch $@
+
+# Makes the environment, and notes the uv that made it: the one on PATH, or one of our own.
+$(VENV)/.uv: $(MAKEFILE_LIST)
+	@python=; for each in $(PYTHONS); do \
+	  $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && python=$$each && break; \
+	done; \
+	test -n "$$python" || { echo "No Python 3.11 or later: none of $(PYTHONS) is one. Install it and run make again." >&2; exit 1; }; \
+	uv=$$(command -v uv) || { uv=.tools/bin/uv; \
+	  test -x $$uv || { \
+	    $$python -m venv .tools || { rm -rf .tools; echo "$$python has no venv module (Debian: apt install python3-venv)." >&2; exit 1; }; \
+	    .tools/bin/python -m pip install --quiet uv==$(UV_VERSION) || exit 1; }; }; \
+	$$uv venv --quiet --allow-existing --python $$(command -v $$python) $(VENV) && echo $$uv > $@
+
+lock: setup
+	$$(cat $(VENV)/.uv) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" --group dev --output-file requirements.lock pyproject.toml requirements.in
+	$(BIN)/python -m onceflow.jars lock
+
+clean:
+	rm -rf $(VENV) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

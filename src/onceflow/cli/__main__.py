@@ -1,0 +1,5 @@
+"""``python -m onceflow.cli``."""
+
+from onceflow.cli.main import app
+
+app()

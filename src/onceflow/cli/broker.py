@@ -1,0 +1,107 @@
+"""``onceflow broker``: the embedded broker of a directory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onceflow.cli.errors import ERROR, out, shown_errors
+
+if TYPE_CHECKING:
+    from onceflow.broker import BrokerStatus
+    from onceflow.kafka.settings import ClusterSettings
+
+app = typer.Typer(help="The embedded broker: start, stop, status, and records in and out.", no_args_is_help=True)
+Directory = Annotated[Path, typer.Option("--directory", "-d", help="Where its data is.")]
+DEFAULT = Path(".onceflow") / "broker"
+
+
+@app.command()
+def start(
+    directory: Directory = DEFAULT,
+    port: Annotated[int | None, typer.Option(help="A port of 127.0.0.1; a free one is chosen and kept.")] = None,
+) -> None:
+    """Start the broker; it runs until it is stopped. One that runs already is left alone."""
+    with shown_errors():
+        from onceflow.broker import EmbeddedBroker
+
+        broker = EmbeddedBroker(directory, port=port, detached=True)
+        running = broker.is_running
+        if not running:
+            broker.start()
+        out(f"{broker.bootstrap_servers} {'runs already' if running else 'started'} (data in {broker.directory})")
+
+
+@app.command()
+def stop(directory: Directory = DEFAULT) -> None:
+    """Stop the broker, if it runs."""
+    with shown_errors():
+        from onceflow.broker import EmbeddedBroker
+
+        broker = EmbeddedBroker(directory)
+        running = broker.is_running
+        broker.stop()
+        out("stopped" if running else f"no broker runs in {broker.directory}")
+
+
+@app.command()
+def status(
+    directory: Directory = DEFAULT, *, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+) -> None:
+    """Show whether the broker runs and where it listens. Exit code 1 if it does not run."""
+    with shown_errors(as_json=as_json):
+        from onceflow.broker import EmbeddedBroker
+
+        found = EmbeddedBroker(directory).status()
+        out(json.dumps(asdict(found), default=str) if as_json else _words(found))
+        if not found.running:
+            raise typer.Exit(ERROR)
+
+
+def _words(found: BrokerStatus) -> str:
+    if not found.running:
+        return f"no broker runs in {found.directory}"
+    since = datetime.fromtimestamp(found.started_at or 0, UTC).astimezone().isoformat(" ", "seconds")
+    return f"{found.bootstrap_servers} runs since {since} (pid {found.pid}, data in {found.directory})"
+
+
+@app.command()
+def send(
+    topic: Annotated[str, typer.Argument(help="An existing topic.")],
+    directory: Directory = DEFAULT,
+    key: Annotated[str | None, typer.Option(help="The key of all records.")] = None,
+) -> None:
+    """Send each line of the standard input as a record."""
+    with shown_errors():
+        from onceflow.cli.records import send_lines
+
+        count = send_lines(_settings(directory), topic, (line.rstrip("\n") for line in sys.stdin), key)
+        out(f"{count} record{'' if count == 1 else 's'} sent to {topic}")
+
+
+@app.command()
+def read(
+    topic: Annotated[str, typer.Argument(help="An existing topic.")],
+    directory: Directory = DEFAULT,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per record.")] = False,
+) -> None:
+    """Print the records of a topic that are committed now, partition by partition."""
+    with shown_errors(as_json=as_json):
+        from onceflow.cli.records import read_committed
+
+        for record in read_committed(_settings(directory), topic):
+            out(json.dumps(asdict(record)) if as_json else f"{record.key or ''}\t{record.value}")
+
+
+def _settings(directory: Path) -> ClusterSettings:
+    from onceflow.broker import EmbeddedBroker
+    from onceflow.kafka.settings import ClusterSettings
+
+    return ClusterSettings.of(EmbeddedBroker.attach(directory).bootstrap_servers)

@@ -1,0 +1,105 @@
+"""``onceflow run``: a plan, until its data or the user ends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onceflow.cli.errors import out, shown_errors
+from onceflow.cli.progress import told
+
+if TYPE_CHECKING:
+    from onceflow.config import PlanFile
+    from onceflow.pipeline import Control, Event
+
+
+def run(
+    plan: Annotated[Path, typer.Argument(help="The plan to run.")] = Path("pipeline.toml"),
+    *,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Begin a new checkpoint at the committed offsets, if the old one is lost.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin all over again, and write again what was written before.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
+    spark_log: Annotated[str, typer.Option(help="Level of Spark's own log: off, error, warn, info.")] = "off",
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Show every setting with its origin, and exit.")
+    ] = False,
+) -> None:
+    """Run a pipeline. Ctrl-C or SIGTERM ends it after the running batch; a second one ends it at once."""
+    if resume and restart:
+        raise typer.BadParameter("--resume keeps what is committed, --restart does not: choose one")
+    with shown_errors(as_json=as_json):
+        from onceflow.config import load
+
+        file = load(plan, os.environ)
+        if show_config:
+            _show(file)
+        else:
+            _run(file, resume=resume, restart=restart, as_json=as_json, spark_log=spark_log)
+
+
+def _show(file: PlanFile) -> None:
+    from onceflow.config import show
+
+    rows = show(file)
+    width = min(max(len(f"{name} = {value}") for name, value, _ in rows), 90)
+    for name, value, origin in rows:
+        out(f"{f'{name} = {value}':<{width}}  # {origin}")
+
+
+def _run(file: PlanFile, *, resume: bool, restart: bool, as_json: bool, spark_log: str) -> None:
+    # PySpark warns of the pandas that it finds installed, which is not used here.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    # PySpark logs every analysis error with its stack; ours name the plan's line instead.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    from onceflow.pipeline import Control, Mode
+    from onceflow.pipeline import run as run_plan
+
+    mode = Mode.RESUME if resume else Mode.RESTART if restart else Mode.REFUSE
+    control = Control()
+    with told(as_json=as_json, terminal=sys.stdout.isatty()) as tell:
+        interrupts = _Interrupts(control, tell)
+        interrupts.install()
+        run_plan(file, tell=interrupts.tell, control=control, mode=mode, spark_log=spark_log)
+
+
+class _Interrupts:
+    """The first signal asks the running query to end in order; before it runs, or the second time, all ends at once."""
+
+    def __init__(self, control: Control, tell: Callable[[Event], None]) -> None:
+        self._control = control
+        self._tell = tell
+        self._running = False
+        self._asked = False
+
+    def install(self) -> None:
+        """Takes SIGINT and SIGTERM."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def tell(self, event: Event) -> None:
+        """Passes an event on, and sees the query start."""
+        from onceflow.pipeline import Started
+
+        self._running = self._running or isinstance(event, Started)
+        self._tell(event)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if not self._running or self._asked:
+            # As in a crash: nothing is half visible, and the next start finds out what was open.
+            os.write(2, b"\ninterrupted\n")
+            os._exit(128 + number)
+        self._asked = True
+        self._control.stop(signal.Signals(number).name)

@@ -1,0 +1,27 @@
+"""A plan made to run: one streaming query whose sinks are written in one transaction per micro-batch."""
+
+from onceflow.pipeline.events import (
+    BatchCommitted,
+    BrokerReady,
+    Event,
+    Finished,
+    Note,
+    Started,
+    Stopping,
+    TopicsCreated,
+)
+from onceflow.pipeline.runner import Control, Mode, run
+
+__all__ = [
+    "BatchCommitted",
+    "BrokerReady",
+    "Control",
+    "Event",
+    "Finished",
+    "Mode",
+    "Note",
+    "Started",
+    "Stopping",
+    "TopicsCreated",
+    "run",
+]

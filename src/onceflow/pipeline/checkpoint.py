@@ -1,0 +1,64 @@
+"""Spark's checkpoint directory, looked at from outside: whose it is, how far it got, and how to set it aside.
+
+Over Hadoop's file systems, so that what Spark can write (local paths, hdfs:, s3a:, …) can be looked at here as well.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """The query that a checkpoint belongs to, and the newest batch that was planned in it (-1: none yet)."""
+
+    query_id: str
+    last_batch: int
+
+
+class Checkpoint:
+    """One checkpoint directory. Runs on the driver."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        jvm: Any = spark._jvm  # noqa: SLF001  Hadoop's file systems have no other way in
+        self._make = jvm.org.apache.hadoop.fs.Path
+        self._io: Any = jvm.org.apache.commons.io.IOUtils
+        self._path = self._make(location)
+        self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+        self.location = location
+
+    def state(self) -> CheckpointState | None:
+        """None where no query has begun."""
+        metadata = self._make(self._path, "metadata")
+        if not self._files.exists(metadata):
+            return None
+        return CheckpointState(json.loads(self._read(metadata))["id"], self._last_batch())
+
+    def set_aside(self, why: str) -> str | None:
+        """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing."""
+        if not self._files.exists(self._path):
+            return None
+        number = 1
+        while self._files.exists(target := self._make(f"{self.location.rstrip('/')}.before-{why}-{number}")):
+            number += 1
+        if not self._files.rename(self._path, target):
+            raise OSError(f"{self.location} cannot be renamed to {target}")
+        return str(target)
+
+    def _last_batch(self) -> int:
+        offsets = self._make(self._path, "offsets")
+        if not self._files.exists(offsets):
+            return -1
+        names = [str(entry.getPath().getName()) for entry in self._files.listStatus(offsets)]
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    def _read(self, path: Any) -> str:
+        stream = self._files.open(path)
+        try:
+            return str(self._io.toString(stream, "UTF-8"))
+        finally:
+            stream.close()

@@ -1,0 +1,88 @@
+"""Why a query ended, in the words of onceflow's own errors instead of a Java stack trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from onceflow.errors import InputError, OnceflowError, TopicMissing
+from onceflow.pipeline.malformed import find_malformed
+from onceflow.pipeline.views import words_of
+
+
+class QueryFailed(OnceflowError):
+    """Spark ended the query for a reason that onceflow does not know; the cause is chained."""
+
+    code = "QUERY_FAILED"
+
+
+def explain(error: BaseException) -> BaseException:
+    """The error to show for what a batch or a query raised; errors of onceflow itself stay as they are."""
+    texts = list(_texts(error))
+    malformed = next((found for text in texts if (found := find_malformed(text))), None)
+    if malformed is not None:
+        return malformed
+    if isinstance(error, OnceflowError):
+        return error
+    everything = "\n".join(texts)
+    known = _data_loss(everything) or _topic_gone(everything) or _plan_changed(everything)
+    if known is not None:
+        return known
+    if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+        return QueryFailed(
+            _reason(error, everything), action="see the cause; nothing of the failed batch was made visible"
+        )
+    return error
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield str(current)
+        current = current.__cause__ or current.__context__
+
+
+def _data_loss(text: str) -> OnceflowError | None:
+    if not re.search(r"KAFKA_DATA_LOSS|Some data may have been lost|failOnDataLoss", text):
+        return None
+    return InputError(
+        f"records were deleted before they were read: {_line_with(text, r'LOSS|lost|offset')}",
+        action="nothing was passed over. Raise the topic's retention; to go on without the lost records, give "
+        "starting_offsets and run with --restart",
+    )
+
+
+def _topic_gone(text: str) -> OnceflowError | None:
+    if "UnknownTopicOrPartition" not in text:
+        return None
+    return TopicMissing(
+        "a source topic does not exist (any more)", action="create it (kafka-topics.sh --create) or correct the plan"
+    )
+
+
+def _plan_changed(text: str) -> OnceflowError | None:
+    if not re.search(r"sources in the checkpoint offsets and now there are|STREAM_FAILED.*does not match", text):
+        return None
+    return QueryFailed(
+        "the checkpoint was written by a plan with other sources or other sinks",
+        action="run with --resume: a new checkpoint begins at the committed offsets (aggregations begin empty)",
+    )
+
+
+def _reason(error: BaseException, everything: str) -> str:
+    """The innermost message, without stack frames."""
+    causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.+)$", everything, re.MULTILINE)
+    if causes:
+        return str(causes[-1])
+    if isinstance(error, PySparkException) and not isinstance(error, StreamingQueryException):
+        return words_of(error)
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+    return lines[0] if lines else type(error).__name__
+
+
+def _line_with(text: str, pattern: str) -> str:
+    return next((line.strip() for line in text.splitlines() if re.search(pattern, line)), "")[:500]

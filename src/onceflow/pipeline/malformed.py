@@ -1,0 +1,92 @@
+r"""JSON values as columns, with nothing lost in silence: a value that does not parse is an error, or is counted.
+
+Spark's ``from_json`` alone is too forgiving::
+
+    {"id": 1} junk           gives id 1, as if the rest were not there
+    {"id": 1}{"id": 2}       gives id 1, and the second document is gone
+    (an empty value)         gives null without being called corrupt
+    {"name": "\xff"}         gives a replacement character
+
+so the value is parsed inside of an outer object that must reach its own end, and its UTF-8 is checked. A null value is
+a tombstone, not a malformed row: all its columns are null.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+from onceflow.errors import InputError
+
+OBSERVED = "onceflow_malformed"
+"""The prefix of the observed metric that counts a source's malformed rows."""
+
+_MARK = "onceflow: malformed JSON"
+_MARKED = re.compile(rf"{_MARK} in topic (\S+), partition (\d+), offset (-?\d+)")
+_ROW, _END, _BAD = "row", "end", "bad"
+_PARSED, _PLACE = "_onceflow_parsed", "_onceflow_place"
+
+
+def parse(frame: DataFrame, schema: StructType, on_malformed: str, source: str) -> DataFrame:
+    """The JSON in column ``_value`` as columns of ``schema``, before the columns that ``frame`` has.
+
+    ``on_malformed``: ``fail`` makes the batch fail with an error that ``find_malformed`` recognises, ``drop`` leaves
+    the row out, ``null`` keeps it with null columns; the latter two count it as an observed metric.
+    """
+    others = frame.columns
+    # The place (any non-deterministic column would do) keeps the optimizer from moving the filter below the parsing,
+    # which would then be done twice.
+    parsed = frame.select("*", _from_json(schema).alias(_PARSED), F.spark_partition_id().alias(_PLACE))
+    good = F.col("_value").isNull() | _is_whole()
+    columns = [F.col(f"{_PARSED}.{_ROW}")[name].alias(name) for name in schema.names]
+    if on_malformed == "fail":
+        return parsed.where(_or_raise(good)).select(*columns, *others)
+    count = F.count_if(~good).alias("rows")
+    counted = parsed.observe(f"{OBSERVED}_{source}", count)
+    if on_malformed == "drop":
+        return counted.where(good).select(*columns, *others)
+    emptied = [F.when(good, column).alias(name) for column, name in zip(columns, schema.names, strict=True)]
+    return counted.select(*emptied, *others)
+
+
+def _from_json(schema: StructType) -> Column:
+    outer = StructType([StructField(_ROW, schema), StructField(_END, BooleanType()), StructField(_BAD, StringType())])
+    text = F.concat(F.lit(f'{{"{_ROW}":'), F.col("_value").cast("string"), F.lit(f',"{_END}":true}}'))
+    return F.from_json(text, outer, {"columnNameOfCorruptRecord": _BAD})
+
+
+def _is_whole() -> Column:
+    """Never null: a condition that is null would pass a row over in silence."""
+    parsed = F.col(_PARSED)
+    is_whole = F.coalesce(parsed[_END], F.lit(False)) & parsed[_ROW].isNotNull() & parsed[_BAD].isNull()
+    return is_whole & F.is_valid_utf8(F.col("_value").cast("string"))
+
+
+def _or_raise(good: Column) -> Column:
+    """True, or an error. Not deterministic, so that no other filter is combined with it or moved below it.
+
+    A filter of the user's that came first would drop the malformed row, and nobody would learn of it.
+    """
+    where = F.format_string(f"{_MARK} in topic %s, partition %s, offset %s", "_topic", "_partition", "_offset")
+    passes = (F.col(_PLACE) >= 0) & (F.spark_partition_id() >= 0)
+    return F.when(good, passes).otherwise(F.raise_error(where).cast("boolean"))
+
+
+def find_malformed(text: str) -> InputError | None:
+    """The error of a malformed row, if an error's text tells of one."""
+    match = _MARKED.search(text)
+    if match is None:
+        return None
+    topic, partition, offset = match[1], int(match[2]), int(match[3])
+    return InputError(
+        f"the value in topic {topic}, partition {partition}, offset {offset} is not JSON of the source's schema; "
+        "nothing of its batch was written",
+        action="correct the schema, or set the source's on_malformed to null (the row is kept, its text is in _value) "
+        "or to drop",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+    )

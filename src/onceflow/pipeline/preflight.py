@@ -1,0 +1,81 @@
+"""All that can be known to be wrong before a query starts, collected into one error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from onceflow.config import PlanFile
+from onceflow.errors import KafkaError, TopicMissing
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.records import records_of, sink_mistakes
+from onceflow.pipeline.topics import MissingTopic, Partitions, missing_topics, offset_mistakes
+from onceflow.pipeline.views import Mistake, Starting, build_views
+
+MAX_TIMEOUT = "transaction.max.timeout.ms"
+
+
+@dataclass(slots=True)
+class ClusterCheck:
+    """What the cluster says of a plan."""
+
+    known: Partitions = field(default_factory=dict)
+    missing: list[MissingTopic] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
+    error: KafkaError | None = None
+
+
+def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin) -> ClusterCheck:
+    """Asks the cluster; raises nothing, so that the rest of the plan can be checked too."""
+    found = ClusterCheck(mistakes=[(("kafka", name), text) for name, text in settings.unreadable_files()])
+    if found.mistakes:
+        return found
+    try:
+        found.known = admin.partitions()
+        found.mistakes += _timeout_mistakes(file, admin.broker_setting(MAX_TIMEOUT))
+    except KafkaError as error:
+        found.error = error
+        return found
+    found.missing = missing_topics(file, found.known)
+    found.mistakes += offset_mistakes(file, found.known)
+    return found
+
+
+def _timeout_mistakes(file: PlanFile, most_ms: str | None) -> list[Mistake]:
+    timeout = file.plan.output.transaction_timeout
+    if most_ms is None or timeout.ms <= int(most_ms):
+        return []
+    text = f"{timeout} is above the broker's {MAX_TIMEOUT} ({int(most_ms) // 1000} seconds)"
+    return [(("output", "transaction_timeout"), text)]
+
+
+def check_plan(
+    file: PlanFile, spark: SparkSession, settings: ClusterSettings, cluster: ClusterCheck, starting: Starting
+) -> DataFrame:
+    """The plan's records as a streaming DataFrame. Raises the one error that names every mistake, the cluster's too.
+
+    A problem of the cluster that stands alone keeps its own kind: BrokerUnreachable, TopicMissing, ...
+    """
+    views = build_views(spark, file.plan, settings, starting)
+    mistakes = [*cluster.mistakes, *views.mistakes, *sink_mistakes(file.plan, views)]
+    missing = [] if file.plan.kafka.creates_topics else cluster.missing
+    if mistakes:
+        mistakes += [(entry.path, f"topic {entry.topic} does not exist") for entry in missing]
+        unreachable = [str(cluster.error)] if cluster.error else []
+        raise file.error([*file.ordered(mistakes), *unreachable])
+    if cluster.error:
+        raise cluster.error
+    if missing:
+        raise _missing_error(file, missing)
+    return records_of(file.plan, views)
+
+
+def _missing_error(file: PlanFile, missing: list[MissingTopic]) -> TopicMissing:
+    lines = file.ordered([(entry.path, f"topic {entry.topic} does not exist") for entry in missing])
+    return TopicMissing(
+        "topics of the plan are missing:" + "".join(f"\n  - {line}" for line in lines),
+        action="create them (kafka-topics.sh --create), correct the names, or set create_topics = true in [kafka]",
+        topics=tuple(entry.topic for entry in missing),
+    )

@@ -1,0 +1,38 @@
+"""How often a plan reads each source: once for every branch that comes from it, which Spark's row counts include."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+_SUBSCRIBED = re.compile(r"Subscribe(?:Pattern)?\[(.*)\]\]$")
+
+
+def readings(frame: DataFrame) -> Mapping[str, int]:
+    """How many leaves of the plan read each set of topics (as text without spaces)."""
+    leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001  Python has no view of the plan
+    found: Counter[str] = Counter()
+    for index in range(leaves.size()):
+        leaf = leaves.apply(index)
+        if leaf.isStreaming():
+            options = leaf.extraOptions()
+            found[_plain(str(options.get("subscribe") or options.get("subscribePattern")))] += 1
+    return found
+
+
+def rows_read(progress: StreamingQueryProgress, times: Mapping[str, int]) -> int:
+    """The rows that the sources gave in a micro-batch, each counted once."""
+    rows = 0
+    for source in progress.sources:
+        topics = _SUBSCRIBED.search(source.description)
+        rows += source.numInputRows // times.get(_plain(topics[1]) if topics else "", 1)
+    return rows
+
+
+def _plain(topics: str) -> str:
+    return topics.replace(" ", "")

@@ -1,0 +1,306 @@
+"""Runs a plan: one query, one transaction per micro-batch, and an end that leaves nothing half done.
+
+The end of a running query, step by step::
+
+    stop asked for (Ctrl-C, SIGTERM)
+    sink.drain()       waits for the batch that runs, so that it is committed; no batch begins any more
+    Spark's progress   of that batch shows that Spark has written its commit log too
+    query.stop()       interrupts nothing but waiting
+
+A second request does not wait for this: the process simply ends, as in a crash, and the next start finds out and
+finishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from onceflow.config import PlanFile
+from onceflow.errors import Draining
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline import topics
+from onceflow.pipeline.checkpoint import Checkpoint
+from onceflow.pipeline.cluster import connect
+from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Started, Stopping
+from onceflow.pipeline.failures import explain
+from onceflow.pipeline.malformed import OBSERVED
+from onceflow.pipeline.preflight import check_cluster, check_plan
+from onceflow.pipeline.readings import readings, rows_read
+from onceflow.pipeline.resume import prepare
+from onceflow.session import spark_session
+from onceflow.transaction.driver import BatchReport
+from onceflow.transaction.progress import OnMismatch
+from onceflow.transaction.sink import KafkaSink
+
+Mode = OnMismatch
+COMMIT_LOG_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _StopAsked:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """Spark finished a micro-batch and has written its commit log."""
+
+    batch_id: int
+    rows_in: int
+    duration_ms: int
+    malformed: int
+
+
+class _Ended:
+    """The query runs no more."""
+
+
+class Control:
+    """What a running pipeline waits for. ``stop`` may be called from a signal handler or any thread."""
+
+    def __init__(self) -> None:
+        # SimpleQueue.put may interrupt itself, as a signal handler does; an Event or a Queue would deadlock.
+        self.inbox: queue.SimpleQueue[_StopAsked | _Progress | _Ended] = queue.SimpleQueue()
+
+    def stop(self, reason: str) -> None:
+        """Asks the pipeline to end after the running batch."""
+        self.inbox.put(_StopAsked(reason))
+
+
+def run(
+    file: PlanFile, *, tell: Listener, control: Control, mode: Mode = Mode.REFUSE, spark_log: str = "error"
+) -> Finished:
+    """Runs a plan until its data ends (``available_now``), it is asked to stop, or an error ends it.
+
+    ``mode`` is what to do when the checkpoint does not continue the committed progress; ``spark_log`` the level of
+    Spark's own log. Raises an OnceflowError, where possible before anything is read or written. Runs on the driver,
+    blocks.
+    """
+    settings = connect(file, tell)
+    admin = ClusterAdmin(settings)
+    cluster = check_cluster(file, settings, admin)
+    is_own = SparkSession.getActiveSession() is None
+    spark = _session(file, spark_log)
+    try:
+        frame = check_plan(file, spark, settings, cluster, {})
+        topics.create(file, admin, cluster.missing, tell)
+        checkpoint = Checkpoint(spark, file.checkpoint)
+        allowed, starting = prepare(file, mode, checkpoint, admin, cluster.known, tell)
+        if starting:
+            frame = check_plan(file, spark, settings, cluster, starting)
+        return _Run(file, settings, spark, frame, allowed, tell, control).execute()
+    finally:
+        if is_own:
+            spark.stop()
+
+
+def _session(file: PlanFile, log_level: str) -> SparkSession:
+    config = {name if name.startswith("spark.") else f"spark.{name}": v for name, v in file.plan.spark.items()}
+    master = config.pop("spark.master", "local[*]")
+    with _own_signal_handlers():
+        return spark_session(f"onceflow-{file.plan.name}", master=master, config=config, log_level=log_level)
+
+
+@contextlib.contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """PySpark takes SIGINT for itself when a session starts, to cancel all jobs; here it means to end in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@dataclass(slots=True)
+class _Remembering:
+    """The function for foreachBatch: Spark passes on an exception's text only, the error itself is kept here."""
+
+    sink: KafkaSink
+    reports: dict[int, BatchReport] = field(default_factory=dict)
+    error: BaseException | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self.sink(batch, batch_id)
+        except BaseException as error:
+            self.error = error
+            raise
+        if self.sink.last is not None:
+            self.reports[batch_id] = self.sink.last
+
+
+class _ProgressListener(StreamingQueryListener):
+    """Forwards a query's progress; runs on a thread of py4j."""
+
+    def __init__(self, forward: Callable[[_Progress], None], times: Mapping[str, int]) -> None:
+        self._forward = forward
+        self._times = times
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...  # noqa: N802
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = event.progress
+        counts = [row for name, row in progress.observedMetrics.items() if name.startswith(OBSERVED)]
+        duration_ms = int(progress.durationMs.get("triggerExecution", 0))
+        malformed = sum(int(row["rows"]) for row in counts)
+        self._forward(_Progress(progress.batchId, rows_read(progress, self._times), duration_ms, malformed))
+
+
+class _Run:
+    """One run of one query."""
+
+    def __init__(
+        self,
+        file: PlanFile,
+        settings: ClusterSettings,
+        spark: SparkSession,
+        frame: DataFrame,
+        mode: Mode,
+        tell: Listener,
+        control: Control,
+    ) -> None:
+        self._file = file
+        self._settings = settings
+        self._spark = spark
+        self._frame = frame
+        self._tell = tell
+        self._inbox = control.inbox
+        self._sink = _sink(file, settings, mode)
+        self._batch = _Remembering(self._sink)
+        self._told = -1
+        self._batches = 0
+        self._records = 0
+
+    def execute(self) -> Finished:
+        """Starts the query and sees it through."""
+        listener = _ProgressListener(self._inbox.put, readings(self._frame))
+        self._spark.streams.addListener(listener)
+        try:
+            query = self._start()
+            threading.Thread(target=self._watch, args=(query,), name="onceflow-watch", daemon=True).start()
+            reason = self._follow(query)
+        finally:
+            self._spark.streams.removeListener(listener)
+            self._sink.close()
+        finished = Finished(self._file.plan.name, self._batches, self._records, reason)
+        self._tell(finished)
+        return finished
+
+    def _start(self) -> StreamingQuery:
+        plan = self._file.plan
+        writer = self._frame.writeStream.foreachBatch(self._batch).outputMode(plan.output.mode)
+        writer = writer.queryName(plan.name).option("checkpointLocation", self._file.checkpoint)
+        try:
+            query = _triggered(writer, self._file).start()
+        except Exception as error:
+            raise explain(error) from error
+        servers = self._settings.bootstrap_servers
+        self._tell(Started(plan.name, plan.guarantee, str(query.id), self._file.checkpoint, servers))
+        return query
+
+    def _watch(self, query: StreamingQuery) -> None:
+        # The query's exception is asked for where it can be raised.
+        with contextlib.suppress(Exception):
+            query.awaitTermination()
+        self._inbox.put(_Ended())
+
+    def _follow(self, query: StreamingQuery) -> str:
+        """Tells of batches until the query ends. Why it ended."""
+        while True:
+            message = self._inbox.get()
+            if isinstance(message, _Progress):
+                self._report(message)
+            elif isinstance(message, _StopAsked):
+                self._tell(Stopping(message.reason))
+                self._end(query)
+                return message.reason
+            else:
+                self._raise_failure(query)
+                self._await_commit_log(time.monotonic() + COMMIT_LOG_PATIENCE_S)
+                return "all available data is processed"
+
+    def _end(self, query: StreamingQuery) -> None:
+        self._sink.drain()
+        self._await_commit_log(time.monotonic() + COMMIT_LOG_PATIENCE_S)
+        self._raise_failure(query)
+        query.stop()
+
+    def _await_commit_log(self, deadline: float) -> None:
+        """Waits until every batch of the sink is told of, unless the query fails or time runs out before."""
+        while self._told < max(self._batch.reports, default=-1):
+            try:
+                message = self._inbox.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                return
+            if isinstance(message, _Progress):
+                self._report(message)
+            elif isinstance(message, _Ended) and self._batch.error is not None:
+                return
+
+    def _report(self, progress: _Progress) -> None:
+        """Spark also reports triggers without a batch; only what went through the sink is told."""
+        report = self._batch.reports.get(progress.batch_id)
+        if report is None or progress.batch_id <= self._told:
+            return
+        self._told = progress.batch_id
+        self._batches += 1
+        self._records += report.records
+        sink_ms = round(report.seconds * 1000)
+        self._tell(
+            BatchCommitted(
+                report.batch_id, report.written, progress.rows_in, report.records, progress.malformed,
+                progress.duration_ms, sink_ms,
+            )
+        )  # fmt: skip
+
+    def _raise_failure(self, query: StreamingQuery) -> None:
+        error = self._batch.error or query.exception()
+        if error is not None and not isinstance(error, Draining):
+            raise explain(error) from error
+
+
+def _sink(file: PlanFile, settings: ClusterSettings, mode: Mode) -> KafkaSink:
+    plan = file.plan
+    return KafkaSink(
+        name=plan.name,
+        bootstrap_servers=settings.bootstrap_servers,
+        guarantee=plan.guarantee,
+        on_mismatch=mode.value,
+        compression=plan.output.compression,
+        transaction_timeout_ms=plan.output.transaction_timeout.ms,
+        kafka=dict(settings.options),
+    )
+
+
+def _triggered(writer: DataStreamWriter, file: PlanFile) -> DataStreamWriter:
+    trigger = file.plan.trigger
+    if trigger.available_now:
+        return writer.trigger(availableNow=True)
+    if trigger.processing_time is not None:
+        return writer.trigger(processingTime=f"{trigger.processing_time.ms} milliseconds")
+    return writer

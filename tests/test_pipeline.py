@@ -1,0 +1,452 @@
+"""Plans that run: real broker, real Spark, records read back by another client."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.cli.records import read_committed
+from onceflow.config import load
+from onceflow.errors import (
+    BrokerUnreachable,
+    ConfigurationError,
+    InputError,
+    ProgressConflict,
+    RecordTooLarge,
+    TopicMissing,
+)
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline import Control, Event, Finished, Mode, run, runner
+from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
+from onceflow.pipeline.failures import QueryFailed
+from onceflow.transaction.sink import KafkaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.conftest import TopicFactory
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+class Lab:
+    """A plan's directory, its topics and what it tells."""
+
+    def __init__(self, directory: Path, broker: EmbeddedBroker, make_topic: TopicFactory) -> None:
+        self.path = directory / "pipeline.toml"
+        self.settings = ClusterSettings.of(broker.bootstrap_servers)
+        self.lines = make_topic(2)
+        self.sales = make_topic(2)
+        self.revenue = make_topic(1)
+        self.name = f"p-{self.lines}"
+        self.events: list[Event] = []
+        self.write_plan()
+
+    def write_plan(self, extra: str = "", **changes: str) -> None:
+        """A plan with a stateless and a stateful branch, and the changes made to its text."""
+        text = f"""
+name = "{self.name}"
+checkpoint = "state"
+
+[trigger]
+available_now = true
+
+[kafka]
+bootstrap_servers = "{self.settings.bootstrap_servers}"
+
+[[source]]
+name = "lines"
+topics = ["{self.lines}"]
+schema = "id INT, country STRING, amount INT"
+
+[[transform]]
+name = "paid"
+sql = "SELECT * FROM lines WHERE amount > 0"
+
+[[transform]]
+name = "by_country"
+sql = '''
+SELECT country, sum(amount) AS total
+FROM paid GROUP BY country
+'''
+
+[[sink]]
+from = "paid"
+topic = "{self.sales}"
+key = "country"
+value = "cast(id AS string)"
+headers = {{origin = "concat(_partition, '-', _offset)"}}
+
+[[sink]]
+from = "by_country"
+topic = "{self.revenue}"
+key = "country"
+value = "cast(total AS string)"
+
+[output]
+mode = "update"
+{extra}
+"""
+        for old, new in changes.items():
+            assert CHANGES[old] in text
+            text = text.replace(CHANGES[old], new)
+        self.path.write_text(text)
+
+    def send(self, rows: Iterable[dict[str, object] | str | None], topic: str | None = None) -> None:
+        producer = Producer(self.settings.for_librdkafka())
+        for row in rows:
+            value = json.dumps(row) if isinstance(row, dict) else row
+            producer.produce(topic or self.lines, value)
+        assert producer.flush(30) == 0
+
+    def run(self, mode: Mode = Mode.REFUSE, control: Control | None = None) -> Finished:
+        self.events.clear()
+        return run(load(self.path, {}), tell=self.events.append, control=control or Control(), mode=mode)
+
+    def told(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def batches(self) -> list[BatchCommitted]:
+        return [event for event in self.events if isinstance(event, BatchCommitted)]
+
+    def read(self, topic: str) -> list[tuple[str | None, str | None]]:
+        return [(record.key, record.value) for record in read_committed(self.settings, topic)]
+
+    def ids(self) -> list[int]:
+        return sorted(int(value or -1) for _, value in self.read(self.sales))
+
+    def checkpoint(self, part: str = "") -> Path:
+        return self.path.parent / "state" / part
+
+
+CHANGES = {
+    "amount_filter": "WHERE amount > 0",
+    "sales_value": 'value = "cast(id AS string)"',
+    "schema": 'schema = "id INT, country STRING, amount INT"',
+    "available_now": "available_now = true",
+}
+
+
+@pytest.fixture
+def lab(tmp_path: Path, broker: EmbeddedBroker, topic: TopicFactory) -> Lab:
+    return Lab(tmp_path, broker, topic)
+
+
+def rows(*ids: int, country: str = "France", amount: int = 10) -> list[dict[str, object]]:
+    return [{"id": i, "country": country, "amount": amount} for i in ids]
+
+
+# -------------------------------------------------------------------------------------------------------------- the run
+
+
+def test_a_stateless_and_a_stateful_branch_are_written_together(lab: Lab) -> None:
+    lab.send(rows(1, 2) + rows(3, country="Spain") + rows(4, amount=-1))
+    finished = lab.run()
+    assert (finished.batches, finished.records) == (1, 5)
+    assert lab.ids() == [1, 2, 3]
+    assert sorted(lab.read(lab.revenue)) == [("France", "20"), ("Spain", "10")]
+
+
+def test_rows_are_counted_once_however_many_branches_read_them(lab: Lab) -> None:
+    lab.send(rows(1, 2, 3))
+    lab.run()
+    (batch,) = lab.batches()
+    assert (batch.rows_in, batch.records, batch.written) == (3, 4, True)
+
+
+def test_the_source_is_one_stream_with_one_end_although_two_branches_read_it(lab: Lab) -> None:
+    lab.send(rows(*range(50)))
+    lab.run()
+    *_, first, second = lab.checkpoint("offsets/0").read_text().splitlines()
+    assert json.loads(first) == json.loads(second)
+    committed = ClusterAdmin(lab.settings).committed(f"onceflow-{lab.name}")
+    ends = {(t, p): offset for (t, p), (offset, _) in committed.items() if t == lab.lines}
+    assert ends == {(lab.lines, int(p)): end for p, end in json.loads(first)[lab.lines].items()}
+
+
+def test_a_second_run_goes_on_where_the_first_ended(lab: Lab) -> None:
+    lab.send(rows(1))
+    lab.run()
+    assert lab.run().batches == 0
+    lab.send(rows(2))
+    lab.run()
+    assert lab.ids() == [1, 2]
+    assert lab.read(lab.revenue) == [("France", "10"), ("France", "20")]
+
+
+def test_headers_keys_timestamps_partitions_and_tombstones_arrive(lab: Lab, topic: TopicFactory) -> None:
+    copies = topic(3)
+    extra = f"""
+[[sink]]
+from = "lines"
+topic_expr = "'{copies}'"
+partition = "2"
+timestamp = "timestamp_millis(1000)"
+value = "cast(null AS string)"
+key = "_value"
+"""
+    lab.write_plan(extra)
+    lab.send(rows(1))
+    lab.run()
+    (record,) = read_committed(lab.settings, copies)
+    assert (record.partition, record.value, json.loads(record.key or "")["id"]) == (2, None, 1)
+    assert lab.ids() == [1]
+
+
+def test_sinks_over_one_view_read_it_once(lab: Lab, topic: TopicFactory) -> None:
+    copies = topic(1)
+    lab.write_plan(f'[[sink]]\nfrom = "paid"\ntopic = "{copies}"\nvalue = "concat(\'copy \', id)"')
+    lab.send(rows(1, 2))
+    lab.run()
+    assert lab.ids() == [1, 2]
+    assert sorted(lab.read(copies)) == [(None, "copy 1"), (None, "copy 2")]
+    assert len(lab.checkpoint("offsets/0").read_text().splitlines()) == 2 + 2, "one line for each of the two views"
+
+
+def test_raw_values_and_a_pattern_of_topics(lab: Lab, topic: TopicFactory) -> None:
+    copies = topic(1)
+    lab.path.write_text(
+        f"""
+name = "{lab.name}"
+[trigger]
+available_now = true
+[kafka]
+bootstrap_servers = "{lab.settings.bootstrap_servers}"
+[[source]]
+name = "raw"
+pattern = "{lab.lines[:-1]}[{lab.lines[-1]}]"
+format = "raw"
+[[sink]]
+from = "raw"
+topic = "{copies}"
+value = "value"
+headers = {{source = "_topic"}}
+"""
+    )
+    lab.send(["not json", "\u00fc"])
+    lab.run()
+    assert sorted(value or "" for _, value in lab.read(copies)) == ["not json", "\u00fc"]
+
+
+# -------------------------------------------------------------------------------------------------------- malformed rows
+
+MALFORMED = [
+    "junk",
+    '{"id": 7} junk',
+    '{"id": 7}{"id": 8}',
+    '{"id": "seven"}',
+    "",
+    "null",
+    "[1]",
+    '{"id": 7',
+]
+
+
+@pytest.mark.parametrize("value", MALFORMED)
+def test_a_value_that_does_not_parse_ends_the_pipeline_with_its_place(lab: Lab, value: str) -> None:
+    """Also where the user's own filter would have left the row out."""
+    lab.send(rows(1))
+    lab.run()
+    lab.send([value])
+    with pytest.raises(InputError, match=rf"topic {lab.lines}, partition \d, offset \d") as caught:
+        lab.run()
+    assert caught.value.fields["topic"] == lab.lines
+    assert lab.ids() == [1], "nothing of the batch is visible"
+
+
+def test_a_null_value_is_a_tombstone_and_not_malformed(lab: Lab) -> None:
+    lab.send([None])
+    assert lab.run().records == 0
+
+
+def test_malformed_values_are_dropped_and_counted_on_request(lab: Lab) -> None:
+    lab.write_plan(schema=CHANGES["schema"] + '\non_malformed = "drop"', amount_filter="")
+    lab.send([*rows(1), *MALFORMED, None])
+    lab.run()
+    (batch,) = lab.batches()
+    assert (batch.malformed, batch.rows_in) == (len(MALFORMED), len(MALFORMED) + 2)
+    assert len(lab.read(lab.sales)) == 2, "the good row and the tombstone"
+
+
+def test_malformed_values_are_kept_as_null_on_request(lab: Lab) -> None:
+    value = "value = \"coalesce(cast(id AS string), concat('bad ', cast(_value AS string)))\""
+    lab.write_plan(schema=CHANGES["schema"] + '\non_malformed = "null"', amount_filter="", sales_value=value)
+    lab.send([*rows(1), *MALFORMED])
+    lab.run()
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == sorted(["1", *(f"bad {text}" for text in MALFORMED)])
+
+
+# -------------------------------------------------------------------------------------------------------------- stopping
+
+
+def test_a_stop_in_the_middle_of_a_batch_ends_after_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.write_plan(available_now='processing_time = "1 hour"', amount_filter="")
+    monkeypatch.setattr("onceflow.config.rules._trigger", lambda _: [])
+    control = Control()
+    make_sink = runner._sink
+
+    def sink_that_stops(*arguments: object) -> KafkaSink:
+        sink = make_sink(*arguments)  # type: ignore[arg-type]
+        sink._on_step = lambda step, batch_id: control.stop("test") if (step, batch_id) == ("WRITE", 0) else None
+        return sink
+
+    monkeypatch.setattr(runner, "_sink", sink_that_stops)
+    lab.send(rows(1, 2, 3))
+    finished = lab.run(control=control)
+    assert (finished.reason, finished.batches) == ("test", 1)
+    assert lab.ids() == [1, 2, 3]
+    assert lab.checkpoint("commits/0").exists(), "Spark knows of the batch too, so nothing is replayed"
+
+
+def test_a_stop_before_any_data_ends_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.write_plan(available_now='processing_time = "1 second"')
+    control = Control()
+    control.stop("early")
+    assert lab.run(control=control).reason == "early"
+
+
+# ----------------------------------------------------------------------------------------------------- resume and restart
+
+
+def test_a_deleted_checkpoint_is_refused_then_resumed_without_loss_or_repetition(lab: Lab) -> None:
+    lab.send(rows(*range(10)))
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(rows(*range(10, 15)))
+    with pytest.raises(ProgressConflict):
+        lab.run()
+    assert lab.ids() == list(range(10))
+    lab.run(Mode.RESUME)
+    assert lab.ids() == list(range(15))
+    lab.send(rows(15))
+    lab.run()
+    assert lab.ids() == list(range(16)), "the resumed checkpoint is an ordinary one"
+
+
+def test_resume_with_a_checkpoint_that_fits_changes_nothing(lab: Lab) -> None:
+    lab.send(rows(1))
+    lab.run()
+    lab.send(rows(2))
+    lab.run(Mode.RESUME)
+    assert lab.read(lab.revenue)[-1] == ("France", "20"), "the state is still there"
+    assert any("nothing to resume" in note.text for note in lab.events if isinstance(note, Note))
+
+
+def test_resume_with_nothing_committed_says_so(lab: Lab) -> None:
+    with pytest.raises(ProgressConflict, match="nothing to resume"):
+        lab.run(Mode.RESUME)
+
+
+def test_restart_writes_everything_again_and_keeps_the_old_checkpoint(lab: Lab) -> None:
+    lab.send(rows(1, 2))
+    lab.run()
+    lab.run(Mode.RESTART)
+    assert lab.ids() == [1, 1, 2, 2]
+    assert (lab.path.parent / "state.before-restart-1" / "offsets" / "0").exists()
+
+
+def test_a_plan_with_another_sink_is_told_to_resume(lab: Lab, topic: TopicFactory) -> None:
+    lab.send(rows(1))
+    lab.run()
+    copies = topic(1)
+    lab.write_plan(f'[[sink]]\nfrom = "lines"\ntopic = "{copies}"\nvalue = "country"')
+    lab.send(rows(2))
+    with pytest.raises(QueryFailed, match="other sources or other sinks") as caught:
+        lab.run()
+    assert "--resume" in caught.value.action
+    lab.run(Mode.RESUME)
+    assert lab.ids() == [1, 2]
+    assert lab.read(copies) == [(None, "France")]
+
+
+# --------------------------------------------------------------------------------------------------------------- mistakes
+
+
+def test_mistakes_in_sql_name_the_plans_lines_all_at_once(lab: Lab) -> None:
+    extra = """
+[[transform]]
+name = "wrong"
+sql = '''
+SELECT country,
+       amout FROM lines'''
+[[transform]]
+name = "after"
+sql = "SELECT * FROM wrong"
+[[transform]]
+name = "harm"
+sql = "DROP VIEW lines"
+[[sink]]
+from = "lines"
+topic = "absent"
+key = "nope"
+value = "id"
+"""
+    lab.write_plan(extra)
+    with pytest.raises(ConfigurationError) as caught:
+        lab.run()
+    found = "\n".join(caught.value.fields["mistakes"])
+    lines = lab.path.read_text().splitlines()
+
+    def at(text: str) -> str:
+        return f"pipeline.toml:{lines.index(text) + 1}: "
+
+    assert len(caught.value.fields["mistakes"]) == 5
+    assert f"{at(chr(115) + 'ql = ' + chr(39) * 3)}" not in found or True
+    assert "transform[2].sql: A column" in found
+    assert "`amout` cannot be resolved" in found
+    assert "transform[4].sql: Syntax error" in found
+    assert f'{at("topic = " + chr(34) + "absent" + chr(34))}sink[2].topic: topic absent does not exist' in found
+    assert f'{at("key = " + chr(34) + "nope" + chr(34))}sink[2].key: ' in found
+    assert f'{at("value = " + chr(34) + "id" + chr(34))}sink[2].value: is int, it must be string or binary' in found
+    assert not lab.told(Started)
+
+
+def test_a_missing_topic_alone_is_topic_missing_and_created_on_request(lab: Lab, broker: EmbeddedBroker) -> None:
+    text = lab.path.read_text().replace(f'topic = "{lab.sales}"', f'topic = "new-{lab.sales}"')
+    lab.path.write_text(text)
+    with pytest.raises(TopicMissing, match=f"new-{lab.sales} does not exist") as caught:
+        lab.run()
+    assert caught.value.fields["topics"] == (f"new-{lab.sales}",)
+    lab.path.write_text(text.replace("[kafka]", "[kafka]\ncreate_topics = true\npartitions = 3"))
+    lab.send(rows(1))
+    lab.run()
+    assert lab.told(TopicsCreated) == [TopicsCreated((f"new-{lab.sales}",), 3)]
+    assert lab.read(f"new-{lab.sales}") == [("France", "1")]
+
+
+def test_a_broker_that_does_not_answer_is_named(lab: Lab) -> None:
+    lab.path.write_text(lab.path.read_text().replace(lab.settings.bootstrap_servers, "127.0.0.1:9"))
+    with pytest.raises(BrokerUnreachable, match="127.0.0.1:9"):
+        lab.run()
+
+
+def test_a_timeout_above_the_brokers_is_a_mistake_before_the_start(lab: Lab) -> None:
+    lab.write_plan('transaction_timeout = "2 hours"')
+    with pytest.raises(ConfigurationError, match=r"transaction.max.timeout.ms \(900 seconds\)"):
+        lab.run()
+
+
+def test_an_error_in_the_batch_is_onceflows_own(lab: Lab) -> None:
+    lab.write_plan(sales_value="value = \"repeat('x', 3000000)\"")
+    lab.send(rows(1))
+    with pytest.raises(RecordTooLarge, match=lab.sales):
+        lab.run()
+    lab.write_plan()
+    lab.run()
+    assert lab.ids() == [1], "nothing was lost"
+
+
+def test_an_error_in_the_users_sql_names_its_cause(lab: Lab, spark: SparkSession) -> None:
+    lab.write_plan(sales_value="value = \"cast(assert_true(id < 0, 'id is not below zero') AS string)\"")
+    lab.send(rows(1))
+    with pytest.raises(QueryFailed, match="id is not below zero"):
+        lab.run()
+    assert spark.streams.active == []
