@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from onceflow.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 HEAP_MB = 256
 _ADMIN_TIMEOUT_S = 30
+_QUERY_TIMEOUT_S = 120
 
 
 class TopicFactory(Protocol):
@@ -72,3 +76,136 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("onceflow-tests")
     yield session
     session.stop()
+
+
+class Reader(Protocol):
+    """Reads all committed records of a topic, partition by partition."""
+
+    def __call__(self, topic: str, *, on: EmbeddedBroker | None = None, committed: bool = True) -> list[Message]: ...
+
+
+@pytest.fixture(scope="session")
+def read(request: pytest.FixtureRequest) -> Reader:
+    """Reads a topic from its beginning to its last stable offset; fails when a transaction is left open there."""
+
+    def all_of(topic: str, *, on: EmbeddedBroker | None = None, committed: bool = True) -> list[Message]:
+        return read_topic(on or request.getfixturevalue("broker"), topic, committed=committed)
+
+    return all_of
+
+
+def read_topic(broker: EmbeddedBroker, topic: str, *, committed: bool = True) -> list[Message]:
+    """Every record of a topic as librdkafka sees it; ``committed`` hides aborted ones."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "tests",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        return list(_until_end(consumer, topic, set(partitions)))
+    finally:
+        consumer.close()
+
+
+def _until_end(consumer: Consumer, topic: str, rest: set[int]) -> Iterator[Message]:
+    while rest:
+        message = consumer.poll(_ADMIN_TIMEOUT_S)
+        assert message is not None, f"no answer from {topic}, partitions {rest} not read to the end"
+        error = message.error()
+        if error is None:
+            yield message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            rest.discard(_nothing_open(consumer, message))
+        else:
+            raise AssertionError(str(error))
+
+
+def _nothing_open(consumer: Consumer, message: Message) -> int:
+    """The partition; its last stable offset (where a read_committed reader ends) must be its end."""
+    partition = message.partition()
+    assert partition is not None
+    end = consumer.get_watermark_offsets(TopicPartition(str(message.topic()), partition), timeout=_ADMIN_TIMEOUT_S)[1]
+    assert message.offset() == end, f"{message.topic()}-{partition}: stable up to {message.offset()}, end {end}"
+    return partition
+
+
+class Fill(Protocol):
+    """Writes records to a topic, without a transaction."""
+
+    def __call__(
+        self, topic: str, records: Iterable[tuple[str | None, str | None]], *, on: EmbeddedBroker | None = None
+    ) -> None: ...
+
+
+@pytest.fixture(scope="session")
+def fill(request: pytest.FixtureRequest) -> Fill:
+    """Writes (key, value) pairs, and returns when all are acknowledged."""
+
+    def write(
+        topic: str, records: Iterable[tuple[str | None, str | None]], *, on: EmbeddedBroker | None = None
+    ) -> None:
+        broker = on or request.getfixturevalue("broker")
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
+        for key, value in records:
+            producer.produce(topic, key=key, value=value)
+        assert producer.flush(_ADMIN_TIMEOUT_S) == 0
+
+    return write
+
+
+Write = Callable[["DataFrame", int], None]
+
+
+class RunQuery(Protocol):
+    """Runs a streaming query over a topic until it has read all there is."""
+
+    def __call__(
+        self,
+        source: str,
+        write: Write,
+        checkpoint: Path,
+        *,
+        transform: Callable[[DataFrame], DataFrame] | None = None,
+        on: EmbeddedBroker | None = None,
+        mode: str = "append",
+        **options: object,
+    ) -> StreamingQuery: ...
+
+
+@pytest.fixture(scope="session")
+def run_query(request: pytest.FixtureRequest) -> RunQuery:
+    """``readStream`` of a topic with safe options, ``foreachBatch``, available now. Raises what the query raised."""
+
+    def run(
+        source: str,
+        write: Write,
+        checkpoint: Path,
+        *,
+        transform: Callable[[DataFrame], DataFrame] | None = None,
+        on: EmbeddedBroker | None = None,
+        mode: str = "append",
+        **options: object,
+    ) -> StreamingQuery:
+        from onceflow.session import SOURCE_DEFAULTS
+
+        spark: SparkSession = request.getfixturevalue("spark")
+        broker = on or request.getfixturevalue("broker")
+        given = {**SOURCE_DEFAULTS, "kafka.bootstrap.servers": broker.bootstrap_servers, "startingOffsets": "earliest"}
+        reader = spark.readStream.format("kafka").options(**given).options(**{k: str(v) for k, v in options.items()})
+        lines = reader.option("subscribe", source).load()
+        frame = transform(lines) if transform else lines.select("key", "value")
+        writer = frame.writeStream.foreachBatch(write).outputMode(mode).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        try:
+            assert query.awaitTermination(_QUERY_TIMEOUT_S), "the query did not end"
+        finally:
+            query.stop()
+        return query
+
+    return run

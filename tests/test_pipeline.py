@@ -22,16 +22,15 @@ from onceflow.errors import (
     RecordTooLarge,
     TopicMissing,
 )
-from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, Event, Finished, Mode, run, runner
+from onceflow.pipeline.committed import read_committed as read_committed_progress
 from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
 from onceflow.pipeline.failures import QueryFailed
 from onceflow.transaction.sink import KafkaSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
     from tests.conftest import TopicFactory
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -167,9 +166,8 @@ def test_the_source_is_one_stream_with_one_end_although_two_branches_read_it(lab
     lab.run()
     *_, first, second = lab.checkpoint("offsets/0").read_text().splitlines()
     assert json.loads(first) == json.loads(second)
-    committed = ClusterAdmin(lab.settings).committed(f"onceflow-{lab.name}")
-    ends = {(t, p): offset for (t, p), (offset, _) in committed.items() if t == lab.lines}
-    assert ends == {(lab.lines, int(p)): end for p, end in json.loads(first)[lab.lines].items()}
+    committed = read_committed_progress(lab.name, lab.settings).offsets
+    assert committed == {(lab.lines, int(p)): end for p, end in json.loads(first)[lab.lines].items()}
 
 
 def test_a_second_run_goes_on_where_the_first_ended(lab: Lab) -> None:
@@ -359,7 +357,7 @@ def test_a_plan_with_another_sink_is_told_to_resume(lab: Lab, topic: TopicFactor
     copies = topic(1)
     lab.write_plan(f'[[sink]]\nfrom = "lines"\ntopic = "{copies}"\nvalue = "country"')
     lab.send(rows(2))
-    with pytest.raises(QueryFailed, match="other sources or other sinks") as caught:
+    with pytest.raises(ProgressConflict, match="reads its sources 2 times") as caught:
         lab.run()
     assert "--resume" in caught.value.action
     lab.run(Mode.RESUME)
@@ -399,13 +397,12 @@ value = "id"
         return f"pipeline.toml:{lines.index(text) + 1}: "
 
     assert len(caught.value.fields["mistakes"]) == 5
-    assert f"{at(chr(115) + 'ql = ' + chr(39) * 3)}" not in found or True
     assert "transform[2].sql: A column" in found
     assert "`amout` cannot be resolved" in found
     assert "transform[4].sql: Syntax error" in found
-    assert f'{at("topic = " + chr(34) + "absent" + chr(34))}sink[2].topic: topic absent does not exist' in found
-    assert f'{at("key = " + chr(34) + "nope" + chr(34))}sink[2].key: ' in found
-    assert f'{at("value = " + chr(34) + "id" + chr(34))}sink[2].value: is int, it must be string or binary' in found
+    assert f"{at('topic = ' + chr(34) + 'absent' + chr(34))}sink[2].topic: topic absent does not exist" in found
+    assert f"{at('key = ' + chr(34) + 'nope' + chr(34))}sink[2].key: " in found
+    assert f"{at('value = ' + chr(34) + 'id' + chr(34))}sink[2].value: is int, it must be string or binary" in found
     assert not lab.told(Started)
 
 
@@ -424,7 +421,7 @@ def test_a_missing_topic_alone_is_topic_missing_and_created_on_request(lab: Lab,
 
 def test_a_broker_that_does_not_answer_is_named(lab: Lab) -> None:
     lab.path.write_text(lab.path.read_text().replace(lab.settings.bootstrap_servers, "127.0.0.1:9"))
-    with pytest.raises(BrokerUnreachable, match="127.0.0.1:9"):
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:9"):
         lab.run()
 
 
@@ -435,7 +432,7 @@ def test_a_timeout_above_the_brokers_is_a_mistake_before_the_start(lab: Lab) -> 
 
 
 def test_an_error_in_the_batch_is_onceflows_own(lab: Lab) -> None:
-    lab.write_plan(sales_value="value = \"repeat('x', 3000000)\"")
+    lab.write_plan('compression = "none"', sales_value="value = \"repeat('x', 3000000)\"")
     lab.send(rows(1))
     with pytest.raises(RecordTooLarge, match=lab.sales):
         lab.run()

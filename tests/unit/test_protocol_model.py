@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from random import Random
 
 import pytest
 
@@ -54,6 +54,9 @@ Record = tuple[int, int]  # batch id, partition
 AGAIN = None
 """The answer CONCURRENT_TRANSACTIONS or UNSTABLE_OFFSET_COMMIT: the client repeats the request."""
 
+RANDOM_WAYS = 1500
+MOST_STEPS = 1000
+FAULT_RATE = 0.12
 MOST_REPEATED = 1  # InitProducerId aborts, and comes again: so often may another driver open a transaction in between
 
 
@@ -464,9 +467,40 @@ def check_no_livelock(graph: Graph) -> None:
                 stack.append((following, iter(graph[following])))
 
 
-@pytest.mark.parametrize(("version", "budget"), product((1, 2), (0, 1, 2)))
-def test_every_batch_exactly_once_whatever_happens(version: int, budget: int) -> None:
-    graph = explore(version, budget)
+def wander(version: int, budget: int, seed: int) -> None:
+    """One random way with many faults, to its end."""
+    random = Random(seed)
+    world = World(Broker(version), (begin(1, 0),), faults=budget)
+    for _ in range(MOST_STEPS):
+        ways = [*usual(world), *late_arrival(world)]
+        ways = list(faults(world)) or ways if random.random() < FAULT_RATE else ways
+        if not ways:
+            break
+        world = simplified(random.choice(ways))
+        check(world)
+    else:
+        raise Broken(f"no end after {MOST_STEPS} steps: {line(world)}")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_batch_exactly_once_whatever_one_fault_does(version: int) -> None:
+    graph = explore(version, 1)
     check_ends(graph)
     check_no_livelock(graph)
     assert any(world.broker.visible == EXPECTED for world in graph)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_batch_exactly_once_whatever_two_faults_do(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "BATCHES", BATCHES[:1])
+    monkeypatch.setitem(globals(), "EXPECTED", EXPECTED[: len(PARTITIONS)])
+    graph = explore(version, 2)
+    check_ends(graph)
+    check_no_livelock(graph)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_batch_exactly_once_on_random_ways_with_many_faults(version: int) -> None:
+    for seed in range(RANDOM_WAYS):
+        wander(version, 6, seed)

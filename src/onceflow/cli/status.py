@@ -35,11 +35,10 @@ def status(
 ) -> None:
     """Show a pipeline's progress record, its lag and its last batches."""
     with shown_errors(as_json=as_json):
-        from onceflow.kafka.admin import ClusterAdmin
         from onceflow.pipeline.status import read_status
 
         settings, chosen, checkpoint = _place(name, plan, bootstrap_servers)
-        found = read_status(chosen, ClusterAdmin(settings), settings.bootstrap_servers, checkpoint, last)
+        found = read_status(chosen, settings, checkpoint, last)
         if as_json:
             out(json.dumps(_document(found)))
         else:

@@ -13,7 +13,7 @@ from onceflow.demo.faults import Fault, Injected, Target
 from onceflow.demo.process import DemoError, Worker
 from onceflow.demo.progress import Progress
 from onceflow.demo.standby import Standby
-from onceflow.demo.topics import OUTPUTS, Topics
+from onceflow.demo.topics import OUTPUTS, uncommitted
 
 _HALF_WRITTEN_TIMEOUT_S = 30
 _POLL_S = 0.01
@@ -44,14 +44,12 @@ class Drive:
         pipeline: Pipeline,
         *,
         broker: EmbeddedBroker,
-        topics: Topics,
         standby: Standby,
         checkpoint: Path,
         progress: Progress,
     ) -> None:
         self.run = Run(pipeline)
         self._broker = broker
-        self._topics = topics
         self._standby = standby
         self._checkpoint = checkpoint
         self._progress = progress
@@ -90,13 +88,13 @@ class Drive:
     def _note(self, message: Message) -> None:
         if message.step == Moment.COMMITTED and message.batch not in self.run.batches:
             self.run.batches.add(message.batch)
-            self._progress.batches(self.run.pipeline, len(self.run.batches))
+            self._progress.batches(len(self.run.batches))
 
     # ---------------------------------------------------------------------------------------------------------- faults
 
     def _inject(self, worker: Worker, fault: Fault) -> None:
-        uncommitted = self._uncommitted(fault)
-        self._progress.kill(self.run.pipeline, fault, uncommitted)
+        hidden = self._hidden(fault)
+        self._progress.kill(fault, hidden)
         if fault.target is Target.DRIVER:
             worker.kill()
         else:
@@ -104,16 +102,16 @@ class Drive:
             self._broker.kill()
             worker.go()
             self._broker.start()
-        self.run.injected.append(Injected(self.run.pipeline, fault, worker.pid, worker.exit_code, uncommitted))
+        self.run.injected.append(Injected(self.run.pipeline, fault, worker.pid, worker.exit_code, hidden))
 
-    def _uncommitted(self, fault: Fault) -> int:
+    def _hidden(self, fault: Fault) -> int:
         """What readers cannot see yet; of a half-written batch, not before the broker has a part of it."""
         topics = OUTPUTS[self.run.pipeline].topics
         deadline = time.monotonic() + _HALF_WRITTEN_TIMEOUT_S
         while True:
-            uncommitted = self._topics.uncommitted(topics)
-            if uncommitted or not fault.half_written:
-                return uncommitted
+            hidden = uncommitted(self._broker.bootstrap_servers, topics)
+            if hidden or not fault.half_written:
+                return hidden
             if time.monotonic() > deadline:
                 raise DemoError(f"half of batch {fault.hold.batch} should be written, and nothing of it came")
             time.sleep(_POLL_S)

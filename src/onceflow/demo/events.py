@@ -9,8 +9,8 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from onceflow.errors import RequestFailed
 from onceflow.demo.topics import INVOICES
+from onceflow.errors import RequestFailed
 
 DATA = Path(__file__).with_name("data") / "online-retail-2010-12-01.csv"
 _FLUSH_TIMEOUT_S = 60

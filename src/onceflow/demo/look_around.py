@@ -29,7 +29,7 @@ def leave_running(place: Place) -> Kept:
     servers = broker.bootstrap_servers
     reader = _write_reader(place.directory / "read-topic", servers)
     stop = f"onceflow broker stop --directory {shlex.quote(str(place.broker))}"
-    return Kept(str(place.directory), servers, f"{shlex.quote(str(reader))} sales --timeout-ms 5000", stop)
+    return Kept(str(place.directory), servers, f"{shlex.quote(str(reader))} sales", stop)
 
 
 def _write_reader(path: Path, servers: str) -> Path:

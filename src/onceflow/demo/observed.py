@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from onceflow.demo.process import DemoError
 from onceflow.demo.topics import partitions_of
@@ -71,7 +71,7 @@ def _position(message: Message) -> tuple[str, int]:
 
 def _is_end(message: Message) -> bool:
     error = message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001: that is its public name
+    if error is not None and error.name() != "_PARTITION_EOF":
         raise DemoError(f"the reader got an error: {error}")
     return error is not None
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from onceflow.demo.assignment import Pipeline
 from onceflow.demo.faults import Fault, Target
 
 
@@ -29,19 +28,20 @@ class Progress:
         """The next step of the story begins."""
         self._line(text)
 
-    def begin(self, pipeline: Pipeline, batches: int) -> None:
+    def begin(self, name: str, batches: int) -> None:
         """A pipeline begins; it will have about so many batches."""
 
-    def batches(self, pipeline: Pipeline, done: int) -> None:
+    def batches(self, done: int) -> None:
         """So many batches are done."""
 
-    def kill(self, pipeline: Pipeline, fault: Fault, uncommitted: int) -> None:
-        """Something is killed now."""
-        self._line(f"  {kill_text(fault)}{_seen(uncommitted)}")
+    def kill(self, fault: Fault, hidden: int) -> None:
+        """Something is killed now, while ``hidden`` records of its batch are on the broker, uncommitted."""
+        seen = f" ({hidden} records on the broker, no reader sees them)" if hidden else ""
+        self._line(f"  {kill_text(fault)}{seen}")
 
-    def end(self, pipeline: Pipeline, batches: int) -> None:
-        """A pipeline has processed everything."""
-        self._line(f"  {pipeline}: all is processed, in {batches} batches")
+    def end(self, batches: int) -> None:
+        """The pipeline has processed everything."""
+        self._line(f"  all is processed, in {batches} micro-batches")
 
     def _line(self, text: str) -> None:
         self._console.print(f"{self.seconds:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
@@ -68,24 +68,24 @@ class LiveProgress(Progress):
             TimeElapsedColumn(),
         )
         self._bars = Bars(*columns, console=console, transient=True)
-        self._tasks: dict[Pipeline, TaskID] = {}
+        self._task = TaskID(0)
         self._kills = 0
 
-    def begin(self, pipeline: Pipeline, batches: int) -> None:
+    def begin(self, name: str, batches: int) -> None:
         self._kills = 0
-        self._tasks[pipeline] = self._bars.add_task(pipeline, total=batches, kills=0)
+        self._task = self._bars.add_task(name, total=batches, kills=0)
 
-    def batches(self, pipeline: Pipeline, done: int) -> None:
-        self._bars.update(self._tasks[pipeline], completed=done)
+    def batches(self, done: int) -> None:
+        self._bars.update(self._task, completed=done)
 
-    def kill(self, pipeline: Pipeline, fault: Fault, uncommitted: int) -> None:
-        super().kill(pipeline, fault, uncommitted)
+    def kill(self, fault: Fault, hidden: int) -> None:
+        super().kill(fault, hidden)
         self._kills += 1
-        self._bars.update(self._tasks[pipeline], kills=self._kills)
+        self._bars.update(self._task, kills=self._kills)
 
-    def end(self, pipeline: Pipeline, batches: int) -> None:
-        self._bars.remove_task(self._tasks.pop(pipeline))
-        super().end(pipeline, batches)
+    def end(self, batches: int) -> None:
+        self._bars.remove_task(self._task)
+        super().end(batches)
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -107,7 +107,3 @@ def kill_text(fault: Fault) -> str:
     target = "driver" if fault.target is Target.DRIVER else "broker"
     batch = f", batch {fault.hold.batch}" if fault.hold.batch >= 0 else ""
     return f"SIGKILL to the {target}: {fault.text}{batch}"
-
-
-def _seen(uncommitted: int) -> str:
-    return f" ({uncommitted} records on the broker, no reader sees them)" if uncommitted else ""

@@ -16,9 +16,7 @@ from onceflow.demo.drive import Run
 from onceflow.demo.faults import Injected, Target
 from onceflow.demo.look_around import Kept
 from onceflow.demo.proof import Findings
-from onceflow.demo.story import Outcome
-
-_TITLES = {Pipeline.ONCEFLOW: "onceflow", Pipeline.BUILT_IN: "Spark's own sink"}
+from onceflow.demo.story import TITLES, Outcome
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -84,14 +82,14 @@ def _rich_table(outcome: Outcome) -> Table:
     table = Table(title="What came out")
     table.add_column("")
     for pipeline in outcome.findings:
-        table.add_column(_TITLES[pipeline], justify="right")
+        table.add_column(TITLES[pipeline], justify="right")
     for name, cells in _lines(outcome):
         table.add_row(name, *cells)
     return table
 
 
 def _print_plain(outcome: Outcome, console: Console) -> None:
-    heads = [_TITLES[pipeline] for pipeline in outcome.findings]
+    heads = [TITLES[pipeline] for pipeline in outcome.findings]
     for name, cells in [("", heads), *_lines(outcome)]:
         row = f"{name:<50}" + "".join(f"{cell:>18}" for cell in cells)
         console.print(row, highlight=False, markup=False, soft_wrap=True)
@@ -99,19 +97,19 @@ def _print_plain(outcome: Outcome, console: Console) -> None:
 
 def _verdict(outcome: Outcome) -> Text:
     theirs = outcome.findings[Pipeline.BUILT_IN].sales
-    beside = f"Spark's own sink, killed at the same places: {len(theirs.duplicated):,} duplicated, {len(theirs.missing):,} missing."
+    beside = f"killed at the same places: {len(theirs.duplicated):,} duplicated, {len(theirs.missing):,} missing"
     if outcome.proved:
         head = ("PROVED", "bold green"), "  every sale exactly once, in order, to the penny. "
     else:
         head = ("NOT PROVED", "bold red"), "  exactly-once does not hold; see the table. "
-    return Text.assemble(*head, beside, f" ({outcome.seconds:.0f} s)")
+    return Text.assemble(*head, f"Spark's own sink, {beside}. ({outcome.seconds:.0f} s)")
 
 
 def _print_kept(kept: Kept, console: Console) -> None:
     lines = (
         ("directory", kept.directory),
         ("bootstrap servers", kept.bootstrap_servers),
-        ("read a topic", kept.read),
+        ("read a topic", f"{kept.read}  (ends with Ctrl-C)"),
         ("stop the broker", kept.stop),
     )
     console.print()

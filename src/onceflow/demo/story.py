@@ -19,7 +19,7 @@ from onceflow.demo.place import Place, place
 from onceflow.demo.progress import Progress
 from onceflow.demo.proof import Findings, prove
 from onceflow.demo.standby import Standby
-from onceflow.demo.topics import OUTPUTS, Topics
+from onceflow.demo.topics import OUTPUTS, create_topics, uncommitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,11 @@ class _Story:
         self._broker = broker
         self._standby = standby
         self._place = at
-        self._topics = Topics(broker.bootstrap_servers)
         self._events = 0
 
     def load(self) -> int:
         """The input."""
-        self._topics.create()
+        create_topics(self._broker.bootstrap_servers)
         self._events = load(self._broker.bootstrap_servers)
         self._progress.step(f"{self._events:,} real events are in Kafka")
         return self._events
@@ -76,32 +75,33 @@ class _Story:
     def run(self, pipeline: Pipeline) -> Run:
         """One pipeline, killed as planned."""
         self._progress.step(_BEGINS[pipeline])
-        self._progress.begin(pipeline, math.ceil(self._events / EVENTS_PER_BATCH))
+        self._progress.begin(TITLES[pipeline], math.ceil(self._events / EVENTS_PER_BATCH))
         drive = Drive(
             pipeline,
             broker=self._broker,
-            topics=self._topics,
             standby=self._standby,
             checkpoint=self._place.checkpoint(pipeline),
             progress=self._progress,
         )
         run = drive.through(PLANS[pipeline])
-        self._progress.end(pipeline, len(run.batches))
+        self._progress.end(len(run.batches))
         return run
 
     def prove(self) -> dict[Pipeline, Findings]:
         """What came out of each pipeline, against the file."""
         self._progress.step("An independent count from the CSV file, against what a read_committed consumer gets")
         expected = expected_sales(DATA)
+        servers = self._broker.bootstrap_servers
         findings = {}
         for pipeline, output in OUTPUTS.items():
-            records = read_committed(self._broker.bootstrap_servers, output.topics)
-            uncommitted = self._topics.uncommitted(output.topics)
-            findings[pipeline] = prove(expected, records[output.sales], records[output.revenue], uncommitted)
+            records = read_committed(servers, output.topics)
+            hidden = uncommitted(servers, output.topics)
+            findings[pipeline] = prove(expected, records[output.sales], records[output.revenue], hidden)
         return findings
 
 
+TITLES = {Pipeline.ONCEFLOW: "onceflow", Pipeline.BUILT_IN: "Spark's own sink"}
 _BEGINS = {
-    Pipeline.ONCEFLOW: "The pipeline runs on onceflow's sink, and is killed at six places",
-    Pipeline.BUILT_IN: "The same pipeline on Spark's own Kafka sink, killed at the same places",
+    Pipeline.ONCEFLOW: "The pipeline runs with onceflow's sink",
+    Pipeline.BUILT_IN: "The same pipeline runs with Spark's own Kafka sink, and is killed at the same places",
 }

@@ -12,7 +12,6 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,10 +36,9 @@ def main(scratch: Path) -> int:
         spark = _session(scratch)
         _tell(Message(Told.READY))
         _run(spark, Assignment.of_line(commands.get()), commands, scratch)
-    except Exception as error:  # noqa: BLE001: whatever it is, the demo must hear of it
-        traceback.print_exc()
+    except Exception as error:
         _tell(Message(Told.FAILED, error=_first_line(error)))
-        return 1
+        raise
     _tell(Message(Told.DONE))
     spark.stop()
     return 0

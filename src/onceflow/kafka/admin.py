@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from onceflow.errors import (
@@ -68,15 +68,6 @@ class ClusterAdmin:
             except RequestFailed as error:
                 if error.fields.get("error") != "TOPIC_ALREADY_EXISTS":
                     raise
-
-    def committed(self, group: str) -> dict[Partition, tuple[int, str]]:
-        """The group's committed offsets with their metadata, those of finished transactions alone."""
-        self._connect()
-        asked = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=self._patience_s
-        )
-        found = self._result(asked[group], f"the offsets of group {group}").topic_partitions
-        return {(p.topic, p.partition): (p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
     def end_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Where a read_committed reader ends in each partition: the last stable offset."""

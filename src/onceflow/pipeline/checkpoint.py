@@ -14,10 +14,14 @@ from pyspark.sql import SparkSession
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """The query that a checkpoint belongs to, and the newest batch that was planned in it (-1: none yet)."""
+    """Whose a checkpoint is: its query, the newest batch planned in it (-1: none yet), and how many sources that names.
+
+    A source counts once for every branch of the plan that reads it; None before the first batch.
+    """
 
     query_id: str
     last_batch: int
+    sources: int | None
 
 
 class Checkpoint:
@@ -36,7 +40,8 @@ class Checkpoint:
         metadata = self._make(self._path, "metadata")
         if not self._files.exists(metadata):
             return None
-        return CheckpointState(json.loads(self._read(metadata))["id"], self._last_batch())
+        last = self._last_batch()
+        return CheckpointState(json.loads(self._read(metadata))["id"], last, self._sources(last))
 
     def set_aside(self, why: str) -> str | None:
         """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing."""
@@ -55,6 +60,12 @@ class Checkpoint:
             return -1
         names = [str(entry.getPath().getName()) for entry in self._files.listStatus(offsets)]
         return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    def _sources(self, batch_id: int) -> int | None:
+        """An entry of the offset log is a version, a line of metadata, and a line for each source."""
+        if batch_id < 0:
+            return None
+        return len(self._read(self._make(self._path, f"offsets/{batch_id}")).splitlines()) - 2
 
     def _read(self, path: Any) -> str:
         stream = self._files.open(path)

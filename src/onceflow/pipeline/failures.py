@@ -65,11 +65,16 @@ def _topic_gone(text: str) -> OnceflowError | None:
 
 
 def _plan_changed(text: str) -> OnceflowError | None:
-    if not re.search(r"sources in the checkpoint offsets and now there are|STREAM_FAILED.*does not match", text):
+    changed = re.search(
+        r"STATE_STORE_\w*SCHEMA\w*|STATEFUL_OPERATOR\w*|sources in the checkpoint offsets and now", text
+    )
+    if changed is None:
         return None
     return QueryFailed(
-        "the checkpoint was written by a plan with other sources or other sinks",
-        action="run with --resume: a new checkpoint begins at the committed offsets (aggregations begin empty)",
+        f"the checkpoint was written by another plan, whose state does not fit this one: "
+        f"{_line_with(text, re.escape(changed[0]))}",
+        action="go back to the plan as it was; or move the checkpoint away and run with --resume: it begins at the "
+        "committed offsets, and aggregations begin empty",
     )
 
 

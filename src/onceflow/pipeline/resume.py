@@ -7,49 +7,49 @@ repeated; what aggregations and joins had remembered is gone with the checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from onceflow.config import Plan, PlanFile
 from onceflow.errors import ProgressConflict
-from onceflow.kafka.admin import ClusterAdmin, Partition
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.checkpoint import Checkpoint, CheckpointState
+from onceflow.pipeline.committed import Committed, read_committed
 from onceflow.pipeline.events import Listener, Note
 from onceflow.pipeline.topics import Partitions, topics_of
 from onceflow.transaction.progress import OnMismatch, Progress
-from onceflow.transaction.requests import ANCHOR_PARTITION, ANCHOR_TOPIC, transactional_id
 
 EARLIEST = -2
-ANCHOR = (ANCHOR_TOPIC, ANCHOR_PARTITION)
-Committed = Mapping[Partition, tuple[int, str]]
 Offsets = dict[str, dict[str, dict[str, int]]]
 
 
-def progress_in(committed: Committed) -> Progress | None:
-    """The progress record among a group's committed offsets."""
-    return Progress.decode(*committed[ANCHOR]) if ANCHOR in committed else None
-
-
 def prepare(
-    file: PlanFile, mode: OnMismatch, checkpoint: Checkpoint, admin: ClusterAdmin, known: Partitions, tell: Listener
+    file: PlanFile,
+    mode: OnMismatch,
+    checkpoint: Checkpoint,
+    settings: ClusterSettings,
+    known: Partitions,
+    sources: int,
+    tell: Listener,
 ) -> tuple[OnMismatch, Offsets]:
     """What the sink shall allow, and where sources start (by source name; empty: as the plan says).
 
-    Sets the old checkpoint aside where a new one is needed. Raises ProgressConflict if there is nothing to resume.
+    ``sources`` counts the plan's readings of sources. Sets the old checkpoint aside where a new one is needed. Raises
+    ProgressConflict if the checkpoint is another plan's, or if there is nothing to resume.
     """
+    state = checkpoint.state()
     if mode is OnMismatch.REFUSE:
+        _check_same_plan(state, sources)
         return mode, {}
     if mode is OnMismatch.RESTART:
         _set_aside(checkpoint, mode, tell)
         tell(Note("restart: reads from starting_offsets again, what was written before is written again"))
         return mode, {}
-    committed = admin.committed(transactional_id(file.plan.name))
-    progress = progress_in(committed)
+    committed = read_committed(file.plan.name, settings)
+    progress = committed.progress
     if progress is None or not progress.query_id:
         raise ProgressConflict(
             f"nothing is committed under the name {file.plan.name!r}: there is nothing to resume",
             action="run it without --resume",
         )
-    if continues(checkpoint.state(), progress):
+    if continues(state, progress, sources):
         tell(Note("the checkpoint continues the committed progress: there is nothing to resume, it simply goes on"))
         return OnMismatch.REFUSE, {}
     _set_aside(checkpoint, mode, tell)
@@ -57,9 +57,19 @@ def prepare(
     return mode, starting_offsets(file.plan, committed, known)
 
 
-def continues(state: CheckpointState | None, progress: Progress) -> bool:
-    """Whether a checkpoint goes on where the progress ends: at its last batch, or with the next one planned."""
-    if state is None or state.query_id != progress.query_id:
+def _check_same_plan(state: CheckpointState | None, sources: int) -> None:
+    if state is not None and state.sources not in (None, sources):
+        raise ProgressConflict(
+            f"the checkpoint was written by a plan that reads its sources {state.sources} times (once for every branch "
+            f"that ends in a sink), this one reads them {sources} times",
+            action="go back to the plan as it was, or run with --resume: a new checkpoint begins at the committed "
+            "offsets, and aggregations begin empty",
+        )
+
+
+def continues(state: CheckpointState | None, progress: Progress, sources: int) -> bool:
+    """Whether a checkpoint is this plan's and goes on where the progress ends, perhaps with the next batch planned."""
+    if state is None or state.query_id != progress.query_id or state.sources not in (None, sources):
         return False
     return state.last_batch in (progress.next_batch - 1, progress.next_batch)
 
@@ -70,7 +80,7 @@ def starting_offsets(plan: Plan, committed: Committed, known: Partitions) -> Off
     for source in plan.source:
         topics = topics_of(source, known)
         found[source.name] = {
-            topic: {str(p): committed.get((topic, p), (EARLIEST, ""))[0] for p in known.get(topic, ())}
+            topic: {str(p): committed.offsets.get((topic, p), EARLIEST) for p in known.get(topic, ())}
             for topic in topics
         }
     return found

@@ -103,7 +103,9 @@ def run(
         frame = check_plan(file, spark, settings, cluster, {})
         topics.create(file, admin, cluster.missing, tell)
         checkpoint = Checkpoint(spark, file.checkpoint)
-        allowed, starting = prepare(file, mode, checkpoint, admin, cluster.known, tell)
+        allowed, starting = prepare(
+            file, mode, checkpoint, settings, cluster.known, sum(readings(frame).values()), tell
+        )
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
         return _Run(file, settings, spark, frame, allowed, tell, control).execute()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from onceflow.errors import ProgressConflict
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.pipeline.resume import ANCHOR, Committed
-from onceflow.transaction.progress import Progress, ProgressUnreadable
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.committed import Committed, read_committed
+from onceflow.pipeline.topics import Partitions
+from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import transactional_id
 
 
@@ -48,35 +49,25 @@ class PipelineStatus:
     batches: tuple[BatchState, ...]
 
 
-def read_status(
-    name: str, admin: ClusterAdmin, bootstrap_servers: str, checkpoint: Path | None, last: int
-) -> PipelineStatus:
+def read_status(name: str, settings: ClusterSettings, checkpoint: Path | None, last: int) -> PipelineStatus:
     """Asks the cluster and looks at a local checkpoint; ``last`` bounds the number of batches."""
-    group = transactional_id(name)
-    committed = admin.committed(group)
-    progress = _progress(name, committed)
+    admin = ClusterAdmin(settings)
+    known = admin.partitions()
+    committed = read_committed(name, settings)
     return PipelineStatus(
-        name, group, bootstrap_servers, progress, _lags(admin, committed), _batches(progress, checkpoint, last)
+        name,
+        transactional_id(name),
+        settings.bootstrap_servers,
+        committed.progress,
+        _lags(admin, known, committed),
+        _batches(committed.progress, checkpoint, last),
     )
 
 
-def _progress(name: str, committed: Committed) -> Progress | None:
-    if ANCHOR not in committed:
-        return None
-    try:
-        return Progress.decode(*committed[ANCHOR])
-    except ProgressUnreadable as error:
-        raise ProgressConflict(
-            f"the progress record of {name!r} cannot be read: {error}", action="use the onceflow that wrote it"
-        ) from error
-
-
-def _lags(admin: ClusterAdmin, committed: Committed) -> tuple[PartitionLag, ...]:
-    known = admin.partitions()
+def _lags(admin: ClusterAdmin, known: Partitions, committed: Committed) -> tuple[PartitionLag, ...]:
+    """Of the partitions that are still there."""
     sources = {
-        (topic, partition): offset
-        for (topic, partition), (offset, _) in sorted(committed.items())
-        if (topic, partition) != ANCHOR and partition in known.get(topic, ())
+        place: offset for place, offset in sorted(committed.offsets.items()) if place[1] in known.get(place[0], ())
     }
     ends = admin.end_offsets(sources)
     return tuple(PartitionLag(*place, offset, ends[place]) for place, offset in sources.items())

@@ -106,9 +106,14 @@ class TransactionCoordinator:
                 return effect
             if isinstance(effect, Halt):
                 raise self._error(effect) from self._cause
-            self._on_step(self.state.name, self._batch_id)
-            log.debug("%s: %s", self.state.name, effect)
-            event = self._perform(effect, source_offsets, write)
+            try:
+                self._on_step(self.state.name, self._batch_id)
+                log.debug("%s: %s", self.state.name, effect)
+                event = self._perform(effect, source_offsets, write)
+            except Exception as error:
+                # Nobody foresaw this one, so nothing is known of the answer: the next batch looks first, as after a lost one.
+                self._protocol.handle(Unreachable(str(error)))
+                raise
 
     def _perform(self, effect: Effect, source_offsets: SourceOffsets, write: WriteBatch) -> Event:
         try:

@@ -154,7 +154,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Send DescribeTransactions. ``settle``: the transaction is completing, ask again after a pause."""
+    """Send DescribeTransactions. ``settle``: the transaction is completing, ask until it is complete."""
 
     settle: bool = False
 

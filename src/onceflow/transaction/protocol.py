@@ -104,7 +104,7 @@ class IllegalMove(AssertionError):
 class Settings:
     """What never changes in a machine's life."""
 
-    instance: str  # this driver's own id, new for each process
+    instance: str  # this driver's own id, new for each machine
     epoch_per_end: bool  # transaction version 2: EndTxn returns the next epoch
     allowed: OnMismatch = OnMismatch.REFUSE
     max_attempts: int = 5
@@ -116,6 +116,8 @@ class Context:
 
     state: State = State.NEW
     identity: Identity | None = None
+    name: str = ""  # what this driver's claim says
+    starts: int = 0
     fresh: bool = False  # no transaction was opened yet under identity
     progress: Progress | None = None  # the newest committed progress that we know of
     claimed: bool = False  # our claim is committed
@@ -157,7 +159,15 @@ def step(settings: Settings, context: Context, event: Event) -> Step:
 
 
 def _inspect(settings: Settings, context: Context, event: Start) -> Step:
-    return replace(context, state=State.INSPECT), Describe()
+    """Each start claims in a name of its own, for an unanswered claim of an earlier start may stand already::
+
+        A claims, gets no answer, and gives up; the claim is committed
+        B fences and reads A's claim: that one it may replace
+        A starts again, fences B and claims; B's claim is refused; B looks and finds A's claim, which it must not replace
+    """
+    starts = context.starts + 1
+    name = settings.instance if starts == 1 else f"{settings.instance}.{starts}"
+    return replace(context, state=State.INSPECT, starts=starts, name=name), Describe()
 
 
 def _fence(settings: Settings, context: Context, event: Described) -> Step:
@@ -190,7 +200,7 @@ def _confirmed(settings: Settings, context: Context, event: Described) -> Step:
 
 
 def _claim(settings: Settings, context: Context, found: Progress | None) -> Step:
-    progress = (found or Progress.empty("")).claimed_by(settings.instance)
+    progress = (found or Progress.empty("")).claimed_by(context.name)
     moved = replace(context, state=State.CLAIM_STORE, progress=progress, fresh=False)
     return moved, Store(_owned(context), progress, batch=None)
 
@@ -259,7 +269,7 @@ def _store(settings: Settings, context: Context) -> Step:
     """Step 6: progress and source offsets join the transaction."""
     assert context.batch is not None
     assert context.progress is not None
-    progress = context.progress.advanced(context.batch, settings.instance)
+    progress = context.progress.advanced(context.batch, context.name)
     return replace(context, state=State.STORE), Store(_owned(context), progress, context.batch)
 
 
@@ -271,7 +281,7 @@ def _commit(settings: Settings, context: Context, event: Stored) -> Step:
 def _committed(settings: Settings, context: Context, event: Ended) -> Step:
     assert context.batch is not None
     assert context.progress is not None
-    progress = context.progress.advanced(context.batch, settings.instance)
+    progress = context.progress.advanced(context.batch, context.name)
     return _done(replace(_renewed(context, event.identity), progress=progress))
 
 
@@ -357,14 +367,14 @@ def _descends(seen: Snapshot, own: Identity | None) -> bool:
 
 def _checked_claim(settings: Settings, context: Context, event: ProgressRead) -> Step:
     holder = event.progress.instance if event.progress else ""
-    if holder not in _tolerated(settings, context):
-        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {settings.instance}")
+    if holder not in _tolerated(context):
+        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {context.name}")
     return replace(context, state=State.RETAKE), Initialise(expected=context.identity)
 
 
-def _tolerated(settings: Settings, context: Context) -> set[str]:
+def _tolerated(context: Context) -> set[str]:
     """The claims under which we may go on: our own, and before it is committed the one that the start found."""
-    return {settings.instance} if context.claimed else {settings.instance, context.seen_claim}
+    return {context.name} if context.claimed else {context.name, context.seen_claim}
 
 
 def _retake_refused(settings: Settings, context: Context, event: Refused) -> Step:
@@ -387,8 +397,8 @@ def _retaken(settings: Settings, context: Context, event: Initialised) -> Step:
 def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step:
     """The identity is fenced off and new: what progress says now is final, and decides the batch in doubt."""
     holder = event.progress.instance if event.progress else ""
-    if holder not in _tolerated(settings, context):
-        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {settings.instance}")
+    if holder not in _tolerated(context):
+        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {context.name}")
     if not context.claimed:
         return _claim_again(settings, context, event.progress)
     known = replace(context, progress=event.progress)

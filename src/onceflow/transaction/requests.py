@@ -21,7 +21,7 @@ from kafka.protocol.producer import (
 
 from onceflow.errors import ConfigurationError, ProgressConflict
 from onceflow.kafka import codes
-from onceflow.kafka.client import GROUP, TRANSACTION, Again, KafkaClient, Pause
+from onceflow.kafka.client import GROUP, TRANSACTION, Again, KafkaClient
 from onceflow.transaction.messages import (
     Audited,
     Coordinated,
@@ -84,10 +84,15 @@ class Requests:
     # ------------------------------------------------------------------------------------------ transaction coordinator
 
     def describe(self, settle: bool) -> Event:
-        """DescribeTransactions (KIP-664); with ``settle`` after a short pause."""
-        if settle:
-            Pause(self.client.patience_s).wait()
-        return self._ask(TRANSACTION, DescribeTransactionsRequest(transactional_ids=[self.id]), self._described)
+        """DescribeTransactions (KIP-664); with ``settle`` until the transaction is no longer completing."""
+        read = self._settled if settle else self._described
+        return self._ask(TRANSACTION, DescribeTransactionsRequest(transactional_ids=[self.id]), read)
+
+    def _settled(self, answer: Any) -> Event:
+        described = self._described(answer)
+        if isinstance(described, Described) and described.snapshot.state is Coordinated.COMPLETING:
+            raise Again("the transaction's markers are not written yet")
+        return described
 
     def _described(self, answer: Any) -> Event:
         state = answer.transaction_states[0]

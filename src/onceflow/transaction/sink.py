@@ -34,9 +34,8 @@ class KafkaSink:
     checkpoint as it is; output may repeat). ``transaction_timeout_ms`` is how long the broker waits for a driver that stopped
     in the middle of a batch, and readers with it. Batches estimated below ``driver_bytes`` (default: what Spark's driver can
     hold) are written by the driver alone, larger ones by executors. A batch is tried ``max_attempts`` times; a request is
-    hold) are written by the driver alone, larger ones by executors. A batch is tried ``max_attempts`` times; a request is
-    repeated for ``patience_s`` seconds.
-    before it is taken, for tests.
+    repeated for ``patience_s`` seconds. ``kafka`` holds Java client options (``security.protocol``, …) without prefix.
+    ``on_step`` is told each protocol step before it is taken, for tests.
 
     Raises ConfigurationError at once; while running Fenced, ProgressConflict, InputError and others of ``onceflow.errors``.
     Runs on the driver; executors need onceflow installed. Sources: KIP-98, KIP-447, KIP-664, KIP-890.

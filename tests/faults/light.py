@@ -1,0 +1,171 @@
+"""A driver without Spark, to be killed: real requests to a real broker, batches made by hand, a checkpoint of one file.
+
+Run as a program it is the place that such drivers come from: it has imported everything already, and forks one process for
+each job that it reads, so that a driver costs milliseconds and not a second. Lines of JSON in, lines of JSON out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from onceflow.errors import OnceflowError
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.catalog import TopicCatalog
+from onceflow.transaction.compression import Codec
+from onceflow.transaction.coordinator import TransactionCoordinator
+from onceflow.transaction.messages import Counts, Identity
+from onceflow.transaction.producer import BatchProducer, Target
+from onceflow.transaction.progress import Batch, digest_of
+from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.transaction.requests import Requests
+from onceflow.transaction.router import Encoding, TopicRouter
+
+RECORDS_PER_BATCH = 20
+KEYS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a light driver does. ``interrupt`` is (step, batch id, signal): it sends itself that signal there, once."""
+
+    bootstrap_servers: str
+    name: str
+    topic: str
+    checkpoint: str
+    batches: int = 2
+    interrupt: tuple[str, int, int] | None = None
+    timeout_ms: int = 60_000
+    patience_s: float = 30.0
+    max_attempts: int = 5
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def records_of(batch_id: int) -> list[tuple[str, str]]:
+    """(key, value) of a batch; values count on over all batches."""
+    first = batch_id * RECORDS_PER_BATCH
+    return [(f"k{number % KEYS}", str(number)) for number in range(first, first + RECORDS_PER_BATCH)]
+
+
+def batch_of(batch_id: int, topic: str) -> Batch:
+    ends = [digest_of(source_offsets_json(number, topic)) for number in (batch_id - 1, batch_id)]
+    return Batch(batch_id, "light", ends[0] if batch_id else "", ends[1])
+
+
+def source_offsets_json(batch_id: int, topic: str) -> dict[str, dict[str, int]]:
+    return {topic: {"0": (batch_id + 1) * RECORDS_PER_BATCH}}
+
+
+class LightDriver:
+    """One driver's life; ``run`` does the batches that its checkpoint does not know as done."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._commits = Path(job.checkpoint)
+        self.steps: list[tuple[str, int]] = []
+
+    def run(self) -> None:
+        options = {"bootstrap_servers": self._job.bootstrap_servers.split(","), **self._job.options}
+        with KafkaClient(options, patience_s=self._job.patience_s) as client:
+            ensure_anchor_topic(client)
+            self._catalog = TopicCatalog(client)
+            version = client.transaction_version()
+            self._requests = Requests(client, self._job.name, version, self._job.timeout_ms)
+            settings = Settings(f"pid-{os.getpid()}", version >= 2, max_attempts=self._job.max_attempts)
+            coordinator = TransactionCoordinator(self._requests, Protocol(settings), self.step)
+            for batch_id in range(self.done(), self._job.batches):
+                self._run_batch(coordinator, batch_id)
+
+    def _run_batch(self, coordinator: TransactionCoordinator, batch_id: int) -> None:
+        offsets = {(self._job.topic, 0): (batch_id + 1) * RECORDS_PER_BATCH}
+        coordinator.commit(
+            batch_of(batch_id, self._job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
+        )
+        self.step("DONE", batch_id)
+        self._commits.write_text(str(batch_id + 1))
+
+    def done(self) -> int:
+        return int(self._commits.read_text()) if self._commits.exists() else 0
+
+    def step(self, step: str, batch_id: int) -> None:
+        self.steps.append((step, batch_id))
+        wanted = self._job.interrupt
+        if wanted and (step, batch_id) == tuple(wanted[:2]):
+            self._job = Job(**{**asdict(self._job), "interrupt": None})
+            os.kill(os.getpid(), wanted[2])
+
+    def _write(self, identity: Identity, batch_id: int) -> Counts:
+        producer = BatchProducer(self._requests.client, Target(identity, self._requests.id, self._requests.version))
+        records = records_of(batch_id)
+        half = len(records) // 2
+        for part in (records[:half], records[half:]):
+            for topic, chunk in self._encoded(part):
+                producer.submit(topic, chunk)
+            counts = producer.finish()
+            self.step("HALF", batch_id)
+        return counts
+
+    def _encoded(self, records: list[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+        router = TopicRouter(Encoding(self._job.topic, Codec.LZ4, 1_600_000_000_000, 0), self._catalog.find)
+        keys, values = zip(*records, strict=True)
+        yield from router.add(pa.record_batch({"key": pa.array(keys), "value": pa.array(values)}))
+        yield from router.flush()
+
+
+# ------------------------------------------------------------------------------------------------------ the fork server
+
+
+def _child(job: Job, report: Path) -> None:
+    driver = LightDriver(job)
+    outcome: dict[str, Any] = {}
+    try:
+        driver.run()
+    except OnceflowError as error:
+        outcome = {"error": error.code, "text": str(error)}
+    except BaseException:
+        outcome = {"error": "BUG", "text": traceback.format_exc()}
+    report.write_text(json.dumps({**outcome, "steps": driver.steps}))
+
+
+def _start(request: dict[str, Any]) -> dict[str, Any]:
+    pid = os.fork()
+    if pid == 0:
+        code = 70
+        try:
+            _child(Job(**request["job"]), Path(request["report"]))
+            code = 0
+        finally:
+            os._exit(code)
+    return {"pid": pid}
+
+
+def _wait(request: dict[str, Any]) -> dict[str, Any]:
+    """Until the process has ended, or (with ``stopped``) has been stopped by SIGSTOP."""
+    _, status = os.waitpid(request["pid"], os.WUNTRACED if request["stopped"] else 0)
+    if os.WIFSTOPPED(status):
+        return {"stopped": True}
+    return {"stopped": False, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer = _start(request) if request["do"] == "start" else _wait(request)
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""What the fault tests share: a cluster with a reader that judges, and light drivers in processes of their own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from onceflow.broker import EmbeddedBroker
+from tests.faults.light import RECORDS_PER_BATCH, Job
+
+LIGHT = Path(__file__).with_name("light.py")
+TIMEOUT_S = 60.0
+PARTITIONS = 3
+
+T = TypeVar("T")
+Row = tuple[int, str | None, str | None]  # partition, key, value
+
+
+def eventually(look: Callable[[], T], is_so: Callable[[T], bool], what: str, timeout_s: float = TIMEOUT_S) -> T:
+    """What ``look`` gives, once it ``is_so``."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so(found := look()):
+        assert time.monotonic() < deadline, f"{what}: still {found!r}"
+        time.sleep(0.01)
+    return found
+
+
+class Cluster:
+    """One broker, topics with names of their own, and one reader of committed records."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, broker: EmbeddedBroker) -> None:
+        self.broker = broker
+        self.servers = broker.bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": self.servers})
+        self._reader = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "judge",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 20,
+            }
+        )
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def unique(self, what: str) -> str:
+        return f"{what}-{next(self._numbers)}"
+
+    def make_topic(self, partitions: int = PARTITIONS, **config: str) -> str:
+        name = self.unique("faults")
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, partitions, 1, config=settings)
+        self.admin.create_topics([new], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+        return name
+
+    def partitions(self, topic: str) -> list[int]:
+        def look() -> list[int]:
+            return sorted(self.admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions)
+
+        return eventually(look, bool, f"the partitions of {topic}")
+
+    def ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, number): latest for number in self.partitions(topic)}
+        asked = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
+        return {at.partition: future.result(TIMEOUT_S).offset for at, future in asked.items()}
+
+    def stable_end(self, topic: str) -> dict[int, int]:
+        """The end of every partition, once the last stable offset has reached it: nothing is left hanging."""
+        ends = self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
+        return eventually(
+            lambda: self.ends(topic, IsolationLevel.READ_COMMITTED), lambda stable: stable == ends, f"the LSO of {topic}"
+        )
+
+    def read(self, topic: str) -> list[Row]:
+        """All committed records, in order within each partition."""
+        return [(m.partition(), _text(m.key()), _text(m.value())) for m in self.messages(topic)]
+
+    def messages(self, topic: str) -> list[Any]:
+        self.stable_end(topic)
+        waiting = set(self.partitions(topic))
+        self._reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in waiting])
+        found = []
+        deadline = time.monotonic() + TIMEOUT_S
+        while waiting:
+            assert time.monotonic() < deadline, f"no end of {topic} in partitions {waiting}"
+            message = self._reader.poll(1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.name() == "_PARTITION_EOF":
+                waiting.discard(message.partition())
+        self._reader.unassign()
+        return found
+
+    def check_exactly(self, topic: str, expected: Iterable[tuple[str, str]]) -> None:
+        """Each (key, value) once; the values of a key in their order, in one partition."""
+        rows = self.read(topic)
+        assert sorted(_pairs(rows)) == sorted(expected), "missing or repeated"
+        wanted: dict[str | None, list[str]] = {}
+        for key, value in expected:
+            wanted.setdefault(key, []).append(value)
+        for key, values in wanted.items():
+            of_key = [(partition, value) for partition, k, value in rows if k == key]
+            assert [value for _, value in of_key] == values, f"the order of {key}"
+            assert len({partition for partition, _ in of_key}) == 1, f"{key} is in several partitions"
+
+
+def _pairs(rows: Iterable[Row]) -> list[tuple[str, str]]:
+    return [(key or "", value or "") for _, key, value in rows]
+
+
+def _text(data: bytes | str | None) -> str | None:
+    return data.decode() if isinstance(data, bytes) else data
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a light driver ended: the signal that killed it (0: none), its error code, its message, its steps."""
+
+    signal: int
+    error: str
+    text: str
+    steps: tuple[tuple[str, int], ...]
+
+
+class LightDrivers:
+    """The fork server of ``light.py``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._numbers = itertools.count()
+        self._reports: dict[int, Path] = {}
+        self._server = subprocess.Popen(
+            [sys.executable, str(LIGHT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def close(self) -> None:
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        self._server.wait(TIMEOUT_S)
+        assert self._server.stdout is not None
+        self._server.stdout.close()
+
+    def job(self, cluster: Cluster, topic: str, **options: Any) -> Job:
+        name = cluster.unique("light")
+        return Job(cluster.servers, name, topic, str(self._directory / name), **options)
+
+    def start(self, job: Job) -> int:
+        report = self._directory / f"report-{next(self._numbers)}"
+        pid: int = self._ask(do="start", job=asdict(job), report=str(report))["pid"]
+        self._reports[pid] = report
+        return pid
+
+    def wait(self, pid: int) -> Ended:
+        status = self._ask(do="wait", pid=pid, stopped=False)
+        report = self._reports.pop(pid)
+        told = json.loads(report.read_text()) if report.exists() else {}
+        steps = tuple((step, batch) for step, batch in told.get("steps", ()))
+        return Ended(status["signal"], told.get("error", ""), told.get("text", ""), steps)
+
+    def wait_until_stopped(self, pid: int) -> None:
+        status = self._ask(do="wait", pid=pid, stopped=True)
+        assert status["stopped"], f"it ended before it was stopped: {status}"
+
+    def go_on(self, pid: int) -> None:
+        os.kill(pid, signal.SIGCONT)
+
+    def run(self, job: Job) -> Ended:
+        return self.wait(self.start(job))
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        answer = self._server.stdout.readline()
+        assert answer, "the fork server died"
+        told: dict[str, Any] = json.loads(answer)
+        return told
+
+
+def expected_records(batches: int) -> list[tuple[str, str]]:
+    from tests.faults.light import records_of
+
+    return [record for batch in range(batches) for record in records_of(batch)]
+
+
+__all__ = [
+    "PARTITIONS",
+    "RECORDS_PER_BATCH",
+    "TIMEOUT_S",
+    "Cluster",
+    "Ended",
+    "Job",
+    "LightDrivers",
+    "eventually",
+    "expected_records",
+]

@@ -1,0 +1,60 @@
+"""A driver killed at every step of the protocol, and once more in every step of its recovery; then a fresh one finishes."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from tests.faults.support import Cluster, Job, LightDrivers, expected_records
+
+pytestmark = pytest.mark.faults
+
+START = [(step, -1) for step in ("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT")]
+BATCH = ["WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE"]
+REFRESH = [("REFRESH", 0), ("REFRESH", 1)]
+POINTS = [*START, *[(step, batch) for batch in (0, 1) for step in BATCH]]
+KILL = int(signal.SIGKILL)
+
+
+def points(cluster: Cluster) -> list[tuple[str, int]]:
+    return POINTS + (REFRESH if cluster.broker.status().transaction_version == 1 else [])
+
+
+def killed_at(light: LightDrivers, job: Job, point: tuple[str, int]) -> bool:
+    """Whether it was killed there; a driver that had nothing to do there any more has finished."""
+    ended = light.run(replace(job, interrupt=(*point, KILL)))
+    assert ended.error == "", ended.text
+    return ended.signal == KILL
+
+
+def finish(cluster: Cluster, light: LightDrivers, job: Job) -> None:
+    ended = light.run(job)
+    assert (ended.signal, ended.error) == (0, ""), ended.text
+    cluster.check_exactly(job.topic, expected_records(2))
+
+
+def test_the_steps_are_those_of_a_whole_run(cluster: Cluster, light: LightDrivers) -> None:
+    """So that no step is forgotten below."""
+    ended = light.run(light.job(cluster, cluster.make_topic()))
+    assert ended.error == "", ended.text
+    assert set(ended.steps) == set(points(cluster))
+
+
+def test_killed_at_every_step(cluster: Cluster, light: LightDrivers) -> None:
+    for point in points(cluster):
+        job = light.job(cluster, cluster.make_topic())
+        assert killed_at(light, job, point), f"it did not come to {point}"
+        finish(cluster, light, job)
+
+
+def test_killed_at_every_step_and_again_at_every_step_of_the_recovery(cluster: Cluster, light: LightDrivers) -> None:
+    for first in points(cluster):
+        job = light.job(cluster, cluster.make_topic())
+        for second in points(cluster):
+            again = replace(job, name=f"{job.name}-{second[0]}-{second[1]}", topic=cluster.make_topic(1))
+            again = replace(again, checkpoint=f"{job.checkpoint}-{second[0]}-{second[1]}")
+            assert killed_at(light, again, first)
+            killed_at(light, again, second)
+            finish(cluster, light, again)

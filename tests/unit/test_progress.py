@@ -1,0 +1,126 @@
+"""What the committed progress says about an offered batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceflow.transaction.progress import (
+    DIGESTS_KEPT,
+    Batch,
+    OnMismatch,
+    Progress,
+    ProgressUnreadable,
+    Verdict,
+    decide,
+    digest_of,
+)
+
+REFUSE, RESUME, RESTART = OnMismatch.REFUSE, OnMismatch.RESUME, OnMismatch.RESTART
+DONE = Progress(3, "q", "me", ("d0", "d1", "d2"))  # batches 0, 1, 2
+
+
+def batch(number: int, query: str = "q", end: str | None = None, start: str | None = None) -> Batch:
+    before = f"d{number - 1}" if number else ""
+    return Batch(number, query, before if start is None else start, f"d{number}" if end is None else end)
+
+
+@pytest.mark.parametrize(
+    ("progress", "offered", "verdict", "reason"),
+    [
+        (Progress.empty("me"), batch(0), Verdict.WRITE, ""),
+        (Progress.empty("me"), batch(4), Verdict.REFUSE, "no progress is committed under this name"),
+        (DONE, batch(3), Verdict.WRITE, ""),
+        (DONE, batch(3, start="other"), Verdict.REFUSE, "does not start where committed batch 2 ended"),
+        (DONE, batch(2), Verdict.SKIP, ""),
+        (DONE, batch(0), Verdict.SKIP, ""),
+        (DONE, batch(2, end="other"), Verdict.REFUSE, "committed already, but the checkpoint now gives it other source"),
+        (DONE, batch(5), Verdict.REFUSE, "only batches up to 2 are committed: 2 in between would be lost"),
+        (DONE, batch(0, "new"), Verdict.REFUSE, "query new offers batch 0, but query q has committed batches up to 2"),
+        (DONE, batch(3, "new"), Verdict.REFUSE, "the checkpoint was deleted or replaced"),
+    ],
+)
+def test_what_is_decided(progress: Progress, offered: Batch, verdict: Verdict, reason: str) -> None:
+    decision = decide(progress, offered, REFUSE)
+    assert decision.verdict is verdict
+    assert reason in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("offered", "resume", "restart"),
+    [
+        (batch(0, "new"), Verdict.WRITE, Verdict.WRITE),
+        (batch(1, "new"), Verdict.REFUSE, Verdict.WRITE),
+        (batch(2, end="other"), Verdict.REFUSE, Verdict.WRITE),
+        (batch(3, start="other"), Verdict.REFUSE, Verdict.WRITE),
+        (batch(5), Verdict.REFUSE, Verdict.WRITE),
+        (batch(2), Verdict.SKIP, Verdict.SKIP),
+        (batch(3), Verdict.WRITE, Verdict.WRITE),
+    ],
+)
+def test_what_the_user_may_allow(offered: Batch, resume: Verdict, restart: Verdict) -> None:
+    assert decide(DONE, offered, RESUME).verdict is resume
+    assert decide(DONE, offered, RESTART).verdict is restart
+
+
+def test_what_is_allowed_keeps_its_reason() -> None:
+    assert "query new offers batch 0" in decide(DONE, batch(0, "new"), RESUME).reason
+    assert "in between would be lost" in decide(DONE, batch(5), RESTART).reason
+    assert decide(DONE, batch(3), RESTART).reason == ""
+
+
+def test_a_batch_too_old_to_be_known_is_refused_and_not_skipped() -> None:
+    progress = Progress.empty("me")
+    for number in range(DIGESTS_KEPT + 2):
+        progress = progress.advanced(batch(number), "me")
+    assert progress.end_of(1) is None
+    assert decide(progress, batch(1), REFUSE).verdict is Verdict.REFUSE
+    assert decide(progress, batch(2), REFUSE).verdict is Verdict.SKIP
+
+
+def test_progress_of_another_query_or_after_a_gap_forgets_the_digests_before() -> None:
+    assert DONE.advanced(batch(0, "new"), "me").ends == ("d0",)
+    assert DONE.advanced(batch(5), "me").ends == ("d5",)
+    assert DONE.advanced(batch(3), "me").ends == ("d0", "d1", "d2", "d3")
+
+
+def test_a_claim_changes_the_owner_alone() -> None:
+    assert DONE.claimed_by("you") == replace(DONE, instance="you")
+
+
+@given(st.integers(1, 200))
+def test_whatever_was_committed_is_skipped_and_what_follows_is_written(batches: int) -> None:
+    progress = Progress.empty("me")
+    for number in range(batches):
+        assert decide(progress, batch(number), REFUSE).verdict is Verdict.WRITE
+        progress = progress.advanced(batch(number), "me")
+        assert decide(progress, batch(number), REFUSE).verdict is Verdict.SKIP
+
+
+@given(st.integers(0, 2**40), st.text(), st.text(), st.lists(st.text(max_size=16), max_size=DIGESTS_KEPT))
+def test_the_committed_form_reads_back(next_batch: int, query: str, instance: str, ends: list[str]) -> None:
+    progress = Progress(next_batch, query, instance, tuple(ends))
+    assert Progress.decode(*progress.encode()) == progress
+
+
+def test_the_committed_form_fits_the_brokers_limit() -> None:
+    full = Progress(2**40, "0" * 36, "0" * 12, tuple("f" * 16 for _ in range(DIGESTS_KEPT)))
+    assert len(full.encode()[1].encode()) < 4096  # offset.metadata.max.bytes
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "x", "[]", "{}", '{"v":1}', '{"v":1,"query":"q","instance":"i","ends":3}', '{"v":2}']
+)
+def test_other_metadata_is_refused(metadata: str) -> None:
+    with pytest.raises(ProgressUnreadable):
+        Progress.decode(0, metadata)
+
+
+def test_a_digest_does_not_depend_on_order_or_spacing() -> None:
+    assert digest_of({"t": {"0": 1, "1": 2}}) == digest_of({"t": {"1": 2, "0": 1}})
+    assert digest_of({"t": {"0": 1}}) != digest_of({"t": {"0": 2}})
+    assert digest_of([{"t": {"0": 1}}]) != digest_of([{"t": {"0": 1}}, None])
+    assert len(digest_of(None)) == 16

@@ -1,0 +1,576 @@
+"""The commit protocol, event by event: each case is one life of the machine, and together they reach every row of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from onceflow.transaction.messages import (
+    Audit,
+    Audited,
+    Coordinated,
+    Describe,
+    Described,
+    Effect,
+    End,
+    Ended,
+    Event,
+    Halt,
+    Identity,
+    Initialise,
+    Initialised,
+    Offered,
+    ProgressRead,
+    ReadProgress,
+    Ready,
+    Refused,
+    Snapshot,
+    Start,
+    Stop,
+    Store,
+    Stored,
+    Unreachable,
+    Write,
+    WriteFailed,
+    Written,
+)
+from onceflow.transaction.progress import Batch, OnMismatch, Progress
+from onceflow.transaction.protocol import LAST_EPOCH, TRANSITIONS, IllegalMove, Protocol, Settings, State
+
+ABSENT, EMPTY, ONGOING = Coordinated.ABSENT, Coordinated.EMPTY, Coordinated.ONGOING
+COMPLETING, COMPLETE = Coordinated.COMPLETING, Coordinated.COMPLETE
+BATCH = Batch(0, "q", "", "d0")
+OTHER = Identity(7, 40)
+COUNTS = {("out", 0): 3, ("out", 1): 0}
+CLAIM = Progress.empty("me")
+DONE = CLAIM.advanced(BATCH, "me")
+
+
+def at(epoch: int) -> Identity:
+    return Identity(7, epoch)
+
+
+def seen(state: Coordinated, identity: Identity | None) -> Described:
+    return Described(Snapshot(state, identity))
+
+
+class Life:
+    """A machine, and which rows of the table it has used."""
+
+    def __init__(self, version: int = 1, attempts: int = 3, allowed: OnMismatch = OnMismatch.REFUSE) -> None:
+        self.version = version
+        self.rows: set[tuple[State, type]] = set()
+        self.machine = Protocol(Settings("me", epoch_per_end=version == 2, allowed=allowed, max_attempts=attempts))
+        self.effect: Effect | None = None
+
+    def hear(self, *events: Event) -> Effect:
+        for event in events:
+            self.rows.add((self.state, type(event)))
+            self.effect = self.machine.handle(event)
+        assert self.effect is not None
+        return self.effect
+
+    @property
+    def state(self) -> State:
+        return self.machine.context.state
+
+    def ended(self, epoch: int) -> Ended:
+        return Ended(at(epoch) if self.version == 2 else None)
+
+    def fenced(self, found: Progress | None = None) -> Life:
+        """Up to the claim: the identity is epoch 1."""
+        self.hear(Start(), seen(ABSENT, None), Initialised(at(1)), ProgressRead(found), seen(EMPTY, at(1)))
+        return self
+
+    def ready(self, found: Progress | None = None) -> Life:
+        """Ready for a batch; version 2 has epoch 2."""
+        self.fenced(found).hear(Stored(), self.ended(2))
+        return self
+
+    def writing(self) -> Life:
+        """In the write of BATCH under epoch 2."""
+        self.ready().hear(Offered(BATCH))
+        if self.version == 1:
+            self.hear(Initialised(at(2)))
+        return self
+
+    def storing(self) -> Life:
+        self.writing().hear(Written(COUNTS), Audited({("out", 0): 3}))
+        return self
+
+    def committing(self) -> Life:
+        self.storing().hear(Stored())
+        return self
+
+
+def halted(effect: Effect, stop: Stop, reason: str = "") -> None:
+    assert isinstance(effect, Halt)
+    assert effect.stop is stop
+    assert reason in effect.reason
+
+
+# ---------------------------------------------------------------------------------------------------------------- start
+
+
+def start_in_order() -> Life:
+    life = Life()
+    assert life.hear(Start()) == Describe()
+    assert life.hear(seen(ONGOING, OTHER)) == Initialise(expected=None)
+    assert life.hear(Initialised(at(1))) == ReadProgress()
+    old = DONE.claimed_by("other")
+    assert life.hear(ProgressRead(old)) == Describe()
+    assert life.hear(seen(EMPTY, at(1))) == Store(at(1), DONE, batch=None)
+    assert life.hear(Stored()) == End(at(1), commit=True)
+    assert life.hear(Ended(None)) == Ready()
+    assert life.machine.context.progress == DONE
+    return life
+
+
+def first_start_claims_an_unused_name() -> Life:
+    life = Life().fenced(None)
+    assert life.effect == Store(at(1), CLAIM, batch=None)
+    return life
+
+
+def start_overtaken_by_another_start() -> Life:
+    life = Life()
+    life.hear(Start(), seen(ABSENT, None), Initialised(at(1)), ProgressRead(None))
+    halted(life.hear(seen(EMPTY, at(2))), Stop.FENCED, "we began with")
+    return life
+
+
+def start_whose_claim_timed_out() -> Life:
+    life = Life().fenced(DONE.claimed_by("before"))
+    assert life.hear(Stored()) == End(at(1), commit=True)
+    assert life.hear(Refused("timed out")) == Describe()
+    assert life.hear(seen(COMPLETE, at(2))) == ReadProgress()
+    assert life.hear(ProgressRead(DONE.claimed_by("before"))) == Initialise(expected=at(2))
+    assert life.hear(Initialised(at(3))) == ReadProgress()
+    assert life.hear(ProgressRead(DONE.claimed_by("before"))) == Store(at(3), DONE, batch=None)
+    assert life.hear(Stored()) == End(at(3), commit=True)
+    assert life.hear(Ended(None)) == Ready()
+    return life
+
+
+def start_whose_claim_was_committed_although_it_looked_refused() -> Life:
+    life = Life().fenced(None)
+    life.hear(Stored(), Refused("fenced?"), seen(COMPLETE, at(1)))
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(1))
+    return life
+
+
+def start_that_another_claim_overtook() -> Life:
+    life = Life().fenced(None)
+    life.hear(Refused("fenced"), seen(COMPLETE, at(2)))
+    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def start_that_another_claim_overtook_at_the_last_moment() -> Life:
+    life = Life().fenced(None)
+    life.hear(Refused("fenced"), seen(COMPLETE, at(2)), ProgressRead(None), Initialised(at(3)))
+    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def start_whose_claim_is_refused_again_and_again() -> Life:
+    life = Life(attempts=3).fenced(None)
+    for epoch in (2, 4, 6):
+        life.hear(WriteFailed(terminal=False, reason="abortable"), seen(COMPLETE, at(epoch)), ProgressRead(None))
+        assert isinstance(life.hear(Initialised(at(epoch + 1)), ProgressRead(None)), Store)
+    life.hear(WriteFailed(terminal=False, reason="abortable"), seen(COMPLETE, at(8)), ProgressRead(None))
+    halted(life.hear(Initialised(at(9)), ProgressRead(None)), Stop.EXHAUSTED, "cannot be claimed")
+    return life
+
+
+def start_without_an_answer() -> Life:
+    life = Life()
+    halted(life.hear(Start(), Unreachable("gone")), Stop.UNREACHABLE, "gone")
+    assert life.hear(Start()) == Describe()
+    assert life.hear(seen(EMPTY, OTHER)) == Initialise(expected=None)  # not claimed: it starts anew
+    return life
+
+
+# -------------------------------------------------------------------------------------------------------------- a batch
+
+
+def batch_in_order_version_1() -> Life:
+    life = Life(1).ready()
+    assert life.hear(Offered(BATCH)) == Initialise(expected=at(1))
+    assert life.hear(Initialised(at(2))) == Write(at(2), BATCH, 1)
+    assert life.hear(Written(COUNTS)) == Audit(at(2), {("out", 0): 3})
+    assert life.hear(Audited({("out", 0): 3})) == Store(at(2), DONE, BATCH)
+    assert life.hear(Stored()) == End(at(2), commit=True)
+    assert life.hear(Ended(None)) == Ready(BATCH, committed=True)
+    following = Batch(1, "q", "d0", "d1")
+    assert life.hear(Offered(following)) == Initialise(expected=at(2))
+    return life
+
+
+def batch_in_order_version_2() -> Life:
+    life = Life(2).ready()
+    assert life.hear(Offered(BATCH)) == Write(at(2), BATCH, 1)
+    life.hear(Written(COUNTS), Audited({("out", 0): 3}), Stored())
+    assert life.hear(Ended(at(3))) == Ready(BATCH, committed=True)
+    following = Batch(1, "q", "d0", "d1")
+    assert life.hear(Offered(following)) == Write(at(3), following, 1)
+    return life
+
+
+def batch_without_records() -> Life:
+    life = Life(2).writing()
+    assert life.hear(Written({})) == Store(at(2), DONE, BATCH)
+    return life
+
+
+def batch_that_is_committed_already() -> Life:
+    life = Life().ready(DONE)
+    assert life.hear(Offered(BATCH)) == Ready(BATCH, committed=False)
+    assert life.state is State.READY
+    return life
+
+
+def batch_in_conflict() -> Life:
+    life = Life().ready(DONE)
+    halted(life.hear(Offered(Batch(0, "other", "", "d0"))), Stop.CONFLICT, "query other offers batch 0")
+    assert isinstance(life.hear(Offered(Batch(1, "q", "d0", "d1"))), Initialise)
+    return life
+
+
+def batch_taken_up_on_purpose_says_why() -> Life:
+    life = Life(2, allowed=OnMismatch.RESTART).ready(DONE)
+    other = Batch(0, "other", "", "d0")
+    ready = life.hear(Offered(other), Written({}), Stored(), Ended(at(3)))
+    assert isinstance(ready, Ready)
+    assert "query other offers batch 0" in ready.note
+    assert life.machine.context.note == ""
+    return life
+
+
+# ------------------------------------------------------------------------------------------------------ failed attempts
+
+
+def attempt_that_fails_runs_again_under_a_fresh_epoch_version_1() -> Life:
+    life = Life(1).writing()
+    assert life.hear(WriteFailed(terminal=False, reason="task lost")) == End(at(2), commit=False)
+    assert life.hear(Ended(None)) == Initialise(expected=at(2))
+    assert life.hear(Initialised(at(3))) == Write(at(3), BATCH, 2)
+    return life
+
+
+def attempt_that_fails_runs_again_under_a_fresh_epoch_version_2() -> Life:
+    life = Life(2).writing()
+    life.hear(WriteFailed(terminal=False, reason="task lost"))
+    assert life.hear(Ended(at(3))) == Write(at(3), BATCH, 2)
+    return life
+
+
+def attempts_are_bounded() -> Life:
+    life = Life(2, attempts=2).writing()
+    life.hear(WriteFailed(terminal=False, reason="one"), Ended(at(3)))
+    halted(life.hear(WriteFailed(terminal=False, reason="two"), Ended(at(4))), Stop.EXHAUSTED, "two")
+    assert life.hear(Offered(BATCH)) == Write(at(4), BATCH, 1)
+    return life
+
+
+def attempts_that_are_refused_are_bounded_too() -> Life:
+    life = Life(2, attempts=2).writing()
+    for epoch in (3, 5):
+        assert life.hear(Refused("timed out")) == Describe()
+        life.hear(seen(COMPLETE, at(epoch)), ProgressRead(CLAIM))
+        life.hear(Initialised(at(epoch + 1)), ProgressRead(CLAIM))
+    assert life.effect is not None
+    halted(life.effect, Stop.EXHAUSTED, "timed out")
+    return life
+
+
+def batch_that_cannot_be_written_is_not_tried_again() -> Life:
+    life = Life(2).writing()
+    assert life.hear(WriteFailed(terminal=True, reason="too large")) == End(at(2), commit=False)
+    halted(life.hear(Ended(at(3))), Stop.REJECTED, "too large")
+    assert life.hear(Offered(BATCH)) == Write(at(3), BATCH, 1)
+    return life
+
+
+def batch_that_cannot_be_written_is_rejected_even_if_its_abort_is_refused() -> Life:
+    life = Life(1).writing()
+    life.hear(WriteFailed(terminal=True, reason="too large"), Refused("nothing to abort"))
+    life.hear(seen(EMPTY, at(2)), ProgressRead(CLAIM), Initialised(at(3)))
+    halted(life.hear(ProgressRead(CLAIM)), Stop.REJECTED, "too large")
+    return life
+
+
+@pytest.mark.parametrize("held", [{}, {("out", 0): 2}, {("out", 0): 4}, {("out", 1): 3}])
+def test_an_audit_that_differs_aborts(held: dict[tuple[str, int], int]) -> None:
+    life = Life(2).writing()
+    assert life.hear(Written(COUNTS), Audited(held)) == End(at(2), commit=False)
+    assert life.hear(Ended(at(3))) == Write(at(3), BATCH, 2)
+    assert "out-0: 3 written" in life.machine.context.failure
+
+
+def offsets_that_ask_for_an_abort() -> Life:
+    life = Life(2).storing()
+    assert life.hear(WriteFailed(terminal=False, reason="TRANSACTION_ABORTABLE")) == End(at(2), commit=False)
+    return life
+
+
+# ------------------------------------------------------------------------------------------------------- refused: looks
+
+
+def refused_in_the_refresh() -> Life:
+    life = Life(1).ready()
+    assert life.hear(Offered(BATCH), Refused("fenced")) == Describe()
+    return life
+
+
+def refused_in_the_audit() -> Life:
+    life = Life(2).writing()
+    assert life.hear(Written(COUNTS), Refused("fenced")) == Describe()
+    return life
+
+
+def refused_in_the_offsets() -> Life:
+    assert (life := Life(2).storing()).hear(Refused("fenced")) == Describe()
+    return life
+
+
+def zombie_sees_the_newer_driver() -> Life:
+    life = Life(2).writing()
+    halted(life.hear(Refused("fenced"), seen(EMPTY, OTHER)), Stop.FENCED, "holds the transactional id")
+    halted(life.hear(Offered(BATCH)), Stop.FENCED)
+    halted(life.hear(Start()), Stop.FENCED)
+    return life
+
+
+def zombie_sees_that_more_than_a_timeout_happened() -> Life:
+    """A newer driver fenced us and its claim timed out: nothing is open, and the last claim is still ours."""
+    life = Life(2).writing()
+    halted(life.hear(Refused("fenced"), seen(COMPLETE, at(5))), Stop.FENCED, "holds the transactional id")
+    return life
+
+
+def zombie_sees_the_newer_claim() -> Life:
+    life = Life(1).writing()
+    life.hear(Refused("fenced"), seen(COMPLETE, at(3)))
+    halted(life.hear(ProgressRead(CLAIM.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def zombie_whose_name_was_taken_while_it_looked() -> Life:
+    life = Life(1).writing()
+    life.hear(Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(CLAIM))
+    assert life.hear(Refused("fenced")) == Describe()
+    halted(life.hear(seen(EMPTY, at(4)), ProgressRead(CLAIM), Refused("fenced")), Stop.FENCED, "taken over")
+    return life
+
+
+def zombie_finds_the_newer_claim_after_it_took_the_name_back() -> Life:
+    life = Life(1).writing()
+    life.hear(Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    halted(life.hear(ProgressRead(CLAIM.claimed_by("newer"))), Stop.FENCED)
+    return life
+
+
+def timed_out_driver_goes_on() -> Life:
+    life = Life(1).writing()
+    assert life.hear(Refused("INVALID_PRODUCER_EPOCH")) == Describe()
+    assert life.hear(seen(COMPLETING, at(3))) == Describe(settle=True)
+    assert life.hear(seen(COMPLETE, at(3))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(3))
+    assert life.hear(Initialised(at(4))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
+    return life
+
+
+def forgotten_transactional_id_is_made_anew() -> Life:
+    life = Life(2).writing()
+    assert life.hear(Refused("unknown producer id"), seen(ABSENT, None)) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=None)
+    return life
+
+
+def transaction_of_ours_still_open_is_taken_back_before_progress_is_read() -> Life:
+    life = Life(1).writing()
+    assert life.hear(Refused("odd"), seen(ONGOING, at(2))) == Initialise(expected=at(2))
+    assert life.hear(Refused("aborted, and the epoch moved on")) == Describe()
+    assert life.hear(seen(COMPLETE, at(3)), ProgressRead(CLAIM)) == Initialise(expected=at(3))
+    return life
+
+
+def transaction_of_ours_that_stays_open_ends_it() -> Life:
+    life = Life(1, attempts=1).writing()
+    life.hear(Refused("odd"), seen(ONGOING, at(2)), Refused("again"))
+    halted(life.hear(seen(ONGOING, at(2)), Refused("again")), Stop.UNREACHABLE)
+    return life
+
+
+def lost_answer_of_an_init_is_asked_for_again_with_the_old_epoch() -> Life:
+    life = Life(1).ready()
+    halted(life.hear(Offered(BATCH), Unreachable("gone")), Stop.UNREACHABLE)
+    assert life.hear(Start(), seen(EMPTY, at(2))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(1))
+    assert life.hear(Initialised(at(2)), ProgressRead(CLAIM)) == Ready()
+    return life
+
+
+def commit_refused_but_durable() -> Life:
+    life = Life(2).committing()
+    assert life.hear(Refused("INVALID_TXN_STATE")) == Describe()
+    assert life.hear(seen(COMPLETE, at(3)), ProgressRead(DONE), Initialised(at(4))) == ReadProgress()
+    assert life.hear(ProgressRead(DONE)) == Ready(BATCH, committed=True)
+    return life
+
+
+def commit_refused_and_aborted_runs_again() -> Life:
+    life = Life(2).committing()
+    life.hear(Refused("INVALID_TXN_STATE"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
+    return life
+
+
+def commit_without_an_answer_is_neither_aborted_nor_guessed() -> Life:
+    life = Life(2).committing()
+    halted(life.hear(Unreachable("gone")), Stop.OUTCOME_UNKNOWN, "gone")
+    assert life.hear(Start()) == Describe()
+    life.hear(seen(COMPLETE, at(3)), ProgressRead(DONE), Initialised(at(4)))
+    assert life.hear(ProgressRead(DONE)) == Ready()
+    assert life.hear(Offered(BATCH)) == Ready(BATCH, committed=False)
+    return life
+
+
+@pytest.mark.parametrize(
+    ("own", "then", "is_ours"),
+    [
+        (Identity(7, LAST_EPOCH), Identity(8, 0), True),
+        (Identity(7, LAST_EPOCH + 1), Identity(8, 0), True),
+        (Identity(7, LAST_EPOCH), Identity(7, LAST_EPOCH + 1), True),
+        (Identity(7, LAST_EPOCH), Identity(8, 1), False),
+        (Identity(7, 3), Identity(8, 0), False),
+    ],
+)
+def test_the_producer_id_that_follows_the_last_epoch_is_ours(own: Identity, then: Identity, is_ours: bool) -> None:
+    life = Life(1).ready()
+    life.hear(Offered(BATCH), Initialised(own), Refused("timed out"))
+    assert (life.hear(seen(COMPLETE, then)) == ReadProgress()) is is_ours
+
+
+# ---------------------------------------------------------------------------------------------------------------- table
+
+CASES: list[Callable[[], Life]] = [
+    start_in_order,
+    first_start_claims_an_unused_name,
+    start_overtaken_by_another_start,
+    start_whose_claim_timed_out,
+    start_whose_claim_was_committed_although_it_looked_refused,
+    start_that_another_claim_overtook,
+    start_that_another_claim_overtook_at_the_last_moment,
+    start_whose_claim_is_refused_again_and_again,
+    start_without_an_answer,
+    batch_in_order_version_1,
+    batch_in_order_version_2,
+    batch_without_records,
+    batch_that_is_committed_already,
+    batch_in_conflict,
+    batch_taken_up_on_purpose_says_why,
+    attempt_that_fails_runs_again_under_a_fresh_epoch_version_1,
+    attempt_that_fails_runs_again_under_a_fresh_epoch_version_2,
+    attempts_are_bounded,
+    attempts_that_are_refused_are_bounded_too,
+    batch_that_cannot_be_written_is_not_tried_again,
+    batch_that_cannot_be_written_is_rejected_even_if_its_abort_is_refused,
+    offsets_that_ask_for_an_abort,
+    refused_in_the_refresh,
+    refused_in_the_audit,
+    refused_in_the_offsets,
+    zombie_sees_the_newer_driver,
+    zombie_sees_that_more_than_a_timeout_happened,
+    zombie_sees_the_newer_claim,
+    zombie_whose_name_was_taken_while_it_looked,
+    zombie_finds_the_newer_claim_after_it_took_the_name_back,
+    timed_out_driver_goes_on,
+    forgotten_transactional_id_is_made_anew,
+    transaction_of_ours_still_open_is_taken_back_before_progress_is_read,
+    transaction_of_ours_that_stays_open_ends_it,
+    lost_answer_of_an_init_is_asked_for_again_with_the_old_epoch,
+    commit_refused_but_durable,
+    commit_refused_and_aborted_runs_again,
+    commit_without_an_answer_is_neither_aborted_nor_guessed,
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_the_machine(case: Callable[[], Life]) -> None:
+    case()
+
+
+WAITING = [state for state in State if (state, Unreachable) in TRANSITIONS]
+
+
+def reach(state: State) -> Life:
+    """Some life that is in ``state``."""
+    looking = Life(1).writing
+    ways: dict[State, Callable[[], tuple[Life, list[Event]]]] = {
+        State.INSPECT: lambda: (Life(), [Start()]),
+        State.FENCE: lambda: (Life(), [Start(), seen(ABSENT, None)]),
+        State.READ: lambda: (Life(), [Start(), seen(ABSENT, None), Initialised(at(1))]),
+        State.CONFIRM: lambda: (Life(), [Start(), seen(ABSENT, None), Initialised(at(1)), ProgressRead(None)]),
+        State.CLAIM_STORE: lambda: (Life().fenced(), []),
+        State.CLAIM_COMMIT: lambda: (Life().fenced(), [Stored()]),
+        State.REFRESH: lambda: (Life().ready(), [Offered(BATCH)]),
+        State.WRITE: lambda: (Life().writing(), []),
+        State.AUDIT: lambda: (Life().writing(), [Written(COUNTS)]),
+        State.STORE: lambda: (Life().storing(), []),
+        State.COMMIT: lambda: (Life().committing(), []),
+        State.ABORT: lambda: (Life().writing(), [WriteFailed(terminal=False, reason="")]),
+        State.LOOK: lambda: (looking(), [Refused("")]),
+        State.CHECK_CLAIM: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3))]),
+        State.RETAKE: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3)), ProgressRead(CLAIM)]),
+        State.RESOLVE: lambda: (
+            looking(),
+            [Refused(""), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4))],
+        ),
+    }
+    life, events = ways[state]()
+    for event in events:
+        life.hear(event)
+    assert life.state is state
+    return life
+
+
+def unanswered(state: State) -> Life:
+    life = reach(state)
+    stop = Stop.OUTCOME_UNKNOWN if state is State.COMMIT else Stop.UNREACHABLE
+    halted(life.hear(Unreachable("gone")), stop, "gone")
+    assert life.state is State.BROKEN
+    assert life.hear(Start()) == Describe()  # and nothing was aborted or written blindly
+    return life
+
+
+@pytest.mark.parametrize("state", WAITING, ids=lambda state: state.name)
+def test_no_answer(state: State) -> None:
+    unanswered(state)
+
+
+def test_every_row_of_the_table_is_reached() -> None:
+    lives = [case() for case in CASES] + [unanswered(state) for state in WAITING]
+    reached = set().union(*(life.rows for life in lives))
+    missing = {f"{state.name} on {event.__name__}" for state, event in set(TRANSITIONS) - reached}
+    assert not missing, f"no case uses these rows: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("state", list(State), ids=lambda state: state.name)
+def test_any_other_event_is_an_illegal_move(state: State) -> None:
+    machine = Protocol(Settings("me", epoch_per_end=True))
+    machine.context = machine.context.__class__(state=state)
+    strange = Audited({}) if state is not State.AUDIT else Stored()
+    with pytest.raises(IllegalMove, match=state.name):
+        machine.handle(strange)
+
+
+def test_no_row_leads_from_a_sent_commit_to_an_abort() -> None:
+    """COMMIT itself never aborts; what follows an unanswered one is explored in ``test_protocol_model.py``."""
+    for event in (Ended(None), Refused("x"), Unreachable("x")):
+        effect = Life(1).committing().hear(event)
+        assert not isinstance(effect, End)
+    assert {event for state, event in TRANSITIONS if state is State.COMMIT} == {Ended, Refused, Unreachable}

@@ -1,0 +1,49 @@
+"""What users may rely on: the public names, and errors that are documented and pickle."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onceflow
+from onceflow.errors import ConfigurationError, OnceflowError
+
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+
+
+def _tree(kind: type[OnceflowError]) -> list[type[OnceflowError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in _tree(child))]
+
+
+def test_the_public_names_are_these() -> None:
+    assert onceflow.__all__ == ["EmbeddedBroker", "KafkaSink", "OnceflowError", "committed_offsets", "spark_session"]
+    for name in onceflow.__all__:
+        assert getattr(onceflow, name).__name__ == name
+
+
+def test_importing_the_package_loads_neither_spark_nor_a_client() -> None:
+    code = "import onceflow, sys; sys.exit(any(m in sys.modules for m in ('pyspark', 'kafka', 'confluent_kafka')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("kind", _tree(OnceflowError)[1:])
+def test_every_error_has_a_code_of_its_own_that_is_documented(kind: type[OnceflowError]) -> None:
+    assert f"| `{kind.code}` | {kind.__name__}" in DOCUMENTED
+    assert [each for each in _tree(OnceflowError) if each.code == kind.code] == [kind]
+
+
+@pytest.mark.parametrize("kind", _tree(OnceflowError))
+def test_errors_survive_pickling_with_all_they_carry(kind: type[OnceflowError]) -> None:
+    error = pickle.loads(pickle.dumps(kind("what", action="do this", topic="sales", offset=3)))
+    assert type(error) is kind
+    assert (error.message, error.action, error.fields) == ("what", "do this", {"topic": "sales", "offset": 3})
+
+
+def test_a_configuration_error_lists_every_mistake() -> None:
+    error = ConfigurationError.of("pipeline.toml", ["first", "second"])
+    assert "2 mistakes in pipeline.toml" in str(error)
+    assert error.fields["mistakes"] == ("first", "second")
