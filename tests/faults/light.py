@@ -30,7 +30,7 @@ from onceflow.transaction.producer import BatchProducer, Target
 from onceflow.transaction.progress import Batch, digest_of
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.transaction.requests import Requests
-from onceflow.transaction.router import Encoding, TopicRouter
+from onceflow.transaction.router import Encoding, TopicInfo, TopicRouter
 
 RECORDS_PER_BATCH = 20
 KEYS = 7
@@ -158,8 +158,16 @@ def _wait(request: dict[str, Any]) -> dict[str, Any]:
     return {"stopped": False, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
 
 
+def _warm_up() -> None:
+    """The first encoding imports pandas, which takes a second: done here, it is done for all."""
+    router = TopicRouter(Encoding("any", Codec.LZ4, 0, 0), lambda topic: TopicInfo(1, 1000))
+    list(router.add(pa.record_batch({"key": ["k"], "value": ["v"]})))
+    list(router.flush())
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
+    _warm_up()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin:
         request = json.loads(line)

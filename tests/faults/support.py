@@ -45,7 +45,7 @@ class Cluster:
     def __init__(self, broker: EmbeddedBroker) -> None:
         self.broker = broker
         self.servers = broker.bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": self.servers})
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         self._reader = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -54,6 +54,9 @@ class Cluster:
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 20,
+                "fetch.error.backoff.ms": 10,
+                "topic.metadata.refresh.fast.interval.ms": 20,
+                "log_level": 0,
             }
         )
 
@@ -82,12 +85,13 @@ class Cluster:
         asked = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
         return {at.partition: future.result(TIMEOUT_S).offset for at, future in asked.items()}
 
-    def stable_end(self, topic: str) -> dict[int, int]:
-        """The end of every partition, once the last stable offset has reached it: nothing is left hanging."""
-        ends = self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
-        return eventually(
-            lambda: self.ends(topic, IsolationLevel.READ_COMMITTED), lambda stable: stable == ends, f"the LSO of {topic}"
-        )
+    def stable_end(self, topic: str) -> None:
+        """Waits until the last stable offset is the end of every partition: nothing is left hanging."""
+
+        def look() -> tuple[dict[int, int], dict[int, int]]:
+            return self.ends(topic, IsolationLevel.READ_COMMITTED), self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
+
+        eventually(look, lambda ends: ends[0] == ends[1], f"last stable offsets and ends of {topic}")
 
     def read(self, topic: str) -> list[Row]:
         """All committed records, in order within each partition."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from types import FrameType
@@ -27,7 +28,8 @@ def demo(
 
     Exit code 0 only if the proof holds.
     """
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     with shown_errors(as_json=as_json):
         from rich.console import Console
 
@@ -46,6 +48,9 @@ def demo(
             raise typer.Exit(ERROR)
 
 
-def _end(number: int, _: FrameType | None) -> None:
-    # As Ctrl-C does: through every finally, so that nothing stays behind.
+def _interrupt(number: int, _: FrameType | None) -> None:
+    # Once, through every finally, so that nothing stays behind; a second one would only tear the cleaning up apart.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    os.write(2, b"\ninterrupted: ending all processes and cleaning up\n")
     raise SystemExit(128 + number)

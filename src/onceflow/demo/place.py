@@ -14,7 +14,7 @@ from onceflow.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The demo's directories. ``scratch`` belongs to the workers and is short: paths of sockets are limited to 107 bytes."""
+    """The demo's directories. ``scratch`` belongs to the workers, and holds nothing that is missed."""
 
     directory: Path
     scratch: Path

@@ -25,12 +25,18 @@ from onceflow.demo.pipeline import ForeachBatch, start
 from onceflow.demo.topics import OUTPUTS
 from onceflow.session import spark_session
 
+# A socket's path is limited to 103 bytes (macOS), and Spark's names take 43 of them.
+_SOCKET_DIRECTORY_BYTES = 60
+
 Commands = queue.SimpleQueue[str]
 
 
 def main(scratch: Path) -> int:
     """Run one assignment; gives the exit code."""
-    commands: Commands = queue.SimpleQueue()
+    commands: # A socket's path is limited to 103 bytes (macOS), and Spark's names take 43 of them.
+_SOCKET_DIRECTORY_BYTES = 60
+
+Commands = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     try:
         spark = _session(scratch)
@@ -70,6 +76,7 @@ def _session(scratch: Path) -> SparkSession:
             "spark.sql.warehouse.dir": scratch / "warehouse",
             "spark.sql.codegen.wholeStage": False,
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.python.unix.domain.socket.enabled": len(os.fsencode(scratch)) <= _SOCKET_DIRECTORY_BYTES,
         },
     )
 

@@ -1,0 +1,285 @@
+"""The command line as its users have it: processes, signals, exit codes, lines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import onceflow
+from onceflow.broker import EmbeddedBroker
+from onceflow.cli.records import read_committed, send_lines
+from onceflow.kafka.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from tests.conftest import TopicFactory
+
+COMMAND = [sys.executable, "-m", "onceflow.cli"]
+PATIENCE_S = 120.0
+
+
+def onceflow_says(directory: Path, *arguments: str, given: str = "", code: int = 0) -> str:
+    """Runs a command to its end and gives its output; the exit code must be the expected one."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=directory,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout if code == 0 else done.stdout + done.stderr
+
+
+class Running:
+    """``onceflow run --json`` in a process of its own; its events are read as they come."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "run", "--json", *arguments],
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        self.events: list[dict[str, Any]] = []
+
+    def wait_for(self, name: str, fits: Callable[[Mapping[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
+        """The next event of a name; ends with the process, whose own life is bounded by the test's timer."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+            if self.events[-1]["event"] == name and fits(self.events[-1]):
+                return self.events[-1]
+        raise AssertionError(f"no {name}, but {self.events}")
+
+    def end(self) -> int:
+        assert self.process.stdout is not None
+        self.events += [json.loads(line) for line in self.process.stdout]
+        return self.process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    """Starts pipelines; what still runs at the end of the test is killed."""
+    started: list[Running] = []
+
+    def begin(directory: Path, *arguments: str) -> Running:
+        started.append(Running(directory, *arguments))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        running.process.kill()
+        running.process.wait(PATIENCE_S)
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+
+
+class Slow:
+    """A plan whose batches take a while, and which shows by a symbolic link that one is under way."""
+
+    ROW_MS = 150
+
+    def __init__(self, directory: Path, broker: EmbeddedBroker, topic: TopicFactory) -> None:
+        self.directory = directory
+        self.settings = ClusterSettings.of(broker.bootstrap_servers)
+        self.lines, self.out = topic(1), topic(1)
+        self.link = directory / "under-way"
+        plan = f"""
+name = "slow-{self.lines}"
+[trigger]
+processing_time = "100 ms"
+[kafka]
+bootstrap_servers = "{broker.bootstrap_servers}"
+[[source]]
+name = "lines"
+topics = ["{self.lines}"]
+format = "raw"
+[[transform]]
+name = "slowly"
+sql = '''
+SELECT value,
+  reflect('org.apache.hadoop.fs.FileUtil', 'symLink', 'target', '{self.link}') AS shown,
+  reflect('java.lang.Thread', 'sleep', {self.ROW_MS}L) AS slept
+FROM lines'''
+[[sink]]
+from = "slowly"
+topic = "{self.out}"
+value = "concat(substring(value, 1), substring(concat(coalesce(shown, ''), coalesce(slept, '')), 0, 0))"
+"""
+        (directory / "pipeline.toml").write_text(plan)
+
+    def send(self, count: int) -> list[str]:
+        values = [str(i) for i in range(count)]
+        send_lines(self.settings, self.lines, values, key=None)
+        return values
+
+    def wait_until_under_way(self, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.link.is_symlink():
+            assert process.poll() is None, "the pipeline ended"
+            assert time.monotonic() < deadline, "no batch began"
+            time.sleep(0.01)
+
+    def written(self) -> list[str | None]:
+        return [record.value for record in read_committed(self.settings, self.out)]
+
+
+@pytest.fixture
+def slow(tmp_path: Path, broker: EmbeddedBroker, topic: TopicFactory) -> Slow:
+    return Slow(tmp_path, broker, topic)
+
+
+# --------------------------------------------------------------------------------------------------- from nothing to data
+
+
+def test_the_example_plan_runs_as_it_is(tmp_path: Path, start: Callable[..., Running]) -> None:
+    assert "onceflow run pipeline.toml" in onceflow_says(tmp_path, "init")
+    assert "is there already" in onceflow_says(tmp_path, "init", code=2)
+    running = start(tmp_path)
+    try:
+        assert running.wait_for("broker_ready")["started"] is True
+        running.wait_for("started")
+        order = '{"id": "a-1", "country": "France", "amount": 12.50}\n'
+        assert onceflow_says(tmp_path, "broker", "send", "orders", given=order) == "1 record sent to orders\n"
+        running.wait_for("batch_committed", lambda batch: batch["records"] == 2)
+        revenue = json.loads(onceflow_says(tmp_path, "broker", "read", "revenue", "--json"))
+        assert json.loads(revenue["value"]) == {"country": "France", "revenue": 12.50, "orders": 1}
+        running.process.send_signal(signal.SIGTERM)
+        assert running.end() == 0
+        assert [event["event"] for event in running.events[-2:]] == ["stopping", "finished"]
+        _check_status(tmp_path)
+        assert "runs since" in onceflow_says(tmp_path, "broker", "status")
+    finally:
+        assert onceflow_says(tmp_path, "broker", "stop") == "stopped\n"
+    assert "no broker runs" in onceflow_says(tmp_path, "broker", "status", code=1)
+    assert "no broker runs" in onceflow_says(tmp_path, "status", code=1)
+
+
+def _check_status(directory: Path) -> None:
+    found = json.loads(onceflow_says(directory, "status", "orders", "--json"))
+    assert found["progress"]["next_batch"] == len(found["batches"])
+    assert all(batch["committed"] and batch["in_checkpoint"] for batch in found["batches"])
+    assert [partition["lag"] for partition in found["partitions"]] == [0] * 4
+    words = onceflow_says(directory, "status")
+    assert f"next batch {found['progress']['next_batch']}" in words
+    assert found["progress"]["instance"] in words
+
+
+def test_broker_start_is_repeatable(tmp_path: Path) -> None:
+    try:
+        assert "started" in onceflow_says(tmp_path, "broker", "start", "-d", "here")
+        assert "runs already" in onceflow_says(tmp_path, "broker", "start", "-d", "here")
+        assert json.loads(onceflow_says(tmp_path, "broker", "status", "-d", "here", "--json"))["running"] is True
+    finally:
+        onceflow_says(tmp_path, "broker", "stop", "-d", "here")
+    assert "no broker runs" in onceflow_says(tmp_path, "broker", "stop", "-d", "here")
+
+
+# ----------------------------------------------------------------------------------------------------------- the end of it
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_in_the_middle_of_a_batch_ends_after_it(
+    slow: Slow, start: Callable[..., Running], number: signal.Signals
+) -> None:
+    sent = slow.send(20)
+    running = start(slow.directory)
+    slow.wait_until_under_way(running.process)
+    running.process.send_signal(number)
+    assert running.end() == 0
+    assert slow.written() == sent, "the batch that ran is committed, in order"
+    assert running.events[-1]["event"] == "finished"
+    assert running.events[-1]["reason"] == number.name
+    checkpoint = next((slow.directory / ".onceflow" / "checkpoints").iterdir())
+    assert (checkpoint / "commits" / "0").exists()
+
+
+def test_a_second_signal_ends_at_once_and_the_next_run_finishes(slow: Slow, start: Callable[..., Running]) -> None:
+    sent = slow.send(400)  # a minute, which the second signal cuts short
+    running = start(slow.directory)
+    slow.wait_until_under_way(running.process)
+    running.process.send_signal(signal.SIGTERM)
+    running.wait_for("stopping")
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end() == 128 + signal.SIGTERM
+    assert slow.written() == []
+    plan = slow.directory / "pipeline.toml"
+    plan.write_text(plan.read_text().replace(f"{Slow.ROW_MS}L", "0L"))
+    again = start(slow.directory)
+    again.wait_for("batch_committed")
+    again.process.send_signal(signal.SIGINT)
+    assert again.end() == 0
+    assert slow.written() == sent
+
+
+def test_a_killed_run_is_finished_by_the_next(slow: Slow, start: Callable[..., Running]) -> None:
+    sent = slow.send(20)
+    running = start(slow.directory)
+    slow.wait_until_under_way(running.process)
+    running.process.kill()
+    assert running.end() == -signal.SIGKILL
+    again = start(slow.directory)
+    again.wait_for("batch_committed")
+    again.process.send_signal(signal.SIGTERM)
+    assert again.end() == 0
+    assert slow.written() == sent
+
+
+# ---------------------------------------------------------------------------------------------------------------- mistakes
+
+
+def test_a_plan_with_mistakes_gives_exit_code_2_and_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text('nam = "x"\n[[source]]\nname = "s"\n')
+    said = onceflow_says(tmp_path, "run", code=2)
+    assert "mistakes in pipeline.toml" in said
+    assert "pipeline.toml:1: nam: unknown setting, did you mean name?" in said
+    assert "Traceback" not in said
+
+
+def test_an_error_is_one_json_line_for_machines(tmp_path: Path) -> None:
+    error = json.loads(onceflow_says(tmp_path, "run", "absent.toml", "--json", code=2))
+    assert (error["event"], error["code"], error["retriable"]) == ("error", "CONFIGURATION", False)
+    assert "onceflow init" in error["action"]
+
+
+def test_a_cluster_that_is_not_there_gives_exit_code_1(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:9")
+    said = onceflow_says(slow.directory, "run", code=1)
+    assert "BROKER_UNREACHABLE" in said
+    assert "what to do: check bootstrap_servers" in said
+    assert "\tat " not in said, "no Java stack traces"
+
+
+def test_resume_and_restart_exclude_each_other(tmp_path: Path) -> None:
+    assert "choose one" in onceflow_says(tmp_path, "run", "--resume", "--restart", code=2)
+
+
+def test_secrets_are_hidden_in_the_shown_plan(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONCEFLOW_KAFKA__SASL__PASSWORD", "s3cr3t")
+    monkeypatch.setenv("ONCEFLOW_KAFKA__SASL__USERNAME", "alice")
+    monkeypatch.setenv("ONCEFLOW_KAFKA__SASL__MECHANISM", "PLAIN")
+    monkeypatch.setenv("ONCEFLOW_KAFKA__SECURITY__PROTOCOL", "SASL_PLAINTEXT")
+    shown = onceflow_says(slow.directory, "run", "--show-config")
+    assert "s3cr3t" not in shown
+    assert 'kafka.sasl.username = "alice"' in shown
+    assert "# ONCEFLOW_KAFKA__SASL__PASSWORD" in shown
+
+
+def test_status_of_a_name_that_never_ran(slow: Slow) -> None:
+    assert "nothing is committed" in onceflow_says(slow.directory, "status", "never-ran")
+
+
+def test_version() -> None:
+    assert onceflow_says(Path.cwd(), "--version") == f"onceflow {onceflow.__version__}\n"

@@ -1,0 +1,125 @@
+"""The executor path: what happens to a write when its Python workers die, and who may write at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from onceflow import KafkaSink
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import InputError
+from onceflow.transaction import executor_path
+from onceflow.transaction.failures import AttemptFailed
+from onceflow.transaction.messages import Counts
+from onceflow.transaction.streaming_query import refusing_stage_retries
+
+if TYPE_CHECKING:
+    from conftest import Fill, Reader, RunQuery, TopicFactory
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS = [(f"k{number % 37}", f"{number}".ljust(500)) for number in range(20_000)]
+
+
+def dying_writer(marker: Path) -> type:
+    """A writer task that kills its own Python worker after it has sent its first chunks, the first time it runs."""
+
+    class DyingWrite(executor_path._Write):  # local, so that it is pickled by value
+        def _write(self, batches: Iterable[pa.RecordBatch]) -> Counts:
+            return executor_path._Write._write(self, kill_after_first(batches))
+
+    def kill_after_first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return DyingWrite
+
+
+def test_a_worker_killed_in_the_write_fails_the_attempt_and_nothing_else(
+    topic: TopicFactory,
+    fill: Fill,
+    read: Reader,
+    run_query: RunQuery,
+    broker: EmbeddedBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, target = topic(4), topic(4)
+    fill(source, RECORDS)
+    marker = tmp_path / "killed"
+    monkeypatch.setattr(executor_path, "_Write", dying_writer(marker))
+    sink = KafkaSink(target, name=target, bootstrap_servers=broker.bootstrap_servers, driver_bytes=0)
+    with caplog.at_level(logging.WARNING, "onceflow"):
+        run_query(source, sink, tmp_path / "checkpoint")
+    sink.close()
+    assert marker.exists(), "no worker was killed"
+    assert "attempt 1 failed" in caplog.text
+    assert len(read(target, committed=False)) > len(RECORDS), "the killed worker had written records"
+    assert Counter((m.key().decode(), m.value().decode()) for m in read(target)) == Counter(RECORDS)
+
+
+def test_bad_input_found_by_a_task_arrives_as_the_error_that_it_is(
+    topic: TopicFactory, fill: Fill, read: Reader, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    source, target = topic(2), topic(2)
+    fill(source, RECORDS[:100])
+    caught: list[Exception] = []
+    sink = KafkaSink(target, name=target, bootstrap_servers=broker.bootstrap_servers, driver_bytes=0)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        try:
+            sink(frame.selectExpr("key", "value", "9 as partition"), batch_id)
+        except Exception as error:
+            caught.append(error)
+            raise
+
+    with pytest.raises(Exception, match="FOREACH_BATCH"):
+        run_query(source, write, tmp_path)
+    sink.close()
+    assert isinstance(caught[0], InputError)
+    assert "column partition holds 9" in str(caught[0])
+    assert read(target, committed=False) == []
+    good = KafkaSink(target, name=target, bootstrap_servers=broker.bootstrap_servers, driver_bytes=0)
+    run_query(source, good, tmp_path)
+    good.close()
+    assert len(read(target)) == 100
+
+
+def test_a_task_that_failed_once_is_seen_before_the_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark hides a retried task from whoever asked for the result; the status store does not."""
+    marker = tmp_path / "failed"
+
+    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    frame = spark.range(10, numPartitions=1).mapInArrow(fail_once, "id long")
+    with pytest.raises(Exception, match="(?i)python worker|connection reset|crashed"), refusing_stage_retries(frame):
+        frame.collect()
+    with refusing_stage_retries(frame):
+        assert len(frame.collect()) == 10
+
+
+def test_only_the_first_attempt_of_a_writer_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import TaskContext
+
+    context = TaskContext._getOrCreate()
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    context._attemptNumber, context._partitionId = 1, 3
+    with pytest.raises(AttemptFailed, match="only the first attempt may write"):
+        executor_path._refuse_second_attempt()
+    context._attemptNumber = 0
+    executor_path._refuse_second_attempt()

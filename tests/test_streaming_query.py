@@ -1,0 +1,114 @@
+"""Pins what ``streaming_query`` takes from inside Spark; goes red when another Spark version moves it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import UnsafeSession
+from onceflow.transaction import streaming_query
+from onceflow.transaction.progress import digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Fill, RunQuery, TopicFactory
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def observe(what: Callable[[DataFrame, int], Any], seen: list[Any]) -> Callable[[DataFrame, int], None]:
+    """A foreachBatch function that notes ``what`` of each batch, and runs the batch."""
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        seen.append(what(frame, batch_id))
+        frame.write.format("noop").mode("overwrite").save()
+
+    return write
+
+
+def test_a_micro_batch_knows_its_query_and_its_offsets(
+    topic: TopicFactory, fill: Fill, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    source = topic(1)
+    fill(source, [("k", str(number)) for number in range(10)])
+    seen: list[streaming_query.MicroBatch] = []
+    query = run_query(source, observe(streaming_query.micro_batch, seen), tmp_path, maxOffsetsPerTrigger=6)
+    first, second = seen
+    assert {first.batch.query_id, second.batch.query_id} == {str(query.id)}
+    assert [(m.batch.id, m.start, m.end) for m in seen] == [
+        (0, [None], [{source: {"0": 6}}]),
+        (1, [{source: {"0": 6}}], [{source: {"0": 10}}]),
+    ]
+    assert second.batch.start == first.batch.end == digest_of(json.loads(f'[{{"{source}": {{"0": 6}}}}]'))
+    assert [m.source_rows() for m in seen] == [6, 4]
+    assert second.kafka_end() == {(source, 0): 10}
+
+
+def test_a_replayed_batch_has_the_same_digest(
+    topic: TopicFactory, fill: Fill, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    source = topic(2)
+    fill(source, [(str(number), "x") for number in range(10)])
+    seen: list[streaming_query.MicroBatch] = []
+    write = observe(streaming_query.micro_batch, seen)
+    run_query(source, write, tmp_path)
+    (tmp_path / "commits" / "0").unlink()
+    (tmp_path / "commits" / ".0.crc").unlink()
+    fill(source, [("later", "y")])
+    run_query(source, write, tmp_path)
+    assert [m.batch.id for m in seen] == [0, 0, 1]
+    assert seen[0].batch == seen[1].batch
+    assert seen[2].batch.start == seen[1].batch.end
+
+
+def test_initial_offsets_source_options_and_state_are_found(
+    topic: TopicFactory, fill: Fill, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    source = topic(1)
+    fill(source, [("k", str(number)) for number in range(10)])
+    seen: list[tuple[Any, ...]] = []
+
+    def what(frame: DataFrame, batch_id: int) -> tuple[Any, ...]:
+        options = streaming_query.source_options(frame)
+        return streaming_query.initial_offsets(frame), options, streaming_query.is_stateful(frame)
+
+    run_query(source, observe(what, seen), tmp_path / "a", startingOffsets=json.dumps({source: {"0": 4}}))
+    run_query(
+        source,
+        observe(what, seen),
+        tmp_path / "b",
+        transform=lambda lines: lines.groupBy("key").count(),
+        mode="update",
+    )
+    (initial, options, stateful), (_, _, with_state) = seen
+    assert initial == {(source, 0): 4}
+    assert [o["kafka.isolation.level"] for o in options] == ["read_committed"]
+    assert (stateful, with_state) == (False, True)
+
+
+def test_outside_of_a_streaming_query_it_says_so(spark: SparkSession) -> None:
+    with pytest.raises(UnsafeSession, match="not a micro-batch"):
+        streaming_query.micro_batch(spark.range(1), 0)
+
+
+def test_arrow_batches_come_in_task_order_and_raise_what_the_job_raised(spark: SparkSession) -> None:
+    frame = spark.range(0, 50_000, numPartitions=5)
+    batches = list(streaming_query.arrow_batches(frame))
+    assert [task for task, _ in batches] == sorted(task for task, _ in batches)
+    assert pa.Table.from_batches([batch for _, batch in batches])["id"].to_pylist() == list(range(50_000))
+    failing = frame.selectExpr("1 / (id - 40000)")
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        list(streaming_query.arrow_batches(failing))
+
+
+@pytest.mark.parametrize("arrival", [[0, 1, 2], [1, 0, 2], [2, 1, 0], [1, 2, 0], [0, 0, 2, 1, 1], [2, 0, 1], [3, 1]])
+def test_tasks_are_put_in_order_whatever_order_they_arrive_in(arrival: list[int]) -> None:
+    """Empty tasks (3, 1: neither 0 nor 2 has rows) hold nothing up for good."""
+    batches = [(task, pa.RecordBatch.from_pydict({"n": [number]})) for number, task in enumerate(arrival)]
+    order = [task for task, _ in streaming_query._in_task_order(iter(batches))]
+    assert order == sorted(arrival)
