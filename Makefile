@@ -6,7 +6,7 @@ PYTHONS := python3.13 python3.12 python3.11 python3.14 python3 python
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n 0
-BENCH ?= throughput
+BENCH ?= all
 
 # uv reads its own variables and not pip's; whoever set pip's for an index or a certificate means uv too.
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)

@@ -22,8 +22,9 @@ from onceflow.transaction.messages import Counts
 from onceflow.transaction.streaming_query import refusing_stage_retries
 
 if TYPE_CHECKING:
-    from conftest import Fill, Reader, RunQuery, TopicFactory
     from pyspark.sql import DataFrame, SparkSession
+
+    from conftest import Fill, Reader, RunQuery, TopicFactory
 
 RECORDS = [(f"k{number % 37}", f"{number}".ljust(500)) for number in range(20_000)]
 
@@ -107,7 +108,7 @@ def test_a_task_that_failed_once_is_seen_before_the_commit(spark: SparkSession, 
         yield from batches
 
     frame = spark.range(10, numPartitions=1).mapInArrow(fail_once, "id long")
-    with pytest.raises(Exception, match="(?i)python worker|connection reset|crashed"), refusing_stage_retries(frame):
+    with pytest.raises(Exception, match=r"(?i)python worker|connection reset|crashed"), refusing_stage_retries(frame):
         frame.collect()
     with refusing_stage_retries(frame):
         assert len(frame.collect()) == 10

@@ -319,8 +319,9 @@ def test_a_deleted_checkpoint_is_refused_then_resumed_without_loss_or_repetition
     lab.run()
     shutil.rmtree(lab.checkpoint())
     lab.send(rows(*range(10, 15)))
-    with pytest.raises(ProgressConflict):
+    with pytest.raises(ProgressConflict) as caught:
         lab.run()
+    assert "--resume" in caught.value.action
     assert lab.ids() == list(range(10))
     lab.run(Mode.RESUME)
     assert lab.ids() == list(range(15))

@@ -14,8 +14,9 @@ from onceflow.errors import UnsafeSession
 from onceflow.transaction.failures import AttemptFailed
 
 if TYPE_CHECKING:
-    from conftest import Fill, Reader, RunQuery, TopicFactory
     from pyspark.sql import DataFrame, SparkSession
+
+    from conftest import Fill, Reader, RunQuery, TopicFactory
 
 KEYS = 7
 

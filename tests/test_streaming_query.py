@@ -17,8 +17,9 @@ from onceflow.transaction.progress import digest_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Fill, RunQuery, TopicFactory
     from pyspark.sql import DataFrame, SparkSession
+
+    from conftest import Fill, RunQuery, TopicFactory
 
 
 def observe(what: Callable[[DataFrame, int], Any], seen: list[Any]) -> Callable[[DataFrame, int], None]:
@@ -98,12 +99,12 @@ def test_outside_of_a_streaming_query_it_says_so(spark: SparkSession) -> None:
 
 def test_arrow_batches_come_in_task_order_and_raise_what_the_job_raised(spark: SparkSession) -> None:
     frame = spark.range(0, 50_000, numPartitions=5)
-    batches = list(streaming_query.arrow_batches(frame))
+    batches = list(streaming_query.arrow_batches(frame, ["id"]))
     assert [task for task, _ in batches] == sorted(task for task, _ in batches)
     assert pa.Table.from_batches([batch for _, batch in batches])["id"].to_pylist() == list(range(50_000))
-    failing = frame.selectExpr("1 / (id - 40000)")
+    failing = frame.selectExpr("1 / (id - 40000) as id")
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        list(streaming_query.arrow_batches(failing))
+        list(streaming_query.arrow_batches(failing, ["id"]))
 
 
 @pytest.mark.parametrize("arrival", [[0, 1, 2], [1, 0, 2], [2, 1, 0], [1, 2, 0], [0, 0, 2, 1, 1], [2, 0, 1], [3, 1]])

@@ -134,7 +134,8 @@ def test_a_sale_written_twice(again_at: int) -> None:
 
     assert not findings.holds
     assert len(findings.sales.duplicated) == 1
-    assert findings.sales.missing == findings.sales.unexpected == ()
+    assert not findings.sales.missing
+    assert not findings.sales.unexpected
 
 
 def test_one_sale_lost_and_another_twice() -> None:
@@ -158,7 +159,9 @@ def test_two_sales_of_a_key_in_the_wrong_order() -> None:
 
     assert not findings.holds
     assert findings.sales.out_of_order == ("536365",)
-    assert findings.sales.missing == findings.sales.duplicated == findings.sales.unexpected == ()
+    assert not findings.sales.missing
+    assert not findings.sales.duplicated
+    assert not findings.sales.unexpected
 
 
 def test_a_key_in_two_partitions_has_no_order() -> None:
@@ -227,7 +230,8 @@ def test_a_record_that_is_no_sale(tamper: Callable[[Record], Record]) -> None:
 
     assert not findings.holds
     assert len(findings.sales.unexpected) == 1
-    assert findings.sales.missing == findings.sales.duplicated == ()
+    assert not findings.sales.missing
+    assert not findings.sales.duplicated
 
 
 def test_a_cancellation_that_was_not_dropped() -> None:

@@ -75,7 +75,7 @@ class _Screen:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=8, transient=False)
+        self._live = Live(console=self._console, auto_refresh=False)
         self._batches: deque[BatchCommitted] = deque(maxlen=ROWS)
         self._records = 0
         self._count = 0
@@ -90,21 +90,23 @@ class _Screen:
 
     def tell(self, event: Event) -> None:
         """Shows an event."""
-        from onceflow.pipeline.events import BatchCommitted, Stopping
+        from onceflow.pipeline.events import BatchCommitted, Started, Stopping
 
         if isinstance(event, BatchCommitted):
+            self._footer = ""
             self._batches.append(event)
             self._count += 1
             self._records += event.records
         elif isinstance(event, Stopping):
             self._footer = f"{as_line(event)} ({FORCE})"
         else:
+            self._footer = "waiting for data" if isinstance(event, Started) else ""
             self._live.console.print(as_line(event))
-        self._live.update(self._drawn())
+        self._live.update(self._drawn(), refresh=True)
 
     def _drawn(self) -> Group:
         if not self._count:
-            return Group(Text(self._footer or "waiting for data", style="dim"))
+            return Group(Text(self._footer, style="dim"))
         table = Table(box=None, pad_edge=False, header_style="dim")
         for column in ("batch", "rows in", "malformed", "records", "ms"):
             table.add_column(column, justify="right")

@@ -16,6 +16,7 @@ import typer
 
 from onceflow.cli.errors import out, shown_errors
 from onceflow.cli.progress import told
+from onceflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from onceflow.config import PlanFile
@@ -38,9 +39,9 @@ def run(
     ] = False,
 ) -> None:
     """Run a pipeline. Ctrl-C or SIGTERM ends it after the running batch; a second one ends it at once."""
-    if resume and restart:
-        raise typer.BadParameter("--resume keeps what is committed, --restart does not: choose one")
     with shown_errors(as_json=as_json):
+        if resume and restart:
+            raise ConfigurationError("--resume goes on from what is committed, --restart does not: choose one")
         from onceflow.config import load
 
         file = load(plan, os.environ)

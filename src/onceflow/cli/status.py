@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onceflow.cli.errors import out, shown_errors
+from onceflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from onceflow.kafka.settings import ClusterSettings
@@ -60,7 +61,7 @@ def _place(
         local = Path(file.checkpoint) if is_own and ":" not in file.checkpoint else None
         return find_settings(file), name or file.plan.name, local
     if name is None:
-        raise typer.BadParameter("give the pipeline's NAME, or a plan with --plan")
+        raise ConfigurationError("there is no pipeline.toml here: give the pipeline's NAME, or a plan with --plan")
     return (
         ClusterSettings.of(bootstrap_servers or EmbeddedBroker.attach(BROKER_DIRECTORY).bootstrap_servers),
         name,

@@ -33,19 +33,32 @@ class Place:
 
 @contextmanager
 def place(directory: Path | None, *, keep: bool) -> Iterator[Place]:
-    """A directory for the demo, removed at the end unless ``keep``. Raises ConfigurationError if something is in it."""
-    if directory is not None and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ConfigurationError.of(
-            "the options", [f"--directory {directory}: it exists and is not an empty directory"]
-        )
-    home = Path(tempfile.mkdtemp(prefix="onceflow-demo-")) if directory is None else directory.absolute()
+    """A directory for the demo, removed at the end unless ``keep``.
+
+    Raises ConfigurationError if ``directory`` holds something already or cannot be made.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="onceflow-"))
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        made = Place(home, scratch)
-        made.logs.mkdir()
-        yield made
+        made = Place(_home(directory), scratch)
+        try:
+            made.logs.mkdir()
+            yield made
+        finally:
+            if not keep:
+                shutil.rmtree(made.directory, ignore_errors=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        if not keep:
-            shutil.rmtree(home, ignore_errors=True)
+
+
+def _home(directory: Path | None) -> Path:
+    if directory is None:
+        return Path(tempfile.mkdtemp(prefix="onceflow-demo-"))
+    home = directory.absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        occupied = any(home.iterdir())
+    except OSError as error:
+        raise ConfigurationError.of("the options", [f"--directory {directory}: {error.strerror}"]) from None
+    if occupied:
+        raise ConfigurationError.of("the options", [f"--directory {directory}: it is not empty"])
+    return home

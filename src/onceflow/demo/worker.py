@@ -33,10 +33,7 @@ Commands = queue.SimpleQueue[str]
 
 def main(scratch: Path) -> int:
     """Run one assignment; gives the exit code."""
-    commands: # A socket's path is limited to 103 bytes (macOS), and Spark's names take 43 of them.
-_SOCKET_DIRECTORY_BYTES = 60
-
-Commands = queue.SimpleQueue()
+    commands: Commands = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     try:
         spark = _session(scratch)

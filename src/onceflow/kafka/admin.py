@@ -7,9 +7,11 @@ a name that does not resolve), where others only report that time ran out.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -19,6 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from onceflow.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
+    ConfigurationError,
     KafkaError,
     NotAuthorized,
     RequestFailed,
@@ -34,6 +37,7 @@ T = TypeVar("T")
 
 _UNAUTHORISED = {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
 _UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
+_TLS = re.compile(r"\bSSL handshake|\bSSL routines|certificate", re.IGNORECASE)
 _FIRST_TRY_S = 0.2
 
 
@@ -44,11 +48,21 @@ class ClusterAdmin:
     """
 
     def __init__(self, settings: ClusterSettings, *, patience_s: float = 10.0) -> None:
+        self._settings = settings
         self._servers = settings.bootstrap_servers
         self._patience_s = patience_s
         self._problems: list[confluent_kafka.KafkaError] = []
-        self._client = AdminClient({**settings.for_librdkafka(), "error_cb": self._problems.append}, logger=_librdkafka)
         self._connected = False
+
+    @cached_property
+    def _client(self) -> AdminClient:
+        options = self._settings.for_librdkafka()
+        options["error_cb"] = self._problems.append
+        try:
+            return AdminClient(options, logger=_librdkafka)
+        except KafkaException as error:  # certificate files are read here
+            text = error.args[0].str().partition(": ")[2]
+            raise ConfigurationError.of("the Kafka settings", [text]) from error
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
         """The partitions of every topic that the principal may see."""
@@ -138,9 +152,10 @@ class ClusterAdmin:
                 f"{self._servers} refused the credentials: {problems['_AUTHENTICATION']}",
                 action="check sasl.mechanism, the user name and the password",
             )
-        if "_SSL" in problems:
+        tls = [text for text in problems.values() if _TLS.search(text)]
+        if tls:
             return AuthenticationFailed(
-                f"no TLS connection to {self._servers}: {_plain(problems['_SSL'])}",
+                f"no TLS connection to {self._servers}: {tls[0]}",
                 action="check security.protocol, ssl.truststore.location (the CA that signed the brokers' "
                 "certificates) and ssl.keystore.location (the client's own, where brokers ask for one)",
             )
@@ -149,10 +164,3 @@ class ClusterAdmin:
             action="check bootstrap_servers, that the cluster runs, and security.protocol",
             bootstrap_servers=self._servers,
         )
-
-
-def _plain(text: str) -> str:
-    """librdkafka's TLS message without the names of OpenSSL's source files."""
-    head, _, tail = text.partition(": error:")
-    reason = tail.rsplit(":", 1)[-1].strip() if tail else ""
-    return f"{head}: {reason}" if reason else text

@@ -7,9 +7,14 @@ from collections.abc import Iterator
 
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from onceflow.errors import InputError, OnceflowError, TopicMissing
+from onceflow.errors import InputError, OnceflowError, ProgressConflict, TopicMissing
 from onceflow.pipeline.malformed import find_malformed
 from onceflow.pipeline.views import words_of
+
+_CONFLICT_ACTION = (
+    "see what is committed with onceflow status; then run with --resume (a new checkpoint begins at the committed offsets, "
+    "nothing is lost or repeated) or with --restart (reads from starting_offsets again and repeats what was written)"
+)
 
 
 class QueryFailed(OnceflowError):
@@ -24,6 +29,8 @@ def explain(error: BaseException) -> BaseException:
     malformed = next((found for text in texts if (found := find_malformed(text))), None)
     if malformed is not None:
         return malformed
+    if isinstance(error, ProgressConflict):
+        return ProgressConflict(error.message, action=_CONFLICT_ACTION, **error.fields)
     if isinstance(error, OnceflowError):
         return error
     everything = "\n".join(texts)

@@ -80,7 +80,7 @@ class Driver:
         """Writes one micro-batch under the chosen guarantee."""
         started = time.monotonic()
         offered = micro_batch(frame, batch_id)
-        records = record_columns(frame, self._options.topic)
+        columns = record_columns(frame, self._options.topic)
         if self._client is None:
             check_session(frame)
             limit = self._options.driver_bytes
@@ -89,7 +89,8 @@ class Driver:
         if self._options.on_mismatch is OnMismatch.RESUME:
             self._check_resumed(frame, offered)
         writer = BatchWriter(
-            records,
+            frame,
+            columns,
             self._encoding(batch_id),
             self._catalog,
             self._client,

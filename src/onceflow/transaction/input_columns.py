@@ -30,8 +30,8 @@ _ACCEPTED: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 }
 
 
-def record_columns(frame: DataFrame, topic: str | None) -> DataFrame:
-    """``frame`` reduced to what is written. Raises ColumnError that names every missing or mistyped column."""
+def record_columns(frame: DataFrame, topic: str | None) -> list[str]:
+    """The columns of ``frame`` that are written or named in errors. Raises ColumnError with every missing or mistyped one."""
     fields = {field.name: field.dataType for field in frame.schema.fields}
     mistakes = [_missing(name) for name in _required(topic) if name not in fields]
     mistakes += [
@@ -45,7 +45,7 @@ def record_columns(frame: DataFrame, topic: str | None) -> DataFrame:
         )
     wanted = [name for name in _ACCEPTED if name in fields and not (name == "topic" and topic is not None)]
     origin = [name for name in SOURCE_COLUMNS if name in fields]
-    return frame.select(*wanted, *origin)
+    return wanted + origin
 
 
 def _required(topic: str | None) -> list[str]:

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.pandas.serializers import ArrowCollectSerializer
 from pyspark.util import _load_from_socket
 
@@ -143,14 +142,14 @@ def _stages_run_again(context: Any, tag: str) -> list[int]:
     return again
 
 
-def arrow_batches(frame: DataFrame) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of ``frame`` as (task index, Arrow batch), without any Python worker, while later tasks still run.
+def arrow_batches(frame: DataFrame, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """These columns of ``frame`` as (task index, Arrow batch), without any Python worker, while later tasks still run.
 
     Spark hands a task's batches over as soon as it is done, in any order. Here they come in task order, because a source
     partition may be split over several tasks; what is done early waits, and behind an empty task all wait for the end.
     Raises what the Spark job raised.
     """
-    marked = frame.withColumn(_TASK_COLUMN, spark_partition_id())
+    marked = frame.selectExpr(*(f"`{column}`" for column in columns), f"spark_partition_id() AS {_TASK_COLUMN}")
     port, secret, server = marked._jdf.collectAsArrowToPython()
     with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:  # type: ignore[no-untyped-call]
         yield from _in_task_order(_until_failure(stream, server))

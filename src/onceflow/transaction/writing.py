@@ -54,7 +54,8 @@ class BatchWriter:
 
     def __init__(
         self,
-        records: DataFrame,
+        frame: DataFrame,
+        columns: list[str],
         encoding: Encoding,
         catalog: TopicCatalog,
         client: KafkaClient,
@@ -62,7 +63,8 @@ class BatchWriter:
         source_rows: int | None,
         on_request: Callable[[], None] | None = None,
     ) -> None:
-        self._records = records
+        self._frame = frame
+        self._columns = columns
         self._encoding = encoding
         self._catalog = catalog
         self._client = client
@@ -95,7 +97,7 @@ class BatchWriter:
     def _collected(self) -> Iterator[pa.RecordBatch]:
         """The rows, at the driver. Raises AttemptFailed when there are too many for it."""
         try:
-            for _, batch in arrow_batches(self._records):
+            for _, batch in arrow_batches(self._frame, self._columns):
                 yield batch
         except Exception as error:
             if not any(sign in str(error) for sign in _TOO_LARGE):
@@ -105,9 +107,10 @@ class BatchWriter:
 
     def skip(self) -> None:
         """Runs the batch without writing it: Spark's state for it has to be built again although its output is committed."""
-        if is_stateful(self._records):
-            self._records.write.format("noop").mode("overwrite").save()
+        if is_stateful(self._frame):
+            self._frame.write.format("noop").mode("overwrite").save()
 
     def _on_executors(self, target: Target) -> Counts:
         log.debug("batch of about %s source rows goes to the executors", self._source_rows)
-        return write_on_executors(self._records, self._encoding, self._catalog.known(), target, self._client.options)
+        records = self._frame.select(*self._columns)
+        return write_on_executors(records, self._encoding, self._catalog.known(), target, self._client.options)

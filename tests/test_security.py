@@ -1,0 +1,224 @@
+"""TLS and SASL for real: every client library that onceflow uses, against a broker that asks for them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from tests.conftest import create_topic
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.broker.home import BrokerState
+from onceflow.broker.settings import HOST, as_properties, free_ports
+from onceflow.cli.records import read_committed, send_lines
+from onceflow.config import load
+from onceflow.errors import AuthenticationFailed, ConfigurationError
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.options import LOGIN_MODULES
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline import Control, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PASSWORD = 'p"a\\s s$'  # what quoting gets wrong
+PLAIN, SCRAM = "PLAIN", "SCRAM-SHA-512"
+
+
+class SecuredBroker(EmbeddedBroker):
+    """An embedded broker with listeners for TLS and for logins beside its own."""
+
+    def __init__(self, directory: Path, pki: Path) -> None:
+        super().__init__(directory, heap_mb=256)
+        ports = free_ports(3)
+        self.ports = dict(zip(("SSL", "SASL_PLAINTEXT", "SASL_SSL"), ports, strict=True))
+        self.pki = pki
+
+    def _write_settings(self, state: BrokerState) -> Mapping[str, str]:
+        properties = {**super()._write_settings(state), **self._more(state)}
+        self._home.properties.write_text(as_properties(properties))
+        return properties
+
+    def _more(self, state: BrokerState) -> dict[str, str]:
+        listeners = {"BROKER": state.port, "CONTROLLER": state.controller_port, **self.ports}
+        protocols = {"BROKER": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **{name: name for name in self.ports}}
+        login = f'{LOGIN_MODULES[PLAIN]} required user_alice="{_escaped(PASSWORD)}";'
+        logins = {
+            f"listener.name.{name}.{option}": value
+            for name in ("sasl_plaintext", "sasl_ssl")
+            for option, value in {
+                "sasl.enabled.mechanisms": f"{PLAIN},{SCRAM}",
+                "plain.sasl.jaas.config": login,
+                "scram-sha-512.sasl.jaas.config": f"{LOGIN_MODULES[SCRAM]} required;",
+            }.items()
+        }
+        return {
+            "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items()),
+            "advertised.listeners": ",".join(f"{n}://{HOST}:{p}" for n, p in listeners.items() if n != "CONTROLLER"),
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.pki / "broker.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.pki / "ca.crt"),
+            "listener.name.ssl.ssl.client.auth": "required",
+            **logins,
+        }
+
+    def servers(self, protocol: str) -> str:
+        return f"{HOST}:{self.ports[protocol]}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _openssl(directory: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True, timeout=60)
+
+
+def make_pki(directory: Path) -> None:
+    """Two authorities, and a key with a certificate of the first one for the broker and for a client."""
+    for name in ("ca", "other"):
+        subject = ["-subj", f"/CN={name}", "-days", "2", "-nodes"]
+        _openssl(
+            directory, "req", "-x509", "-newkey", "rsa:2048", *subject, "-keyout", f"{name}.key", "-out", f"{name}.crt"
+        )
+    for name in ("broker", "client"):
+        _openssl(directory, "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}",
+                 "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
+        (directory / "san").write_text(f"subjectAltName=IP:{HOST}")
+        _openssl(directory, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+                 "-days", "2", "-extfile", "san", "-out", f"{name}.crt")  # fmt: skip
+        pem = (directory / f"{name}.key").read_text() + (directory / f"{name}.crt").read_text()
+        (directory / f"{name}.pem").write_text(pem)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    pki = tmp_path_factory.mktemp("pki")
+    make_pki(pki)
+    with SecuredBroker(tmp_path_factory.mktemp("secured"), pki) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        upsertion = UserScramCredentialUpsertion("alice", credentials, PASSWORD.encode())
+        for done in admin.alter_user_scram_credentials([upsertion]).values():
+            done.result(timeout=30)
+        for topic in ("in", "out"):
+            create_topic(broker, topic)
+        yield broker
+
+
+def login(mechanism: str, password: str = PASSWORD) -> dict[str, str]:
+    return {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": password}
+
+
+def settings_for(secured: SecuredBroker, kind: str) -> ClusterSettings:
+    trust = {"ssl.truststore.location": str(secured.pki / "ca.crt")}
+    options = {
+        "tls": ("SSL", {**trust, "ssl.keystore.location": str(secured.pki / "client.pem")}),
+        "plain": ("SASL_PLAINTEXT", login(PLAIN)),
+        "scram": ("SASL_PLAINTEXT", login(SCRAM)),
+        "scram over tls": ("SASL_SSL", {**trust, **login(SCRAM)}),
+    }
+    protocol, more = options[kind]
+    return ClusterSettings.of(secured.servers(protocol), {"security.protocol": protocol, **more})
+
+
+@pytest.mark.parametrize("kind", ["tls", "plain", "scram", "scram over tls"])
+def test_all_three_libraries_get_in(secured: SecuredBroker, spark: SparkSession, kind: str) -> None:
+    settings = settings_for(secured, kind)
+    assert "in" in ClusterAdmin(settings).partitions()
+    with KafkaClient(settings.for_protocol(), patience_s=20) as client:
+        assert client.topics(["in"])["in"].partition_count == 1
+    assert send_lines(settings, "in", [kind], key=None) == 1
+    frame = spark.read.format("kafka").options(**settings.for_spark()).option("subscribe", "in").load()
+    assert kind in [row.value.decode() for row in frame.select("value").collect()]
+
+
+def test_a_pipeline_runs_over_tls_and_scram(secured: SecuredBroker, spark: SparkSession, tmp_path: Path) -> None:
+    plan = tmp_path / "pipeline.toml"
+    plan.write_text(f"""
+name = "secured"
+[trigger]
+available_now = true
+[kafka]
+bootstrap_servers = "{secured.servers("SASL_SSL")}"
+security.protocol = "SASL_SSL"
+ssl.truststore.location = "{secured.pki / "ca.crt"}"
+sasl.mechanism = "{SCRAM}"
+sasl.username = "alice"
+sasl.password = "${{PASSWORD}}"
+[[source]]
+name = "lines"
+topics = ["in"]
+format = "raw"
+[[sink]]
+from = "lines"
+topic = "out"
+value = "concat('seen ', value)"
+""")
+    settings = settings_for(secured, "scram over tls")
+    send_lines(settings, "in", ["over tls"], key=None)
+    run(load(plan, {"PASSWORD": PASSWORD}), tell=lambda _: None, control=Control())
+    assert "seen over tls" in [record.value for record in read_committed(settings, "out")]
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM])
+def test_a_wrong_password_is_refused_at_once_and_not_shown(secured: SecuredBroker, mechanism: str) -> None:
+    options = {"security.protocol": "SASL_PLAINTEXT", **login(mechanism, "wr0ng-secret")}
+    settings = ClusterSettings.of(secured.servers("SASL_PLAINTEXT"), options)
+    with pytest.raises(AuthenticationFailed, match="refused the credentials") as caught:
+        _ask_admin(settings)
+    assert "wr0ng-secret" not in f"{caught.value} {caught.value.fields}"
+
+
+def _ask_admin(settings: ClusterSettings) -> None:
+    ClusterAdmin(settings, patience_s=20).partitions()
+
+
+def test_a_certificate_of_an_unknown_authority_is_not_trusted(secured: SecuredBroker) -> None:
+    options = {"security.protocol": "SSL", "ssl.truststore.location": str(secured.pki / "other.crt")}
+    with pytest.raises(AuthenticationFailed, match="certificate could not be verified") as caught:
+        _ask_admin(ClusterSettings.of(secured.servers("SSL"), options))
+    assert "ssl.truststore.location" in caught.value.action
+
+
+def test_a_client_without_the_certificate_that_the_broker_wants_is_told(secured: SecuredBroker) -> None:
+    options = {"security.protocol": "SSL", "ssl.truststore.location": str(secured.pki / "ca.crt")}
+    with pytest.raises(AuthenticationFailed, match=r"certificate|handshake") as caught:
+        _ask_admin(ClusterSettings.of(secured.servers("SSL"), options))
+    assert "ssl.keystore.location" in caught.value.action
+
+
+def test_a_certificate_file_that_is_missing_is_a_mistake_with_its_line(
+    secured: SecuredBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    plan = tmp_path / "pipeline.toml"
+    plan.write_text(f"""name = "p"
+[kafka]
+bootstrap_servers = "{secured.servers("SSL")}"
+security.protocol = "SSL"
+ssl.truststore.location = "/absent/ca.pem"
+[[source]]
+name = "lines"
+topics = ["in"]
+format = "raw"
+[[sink]]
+from = "lines"
+topic = "out"
+value = "value"
+""")
+    with pytest.raises(
+        ConfigurationError, match=r"pipeline.toml:5: kafka.ssl.truststore.location: /absent/ca.pem cannot"
+    ):
+        run(load(plan, {}), tell=lambda _: None, control=Control())
