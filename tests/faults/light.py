@@ -75,19 +75,34 @@ class LightDriver:
         self._commits = Path(job.checkpoint)
         self.steps: list[tuple[str, int]] = []
 
-    def run(self) -> None:
-        options = {"bootstrap_servers": self._job.bootstrap_servers.split(","), **self._job.options}
-        with KafkaClient(options, patience_s=self._job.patience_s) as client:
-            ensure_anchor_topic(client)
-            self._catalog = TopicCatalog(client)
-            version = client.transaction_version()
-            self._requests = Requests(client, self._job.name, version, self._job.timeout_ms)
-            settings = Settings(f"pid-{os.getpid()}", version >= 2, max_attempts=self._job.max_attempts)
-            coordinator = TransactionCoordinator(self._requests, Protocol(settings), self.step)
-            for batch_id in range(self.done(), self._job.batches):
-                self._run_batch(coordinator, batch_id)
+    @property
+    def topic(self) -> str:
+        return self._job.topic
 
-    def _run_batch(self, coordinator: TransactionCoordinator, batch_id: int) -> None:
+    def run(self) -> None:
+        coordinator = self.open()
+        try:
+            for batch_id in range(self.done(), self._job.batches):
+                self.run_batch(coordinator, batch_id)
+        finally:
+            self.close()
+
+    def open(self) -> TransactionCoordinator:
+        job = self._job
+        options = {"bootstrap_servers": job.bootstrap_servers.split(","), **job.options}
+        client = KafkaClient(options, patience_s=job.patience_s)
+        client.open()
+        ensure_anchor_topic(client)
+        self._catalog = TopicCatalog(client)
+        version = client.transaction_version()
+        self.requests = Requests(client, job.name, version, job.timeout_ms)
+        settings = Settings(f"{os.getpid()}-{id(self)}", version >= 2, max_attempts=job.max_attempts)
+        return TransactionCoordinator(self.requests, Protocol(settings), self.step)
+
+    def close(self) -> None:
+        self.requests.client.close()
+
+    def run_batch(self, coordinator: TransactionCoordinator, batch_id: int) -> None:
         offsets = {(self._job.topic, 0): (batch_id + 1) * RECORDS_PER_BATCH}
         coordinator.commit(
             batch_of(batch_id, self._job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
@@ -106,7 +121,7 @@ class LightDriver:
             os.kill(os.getpid(), wanted[2])
 
     def _write(self, identity: Identity, batch_id: int) -> Counts:
-        producer = BatchProducer(self._requests.client, Target(identity, self._requests.id, self._requests.version))
+        producer = BatchProducer(self.requests.client, Target(identity, self.requests.id, self.requests.version))
         records = records_of(batch_id)
         half = len(records) // 2
         for part in (records[:half], records[half:]):

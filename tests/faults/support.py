@@ -97,14 +97,15 @@ class Cluster:
         """All committed records, in order within each partition."""
         return [(m.partition(), _text(m.key()), _text(m.value())) for m in self.messages(topic)]
 
-    def messages(self, topic: str) -> list[Any]:
-        self.stable_end(topic)
-        waiting = set(self.partitions(topic))
-        self._reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in waiting])
+    def messages(self, *topics: str) -> list[Any]:
+        for topic in topics:
+            self.stable_end(topic)
+        waiting = {(topic, number) for topic in topics for number in self.partitions(topic)}
+        self._reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in waiting])
         found = []
         deadline = time.monotonic() + TIMEOUT_S
         while waiting:
-            assert time.monotonic() < deadline, f"no end of {topic} in partitions {waiting}"
+            assert time.monotonic() < deadline, f"no end of {waiting}"
             message = self._reader.poll(1)
             if message is None:
                 continue
@@ -112,9 +113,17 @@ class Cluster:
             if error is None:
                 found.append(message)
             elif error.name() == "_PARTITION_EOF":
-                waiting.discard(message.partition())
+                waiting.discard((str(message.topic()), message.partition()))
         self._reader.unassign()
         return found
+
+    def check_all_exactly(self, topics: list[str], expected: list[tuple[str, str]]) -> None:
+        """As ``check_exactly``, for many topics of one partition that all hold the same."""
+        by_topic: dict[str, list[tuple[str | None, str | None]]] = {topic: [] for topic in topics}
+        for message in self.messages(*topics):
+            by_topic[message.topic()].append((_text(message.key()), _text(message.value())))
+        wrong = {topic: rows for topic, rows in by_topic.items() if rows != expected}
+        assert not wrong
 
     def check_exactly(self, topic: str, expected: Iterable[tuple[str, str]]) -> None:
         """Each (key, value) once; the values of a key in their order, in one partition."""

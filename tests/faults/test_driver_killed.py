@@ -49,12 +49,26 @@ def test_killed_at_every_step(cluster: Cluster, light: LightDrivers) -> None:
         finish(cluster, light, job)
 
 
+AGAIN = [("FENCE", -1), ("CLAIM_COMMIT", -1), ("HALF", 0), ("COMMIT", 0), ("DONE", 0)]
+
+
+def test_killed_at_every_step_and_again_in_the_recovery(cluster: Cluster, light: LightDrivers) -> None:
+    killed_twice(cluster, light, AGAIN)
+
+
+@pytest.mark.slow
 def test_killed_at_every_step_and_again_at_every_step_of_the_recovery(cluster: Cluster, light: LightDrivers) -> None:
-    for first in points(cluster):
-        job = light.job(cluster, cluster.make_topic())
-        for second in points(cluster):
-            again = replace(job, name=f"{job.name}-{second[0]}-{second[1]}", topic=cluster.make_topic(1))
-            again = replace(again, checkpoint=f"{job.checkpoint}-{second[0]}-{second[1]}")
-            assert killed_at(light, again, first)
-            killed_at(light, again, second)
-            finish(cluster, light, again)
+    killed_twice(cluster, light, [point for point in points(cluster) if point[1] < 1])
+
+
+def killed_twice(cluster: Cluster, light: LightDrivers, again: list[tuple[str, int]]) -> None:
+    jobs = []
+    for first in [point for point in points(cluster) if point[1] < 1]:
+        for second in again:
+            job = light.job(cluster, cluster.make_topic(1), batches=1)
+            assert killed_at(light, job, first)
+            killed_at(light, job, second)
+            ended = light.run(job)
+            assert (ended.signal, ended.error) == (0, ""), ended.text
+            jobs.append(job)
+    cluster.check_all_exactly([job.topic for job in jobs], expected_records(1))
