@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -53,20 +56,42 @@ class Running:
             start_new_session=True,
         )
         self.events: list[dict[str, Any]] = []
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            for line in output:
+                self._lines.put(line)
+        self._lines.put(None)
 
     def wait_for(self, name: str, fits: Callable[[Mapping[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
-        """The next event of a name; ends with the process, whose own life is bounded by the test's timer."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.events.append(json.loads(line))
-            if self.events[-1]["event"] == name and fits(self.events[-1]):
-                return self.events[-1]
+        """The next event of a name."""
+        while (event := self._next()) is not None:
+            if event["event"] == name and fits(event):
+                return event
         raise AssertionError(f"no {name}, but {self.events}")
 
     def end(self) -> int:
-        assert self.process.stdout is not None
-        self.events += [json.loads(line) for line in self.process.stdout]
+        """The exit code, once all events are read."""
+        while self._next() is not None:
+            pass
         return self.process.wait(PATIENCE_S)
+
+    def _next(self) -> dict[str, Any] | None:
+        line = self._lines.get(timeout=PATIENCE_S)
+        if line is None:
+            return None
+        self.events.append(json.loads(line))
+        return self.events[-1]
+
+    def kill(self) -> None:
+        """Ends it, whatever it does."""
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
 
 
 @pytest.fixture
@@ -80,10 +105,7 @@ def start() -> Iterator[Callable[..., Running]]:
 
     yield begin
     for running in started:
-        running.process.kill()
-        running.process.wait(PATIENCE_S)
-        assert running.process.stdout is not None
-        running.process.stdout.close()
+        running.kill()
 
 
 class Slow:
@@ -190,14 +212,14 @@ def test_broker_start_is_repeatable(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- the end of it
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)])
 def test_a_signal_in_the_middle_of_a_batch_ends_after_it(
-    slow: Slow, start: Callable[..., Running], number: signal.Signals
+    slow: Slow, start: Callable[..., Running], number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     sent = slow.send(20)
     running = start(slow.directory)
     slow.wait_until_under_way(running.process)
-    running.process.send_signal(number)
+    send(running.process.pid, number)  # a terminal's Ctrl-C goes to Spark's Java process too
     assert running.end() == 0
     assert slow.written() == sent, "the batch that ran is committed, in order"
     assert running.events[-1]["event"] == "finished"

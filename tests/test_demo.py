@@ -8,16 +8,18 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import pytest
 from confluent_kafka import Producer
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.demo.assignment import Pipeline
+from onceflow.demo.assignment import Pipeline, Told
 from onceflow.demo.faults import PLANS, Target
 from onceflow.demo.look_around import leave_running
 from onceflow.demo.place import place
@@ -26,7 +28,7 @@ from onceflow.demo.topics import create_topics
 SALES = 3108 - 26  # rows of the file, without the cancellations
 DEMO_TIMEOUT_S = 600
 END_TIMEOUT_S = 60
-COMMAND = [sys.executable, "-m", "onceflow.cli", "demo"]
+DEMO = ("onceflow.cli", "demo")
 
 
 @pytest.fixture
@@ -39,15 +41,28 @@ def temporary(tmp_path: Path) -> Iterator[Path]:
         process.kill()
 
 
-def start(temporary: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
+@contextmanager
+def started(temporary: Path, *command: str, timeout_s: float = DEMO_TIMEOUT_S) -> Iterator[subprocess.Popen[str]]:
+    """A process of a session of its own, killed after an error or ``timeout_s``: then its output ends, too."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         encoding="utf-8",
         env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
     )
+    watchdog = threading.Timer(timeout_s, os.killpg, (process.pid, signal.SIGKILL))
+    watchdog.start()
+    with process:
+        try:
+            yield process
+            process.wait(timeout_s)
+        finally:
+            watchdog.cancel()
+            process.kill()
 
 
 def processes_in(directory: Path) -> list[psutil.Process]:
@@ -68,11 +83,11 @@ def assert_nothing_is_left(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> None:
-    """Read the progress until a line that has ``text``."""
-    assert process.stderr is not None
+def read_until(stream: IO[str] | None, text: str) -> None:
+    """Read lines until one has ``text``."""
+    assert stream is not None
     said = []
-    for line in process.stderr:
+    for line in stream:
         said.append(line)
         if text in line:
             return
@@ -82,8 +97,8 @@ def read_until(process: subprocess.Popen[str], text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.faults
 def test_the_demo_proves_exactly_once(temporary: Path) -> None:
-    with start(temporary, "--json") as process:
-        stdout, stderr = process.communicate(timeout=DEMO_TIMEOUT_S)
+    with started(temporary, *DEMO, "--json") as process:
+        stdout, stderr = process.communicate()
 
     assert process.returncode == 0, stderr
     document = json.loads(stdout)
@@ -140,8 +155,8 @@ def assert_half_written(kills: list[dict[str, Any]]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing(temporary: Path, number: signal.Signals) -> None:
-    with start(temporary, "--json") as process:
-        read_until(process, "SIGKILL to the driver")
+    with started(temporary, *DEMO, "--json") as process:
+        read_until(process.stderr, "SIGKILL to the driver")
         process.send_signal(number)
         stdout, stderr = process.communicate(timeout=END_TIMEOUT_S)
 
@@ -155,15 +170,27 @@ def test_an_interrupted_demo_leaves_nothing(temporary: Path, number: signal.Sign
 @pytest.mark.slow
 @pytest.mark.faults
 def test_no_process_outlives_a_killed_demo(temporary: Path) -> None:
-    with start(temporary) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "real events are in Kafka" in line:
-                break
+    with started(temporary, *DEMO) as process:
+        read_until(process.stdout, "real events are in Kafka")
         children = processes_in(temporary)
         process.kill()
 
     assert len(children) >= 3, "the broker, its guard and a worker"
+    _, alive = psutil.wait_procs(children, timeout=END_TIMEOUT_S)
+    assert alive == []
+
+
+@pytest.mark.slow
+def test_a_worker_and_its_jvm_end_with_their_input(temporary: Path) -> None:
+    """Nobody closes it but the end of the demo; that its output breaks too would not reach a worker that waits."""
+    with started(temporary, "onceflow.demo.worker", str(temporary), timeout_s=END_TIMEOUT_S) as worker:
+        read_until(worker.stdout, Told.READY)
+        children = psutil.Process(worker.pid).children(recursive=True)
+        assert "java" in [child.name() for child in children]
+        assert worker.stdin is not None
+        worker.stdin.close()
+        assert worker.wait(END_TIMEOUT_S) == -signal.SIGKILL
+
     _, alive = psutil.wait_procs(children, timeout=END_TIMEOUT_S)
     assert alive == []
 
@@ -184,5 +211,5 @@ def test_the_kept_broker_can_be_read_and_stopped(tmp_path: Path) -> None:
     finally:
         stop = shlex.split(kept.stop)
         assert stop[0] == "onceflow"
-        subprocess.run([*COMMAND[:-1], *stop[1:]], timeout=END_TIMEOUT_S, check=True)
+        subprocess.run([sys.executable, "-m", "onceflow.cli", *stop[1:]], timeout=END_TIMEOUT_S, check=True)
     assert not broker.is_running

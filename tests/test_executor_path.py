@@ -23,8 +23,7 @@ from onceflow.transaction.streaming_query import refusing_stage_retries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from conftest import Fill, Reader, RunQuery, TopicFactory
+    from tests.conftest import Fill, Reader, RunQuery, TopicFactory
 
 RECORDS = [(f"k{number % 37}", f"{number}".ljust(500)) for number in range(20_000)]
 

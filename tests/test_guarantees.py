@@ -14,7 +14,7 @@ from onceflow.transaction.requests import Requests
 from onceflow.transaction.writing import BatchWriter
 
 if TYPE_CHECKING:
-    from conftest import Fill, Reader, RunQuery, TopicFactory
+    from tests.conftest import Fill, Reader, RunQuery, TopicFactory
 
 RECORDS = [(f"k{number % 5}", str(number)) for number in range(60)]
 

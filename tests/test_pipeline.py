@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.cli.records import read_committed
@@ -245,12 +246,12 @@ MALFORMED = [
     "null",
     "[1]",
     '{"id": 7',
+    '{"id": 7}}',
 ]
 
 
 @pytest.mark.parametrize("value", MALFORMED)
 def test_a_value_that_does_not_parse_ends_the_pipeline_with_its_place(lab: Lab, value: str) -> None:
-    """Also where the user's own filter would have left the row out."""
     lab.send(rows(1))
     lab.run()
     lab.send([value])
@@ -258,6 +259,14 @@ def test_a_value_that_does_not_parse_ends_the_pipeline_with_its_place(lab: Lab, 
         lab.run()
     assert caught.value.fields["topic"] == lab.lines
     assert lab.ids() == [1], "nothing of the batch is visible"
+
+
+def test_a_filter_of_the_users_does_not_hide_a_malformed_value(lab: Lab) -> None:
+    """Wherever the optimizer puts the filter."""
+    lab.write_plan(amount_filter="WHERE amount > 0 AND _topic = 'another'")
+    lab.send(["junk"])
+    with pytest.raises(InputError, match=lab.lines):
+        lab.run()
 
 
 def test_a_null_value_is_a_tombstone_and_not_malformed(lab: Lab) -> None:
@@ -448,3 +457,17 @@ def test_an_error_in_the_users_sql_names_its_cause(lab: Lab, spark: SparkSession
     with pytest.raises(QueryFailed, match="id is not below zero"):
         lab.run()
     assert spark.streams.active == []
+
+
+def test_records_deleted_before_they_were_read_are_an_error_and_not_passed_over(lab: Lab) -> None:
+    lab.send(rows(1))
+    lab.run()
+    lab.send(rows(*range(2, 40)))
+    admin = AdminClient(lab.settings.for_librdkafka())
+    everything = [TopicPartition(lab.lines, partition, OFFSET_END) for partition in range(2)]
+    for done in admin.delete_records(everything).values():
+        done.result(timeout=30)
+    lab.send(rows(40))
+    with pytest.raises(InputError, match="deleted before they were read"):
+        lab.run()
+    assert lab.ids() == [1]

@@ -14,8 +14,7 @@ from onceflow.broker import EmbeddedBroker, run_java_tool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from conftest import Fill, Reader, RunQuery, TopicFactory
+    from tests.conftest import Fill, Reader, RunQuery, TopicFactory
 
 RECORDS = [(f"k{number % 37}", f"value {number} äß") for number in range(2000)]
 ON_DRIVER, ON_EXECUTORS = 1 << 40, 0

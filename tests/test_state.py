@@ -15,8 +15,7 @@ from onceflow.transaction.failures import AttemptFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from conftest import Fill, Reader, RunQuery, TopicFactory
+    from tests.conftest import Fill, Reader, RunQuery, TopicFactory
 
 KEYS = 7
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from conftest import Fill, RunQuery, TopicFactory
+    from tests.conftest import Fill, RunQuery, TopicFactory
 
 
 def observe(what: Callable[[DataFrame, int], Any], seen: list[Any]) -> Callable[[DataFrame, int], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,3 +41,19 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LightDrivers]:
     drivers = LightDrivers(tmp_path_factory.mktemp("light"))
     yield drivers
     drivers.close()
+
+
+@pytest.fixture(scope="session")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], EmbeddedBroker]]:
+    """A broker of a transaction version for tests that kill and restart it; running when it is asked for."""
+    brokers: dict[int, EmbeddedBroker] = {}
+
+    def get(version: int) -> EmbeddedBroker:
+        if version not in brokers:
+            directory = tmp_path_factory.mktemp(f"mortal-{version}")
+            brokers[version] = EmbeddedBroker(directory, transaction_version=version, heap_mb=256)
+        return brokers[version] if brokers[version].is_running else brokers[version].start()
+
+    yield get
+    for broker in brokers.values():
+        broker.kill()

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,24 +71,25 @@ class LightDriver:
     """One driver's life; ``run`` does the batches that its checkpoint does not know as done."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self.job = job
         self._commits = Path(job.checkpoint)
         self.steps: list[tuple[str, int]] = []
+        self.before_records: Callable[[BatchProducer], None] = lambda producer: None
 
     @property
     def topic(self) -> str:
-        return self._job.topic
+        return self.job.topic
 
     def run(self) -> None:
         coordinator = self.open()
         try:
-            for batch_id in range(self.done(), self._job.batches):
+            for batch_id in range(self.done(), self.job.batches):
                 self.run_batch(coordinator, batch_id)
         finally:
             self.close()
 
     def open(self) -> TransactionCoordinator:
-        job = self._job
+        job = self.job
         options = {"bootstrap_servers": job.bootstrap_servers.split(","), **job.options}
         client = KafkaClient(options, patience_s=job.patience_s)
         client.open()
@@ -103,9 +104,9 @@ class LightDriver:
         self.requests.client.close()
 
     def run_batch(self, coordinator: TransactionCoordinator, batch_id: int) -> None:
-        offsets = {(self._job.topic, 0): (batch_id + 1) * RECORDS_PER_BATCH}
+        offsets = {(self.job.topic, 0): (batch_id + 1) * RECORDS_PER_BATCH}
         coordinator.commit(
-            batch_of(batch_id, self._job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
+            batch_of(batch_id, self.job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
         )
         self.step("DONE", batch_id)
         self._commits.write_text(str(batch_id + 1))
@@ -115,13 +116,14 @@ class LightDriver:
 
     def step(self, step: str, batch_id: int) -> None:
         self.steps.append((step, batch_id))
-        wanted = self._job.interrupt
+        wanted = self.job.interrupt
         if wanted and (step, batch_id) == tuple(wanted[:2]):
-            self._job = Job(**{**asdict(self._job), "interrupt": None})
+            self.job = Job(**{**asdict(self.job), "interrupt": None})
             os.kill(os.getpid(), wanted[2])
 
     def _write(self, identity: Identity, batch_id: int) -> Counts:
         producer = BatchProducer(self.requests.client, Target(identity, self.requests.id, self.requests.version))
+        self.before_records(producer)
         records = records_of(batch_id)
         half = len(records) // 2
         for part in (records[:half], records[half:]):
@@ -132,7 +134,7 @@ class LightDriver:
         return counts
 
     def _encoded(self, records: list[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
-        router = TopicRouter(Encoding(self._job.topic, Codec.LZ4, 1_600_000_000_000, 0), self._catalog.find)
+        router = TopicRouter(Encoding(self.job.topic, Codec.LZ4, 1_600_000_000_000, 0), self._catalog.find)
         keys, values = zip(*records, strict=True)
         yield from router.add(pa.record_batch({"key": pa.array(keys), "value": pa.array(values)}))
         yield from router.flush()

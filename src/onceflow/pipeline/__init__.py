@@ -10,7 +10,8 @@ from onceflow.pipeline.events import (
     Stopping,
     TopicsCreated,
 )
-from onceflow.pipeline.runner import Control, Mode, run
+from onceflow.pipeline.inbox import Control
+from onceflow.pipeline.runner import Mode, run
 
 __all__ = [
     "BatchCommitted",

@@ -18,17 +18,9 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -41,48 +33,16 @@ from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Started, Stopping
 from onceflow.pipeline.failures import explain
-from onceflow.pipeline.malformed import OBSERVED
+from onceflow.pipeline.inbox import Control, Ended, Progress, ProgressListener, Remembering, StopAsked
 from onceflow.pipeline.preflight import check_cluster, check_plan
-from onceflow.pipeline.readings import readings, rows_read
+from onceflow.pipeline.readings import readings
 from onceflow.pipeline.resume import prepare
 from onceflow.session import spark_session
-from onceflow.transaction.driver import BatchReport
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.sink import KafkaSink
 
 Mode = OnMismatch
 COMMIT_LOG_PATIENCE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _StopAsked:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """Spark finished a micro-batch and has written its commit log."""
-
-    batch_id: int
-    rows_in: int
-    duration_ms: int
-    malformed: int
-
-
-class _Ended:
-    """The query runs no more."""
-
-
-class Control:
-    """What a running pipeline waits for. ``stop`` may be called from a signal handler or any thread."""
-
-    def __init__(self) -> None:
-        # SimpleQueue.put may interrupt itself, as a signal handler does; an Event or a Queue would deadlock.
-        self.inbox: queue.SimpleQueue[_StopAsked | _Progress | _Ended] = queue.SimpleQueue()
-
-    def stop(self, reason: str) -> None:
-        """Asks the pipeline to end after the running batch."""
-        self.inbox.put(_StopAsked(reason))
 
 
 def run(
@@ -134,45 +94,6 @@ def _own_signal_handlers() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@dataclass(slots=True)
-class _Remembering:
-    """The function for foreachBatch: Spark passes on an exception's text only, the error itself is kept here."""
-
-    sink: KafkaSink
-    reports: dict[int, BatchReport] = field(default_factory=dict)
-    error: BaseException | None = None
-
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        try:
-            self.sink(batch, batch_id)
-        except BaseException as error:
-            self.error = error
-            raise
-        if self.sink.last is not None:
-            self.reports[batch_id] = self.sink.last
-
-
-class _ProgressListener(StreamingQueryListener):
-    """Forwards a query's progress; runs on a thread of py4j."""
-
-    def __init__(self, forward: Callable[[_Progress], None], times: Mapping[str, int]) -> None:
-        self._forward = forward
-        self._times = times
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...  # noqa: N802
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        progress = event.progress
-        counts = [row for name, row in progress.observedMetrics.items() if name.startswith(OBSERVED)]
-        duration_ms = int(progress.durationMs.get("triggerExecution", 0))
-        malformed = sum(int(row["rows"]) for row in counts)
-        self._forward(_Progress(progress.batchId, rows_read(progress, self._times), duration_ms, malformed))
-
-
 class _Run:
     """One run of one query."""
 
@@ -193,14 +114,14 @@ class _Run:
         self._tell = tell
         self._inbox = control.inbox
         self._sink = _sink(file, settings, mode)
-        self._batch = _Remembering(self._sink)
+        self._batch = Remembering(self._sink)
         self._told = -1
         self._batches = 0
         self._records = 0
 
     def execute(self) -> Finished:
         """Starts the query and sees it through."""
-        listener = _ProgressListener(self._inbox.put, readings(self._frame))
+        listener = ProgressListener(self._inbox.put, readings(self._frame))
         self._spark.streams.addListener(listener)
         try:
             query = self._start()
@@ -229,15 +150,15 @@ class _Run:
         # The query's exception is asked for where it can be raised.
         with contextlib.suppress(Exception):
             query.awaitTermination()
-        self._inbox.put(_Ended())
+        self._inbox.put(Ended())
 
     def _follow(self, query: StreamingQuery) -> str:
         """Tells of batches until the query ends. Why it ended."""
         while True:
             message = self._inbox.get()
-            if isinstance(message, _Progress):
+            if isinstance(message, Progress):
                 self._report(message)
-            elif isinstance(message, _StopAsked):
+            elif isinstance(message, StopAsked):
                 self._tell(Stopping(message.reason))
                 self._end(query)
                 return message.reason
@@ -259,12 +180,12 @@ class _Run:
                 message = self._inbox.get(timeout=max(deadline - time.monotonic(), 0))
             except queue.Empty:
                 return
-            if isinstance(message, _Progress):
+            if isinstance(message, Progress):
                 self._report(message)
-            elif isinstance(message, _Ended) and self._batch.error is not None:
+            elif isinstance(message, Ended) and self._batch.error is not None:
                 return
 
-    def _report(self, progress: _Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         """Spark also reports triggers without a batch; only what went through the sink is told."""
         report = self._batch.reports.get(progress.batch_id)
         if report is None or progress.batch_id <= self._told:

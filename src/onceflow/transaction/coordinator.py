@@ -87,14 +87,18 @@ class TransactionCoordinator:
         """Fences older drivers, reads the progress and claims it. Raises Fenced, BrokerUnreachable, NotAuthorized, …"""
         self._run(Start(), {}, _no_write)
 
+    def ensure_started(self) -> None:
+        """``start`` where it is needed: the first time, and after an error that left something open."""
+        if self.state in (State.NEW, State.BROKEN):
+            self.start()
+
     def commit(self, batch: Batch, source_offsets: SourceOffsets, write: WriteBatch) -> Ready:
         """Runs steps 1 to 7 for one batch; the answer says whether it was committed now or had been before.
 
         Raises an OnceflowError, or what ``write`` raised when the batch itself is at fault. Then nothing of it is visible,
         except after OutcomeUnknown, where the next ``start`` finds out.
         """
-        if self.state in (State.NEW, State.BROKEN):
-            self.start()
+        self.ensure_started()
         self._batch_id = batch.id
         return self._run(Offered(batch), source_offsets, write)
 

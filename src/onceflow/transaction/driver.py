@@ -138,6 +138,8 @@ class Driver:
 
     def _check_resumed(self, frame: DataFrame, offered: MicroBatch) -> None:
         """A resumed pipeline begins exactly where the committed one ended."""
+        # A driver that died in its commit left offsets pending, which would hold up the question until its transaction times out.
+        self._coordinator.ensure_started()
         progress, committed = self._requests.read_offsets()
         if progress is None or progress.query_id in ("", offered.batch.query_id):
             return

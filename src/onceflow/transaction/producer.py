@@ -113,6 +113,7 @@ class BatchProducer:
 
     def submit(self, topic: str, chunk: Chunk) -> None:
         """Takes over one chunk; its records follow all earlier ones of the same partition."""
+        self._last_progress = time.monotonic()  # until now it was the query that took its time, not the brokers
         lane = self._lane(topic, chunk.partition)
         identity = self._target.identity
         data = seal(

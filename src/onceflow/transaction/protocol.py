@@ -161,9 +161,9 @@ def step(settings: Settings, context: Context, event: Event) -> Step:
 def _inspect(settings: Settings, context: Context, event: Start) -> Step:
     """Each start claims in a name of its own, for an unanswered claim of an earlier start may stand already::
 
-        A claims, gets no answer, and gives up; the claim is committed
-        B fences and reads A's claim: that one it may replace
-        A starts again, fences B and claims; B's claim is refused; B looks and finds A's claim, which it must not replace
+    A claims, gets no answer, and gives up; the claim is committed
+    B fences and reads A's claim: that one it may replace
+    A starts again, fences B and claims; B's claim is refused; B looks and finds A's claim, which it must not replace
     """
     starts = context.starts + 1
     name = settings.instance if starts == 1 else f"{settings.instance}.{starts}"

@@ -160,12 +160,12 @@ class Requests:
         progress, _ = self.read_offsets()
         return ProgressRead(progress)
 
-    def read_offsets(self) -> tuple[Progress | None, dict[tuple[str, int], int]]:
-        """The progress record and the committed source offsets of the pipeline."""
+    def read_offsets(self, *, stable: bool = True) -> tuple[Progress | None, dict[tuple[str, int], int]]:
+        """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
         group = OffsetFetchRequest.OffsetFetchRequestGroup(
             group_id=self.id, member_id=None, member_epoch=-1, topics=None
         )
-        request = OffsetFetchRequest(groups=[group], require_stable=True, max_version=9, min_version=8)
+        request = OffsetFetchRequest(groups=[group], require_stable=stable, max_version=9, min_version=8)
         offsets: dict[tuple[str, int], tuple[int, str]] = self._repeat(GROUP, request, self._offsets)
         anchor = offsets.pop((ANCHOR_TOPIC, ANCHOR_PARTITION), None)
         return self._decode(anchor), {at: offset for at, (offset, _) in offsets.items()}

@@ -1,0 +1,159 @@
+"""What cannot be written is named, nothing of it becomes visible or stays open, and once it is mended nothing is lost."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.functions import expr
+
+from onceflow import KafkaSink
+from onceflow.broker import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tests.conftest import Fill, Reader, RunQuery, TopicFactory
+
+pytestmark = pytest.mark.faults
+
+RECORDS = [(f"k{number % 5}", str(number)) for number in range(60)]
+ON_DRIVER, ON_EXECUTORS = 1 << 40, 0
+
+
+class Bench:
+    """A source of RECORDS, a target and one checkpoint; ``fails`` and then ``works`` are the story of every test here."""
+
+    def __init__(
+        self, topic: TopicFactory, fill: Fill, read: Reader, run_query: RunQuery, broker: EmbeddedBroker, at: Path
+    ) -> None:
+        self.broker, self.checkpoint = broker, at
+        self.source, self.target = topic(2), topic(2, config={"max.message.bytes": "20000"})
+        self._read, self._run_query = read, run_query
+        fill(self.source, RECORDS)
+
+    def run(self, transform: Callable[[DataFrame], DataFrame] | None, sink: dict[str, Any], **options: object) -> None:
+        settings: dict[str, Any] = {"topic": self.target, "name": self.target, "patience_s": 20.0, **sink}
+        settings.setdefault("bootstrap_servers", self.broker.bootstrap_servers)
+        target = KafkaSink(**settings)
+        try:
+            self._run_query(self.source, target, self.checkpoint, transform=transform, **options)
+        finally:
+            target.close()
+
+    def fails(
+        self, text: str, transform: Callable[[DataFrame], DataFrame] | None = None, /, **sink: Any
+    ) -> None:
+        with pytest.raises(Exception, match=f"(?s){text}"):
+            self.run(transform, sink)
+        assert self.written() == Counter()
+
+    def works(self, transform: Callable[[DataFrame], DataFrame] | None = None, /, **sink: Any) -> None:
+        self.run(transform, sink)
+        assert self.written() == Counter(RECORDS)
+
+    def written(self) -> Counter[tuple[str, str]]:
+        """Also fails when a transaction is still open on the target."""
+        return Counter((_text(m.key()), _text(m.value())) for m in self._read(self.target))
+
+
+def _text(data: str | bytes | None) -> str:
+    return data.decode() if isinstance(data, bytes) else str(data)
+
+
+@pytest.fixture
+def bench(
+    topic: TopicFactory, fill: Fill, read: Reader, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
+) -> Bench:
+    return Bench(topic, fill, read, run_query, broker, tmp_path / "checkpoint")
+
+
+def test_a_missing_topic(bench: Bench) -> None:
+    bench.fails(r"TOPIC_MISSING.*topic no-such-topic does not exist.*create it", topic="no-such-topic")
+    bench.works()
+
+
+@pytest.mark.parametrize("driver_bytes", [ON_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
+def test_a_missing_topic_named_by_a_row(bench: Bench, driver_bytes: int) -> None:
+    def astray(lines: DataFrame) -> DataFrame:
+        where = expr(f"case when value = '37' then 'no-such-topic' else '{bench.target}' end")
+        return lines.select("key", "value", where.alias("topic"))
+
+    bench.fails(r"TOPIC_MISSING.*no-such-topic", astray, topic=None, driver_bytes=driver_bytes)
+    bench.works(driver_bytes=driver_bytes)
+
+
+def test_columns_missing_and_mistyped_all_at_once(bench: Bench) -> None:
+    def shapeless(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value as text", "1 as key", "'x' as partition", "map('a', 'b') as headers")
+
+    bench.fails(
+        "value is missing; topic is missing, and the sink has no fixed topic; key is int, it must be string or binary; "
+        "partition is string, it must be int; headers is map<string,string>",
+        shapeless,
+        topic=None,
+    )
+    bench.works()
+
+
+@pytest.mark.parametrize("driver_bytes", [ON_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
+def test_a_record_larger_than_the_topic_accepts_is_named_by_its_source(bench: Bench, driver_bytes: int) -> None:
+    def swollen(lines: DataFrame) -> DataFrame:
+        value = "case when value = '37' then repeat(uuid(), 1000) else cast(value as string) end as value"
+        return lines.selectExpr("key", value, "topic as _topic", "partition as _partition", "offset as _offset")
+
+    bench.fails(
+        rf"RECORD_TOO_LARGE.*a record of [0-9,]+ bytes for {bench.target}-\d is larger than the topic accepts "
+        rf"\(max.message.bytes = 20,000\), from source {bench.source}-\d at offset \d+",
+        swollen,
+        driver_bytes=driver_bytes,
+        compression="none",
+    )
+    bench.works(driver_bytes=driver_bytes)
+
+
+def test_a_partition_that_the_topic_does_not_have(bench: Bench) -> None:
+    bench.fails(r"INPUT.*partition", lambda lines: lines.selectExpr("key", "value", "7 as partition"))
+    bench.works()
+
+
+def test_a_transaction_timeout_above_the_brokers(bench: Bench) -> None:
+    bench.fails(r"CONFIGURATION.*is above the broker's transaction.max.timeout.ms", transaction_timeout_ms=10**9)
+    bench.works()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # kafka-python's sockets that never connected
+def test_a_broker_that_does_not_answer(bench: Bench) -> None:
+    bench.fails(
+        r"BROKER_UNREACHABLE.*127.0.0.1:9.*answered within 1 s", bootstrap_servers="127.0.0.1:9", patience_s=1.0
+    )
+    gc.collect()
+    bench.works()
+
+
+def test_a_query_of_the_users_that_fails(bench: Bench) -> None:
+    bench.fails("no good", lambda lines: lines.selectExpr("key", "if(value = '37', raise_error('no good'), value) as value"))
+    bench.works()
+
+
+def test_a_source_that_reads_uncommitted_records(bench: Bench) -> None:
+    with pytest.raises(Exception, match=r"UNSAFE_SESSION.*set its option kafka.isolation.level to read_committed"):
+        bench.run(None, {}, **{"kafka.isolation.level": "read_uncommitted"})
+    assert bench.written() == Counter()
+    bench.works()
+
+
+def test_mistakes_in_the_sinks_own_options_all_at_once() -> None:
+    with pytest.raises(Exception, match=r"(?s)name = 'a b'.*guarantee = 'twice'.*compression = 'zip'.*max_attempts = 0"):
+        KafkaSink(
+            "t",
+            name="a b",
+            bootstrap_servers="localhost:9092",
+            guarantee="twice",
+            compression="zip",
+            max_attempts=0,
+        )

@@ -1,0 +1,138 @@
+"""A request that arrived and whose answer did not: it is found out, and nothing is done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import OnceflowError, OutcomeUnknown
+from tests.faults import proxy as apis
+from tests.faults.light import Job, LightDriver
+from tests.faults.proxy import Loss, Proxy
+from tests.faults.support import Cluster, expected_records
+
+pytestmark = pytest.mark.faults
+
+# api key, number of the answer, in which transaction versions
+LOSSES = {
+    "the coordinator's address": (apis.FIND_COORDINATOR, 0, (1, 2)),
+    "the first look": (apis.DESCRIBE_TRANSACTIONS, 0, (1, 2)),
+    "the fence": (apis.INIT_PRODUCER_ID, 0, (1, 2)),
+    "a fresh epoch": (apis.INIT_PRODUCER_ID, 1, (1,)),
+    "the progress": (apis.OFFSET_FETCH, 0, (1, 2)),
+    "the claim's offsets": (apis.TXN_OFFSET_COMMIT, 0, (1, 2)),
+    "the claim's commit": (apis.END_TXN, 0, (1, 2)),
+    "the batch's partitions": (apis.ADD_PARTITIONS, 0, (1,)),
+    "the first records": (apis.PRODUCE, 0, (1, 2)),
+    "the last records": (apis.PRODUCE, 5, (1, 2)),
+    "the audit": (apis.DESCRIBE_PRODUCERS, 0, (1, 2)),
+    "the batch's group": (apis.ADD_OFFSETS, 1, (1,)),
+    "the batch's offsets": (apis.TXN_OFFSET_COMMIT, 1, (1, 2)),
+    "the batch's commit": (apis.END_TXN, 1, (1, 2)),
+}
+
+
+def job(cluster: Cluster, directory: Path, proxy: Proxy, patience_s: float = 30.0) -> Job:
+    name = cluster.unique("lost")
+    options = {"proxy_url": proxy.url}
+    checkpoint = str(directory / name)
+    return Job(cluster.servers, name, cluster.make_topic(), checkpoint, patience_s=patience_s, options=options)
+
+
+@pytest.mark.parametrize("what", list(LOSSES))
+def test_the_answer_is_lost(cluster: Cluster, tmp_path: Path, what: str) -> None:
+    api, number, versions = LOSSES[what]
+    if cluster.broker.status().transaction_version not in versions:
+        pytest.skip("no such request in this transaction version")
+    with Proxy(Loss(api, number)) as proxy:
+        driver = LightDriver(job(cluster, tmp_path, proxy))
+        driver.run()
+    assert proxy.lost == 1
+    cluster.check_exactly(driver.topic, expected_records(2))
+    assert "ABORT" not in [step for step, _ in driver.steps]
+    assert [step for step, _ in driver.steps].count("WRITE") == 2, "a batch was written again"
+
+
+def test_no_commit_is_answered_until_the_driver_gives_up(cluster: Cluster, tmp_path: Path) -> None:
+    """The outcome is unknown: an error that says so; the same driver then looks, and finds it committed."""
+    with Proxy(Loss(apis.END_TXN, 1, count=10**6)) as proxy:
+        driver = LightDriver(job(cluster, tmp_path, proxy, patience_s=1.0))
+        coordinator = driver.open()
+        with pytest.raises(OutcomeUnknown, match="a commit was sent and not answered"):
+            driver.run_batch(coordinator, 0)
+        assert [step for step, _ in driver.steps].count("ABORT") == 0
+        steps_before = len(driver.steps)
+        driver.requests.client.patience_s = 30.0
+        driver.run_batch(coordinator, 0)
+        driver.close()
+    assert [step for step, _ in driver.steps[steps_before:]] == ["LOOK", "CHECK_CLAIM", "RETAKE", "RESOLVE", "DONE"]
+    cluster.check_exactly(driver.topic, expected_records(1))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("what", ["the batch's commit", "the batch's offsets", "the first records"])
+def test_the_broker_is_killed_before_it_can_answer(
+    mortal: Callable[[int], EmbeddedBroker], tmp_path: Path, version: int, what: str
+) -> None:
+    """The request is in the broker's log, its answer is not, and another incarnation of the coordinator is asked again."""
+    api, number, _ = LOSSES[what]
+    broker = mortal(version)
+    cluster = Cluster(broker)
+
+    def restart() -> None:
+        broker.kill()
+        broker.start()
+
+    with Proxy(Loss(api, number, then=restart)) as proxy:
+        driver = LightDriver(replace(job(cluster, tmp_path, proxy), patience_s=60.0))
+        driver.run()
+    assert proxy.lost == 1
+    cluster.check_exactly(driver.topic, expected_records(2))
+    cluster.close()
+
+
+def test_a_slow_query_does_not_use_up_the_patience_of_the_write(v2: Cluster, tmp_path: Path) -> None:
+    """The write begins when the first rows come; what the query took until then is no silence of the broker."""
+    with Proxy(Loss(apis.PRODUCE, 0)) as proxy:
+        driver = LightDriver(job(v2, tmp_path, proxy))
+        driver.before_records = lambda producer: setattr(producer, "_last_progress", producer._last_progress - 1000)
+        driver.run()
+    assert proxy.lost == 1
+    v2.check_exactly(driver.topic, expected_records(2))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_fresh_epoch_whose_answer_died_with_the_broker(
+    mortal: Callable[[int], EmbeddedBroker], tmp_path: Path, version: int
+) -> None:
+    """A restarted coordinator does not know any more that the epoch was given to us: nobody can tell, so the driver stops.
+
+    Its batch is not begun; the next start takes the name, and finishes it.
+    """
+    broker = mortal(version)
+    cluster = Cluster(broker)
+
+    def restart() -> None:
+        broker.kill()
+        broker.start()
+
+    with Proxy(Loss(apis.INIT_PRODUCER_ID, 1, then=restart)) as proxy:
+        driver = LightDriver(replace(job(cluster, tmp_path, proxy), patience_s=60.0))
+        error = outcome(driver)
+        if version == 1:
+            print("ERR", error, driver.steps)
+    LightDriver(replace(driver.job, options={})).run()
+    cluster.check_exactly(driver.topic, expected_records(2))
+    cluster.close()
+
+
+def outcome(driver: LightDriver) -> str:
+    try:
+        driver.run()
+    except OnceflowError as error:
+        return error.code
+    return ""

@@ -1,0 +1,52 @@
+"""A driver that stood still for longer than its transaction may last: the broker aborts, the driver notices and goes on."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.messages import Coordinated, Described
+from onceflow.transaction.requests import Requests
+from tests.faults.support import Cluster, Ended, LightDrivers, eventually, expected_records
+
+pytestmark = pytest.mark.faults
+
+STOP = int(signal.SIGSTOP)
+PLACES = [("CLAIM_COMMIT", -1), ("HALF", 0), ("AUDIT", 0), ("STORE", 0), ("COMMIT", 0), ("COMMIT", 1)]
+
+
+def wait_for_the_abort(requests: Requests) -> None:
+    def look() -> Coordinated:
+        described = requests.describe(settle=False)
+        assert isinstance(described, Described)
+        return described.snapshot.state
+
+    eventually(look, lambda state: state is Coordinated.COMPLETE, f"the abort of {requests.id}")
+
+
+def test_it_goes_on_and_writes_the_batch_once(cluster: Cluster, light: LightDrivers) -> None:
+    version = cluster.broker.status().transaction_version or 0
+    jobs = [light.job(cluster, cluster.make_topic(), timeout_ms=1000) for _ in PLACES]
+    stopped = [light.start(replace(job, interrupt=(*place, STOP))) for job, place in zip(jobs, PLACES, strict=True)]
+    for pid in stopped:
+        light.wait_until_stopped(pid)
+    with KafkaClient({"bootstrap_servers": [cluster.servers]}) as client:
+        for job in jobs:
+            wait_for_the_abort(Requests(client, job.name, version, 1000))
+    for pid in stopped:
+        light.go_on(pid)
+    for pid, job, place in zip(stopped, jobs, PLACES, strict=True):
+        check_went_on(light.wait(pid), place)
+        cluster.check_exactly(job.topic, expected_records(2))
+
+
+def check_went_on(ended: Ended, place: tuple[str, int]) -> None:
+    """It did the step again, after it had looked, or (version 2, in the audit) after an abort that was one already."""
+    assert (ended.signal, ended.error) == (0, ""), f"{place}: {ended}"
+    assert ended.steps.count(place) >= 2, f"{place}: {ended.steps}"
+    steps = [step for step, _ in ended.steps]
+    looked = " ".join(("LOOK", "CHECK_CLAIM", "RETAKE", "RESOLVE")) in " ".join(steps)
+    assert looked or (place[0] == "AUDIT" and "ABORT" in steps), f"{place}: {ended.steps}"

@@ -1,0 +1,101 @@
+"""Where a query begins, and why it ended: the parts that need neither Spark nor a broker."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JError
+
+from onceflow.config import Plan
+from onceflow.errors import Fenced, InputError, ProgressConflict, TopicMissing
+from onceflow.pipeline.checkpoint import CheckpointState
+from onceflow.pipeline.committed import Committed
+from onceflow.pipeline.failures import QueryFailed, explain
+from onceflow.pipeline.resume import continues, starting_offsets
+from onceflow.pipeline.topics import topics_of
+from onceflow.transaction.progress import Progress
+
+PROGRESS = Progress(next_batch=5, query_id="q", instance="i", ends=("a", "b"))
+
+
+def plan(**source: object) -> Plan:
+    sources = [{"name": "s", "format": "raw", **source}]
+    return Plan.model_validate(
+        {"name": "p", "source": sources, "sink": [{"from": "s", "topic": "t", "value": "value"}]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (None, False),
+        (CheckpointState("q", 4, 2), True),
+        (CheckpointState("q", 5, 2), True),
+        (CheckpointState("q", 3, 2), False),
+        (CheckpointState("q", 6, 2), False),
+        (CheckpointState("q", -1, None), False),
+        (CheckpointState("other", 4, 2), False),
+        (CheckpointState("q", 4, 3), False),
+    ],
+)
+def test_a_checkpoint_continues_only_its_own_plan_and_progress(state: CheckpointState | None, expected: bool) -> None:
+    assert continues(state, PROGRESS, sources=2) is expected
+
+
+def test_a_resumed_source_starts_at_the_committed_offsets_and_new_partitions_at_their_beginning() -> None:
+    committed = Committed(PROGRESS, {("a", 0): 7, ("gone", 0): 1})
+    known = {"a": (0, 1), "other": (0,)}
+    assert starting_offsets(plan(topics=["a"]), committed, known) == {"s": {"a": {"0": 7, "1": -2}}}
+
+
+def test_a_pattern_reads_whole_names_and_no_internal_topics() -> None:
+    known = {"orders-1": (0,), "orders-12": (0,), "x-orders-1": (0,), "__orders-1": (0,)}
+    (source,) = plan(pattern="orders-.|__.*").source
+    assert topics_of(source, known) == ["orders-1"]
+
+
+def failed_with(text: str) -> BaseException:
+    return explain(Py4JError(text))
+
+
+def test_a_malformed_row_is_found_deep_in_a_java_stack_trace() -> None:
+    text = "x\n\tat a.b\nCaused by: c: [USER] onceflow: malformed JSON in topic in-1, partition 3, offset 42 SQLSTATE"
+    error = failed_with(text)
+    assert isinstance(error, InputError)
+    assert error.fields == {"topic": "in-1", "partition": 3, "offset": 42}
+
+
+def test_a_cause_further_down_the_chain_is_found() -> None:
+    outer = RuntimeError("the batch failed")
+    outer.__cause__ = Py4JError("onceflow: malformed JSON in topic t, partition 0, offset 1")
+    assert isinstance(explain(outer), InputError)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "part"),
+    [
+        ("o.a.k.c.e.UnknownTopicOrPartitionException: x", TopicMissing, "does not exist"),
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] gone", InputError, "deleted before they were read"),
+        ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] x", QueryFailed, "another plan"),
+        ("first\n\tat a.b.c\nCaused by: java.lang.Boom: the real reason\n\tat d", QueryFailed, "the real reason"),
+        ("only this\n\tat a.b.c", QueryFailed, "only this"),
+    ],
+)
+def test_java_errors_become_onceflows_own(text: str, kind: type[Exception], part: str) -> None:
+    error = failed_with(text)
+    assert isinstance(error, kind)
+    assert part in str(error)
+    assert "\tat " not in str(error)
+
+
+def test_onceflows_errors_stay_and_a_conflict_names_the_commands_options() -> None:
+    fenced = Fenced("x")
+    assert explain(fenced) is fenced
+    conflict = explain(ProgressConflict("x", action="y", batch_id=3))
+    assert isinstance(conflict, ProgressConflict)
+    assert "--resume" in conflict.action
+    assert conflict.fields == {"batch_id": 3}
+
+
+def test_a_bug_is_not_dressed_up() -> None:
+    bug = KeyError("x")
+    assert explain(bug) is bug
