@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tests.faults.light import RECORDS_PER_BATCH, Job
 
 from onceflow.broker import EmbeddedBroker
-from tests.faults.light import RECORDS_PER_BATCH, Job
 
 LIGHT = Path(__file__).with_name("light.py")
 TIMEOUT_S = 60.0

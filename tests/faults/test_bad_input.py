@@ -16,7 +16,6 @@ from onceflow.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
     from tests.conftest import Fill, Reader, RunQuery, TopicFactory
 
 pytestmark = pytest.mark.faults
@@ -45,9 +44,7 @@ class Bench:
         finally:
             target.close()
 
-    def fails(
-        self, text: str, transform: Callable[[DataFrame], DataFrame] | None = None, /, **sink: Any
-    ) -> None:
+    def fails(self, text: str, transform: Callable[[DataFrame], DataFrame] | None = None, /, **sink: Any) -> None:
         with pytest.raises(Exception, match=f"(?s){text}"):
             self.run(transform, sink)
         assert self.written() == Counter()
@@ -126,7 +123,9 @@ def test_a_transaction_timeout_above_the_brokers(bench: Bench) -> None:
     bench.works()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # kafka-python's sockets that never connected
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # kafka-python's sockets that never connected
 def test_a_broker_that_does_not_answer(bench: Bench) -> None:
     bench.fails(
         r"BROKER_UNREACHABLE.*127.0.0.1:9.*answered within 1 s", bootstrap_servers="127.0.0.1:9", patience_s=1.0
@@ -136,7 +135,9 @@ def test_a_broker_that_does_not_answer(bench: Bench) -> None:
 
 
 def test_a_query_of_the_users_that_fails(bench: Bench) -> None:
-    bench.fails("no good", lambda lines: lines.selectExpr("key", "if(value = '37', raise_error('no good'), value) as value"))
+    bench.fails(
+        "no good", lambda lines: lines.selectExpr("key", "if(value = '37', raise_error('no good'), value) as value")
+    )
     bench.works()
 
 
@@ -148,7 +149,9 @@ def test_a_source_that_reads_uncommitted_records(bench: Bench) -> None:
 
 
 def test_mistakes_in_the_sinks_own_options_all_at_once() -> None:
-    with pytest.raises(Exception, match=r"(?s)name = 'a b'.*guarantee = 'twice'.*compression = 'zip'.*max_attempts = 0"):
+    with pytest.raises(
+        Exception, match=r"(?s)name = 'a b'.*guarantee = 'twice'.*compression = 'zip'.*max_attempts = 0"
+    ):
         KafkaSink(
             "t",
             name="a b",

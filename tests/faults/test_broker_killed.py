@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.faults.support import Cluster, LightDrivers, expected_records
 
 from onceflow.broker import EmbeddedBroker
-from tests.faults.support import Cluster, LightDrivers, expected_records
 
 pytestmark = pytest.mark.faults
 

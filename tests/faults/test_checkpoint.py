@@ -36,9 +36,7 @@ class Pipeline:
 
     def run(self, checkpoint: Path, sink: dict[str, Any] | None = None, **options: object) -> None:
         settings: dict[str, Any] = {"patience_s": 20.0, **(sink or {})}
-        target = KafkaSink(
-            self.target, name=self.target, bootstrap_servers=self.broker.bootstrap_servers, **settings
-        )
+        target = KafkaSink(self.target, name=self.target, bootstrap_servers=self.broker.bootstrap_servers, **settings)
         try:
             self._run_query(self.source, target, checkpoint, **options)
         finally:

@@ -6,7 +6,6 @@ import signal
 from dataclasses import replace
 
 import pytest
-
 from tests.faults.support import Cluster, Job, LightDrivers, expected_records
 
 pytestmark = pytest.mark.faults

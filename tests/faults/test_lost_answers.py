@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
-
-from onceflow.broker import EmbeddedBroker
-from onceflow.errors import OnceflowError, OutcomeUnknown
 from tests.faults import proxy as apis
 from tests.faults.light import Job, LightDriver
 from tests.faults.proxy import Loss, Proxy
 from tests.faults.support import Cluster, expected_records
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import OutcomeUnknown
 
 pytestmark = pytest.mark.faults
 
@@ -73,8 +74,13 @@ def test_no_commit_is_answered_until_the_driver_gives_up(cluster: Cluster, tmp_p
     cluster.check_exactly(driver.topic, expected_records(1))
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("what", ["the batch's commit", "the batch's offsets", "the first records"])
+@pytest.mark.parametrize(
+    ("version", "what"),
+    [
+        *product((1, 2), ("the batch's commit", "the batch's offsets", "the first records")),
+        (1, "a fresh epoch"),
+    ],
+)
 def test_the_broker_is_killed_before_it_can_answer(
     mortal: Callable[[int], EmbeddedBroker], tmp_path: Path, version: int, what: str
 ) -> None:
@@ -103,36 +109,3 @@ def test_a_slow_query_does_not_use_up_the_patience_of_the_write(v2: Cluster, tmp
         driver.run()
     assert proxy.lost == 1
     v2.check_exactly(driver.topic, expected_records(2))
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_fresh_epoch_whose_answer_died_with_the_broker(
-    mortal: Callable[[int], EmbeddedBroker], tmp_path: Path, version: int
-) -> None:
-    """A restarted coordinator does not know any more that the epoch was given to us: nobody can tell, so the driver stops.
-
-    Its batch is not begun; the next start takes the name, and finishes it.
-    """
-    broker = mortal(version)
-    cluster = Cluster(broker)
-
-    def restart() -> None:
-        broker.kill()
-        broker.start()
-
-    with Proxy(Loss(apis.INIT_PRODUCER_ID, 1, then=restart)) as proxy:
-        driver = LightDriver(replace(job(cluster, tmp_path, proxy), patience_s=60.0))
-        error = outcome(driver)
-        if version == 1:
-            print("ERR", error, driver.steps)
-    LightDriver(replace(driver.job, options={})).run()
-    cluster.check_exactly(driver.topic, expected_records(2))
-    cluster.close()
-
-
-def outcome(driver: LightDriver) -> str:
-    try:
-        driver.run()
-    except OnceflowError as error:
-        return error.code
-    return ""

@@ -6,11 +6,11 @@ import signal
 from dataclasses import replace
 
 import pytest
+from tests.faults.support import Cluster, Ended, LightDrivers, eventually, expected_records
 
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.messages import Coordinated, Described
 from onceflow.transaction.requests import Requests
-from tests.faults.support import Cluster, Ended, LightDrivers, eventually, expected_records
 
 pytestmark = pytest.mark.faults
 

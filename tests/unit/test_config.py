@@ -115,7 +115,9 @@ def test_the_users_cluster_gets_no_topics_unless_asked(tmp_path: Path) -> None:
 
 
 def test_offsets_to_start_from_are_read_per_partition(tmp_path: Path) -> None:
-    text = PLAN.replace('topics = ["invoices"]', 'topics = ["invoices"]\nstarting_offsets = {invoices = {0 = 5, 1 = 7}}')
+    text = PLAN.replace(
+        'topics = ["invoices"]', 'topics = ["invoices"]\nstarting_offsets = {invoices = {0 = 5, 1 = 7}}'
+    )
     assert loaded(tmp_path, text).plan.source[0].starting_offsets == {"invoices": {0: 5, 1: 7}}
 
 

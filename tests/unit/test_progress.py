@@ -37,7 +37,12 @@ def batch(number: int, query: str = "q", end: str | None = None, start: str | No
         (DONE, batch(3, start="other"), Verdict.REFUSE, "does not start where committed batch 2 ended"),
         (DONE, batch(2), Verdict.SKIP, ""),
         (DONE, batch(0), Verdict.SKIP, ""),
-        (DONE, batch(2, end="other"), Verdict.REFUSE, "committed already, but the checkpoint now gives it other source"),
+        (
+            DONE,
+            batch(2, end="other"),
+            Verdict.REFUSE,
+            "committed already, but the checkpoint now gives it other source",
+        ),
         (DONE, batch(5), Verdict.REFUSE, "only batches up to 2 are committed: 2 in between would be lost"),
         (DONE, batch(0, "new"), Verdict.REFUSE, "query new offers batch 0, but query q has committed batches up to 2"),
         (DONE, batch(3, "new"), Verdict.REFUSE, "the checkpoint was deleted or replaced"),

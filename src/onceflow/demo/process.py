@@ -91,12 +91,6 @@ class Worker:
         self._reader.join(_END_TIMEOUT_S)
         self._close()
 
-    def end(self) -> None:
-        """Wait until it has ended by itself."""
-        self._process.wait(_END_TIMEOUT_S)
-        self._reader.join(_END_TIMEOUT_S)
-        self._close()
-
     def _close(self) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -131,7 +125,6 @@ def _environment(scratch: Path) -> dict[str, str]:
         # Whatever Python and Spark's launcher leave when they are killed is left here.
         "TMPDIR": str(scratch),
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:-UsePerfData",
-        "PYTHONUNBUFFERED": "1",
     }
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if paths:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from onceflow import jars
 from onceflow.broker import EmbeddedBroker
 from onceflow.demo.assignment import Pipeline
 from onceflow.demo.drive import Drive, Run, workers_needed
@@ -20,6 +21,7 @@ from onceflow.demo.progress import Progress
 from onceflow.demo.proof import Findings, prove
 from onceflow.demo.standby import Standby
 from onceflow.demo.topics import OUTPUTS, create_topics, uncommitted
+from onceflow.java import find_java
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ def tell(progress: Progress, directory: Path | None = None, *, keep: bool = Fals
     ``directory`` must be new or empty; without one a temporary directory is used. It is removed at the end unless ``keep``,
     which also leaves the broker running. Raises DemoError and other OnceflowErrors if the story cannot be told to its end.
     """
+    _check_machine(progress)
     workers = sum(map(workers_needed, PLANS.values()))
     with place(directory, keep=keep) as at, Standby(workers, at.scratch, at.logs) as standby:
         progress.step("An embedded Kafka broker starts, and the first Spark driver beside it")
@@ -53,6 +56,15 @@ def tell(progress: Progress, directory: Path | None = None, *, keep: bool = Fals
             runs = {pipeline: story.run(pipeline) for pipeline in Pipeline}
             findings = story.prove()
         return Outcome(events, runs, findings, progress.seconds, leave_running(at) if keep else None)
+
+
+def _check_machine(progress: Progress) -> None:
+    """What is missing is said, or fetched, before anything is started that would each look for it."""
+    find_java()
+    for jar_set in ("broker", "spark"):
+        fetched = jars.install(jar_set)
+        if fetched:
+            progress.step(f"{fetched} jars were fetched ({jar_set})")
 
 
 class _Story:
