@@ -150,7 +150,7 @@ def _child(job: Job, report: Path) -> None:
         driver.run()
     except OnceflowError as error:
         outcome = {"error": error.code, "text": str(error)}
-    except BaseException:
+    except BaseException:  # noqa: BLE001  whatever it was, the test must hear of it
         outcome = {"error": "BUG", "text": traceback.format_exc()}
     report.write_text(json.dumps({**outcome, "steps": driver.steps}))
 

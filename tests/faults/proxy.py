@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 PRODUCE, METADATA, OFFSET_FETCH, FIND_COORDINATOR, INIT_PRODUCER_ID = 0, 3, 9, 10, 22
 ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 24, 25, 26, 28
@@ -22,7 +23,7 @@ _ANSWER_HEAD = struct.Struct(">ii")  # size, correlation id
 
 @dataclass(slots=True)
 class Loss:
-    """Loses the answers to ``api`` numbers ``first`` to ``first + count - 1``; ``then`` is called before the connection breaks."""
+    """Loses the answers to ``api`` from ``first`` to ``first + count - 1``; ``then`` is called before the connection breaks."""
 
     api: int
     first: int = 0
@@ -47,7 +48,7 @@ class Proxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -129,7 +129,7 @@ class Cluster:
         """Each (key, value) once; the values of a key in their order, in one partition."""
         rows = self.read(topic)
         assert sorted(_pairs(rows)) == sorted(expected), "missing or repeated"
-        wanted: dict[str | None, list[str]] = {}
+        wanted: dict[str, list[str]] = {}
         for key, value in expected:
             wanted.setdefault(key, []).append(value)
         for key, values in wanted.items():

@@ -35,7 +35,7 @@ class Bench:
         self._read, self._run_query = read, run_query
         fill(self.source, RECORDS)
 
-    def run(self, transform: Callable[[DataFrame], DataFrame] | None, sink: dict[str, Any], **options: object) -> None:
+    def run(self, transform: Callable[[DataFrame], DataFrame] | None, sink: dict[str, Any], **options: Any) -> None:
         settings: dict[str, Any] = {"topic": self.target, "name": self.target, "patience_s": 20.0, **sink}
         settings.setdefault("bootstrap_servers", self.broker.bootstrap_servers)
         target = KafkaSink(**settings)

@@ -48,5 +48,5 @@ def check_went_on(ended: Ended, place: tuple[str, int]) -> None:
     assert (ended.signal, ended.error) == (0, ""), f"{place}: {ended}"
     assert ended.steps.count(place) >= 2, f"{place}: {ended.steps}"
     steps = [step for step, _ in ended.steps]
-    looked = " ".join(("LOOK", "CHECK_CLAIM", "RETAKE", "RESOLVE")) in " ".join(steps)
+    looked = "LOOK CHECK_CLAIM RETAKE RESOLVE" in " ".join(steps)
     assert looked or (place[0] == "AUDIT" and "ABORT" in steps), f"{place}: {ended.steps}"

@@ -188,7 +188,9 @@ def start_without_an_answer() -> Life:
     life = Life()
     halted(life.hear(Start(), Unreachable("gone")), Stop.UNREACHABLE, "gone")
     assert life.hear(Start()) == Describe()
-    assert life.hear(seen(EMPTY, OTHER)) == Initialise(expected=None)  # not claimed: it starts anew
+    assert life.hear(seen(EMPTY, OTHER)) == Initialise(expected=None)  # not claimed: it starts anew, and in a new name
+    life.hear(Initialised(at(5)), ProgressRead(None))
+    assert life.hear(seen(EMPTY, at(5))) == Store(at(5), Progress.empty("me.2"), batch=None)
     return life
 
 
@@ -331,7 +333,8 @@ def refused_in_the_audit() -> Life:
 
 
 def refused_in_the_offsets() -> Life:
-    assert (life := Life(2).storing()).hear(Refused("fenced")) == Describe()
+    life = Life(2).storing()
+    assert life.hear(Refused("fenced")) == Describe()
     return life
 
 

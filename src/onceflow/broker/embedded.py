@@ -174,7 +174,8 @@ class EmbeddedBroker:
     def _format(self, state: BrokerState) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         feature = f"transaction.version={state.transaction_version}"
-        arguments = ["format", "-t", cluster_id, "-c", str(self._home.properties), "--feature", feature]
+        # Attached to its option: one id in 64 begins with a hyphen, and would be taken for an option itself.
+        arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(self._home.properties), "--feature", feature]
         said = run_java_tool(
             "kafka.tools.StorageTool",
             arguments,

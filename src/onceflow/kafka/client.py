@@ -99,14 +99,15 @@ class KafkaClient:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def open(self) -> None:
-        """Connects to a bootstrap server. Raises BrokerUnreachable or AuthenticationFailed."""
+    def open(self, patience_s: float | None = None) -> None:
+        """Connects to a bootstrap server. Raises BrokerUnreachable; also for refused credentials, which it cannot tell."""
         with self._opening:
             if self._opened:
                 return
             self._net.start()
             try:
-                self._manager.run(self._manager.bootstrap_async, self.patience_s * 1000)
+                wait_s = self.patience_s if patience_s is None else patience_s
+                self._manager.run(self._manager.bootstrap_async, wait_s * 1000)
             except kafka.errors.KafkaError as error:
                 raise self._unreachable(error) from error
             self._opened = True

@@ -12,7 +12,8 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from onceflow.errors import AttemptsExhausted, ProgressConflict
+from onceflow.errors import AttemptsExhausted, BrokerUnreachable, ProgressConflict
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.anchor import ensure_anchor_topic
@@ -32,6 +33,8 @@ from onceflow.transaction.streaming_query import MicroBatch, driver_memory_bytes
 from onceflow.transaction.writing import BatchWriter, SizeEstimate
 
 log = logging.getLogger(__name__)
+
+_FIRST_PATIENCE_S = 10.0
 
 
 class Guarantee(Enum):
@@ -124,7 +127,7 @@ class Driver:
         return client
 
     def _connect(self, client: KafkaClient) -> None:
-        client.open()
+        self._reach(client)
         ensure_anchor_topic(client)
         self._catalog = TopicCatalog(client)
         if self._options.topic is not None:
@@ -135,6 +138,14 @@ class Driver:
         settings = Settings(instance, version >= 2, self._options.on_mismatch, self._options.max_attempts)
         self._coordinator = TransactionCoordinator(self._requests, Protocol(settings), self._on_step)
         log.info("pipeline %s: driver %s, transaction version %d", self._options.name, instance, version)
+
+    def _reach(self, client: KafkaClient) -> None:
+        """Connects; where that takes long, asks librdkafka, which can tell a wrong password from a broker that is down."""
+        try:
+            client.open(min(_FIRST_PATIENCE_S, self._options.patience_s))
+        except BrokerUnreachable:
+            ClusterAdmin(self._options.cluster).partitions()
+            client.open()
 
     def _check_resumed(self, frame: DataFrame, offered: MicroBatch) -> None:
         """A resumed pipeline begins exactly where the committed one ended."""

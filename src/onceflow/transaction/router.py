@@ -129,6 +129,8 @@ def _origin(batch: pa.RecordBatch, mask: pa.Array) -> str:
         return ""
     row = batch.filter(mask).slice(0, 1)
     topic, partition, offset = (row.column(name)[0].as_py() for name in SOURCE_COLUMNS)
+    if offset is None:
+        return ""
     return f", from source {topic}-{partition} at offset {offset}"
 
 
