@@ -133,8 +133,8 @@ class Cluster:
         for key, value in expected:
             wanted.setdefault(key, []).append(value)
         for key, values in wanted.items():
-            of_key = [(partition, value) for partition, k, value in rows if k == key]
-            assert [value for _, value in of_key] == values, f"the order of {key}"
+            of_key = [(partition, found) for partition, k, found in rows if k == key]
+            assert [found for _, found in of_key] == values, f"the order of {key}"
             assert len({partition for partition, _ in of_key}) == 1, f"{key} is in several partitions"
 
 

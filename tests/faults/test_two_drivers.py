@@ -32,6 +32,23 @@ def test_the_older_wakes_up_when_the_newer_has_finished(cluster: Cluster, light:
         cluster.check_exactly(job.topic, expected_records(2))
 
 
+def test_the_older_wakes_up_when_the_newer_has_just_claimed(v1: Cluster, light: LightDrivers) -> None:
+    """Version 1: nothing is open, and the epoch is one that a timeout could have left. Only the claim tells whose it is."""
+    job = light.job(v1, v1.make_topic())
+    older = light.start(replace(job, interrupt=("REFRESH", 0, STOP)))
+    light.wait_until_stopped(older)
+    newer = light.start(replace(job, interrupt=("REFRESH", 0, STOP)))
+    light.wait_until_stopped(newer)
+    light.go_on(older)
+    ended = light.wait(older)
+    assert ended.error == "FENCED", ended
+    assert "has claimed the name" in ended.text
+    light.go_on(newer)
+    survivor = light.wait(newer)
+    assert (survivor.signal, survivor.error) == (0, ""), survivor
+    v1.check_exactly(job.topic, expected_records(2))
+
+
 @pytest.mark.parametrize("busy", [("CLAIM_COMMIT", -1), ("HALF", 0), ("COMMIT", 0), ("HALF", 1)])
 def test_the_older_wakes_up_while_the_newer_has_a_transaction_open(
     cluster: Cluster, light: LightDrivers, busy: tuple[str, int]

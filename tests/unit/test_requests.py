@@ -19,7 +19,7 @@ class StuckCoordinator(KafkaClient):
     def __init__(self) -> None:
         super().__init__({"bootstrap_servers": ["127.0.0.1:9"]}, patience_s=0.05)
 
-    def ask_coordinator(self, kind: int, key: str, request: Any) -> Any:  # noqa: ARG002
+    def ask_coordinator(self, kind: int, key: str, request: Any) -> Any:  # noqa: ARG002  # noqa: ARG002
         state = SimpleNamespace(error_code=0, producer_id=7, producer_epoch=1, transaction_state="PrepareCommit")
         return SimpleNamespace(transaction_states=[state])
 

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
 RETRY_PAUSE_S = 0.005
 MAX_RETRY_PAUSE_S = 0.25
+_GRACE_MS = 1000
 
 _TRANSPORT = {
     "max_in_flight_requests_per_connection": 1000,  # the producer keeps its own, smaller limit per partition
@@ -93,7 +94,11 @@ class KafkaClient:
         self._opened = False
 
     def __enter__(self) -> Self:
-        self.open()
+        try:
+            self.open()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -107,10 +112,14 @@ class KafkaClient:
             self._net.start()
             try:
                 wait_s = self.patience_s if patience_s is None else patience_s
-                self._manager.run(self._manager.bootstrap_async, wait_s * 1000)
+                self._manager.run(self._bootstrap, wait_s * 1000)
             except kafka.errors.KafkaError as error:
                 raise self._unreachable(error) from error
             self._opened = True
+
+    async def _bootstrap(self, wait_ms: float) -> None:
+        # Bounded twice: kafka-python waits for the handshake of a silent TLS peer without limit.
+        await self._manager.wait_for(self._manager.bootstrap_async(wait_ms), wait_ms + _GRACE_MS)
 
     def close(self) -> None:
         """Closes the connections and ends the I/O thread."""
@@ -139,8 +148,9 @@ class KafkaClient:
 
         async def deliver() -> None:
             try:
-                done(await self._manager.send(request, node_id=node_id))
+                done(await self._send(request, node_id))
             except Exception as error:  # noqa: BLE001  the caller decides what any failure of a send means
+                self._manager.cluster.request_update()  # perhaps it is a broker that we have not heard of yet
                 done(error)
 
         self._net.call_soon_threadsafe(deliver)
@@ -156,7 +166,8 @@ class KafkaClient:
             raise Again(f"{type(error).__name__}: {error}", moved=True) from error
 
     async def _send(self, request: Any, node_id: int | None) -> Any:
-        return await self._manager.send(request, node_id=node_id)
+        limit_ms = self._manager.config["request_timeout_ms"] + _GRACE_MS
+        return await self._manager.wait_for(self._manager.send(request, node_id=node_id), limit_ms)
 
     def repeat(self, once: Callable[[], Any], what: str, patience_s: float | None = None) -> Any:
         """Runs ``once`` until it does not raise Again. Raises BrokerUnreachable at the deadline."""

@@ -22,8 +22,10 @@ def max_message_bytes(client: KafkaClient, topic: str) -> int:
     request = DescribeConfigsRequest(
         resources=[resource], include_synonyms=False, include_documentation=False, max_version=4
     )
-    answer = client.repeat(lambda: client.ask(None, request), f"the configuration of topic {topic}")
-    return _limit(client, answer.results[0], topic)
+    limit: int = client.repeat(
+        lambda: _limit(client, client.ask(None, request).results[0], topic), f"the configuration of topic {topic}"
+    )
+    return limit
 
 
 def _limit(client: KafkaClient, result: Any, topic: str) -> int:

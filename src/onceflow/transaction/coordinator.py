@@ -13,7 +13,6 @@ from onceflow.errors import (
     OnceflowError,
     OutcomeUnknown,
     ProgressConflict,
-    TransactionError,
 )
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import (
@@ -153,8 +152,6 @@ class TransactionCoordinator:
             log.warning("batch %d, attempt %d failed: %s", effect.batch.id, effect.attempt, error)
             self._cause = error
             return WriteFailed(terminal=False, reason=str(error))
-        except (BrokerUnreachable, TransactionError):
-            raise
         except Exception as error:  # noqa: BLE001  the batch itself is at fault: bad input, or the user's own query failed
             self._cause = error
             return WriteFailed(terminal=True, reason=str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -78,6 +79,7 @@ class Driver:
         self._options = options
         self._on_step = on_step
         self._client: KafkaClient | None = None
+        self._resume_checked = False
 
     def run(self, frame: DataFrame, batch_id: int) -> BatchReport:
         """Writes one micro-batch under the chosen guarantee."""
@@ -89,8 +91,9 @@ class Driver:
             limit = self._options.driver_bytes
             self._estimate = SizeEstimate(driver_memory_bytes(frame) if limit is None else limit)
             self._client = self._open()
-        if self._options.on_mismatch is OnMismatch.RESUME:
+        if self._options.on_mismatch is OnMismatch.RESUME and not self._resume_checked:
             self._check_resumed(frame, offered)
+            self._resume_checked = True
         writer = BatchWriter(
             frame,
             columns,
@@ -144,7 +147,8 @@ class Driver:
         try:
             client.open(min(_FIRST_PATIENCE_S, self._options.patience_s))
         except BrokerUnreachable:
-            ClusterAdmin(self._options.cluster).partitions()
+            with contextlib.suppress(BrokerUnreachable):
+                ClusterAdmin(self._options.cluster).partitions()
             client.open()
 
     def _check_resumed(self, frame: DataFrame, offered: MicroBatch) -> None:

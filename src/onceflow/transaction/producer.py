@@ -28,7 +28,7 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, ProduceRequest
 
 from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized
 from onceflow.kafka import codes
-from onceflow.kafka.client import RETRY_PAUSE_S, TRANSACTION, Again, KafkaClient
+from onceflow.kafka.client import MAX_RETRY_PAUSE_S, RETRY_PAUSE_S, TRANSACTION, Again, KafkaClient
 from onceflow.transaction.chunk import Chunk, seal
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import Counts, Identity
@@ -38,6 +38,7 @@ IN_FLIGHT_PER_BROKER = 5
 REQUEST_BYTES = 4 << 20
 BUFFER_BYTES = 32 << 20
 ACK_TIMEOUT_MS = 30_000
+_OPERATION_NOT_ATTEMPTED = 55
 SEQUENCE_SPACE = 2**31
 
 
@@ -62,22 +63,25 @@ class _Lane:
     waiting: deque[_Sealed] = field(default_factory=deque)
     in_flight: deque[_Sealed] = field(default_factory=deque)
     failed: list[_Sealed] = field(default_factory=list)
-    repairing: bool = False
+    repair_until: int = -1  # the newest sequence that failed: one batch at a time until it is acknowledged
     not_before: float = 0.0
+    pause_s: float = RETRY_PAUSE_S
+    reason: str = ""  # why a batch had to be sent again
 
     def ready(self, now: float) -> bool:
         """Whether its oldest waiting batch may be sent now."""
-        limit = 1 if self.repairing else IN_FLIGHT_PER_PARTITION
+        limit = 1 if self.repair_until >= 0 else IN_FLIGHT_PER_PARTITION
         return bool(self.waiting) and not self.failed and len(self.in_flight) < limit and now >= self.not_before
 
     def settle(self, now: float) -> None:
         """Once all that was in flight is answered, puts what failed back in front, oldest first."""
         if self.failed and not self.in_flight:
             self.failed.sort(key=lambda sealed: sealed.sequence)
+            self.repair_until = max(self.repair_until, self.failed[-1].sequence)
             self.waiting.extendleft(reversed(self.failed))
             self.failed.clear()
-            self.repairing = True
-            self.not_before = now + RETRY_PAUSE_S
+            self.not_before = now + self.pause_s
+            self.pause_s = min(self.pause_s * 1.5, MAX_RETRY_PAUSE_S)
 
 
 _Answer = tuple[int, list[tuple[_Lane, _Sealed]], Any]
@@ -216,14 +220,19 @@ class BatchProducer:
             max_version=3,
         )
         answer = self._client.ask_coordinator(TRANSACTION, transactional_id, request)
-        for topic_result in answer.results_by_topic_v3_and_below:
-            for part in topic_result.results_by_partition:
-                self._check_added(part.partition_error_code, f"{topic_result.name}-{part.partition_index}")
+        results = [
+            (part.partition_error_code, f"{topic_result.name}-{part.partition_index}")
+            for topic_result in answer.results_by_topic_v3_and_below
+            for part in topic_result.results_by_partition
+        ]
+        # OPERATION_NOT_ATTEMPTED last: it only says that another partition of the request has the real error.
+        for code, where in sorted(results, key=lambda result: result[0] == _OPERATION_NOT_ATTEMPTED):
+            self._check_added(code, where)
 
     def _check_added(self, code: int, where: str) -> None:
         if code in codes.REFUSED:
             raise IdentityRefused(f"AddPartitionsToTxn of {where}: {codes.name_of(code)}")
-        if code in codes.ABORTABLE or code == 55:  # OPERATION_NOT_ATTEMPTED: another partition of the request failed
+        if code in codes.ABORTABLE or code == _OPERATION_NOT_ATTEMPTED:
             raise AttemptFailed(f"AddPartitionsToTxn of {where}: {codes.name_of(code)}")
         try:
             self._client.check(code, f"AddPartitionsToTxn of {where}")
@@ -253,18 +262,17 @@ class BatchProducer:
 
     def _check_patience(self) -> None:
         if time.monotonic() - self._last_progress > self._client.patience_s:
-            stuck = [
-                f"{lane.topic}-{lane.partition}" for lane in self._lanes.values() if lane.waiting or lane.in_flight
-            ]
+            stuck = [lane for lane in self._lanes.values() if lane.waiting or lane.in_flight or lane.failed]
+            named = "; ".join(f"{lane.topic}-{lane.partition} ({lane.reason or 'no answer'})" for lane in stuck[:5])
             raise BrokerUnreachable(
-                f"no record was acknowledged for {self._client.patience_s:g} s; waiting: {', '.join(stuck[:5])}",
+                f"no record was acknowledged for {self._client.patience_s:g} s; waiting: {named}",
                 action="check the brokers that lead these partitions, and min.insync.replicas",
             )
 
     def _read(self, batches: list[tuple[_Lane, _Sealed]], answer: Any) -> None:
         if isinstance(answer, Exception):
             for lane, sealed in batches:
-                self._retry_later(lane, sealed)
+                self._retry_later(lane, sealed, f"{type(answer).__name__}: {answer}")
             return
         parts = {(t.name, p.index): p for t in answer.responses for p in t.partition_responses}
         for lane, sealed in batches:
@@ -275,7 +283,7 @@ class BatchProducer:
         if code == codes.NONE:
             self._acknowledge(lane, sealed)
         elif code in codes.RETRIABLE or (code == codes.OUT_OF_ORDER_SEQUENCE_NUMBER and self._after_gap(lane, sealed)):
-            self._retry_later(lane, sealed)
+            self._retry_later(lane, sealed, codes.name_of(code))
         else:
             raise _error_of(code, f"produce to {lane.topic}-{lane.partition}", part.error_message)
 
@@ -287,10 +295,11 @@ class BatchProducer:
         lane.acknowledged += sealed.count
         self._buffered_bytes -= len(sealed.data)
         self._last_progress = time.monotonic()
-        if lane.repairing and not lane.in_flight:
-            lane.repairing = False
+        if sealed.sequence >= lane.repair_until:
+            lane.repair_until, lane.pause_s = -1, RETRY_PAUSE_S
 
-    def _retry_later(self, lane: _Lane, sealed: _Sealed) -> None:
+    def _retry_later(self, lane: _Lane, sealed: _Sealed, reason: str) -> None:
+        lane.reason = reason
         lane.in_flight.remove(sealed)
         lane.failed.append(sealed)
 

@@ -12,7 +12,7 @@ STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 def check_session(frame: DataFrame) -> None:
     """Raises UnsafeSession that names every setting to change."""
-    mistakes = [*_isolation(frame), *_state_format(frame)]
+    mistakes = [*_isolation(frame), *_state_format(frame), *_speculation(frame)]
     if mistakes:
         raise UnsafeSession(
             "this query cannot be exactly-once: " + "; ".join(mistakes),
@@ -28,6 +28,13 @@ def _isolation(frame: DataFrame) -> list[str]:
         for options in source_options(frame)
         if options.get("kafka.isolation.level", "read_uncommitted") != "read_committed"
     ]
+
+
+def _speculation(frame: DataFrame) -> list[str]:
+    """A speculative copy of a writer may not write, and wins all the same, because it is done at once."""
+    if frame.sparkSession.sparkContext.getConf().get("spark.speculation", "false") != "true":
+        return []
+    return ["tasks are run speculatively: set spark.speculation to false"]
 
 
 def _state_format(frame: DataFrame) -> list[str]:

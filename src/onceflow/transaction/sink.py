@@ -99,9 +99,10 @@ class KafkaSink:
             pass
 
     def close(self) -> None:
-        """Closes the connections."""
-        if self._driver is not None:
-            self._driver.close()
+        """Closes the connections, once the running batch has ended."""
+        with self._running:
+            if self._driver is not None:
+                self._driver.close()
 
 
 def _checked_name(name: str, mistakes: list[str]) -> str:

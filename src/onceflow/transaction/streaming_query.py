@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.serializers import ArrowCollectSerializer
 from pyspark.util import _load_from_socket
 
-from onceflow.errors import UnsafeSession
+from onceflow.errors import ProgressConflict, UnsafeSession
 from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.progress import Batch, digest_of
 
@@ -83,8 +83,22 @@ def _offsets_of(sources: Any, progress: Any) -> Offsets:
 
 def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
     """Where the Kafka sources of the running query began to read (fixed once per checkpoint)."""
-    streams = [leaf.stream() for leaf in _leaves(_execution(frame)) if hasattr(leaf, "stream")]
-    return _kafka_offsets([json.loads(stream.initialOffset().json()) for stream in streams])
+    sources = _execution(frame).sources()
+    names = [sources.apply(index) for index in range(sources.size())]
+    if not all("Kafka" in source.getClass().getSimpleName() for source in names):
+        raise ProgressConflict(
+            "a query with sources other than Kafka cannot be resumed: where they begin cannot be compared",
+            action="restart, or read from Kafka",
+        )
+    initial = [json.loads(source.initialOffset().json()) for source in names]
+    partitions = [(topic, partition) for offsets in initial for topic, parts in offsets.items() for partition in parts]
+    shared = len(set(partitions)) != len(partitions)
+    if shared and any(offsets != initial[0] for offsets in initial):
+        raise ProgressConflict(
+            "two sources read the same partition from different offsets: one committed offset cannot tell both",
+            action="restart, or give the sources topics of their own",
+        )
+    return _kafka_offsets(initial)
 
 
 def source_options(frame: DataFrame) -> list[dict[str, str]]:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.catalog import TopicCatalog
+from onceflow.transaction.chunk import Chunk
 from onceflow.transaction.executor_path import write_on_executors
 from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.messages import Counts
@@ -20,7 +21,22 @@ from onceflow.transaction.streaming_query import arrow_batches, is_stateful
 log = logging.getLogger(__name__)
 
 _FIRST_GUESS_BYTES_PER_ROW = 250.0
+HELD_BYTES = 8 << 20
 _TOO_LARGE = ("maxResultSize", "OutOfMemoryError")
+
+
+def _late(chunks: Iterator[tuple[str, Chunk]]) -> Iterator[tuple[str, Chunk]]:
+    """The chunks, the first not before ``HELD_BYTES`` are there or all: sending opens the transaction, and holds readers up."""
+    held: list[tuple[str, Chunk]] = []
+    size_bytes = 0
+    for chunk in chunks:
+        held.append(chunk)
+        size_bytes += len(chunk[1].body)
+        if size_bytes >= HELD_BYTES:
+            yield from held
+            yield from chunks
+            return
+    yield from held
 
 
 class SizeEstimate:
@@ -84,15 +100,17 @@ class BatchWriter:
     def _on_driver(self, target: Target) -> Counts:
         producer = BatchProducer(self._client, target, self._on_request)
         router = TopicRouter(self._encoding, self._catalog.find)
+        for topic, chunk in _late(self._encoded(router)):
+            producer.submit(topic, chunk)
+        return producer.finish()
+
+    def _encoded(self, router: TopicRouter) -> Iterator[tuple[str, Chunk]]:
         size_bytes = 0
         for batch in self._collected():
             size_bytes += batch.nbytes
-            for topic, chunk in router.add(batch):
-                producer.submit(topic, chunk)
-        for topic, chunk in router.flush():
-            producer.submit(topic, chunk)
+            yield from router.add(batch)
         self._estimate.learn(self._source_rows, size_bytes)
-        return producer.finish()
+        yield from router.flush()
 
     def _collected(self) -> Iterator[pa.RecordBatch]:
         """The rows, at the driver. Raises AttemptFailed when there are too many for it."""
