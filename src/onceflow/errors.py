@@ -16,13 +16,19 @@
     ├── InputError                the rows cannot be written as they are
     │   ├── ColumnError
     │   └── RecordTooLarge
-    └── TransactionError          the batch transaction cannot go on
-        ├── Fenced                another driver with the same name took over
-        ├── ProgressConflict      checkpoint and committed progress disagree
-        ├── UnsafeSession         the Spark session would break the guarantee
-        ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
-        ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
-        └── Draining              the sink was asked to end after the running batch
+    ├── TransactionError          the batch transaction cannot go on
+    │   ├── Fenced                another driver with the same name took over
+    │   ├── ProgressConflict      checkpoint and committed progress disagree
+    │   ├── UnsafeSession         the Spark session would break the guarantee
+    │   ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
+    │   ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
+    │   └── Draining              the sink was asked to end after the running batch
+    └── StoreError                a deduplication store cannot go on
+        ├── StoreFenced           another reader owns the partition now
+        ├── StoreUnavailable      (retriable) the store does not answer
+        ├── StoreMismatch         the store was made by something else, or by another version
+        ├── StoreLost             the group has handled events that the store does not know
+        └── CommitUnknown         (retriable) the store's commit was sent and not answered
 
 Each error carries a stable ``code``, whether it is ``retriable`` (running the same thing again may help), the ``action``
 to take next, and its ``fields``. All of them pickle, because Spark workers raise them.
@@ -184,3 +190,41 @@ class Draining(TransactionError):
     """The sink was asked to end after the running batch; this batch was not begun and comes again at the next start."""
 
     code = "DRAINING"
+
+
+class StoreError(OnceflowError):
+    """A deduplication store cannot go on."""
+
+    code = "STORE"
+
+
+class StoreFenced(StoreError):
+    """Another reader took the partition. Nothing of the unit was committed; the other one handles its events."""
+
+    code = "STORE_FENCED"
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer. Nothing of the unit was committed; its events come again."""
+
+    code = "STORE_UNAVAILABLE"
+    retriable = True
+
+
+class StoreMismatch(StoreError):
+    """The store was made by something else, or by another version of onceflow."""
+
+    code = "STORE_MISMATCH"
+
+
+class StoreLost(StoreError):
+    """The group has committed offsets, but the store knows nothing of the events before them."""
+
+    code = "STORE_LOST"
+
+
+class CommitUnknown(StoreError):
+    """The store's commit was sent and not answered. The position in the store tells: the reader looks before it goes on."""
+
+    code = "COMMIT_UNKNOWN"
+    retriable = True

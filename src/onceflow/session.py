@@ -128,6 +128,9 @@ def _placed(master: str) -> dict[str, str]:
         # Without Hadoop's native library the default manager starts 20 processes per micro-batch (16 readlink, 4 chmod), about
         # 80 ms on two cores; this one starts the 4 chmod. Both write a temporary file and rename it.
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        # A task's result above 1 MB (the default) is stored as a block and fetched over the loopback by the process that holds
+        # it: a quarter of Spark's processor time for batches of 1 KB records. Up to the largest message it is handed over.
+        "spark.task.maxDirectResultSize": "127m",
         "spark.sql.shuffle.partitions": str(min(_local_cores(master), _MOST_LOCAL_PARTITIONS)),
     }
 

@@ -1,0 +1,139 @@
+"""What a deduplication store promises, and how the reader uses it.
+
+A store remembers, per group: the *position* of each partition (the offset that comes next, and the epoch of the reader that owns
+the partition) and the *ids* of the events that were handled. Both change together, and only under the epoch of the owner::
+
+    reader A owns partition 0 with epoch 4, is stopped (SIGSTOP, a long pause), and its partition moves to B
+    B takes the partition: epoch 5; it handles offsets 10 to 19
+    A wakes in the middle of a handler, before its heartbeat tells it anything, and writes: epoch 4 is refused
+
+so the fence is in the store, where the effects are; Kafka fences only what goes through Kafka.
+
+Positions never expire: an offset below the position was handled, whatever became of its id. So expiry of ids can let through
+only what the source sent again at another, later offset, after the time or number that the user stated.
+
+Two modes, chosen by capability:
+
+*transactional inbox* (``Capabilities.transactional``): effect, ids and position are one transaction of the store. A unit is
+opened, ``admit`` tells which events are new, the handler writes through ``unit.handle``, and leaving the unit commits all of it.
+
+*claim, process, confirm* (every store): for effects elsewhere. ``claim`` books events under a lease, the handler runs with a
+stable idempotency key, ``confirm`` books them as handled. An effect may repeat only if the process dies between the two.
+
+``onceflow.testing`` has the conformance kit that every store passes; a store of your own can run it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do; the reader chooses its mode by it, and the documentation names it.
+
+    ``transactional``: effects written through a unit's handle are in the same transaction as ids and position.
+    ``durable``: what was committed survives the process. A store that is not durable is rebuilt from the topic.
+    ``shared``: several processes may use it at once, so that a group can have more than one reader.
+    """
+
+    transactional: bool
+    durable: bool
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """One partition as its owner holds it; ``next_offset`` is None if the group never handled anything of it."""
+
+    topic: str
+    partition: int
+    epoch: int
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventKey:
+    """What identifies one event: CloudEvents' (source, id); ``sequence`` where ids of a source are rising numbers.
+
+    With a sequence the compact form holds: one number per (partition, source) is kept, not one id per event. It must rise
+    along each partition for each source, so that everything at or below the number is known to be handled.
+    """
+
+    offset: int
+    source: str
+    id: str
+    sequence: int | None = None
+
+
+class Standing(Enum):
+    """What the store says of one event."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"  # handled before: at this offset, or with this id at another
+    HELD = "held"  # claimed under a lease that has not run out, and not confirmed
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long ids are kept: until both bounds that are given are exceeded; None is no bound. Positions are kept for ever."""
+
+    seconds: float | None = 7 * 24 * 3600.0
+    count: int | None = None  # per group; the newest ids
+
+
+class Unit(Protocol):
+    """One transaction of a transactional store. Leaving its context commits; an exception rolls back everything."""
+
+    @property
+    def handle(self) -> Any:
+        """What the handler writes its effects through (a database connection or cursor, a Redis command buffer)."""
+
+    def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
+        """Books these events of one partition (in offset order) as handled, and moves its position behind the last.
+
+        Answers NEW or DUPLICATE for each. Raises StoreFenced when another reader took the partition. Nothing is booked
+        unless the unit commits.
+        """
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """A part of the unit that can fail alone: an exception undoes the effects written inside it, and is raised on."""
+
+
+@runtime_checkable
+class Store(Protocol):
+    """One group's memory of what was handled. Safe to use from one thread at a time."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def open(self, group: str, retention: Retention) -> None:
+        """Connects and creates what is missing. Raises StoreUnavailable, or StoreMismatch for a newer or foreign layout."""
+
+    def close(self) -> None: ...
+
+    def take(self, topic: str, partitions: Sequence[int], owner: str) -> list[Ownership]:
+        """Takes partitions for ``owner`` (a name for people): raises each one's epoch, which fences the owner before."""
+
+    def unit(self) -> AbstractContextManager[Unit]:
+        """Opens a transaction. Raises NotImplementedError where ``capabilities.transactional`` is false.
+
+        The context's exit raises StoreFenced if a partition that was admitted has moved, and CommitUnknown when the connection
+        broke after the commit was sent: then the reader takes its partitions again, and their positions tell.
+        """
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        """Books events as being handled until the lease runs out. Atomic with the check of the epoch; raises StoreFenced.
+
+        A claim of an earlier epoch does not wait for its lease: the fence has stopped whoever held it from confirming.
+        """
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        """Books claimed events as handled and moves the position behind the last. Idempotent; raises StoreFenced."""
+
+    def forget_expired(self) -> int:
+        """Deletes ids beyond the retention; how many. The reader calls it now and then; cheap when there is nothing to do."""
