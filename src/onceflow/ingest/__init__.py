@@ -1,0 +1,1 @@
+"""Resumable ingest: files and tables into a topic, each row exactly once."""

@@ -1,0 +1,173 @@
+"""Rows of a source and its positions in one Kafka transaction, by the commit protocol of the Spark pipeline.
+
+What a source has delivered is a fact of its own positions, so they are committed together with the rows (as KIP-618 does for
+Connect's source connectors), and a start reads them only after it has fenced whoever held the name before::
+
+    A commits rows 100 to 199 and the position 200; A is stopped before it knows of it
+    B starts, reads the position 100 first, then fences A: B would send rows 100 to 199 again
+    B fences first: either A's commit was decided before it, and B reads 200, or it never can be
+
+The progress record of the protocol carries a digest of all positions of each commit. It proves at the start that the positions
+that were read are those that were committed: a positions topic that was deleted, or restored from an old copy, is refused.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Self
+
+import pyarrow as pa
+
+from onceflow.errors import ProgressConflict
+from onceflow.ingest.positions import as_records, ensure_positions_topic, positions_topic, read_positions
+from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.catalog import TopicCatalog
+from onceflow.transaction.compression import Codec
+from onceflow.transaction.coordinator import OnStep, TransactionCoordinator
+from onceflow.transaction.messages import Counts, Identity
+from onceflow.transaction.producer import BatchProducer, Target
+from onceflow.transaction.progress import Batch, Progress, digest_of
+from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.transaction.requests import Requests
+from onceflow.transaction.router import Encoding, TopicRouter
+
+Rows = Iterable[tuple[str, pa.RecordBatch]]
+"""(topic, columns as for Spark's Kafka sink: value, and optionally key, headers, timestamp, partition). Read again by each
+attempt, so it must give the same rows each time."""
+
+
+class SourceCommitter:
+    """One instance's hold on one source's name. ``start``, then ``commit`` again and again; for one thread at a time.
+
+    ``kind`` keeps names apart: an ingest and an outbox relay may have the same ``name``. After an error ``start`` again: it
+    finds out what is committed. Needs no Spark; as a context manager it closes its connections.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: ClusterSettings,
+        *,
+        kind: str = "ingest",
+        codec: Codec = Codec.LZ4,
+        transaction_timeout_ms: int = 60_000,
+        patience_s: float = 60.0,
+        on_step: OnStep | None = None,
+    ) -> None:
+        self._name = name
+        self._kind = kind
+        self._settings = settings
+        self._codec = codec
+        self._timeout_ms = transaction_timeout_ms
+        self._patience_s = patience_s
+        self._on_step = on_step
+        self._client = KafkaClient(settings.for_protocol(), patience_s=patience_s)
+        self._coordinator: TransactionCoordinator | None = None
+        self._positions: dict[str, str] | None = None  # None: not known, start first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections; commits nothing."""
+        self._positions = None
+        self._client.close()
+
+    # ----------------------------------------------------------------------------------------------------------- start
+
+    def start(self) -> dict[str, str]:
+        """Fences older instances, claims the name and gives the committed positions.
+
+        Raises Fenced when a newer instance holds the name, ProgressConflict when the positions are not those that were
+        committed, BrokerUnreachable, NotAuthorized.
+        """
+        self._positions = None
+        if self._coordinator is None:
+            self._coordinator = self._connected()
+        self._coordinator.ensure_started()
+        positions = read_positions(self._settings, self._topic, self._patience_s)
+        self._check(positions)
+        self._positions = positions
+        return dict(positions)
+
+    def _connected(self) -> TransactionCoordinator:
+        self._client.open()
+        ensure_anchor_topic(self._client)
+        ensure_positions_topic(self._client, self._topic)
+        self._catalog = TopicCatalog(self._client)
+        version = self._client.transaction_version()
+        self._requests = Requests(self._client, f"{self._kind}-{self._name}", version, self._timeout_ms)
+        self._protocol = Protocol(Settings(uuid.uuid4().hex[:12], version >= 2))
+        return TransactionCoordinator(self._requests, self._protocol, self._on_step)
+
+    @property
+    def _topic(self) -> str:
+        return positions_topic(self._kind, self._name)
+
+    @property
+    def _progress(self) -> Progress:
+        progress = self._protocol.context.progress
+        assert progress is not None, "the start has read it"
+        return progress
+
+    def _check(self, positions: Mapping[str, str]) -> None:
+        committed = self._progress.ends[-1] if self._progress.ends else digest_of({})
+        if digest_of(positions) != committed:
+            raise ProgressConflict(
+                f"the positions in topic {self._topic} are not those that {self._kind} {self._name!r} committed last",
+                action="restore the topic, or begin anew under another name (which sends everything again)",
+                name=self._name,
+            )
+
+    # ---------------------------------------------------------------------------------------------------------- commit
+
+    def commit(self, rows: Rows, positions: Mapping[str, str | None]) -> int:
+        """One transaction: the rows, and the positions that they lead to (None forgets one). The number of rows written.
+
+        Raises Fenced, AttemptsExhausted, BrokerUnreachable, OutcomeUnknown or InputError. Then nothing of it is visible,
+        except after OutcomeUnknown, where the next ``start`` finds out.
+        """
+        assert self._coordinator is not None, "start first"
+        assert self._positions is not None, "start first, also after an error"
+        before, self._positions = self._positions, None
+        after = {key: text for key, text in {**before, **positions}.items() if text is not None}
+        progress = self._progress
+        batch = Batch(
+            progress.next_batch,
+            self._kind,
+            start=progress.ends[-1] if progress.ends else "",
+            end=digest_of(after),
+        )
+        written: dict[int, Counts] = {}
+
+        def write(identity: Identity, attempt: int) -> Counts:
+            written[0] = self._write(identity, batch.id, rows, positions)
+            return written[0]
+
+        self._coordinator.commit(batch, {}, write)
+        self._positions = after
+        return sum(count for (topic, _), count in written[0].items() if topic != self._topic)
+
+    def _write(self, identity: Identity, batch_id: int, rows: Rows, positions: Mapping[str, str | None]) -> Counts:
+        producer = BatchProducer(self._client, Target(identity, self._requests.id, self._requests.version))
+        timestamp_ms = int(time.time() * 1000)
+        routers: dict[str, TopicRouter] = {}
+        for topic, batch in chain(rows, [(self._topic, as_records(positions))]):
+            if topic not in routers:
+                routers[topic] = TopicRouter(
+                    Encoding(topic, self._codec, timestamp_ms, seed=batch_id), self._catalog.find
+                )
+            for name, chunk in routers[topic].add(batch):
+                producer.submit(name, chunk)
+        for router in routers.values():
+            for name, chunk in router.flush():
+                producer.submit(name, chunk)
+        return producer.finish()

@@ -1,0 +1,73 @@
+"""Where a source's committed positions are kept: a compacted topic, one record a position, as KIP-618 keeps Connect's.
+
+A topic for each name: a reader of committed records ends at the first open transaction of the whole partition, so with one topic
+for all, a transaction that another name left open would hide the newest positions of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+from onceflow.errors import RequestFailed
+from onceflow.kafka.client import KafkaClient, Pause
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.anchor import ensure_own_topic
+
+_PARTITION = 0
+_POLL_S = 0.2
+
+
+def positions_topic(kind: str, name: str) -> str:
+    """The topic of one source."""
+    return f"onceflow-positions-{kind}-{name}"
+
+
+def ensure_positions_topic(client: KafkaClient, topic: str) -> None:
+    """Creates it where it is missing, compacted, so that it grows with the positions and not with the commits."""
+    ensure_own_topic(client, topic, {"cleanup.policy": "compact"})
+
+
+def as_records(positions: Mapping[str, str | None]) -> pa.RecordBatch:
+    """The positions as rows to write; None becomes a tombstone."""
+    keys, values = list(positions), list(positions.values())
+    return pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())})
+
+
+def read_positions(settings: ClusterSettings, topic: str, patience_s: float) -> dict[str, str]:
+    """Every committed position, for the one instance that may write them. Raises RequestFailed when the end is not reached."""
+    options = {"group.id": topic, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    consumer = Consumer({**settings.for_librdkafka(), **options, "enable.partition.eof": True})
+    try:
+        consumer.assign([TopicPartition(topic, _PARTITION, OFFSET_BEGINNING)])
+        return _read_to_the_end(consumer, topic, Pause(patience_s))
+    finally:
+        consumer.close()
+
+
+def _read_to_the_end(consumer: Consumer, topic: str, pause: Pause) -> dict[str, str]:
+    """Up to the end that the partition reports; a position would not do, it stays unset where only markers are left."""
+    found: dict[str, str] = {}
+    while not pause.expired:
+        for message in consumer.consume(1000, _POLL_S):
+            error = message.error()
+            if error is None:
+                _apply(found, _text(message.key()), _text(message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  the constant's public name
+                return found
+            elif not error.retriable():
+                raise RequestFailed(f"{topic}: {error.str()}", error=error.name())
+    raise RequestFailed(f"the positions in {topic} could not be read to the end in time")
+
+
+def _apply(found: dict[str, str], key: str | None, value: str | None) -> None:
+    if key is not None and value is None:
+        found.pop(key, None)
+    elif key is not None and value is not None:
+        found[key] = value
+
+
+def _text(data: bytes | str | None) -> str | None:
+    return data.decode() if isinstance(data, bytes) else data
