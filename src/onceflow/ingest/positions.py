@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from onceflow.errors import RequestFailed
 from onceflow.kafka.client import KafkaClient, Pause
@@ -17,7 +17,7 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.anchor import ensure_own_topic
 
 _PARTITION = 0
-_POLL_S = 0.2
+_POLL_S = 0.05
 
 
 def positions_topic(kind: str, name: str) -> str:
@@ -38,10 +38,16 @@ def as_records(positions: Mapping[str, str | None]) -> pa.RecordBatch:
 
 def read_positions(settings: ClusterSettings, topic: str, patience_s: float) -> dict[str, str]:
     """Every committed position, for the one instance that may write them. Raises RequestFailed when the end is not reached."""
-    options = {"group.id": topic, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    options = {
+        "group.id": topic,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 10,
+    }
     consumer = Consumer({**settings.for_librdkafka(), **options, "enable.partition.eof": True})
     try:
-        consumer.assign([TopicPartition(topic, _PARTITION, OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(topic, _PARTITION, 0)])
         return _read_to_the_end(consumer, topic, Pause(patience_s))
     finally:
         consumer.close()
