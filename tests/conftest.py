@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
@@ -17,6 +18,8 @@ from onceflow.broker import EmbeddedBroker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from onceflow import KafkaSink
 
 HEAP_MB = 256
 _ADMIN_TIMEOUT_S = 30
@@ -209,3 +212,41 @@ def run_query(request: pytest.FixtureRequest) -> RunQuery:
         return query
 
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """What most tests of a sink use together: topics to make, fill and read, and a query with one checkpoint."""
+
+    broker: EmbeddedBroker
+    topic: TopicFactory
+    fill: Fill
+    read: Reader
+    run_query: RunQuery
+    checkpoint: Path
+
+    def run(self, source: str, target: str | None, sink: Mapping[str, Any] | None = None, **query: Any) -> Ran:
+        """A query from ``source`` to ``target`` through a sink with these options, closed at the end."""
+        from onceflow import KafkaSink
+
+        broker = query.get("on") or self.broker
+        options = {"name": target, "bootstrap_servers": broker.bootstrap_servers, **(sink or {})}
+        used = KafkaSink(target, **options)
+        try:
+            return Ran(self.run_query(source, used, self.checkpoint, **query), used)
+        finally:
+            used.close()
+
+
+class Ran(NamedTuple):
+    """A query that has ended, and its sink."""
+
+    query: StreamingQuery
+    sink: KafkaSink
+
+
+@pytest.fixture
+def bench(
+    broker: EmbeddedBroker, topic: TopicFactory, fill: Fill, read: Reader, run_query: RunQuery, tmp_path: Path
+) -> Workbench:
+    return Workbench(broker, topic, fill, read, run_query, tmp_path / "checkpoint")

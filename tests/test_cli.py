@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shlex
 import signal
 import subprocess
 import sys
@@ -180,11 +181,15 @@ def test_the_example_plan_runs_as_it_is(tmp_path: Path, start: Callable[..., Run
         assert json.loads(revenue["value"]) == {"country": "France", "revenue": 12.50, "orders": 1}
         running.process.send_signal(signal.SIGTERM)
         assert running.end() == 0
-        assert [event["event"] for event in running.events[-2:]] == ["stopping", "finished"]
+        assert [event["event"] for event in running.events[-3:]] == ["stopping", "finished", "note"]
+        note = running.events[-1]["text"]
+        assert "the embedded broker goes on running at 127.0.0.1:" in note
         _check_status(tmp_path)
         assert "runs since" in onceflow_says(tmp_path, "broker", "status")
+        command = shlex.split(note.partition("to stop it: ")[2])
+        assert onceflow_says(Path("/"), *command[1:]) == "stopped\n"
     finally:
-        assert onceflow_says(tmp_path, "broker", "stop") == "stopped\n"
+        onceflow_says(tmp_path, "broker", "stop")
     assert "no broker runs" in onceflow_says(tmp_path, "broker", "status", code=1)
     assert "no broker runs" in onceflow_says(tmp_path, "status", code=1)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,12 +20,13 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.errors import InputError
 from onceflow.transaction import executor_path
 from onceflow.transaction.failures import AttemptFailed
-from onceflow.transaction.messages import Counts
+from onceflow.transaction.messages import Counts, Identity
+from onceflow.transaction.producer import Target
 from onceflow.transaction.streaming_query import refusing_stage_retries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from tests.conftest import Fill, Reader, RunQuery, TopicFactory
+    from tests.conftest import Fill, Reader, RunQuery, TopicFactory, Workbench
 
 RECORDS = [(f"k{number % 37}", f"{number}".ljust(500)) for number in range(20_000)]
 
@@ -69,6 +72,24 @@ def test_a_worker_killed_in_the_write_fails_the_attempt_and_nothing_else(
     assert Counter(((m.key() or b"").decode(), (m.value() or b"").decode()) for m in read(target)) == Counter(RECORDS)
 
 
+def test_chunks_are_written_in_order_whatever_order_the_shuffle_gives(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks that come from several machines come in any order; here from one, and backwards."""
+
+    class BackwardsEncode(executor_path._Encode):  # local, so that it is pickled by value
+        def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            chunks = list(executor_path._Encode.__call__(self, batches))
+            assert len(chunks) > 1
+            yield from reversed(chunks)
+
+    monkeypatch.setattr(executor_path, "_Encode", BackwardsEncode)
+    source, target = bench.topic(1), bench.topic(1)
+    bench.fill(source, RECORDS)
+    bench.run(source, target, {"driver_bytes": 0})
+    assert [m.value() for m in bench.read(target)] == [value.encode() for _, value in RECORDS]
+
+
 def test_bad_input_found_by_a_task_arrives_as_the_error_that_it_is(
     topic: TopicFactory, fill: Fill, read: Reader, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -111,6 +132,54 @@ def test_a_task_that_failed_once_is_seen_before_the_commit(spark: SparkSession, 
         frame.collect()
     with refusing_stage_retries(frame):
         assert len(frame.collect()) == 10
+
+
+RETRIES = """
+import pathlib, sys
+from onceflow.session import spark_session
+from onceflow.transaction.failures import AttemptFailed
+from onceflow.transaction.streaming_query import refusing_stage_retries
+
+spark = spark_session(master="local[2,3]")
+here = pathlib.Path.cwd()
+
+def failing_once(name):
+    def run(batches):
+        marker = here / name
+        if not marker.exists():
+            marker.touch()
+            raise RuntimeError("once")
+        yield from batches
+    return run
+
+def outcome(frame):
+    try:
+        with refusing_stage_retries(frame):
+            return len(frame.collect())
+    except AttemptFailed:
+        return "refused"
+
+numbers = spark.range(10, numPartitions=1)
+print("encode", outcome(numbers.mapInArrow(failing_once("encode"), "id long").repartition(2)))
+print("write", outcome(numbers.repartition(1).mapInArrow(failing_once("write"), "id long")))
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_only_a_task_that_writes_must_not_run_again(tmp_path: Path) -> None:
+    """Tasks are tried several times here, as on a cluster and unlike in the session of the other tests."""
+    told = subprocess.run(
+        [sys.executable, "-c", RETRIES], capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
+    )
+    assert told.stdout.splitlines() == ["encode 10", "write refused"], told.stderr
+    assert (tmp_path / "encode").exists()
+
+
+def test_a_writer_without_chunks_opens_no_connection() -> None:
+    """Nobody listens there."""
+    write = executor_path._Write(Target(Identity(1, 0), "any", 2), {"bootstrap_servers": ["127.0.0.1:9"]})
+    assert write._write(iter([])) == {}
 
 
 def test_only_the_first_attempt_of_a_writer_may_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,10 @@ from onceflow.errors import (
     TopicMissing,
 )
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.pipeline import Control, Event, Finished, Mode, run, runner
-from onceflow.pipeline.committed import read_committed as read_committed_progress
+from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run, runner
 from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
 from onceflow.pipeline.failures import QueryFailed
+from onceflow.transaction.committed import read_committed as read_committed_progress
 from onceflow.transaction.sink import KafkaSink
 
 if TYPE_CHECKING:
@@ -247,6 +247,12 @@ MALFORMED = [
     "[1]",
     '{"id": 7',
     '{"id": 7}}',
+    '{"id": 7},"x":8',
+    '{"id": 7},{"id": 8}',
+    '{"id": 7},{"_onceflow_end":true}',
+    '{"id": 7}],"x":[8',
+    '{"id": 7}]',
+    "{},",
 ]
 
 
@@ -348,6 +354,32 @@ def test_resume_with_a_checkpoint_that_fits_changes_nothing(lab: Lab) -> None:
     assert any("nothing to resume" in note.text for note in lab.events if isinstance(note, Note))
 
 
+def test_resume_does_not_wait_for_the_transaction_of_a_dead_driver(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its offsets are in an open transaction, which makes the committed ones unstable until the broker aborts it."""
+    lab.write_plan('transaction_timeout = "10 minutes"')
+    lab.send(rows(1))
+    lab.run()
+    make_sink = runner._sink
+
+    def die(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("COMMIT", 1):
+            raise RuntimeError("died here")
+
+    def dying_sink(*arguments: object) -> KafkaSink:
+        sink = make_sink(*arguments)  # type: ignore[arg-type]
+        sink._on_step = die
+        return sink
+
+    lab.send(rows(2))
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "_sink", dying_sink)
+        with pytest.raises(Exception, match="died here"):
+            lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.run(Mode.RESUME)
+    assert lab.ids() == [1, 2]
+
+
 def test_resume_with_nothing_committed_says_so(lab: Lab) -> None:
     with pytest.raises(ProgressConflict, match="nothing to resume"):
         lab.run(Mode.RESUME)
@@ -439,6 +471,17 @@ def test_a_timeout_above_the_brokers_is_a_mistake_before_the_start(lab: Lab) -> 
     lab.write_plan('transaction_timeout = "2 hours"')
     with pytest.raises(ConfigurationError, match=r"transaction.max.timeout.ms \(900 seconds\)"):
         lab.run()
+
+
+def test_progress_that_may_expire_is_told_at_the_start(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded broker keeps it for ten years: here that counts as too short."""
+    monkeypatch.setattr(preflight, "LEAST_RETENTION_MINUTES", 10**9)
+    lab.run()
+    (note,) = [event.text for event in lab.events if isinstance(event, Note)]
+    assert "progress 5256000 minutes after its last commit (offsets.retention.minutes)" in note
+    monkeypatch.undo()
+    lab.run()
+    assert lab.told(Note) == []
 
 
 def test_an_error_in_the_batch_is_onceflows_own(lab: Lab) -> None:

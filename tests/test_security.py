@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -143,6 +144,16 @@ def test_all_three_libraries_get_in(secured: SecuredBroker, spark: SparkSession,
     assert send_lines(settings, "in", [kind], key=None) == 1
     frame = spark.read.format("kafka").options(**settings.for_spark()).option("subscribe", "in").load()
     assert kind in [row.value.decode() for row in frame.select("value").collect()]
+
+
+# kafka-python leaves the socket of a handshake that never ends to the garbage collector.
+@pytest.mark.filterwarnings("ignore:.*SSLSocket:pytest.PytestUnraisableExceptionWarning")
+def test_a_server_silent_in_its_tls_handshake_is_passed_over(secured: SecuredBroker) -> None:
+    with socket.create_server((HOST, 0)) as silent:
+        options = settings_for(secured, "tls").for_protocol()
+        options["bootstrap_servers"].insert(0, f"{HOST}:{silent.getsockname()[1]}")
+        with KafkaClient(options, patience_s=60) as client:
+            assert client.topics(["in"])["in"].partition_count == 1
 
 
 def test_a_pipeline_runs_over_tls_and_scram(secured: SecuredBroker, spark: SparkSession, tmp_path: Path) -> None:

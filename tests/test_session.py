@@ -130,6 +130,46 @@ def test_a_local_session_has_few_partitions(master: str, partitions: str) -> Non
     assert session_config(master)["spark.sql.shuffle.partitions"] == partitions
 
 
+SOCKETS = "spark.python.unix.domain.socket"
+LONG = f"/{'long' * 20}"
+
+
+@pytest.mark.parametrize(
+    ("config", "enabled"),
+    [
+        ({}, "true"),
+        ({f"{SOCKETS}.dir": "/short"}, "true"),
+        ({f"{SOCKETS}.dir": LONG}, "false"),
+        ({"spark.driver.extraJavaOptions": f"-Xmx1g '-Djava.io.tmpdir={LONG}'"}, "false"),
+        ({"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={LONG}", f"{SOCKETS}.dir": "/short"}, "true"),
+        ({f"{SOCKETS}.dir": LONG, f"{SOCKETS}.enabled": True}, "true"),
+    ],
+)
+def test_sockets_whose_paths_would_be_too_long_are_not_used(config: dict[str, object], enabled: str) -> None:
+    assert session_config(config=config)[f"{SOCKETS}.enabled"] == enabled
+
+
+LONG_DIRECTORY = """
+import sys
+from onceflow.session import spark_session
+
+spark = spark_session(config={"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={sys.argv[1]}"})
+print(spark.range(3, numPartitions=1).mapInArrow(lambda batches: batches, "id long").toArrow().num_rows)
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_python_runs_with_a_long_temporary_directory(tmp_path: Path) -> None:
+    directory = tmp_path / ("long" * 20)
+    directory.mkdir()
+    told = subprocess.run(
+        [sys.executable, "-c", LONG_DIRECTORY, str(directory)],
+        capture_output=True, text=True, timeout=3 * TIMEOUT_S, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert told.stdout == "3\n", told.stderr
+
+
 FOREIGN = """
 from pyspark.sql import SparkSession
 from onceflow.errors import SetupError

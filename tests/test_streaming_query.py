@@ -106,6 +106,14 @@ def test_arrow_batches_come_in_task_order_and_raise_what_the_job_raised(spark: S
         list(streaming_query.arrow_batches(failing, ["id"]))
 
 
+def test_arrow_batches_wait_for_a_first_task_that_is_the_last_to_end(spark: SparkSession) -> None:
+    rows = "explode(sequence(1, if(id = 0, 2000000, 1)))"
+    frame = spark.range(0, 5, numPartitions=5).selectExpr("id", f"{rows} as row")
+    tasks = [task for task, _ in streaming_query.arrow_batches(frame, ["id"])]
+    assert tasks == sorted(tasks)
+    assert set(tasks) == set(range(5))
+
+
 @pytest.mark.parametrize("arrival", [[0, 1, 2], [1, 0, 2], [2, 1, 0], [1, 2, 0], [0, 0, 2, 1, 1], [2, 0, 1], [3, 1]])
 def test_tasks_are_put_in_order_whatever_order_they_arrive_in(arrival: list[int]) -> None:
     """Empty tasks (3, 1: neither 0 nor 2 has rows) hold nothing up for good."""

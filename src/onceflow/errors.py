@@ -15,7 +15,11 @@
     │   └── RequestFailed
     ├── InputError                the rows cannot be written as they are
     │   ├── ColumnError
-    │   └── RecordTooLarge
+    │   ├── EventRefused          an event for the writer lacks an identity, or has two
+    │   ├── RecordTooLarge
+    │   ├── SourceChanged         a file or table is not the one whose position is committed
+    │   ├── SourceUnavailable     (retriable) a database that is ingested does not answer
+    │   └── SourceUnfinished      the newest rows of a source may be incomplete; all before them are written
     ├── TransactionError          the batch transaction cannot go on
     │   ├── Fenced                another driver with the same name took over
     │   ├── ProgressConflict      checkpoint and committed progress disagree
@@ -23,11 +27,24 @@
     │   ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
     │   ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
     │   └── Draining              the sink was asked to end after the running batch
+    ├── WriterError               the writer is used wrongly, or cannot go on
+    │   ├── DeliveryFailed        events were not acknowledged; names all of them
+    │   ├── TransactionAborted    (retriable) nothing of the block is visible; run it again
+    │   └── WriterClosed
+    ├── OutboxError               an outbox cannot be relayed
+    │   ├── OutboxUnavailable     (retriable) the database does not answer
+    │   └── OutboxMismatch        the table is no outbox, or not the one that the relay knows
+    ├── HistoryInvalid            a recorded history is not what its format says; lists every mistake found
+    ├── ReaderError               a reader cannot go on
+    │   ├── HandlerFailed         an event failed too often, and there are no dead letters
+    │   ├── EventsGone            the next event is no longer in its topic
+    │   └── ReaderReplaced        another reader with the same group instance id took over
     └── StoreError                a deduplication store cannot go on
         ├── StoreFenced           another reader owns the partition now
         ├── StoreUnavailable      (retriable) the store does not answer
         ├── StoreMismatch         the store was made by something else, or by another version
         ├── StoreLost             the group has handled events that the store does not know
+        ├── EffectRefused         Redis refused a handler's command, and cannot undo the others
         └── CommitUnknown         (retriable) the store's commit was sent and not answered
 
 Each error carries a stable ``code``, whether it is ``retriable`` (running the same thing again may help), the ``action``
@@ -143,10 +160,35 @@ class ColumnError(InputError):
     code = "COLUMN"
 
 
+class EventRefused(InputError):
+    """An event for the writer has no identity, or two, or headers that the writer sets itself."""
+
+    code = "EVENT_REFUSED"
+
+
 class RecordTooLarge(InputError):
     """A record is larger than its topic accepts."""
 
     code = "RECORD_TOO_LARGE"
+
+
+class SourceChanged(InputError):
+    """A file or table is not the one whose position is committed; going on could lose or repeat rows."""
+
+    code = "SOURCE_CHANGED"
+
+
+class SourceUnavailable(InputError):
+    """A database that is ingested does not answer. All that was committed stays; the next start goes on behind it."""
+
+    code = "SOURCE_UNAVAILABLE"
+    retriable = True
+
+
+class SourceUnfinished(InputError):
+    """The newest rows of a source may be incomplete: a last line without an end, an open transaction. All before are written."""
+
+    code = "SOURCE_UNFINISHED"
 
 
 class TransactionError(OnceflowError):
@@ -192,6 +234,31 @@ class Draining(TransactionError):
     code = "DRAINING"
 
 
+class WriterError(OnceflowError):
+    """The writer is used in a way that it cannot serve, or cannot go on."""
+
+    code = "WRITER"
+
+
+class DeliveryFailed(WriterError):
+    """Events were not acknowledged. ``fields["failures"]`` has all of them (``onceflow.writer.delivery.FailedDelivery``)."""
+
+    code = "DELIVERY_FAILED"
+
+
+class TransactionAborted(WriterError):
+    """The transaction was aborted, and nothing of it is visible: run the block again."""
+
+    code = "TRANSACTION_ABORTED"
+    retriable = True
+
+
+class WriterClosed(WriterError):
+    """The writer was closed before."""
+
+    code = "WRITER_CLOSED"
+
+
 class StoreError(OnceflowError):
     """A deduplication store cannot go on."""
 
@@ -223,8 +290,71 @@ class StoreLost(StoreError):
     code = "STORE_LOST"
 
 
+class EffectRefused(StoreError):
+    """Redis refused commands of a handler. The unit's other commands were done, and its events count as handled."""
+
+    code = "EFFECT_REFUSED"
+
+
 class CommitUnknown(StoreError):
     """The store's commit was sent and not answered. The position in the store tells: the reader looks before it goes on."""
 
     code = "COMMIT_UNKNOWN"
     retriable = True
+
+
+class OutboxError(OnceflowError):
+    """An outbox cannot be relayed."""
+
+    code = "OUTBOX"
+
+
+class OutboxUnavailable(OutboxError):
+    """The outbox's database does not answer. Nothing is lost: what is not yet in Kafka stands in the table."""
+
+    code = "OUTBOX_UNAVAILABLE"
+    retriable = True
+
+
+class OutboxMismatch(OutboxError):
+    """The table is no outbox, or it and the relay's position in Kafka do not belong together. Nothing was sent or deleted."""
+
+    code = "OUTBOX_MISMATCH"
+
+
+class HistoryInvalid(OnceflowError):
+    """A recorded history is not what its format says. ``fields["mistakes"]`` lists all of them as text."""
+
+    code = "HISTORY_INVALID"
+
+    @classmethod
+    def of(cls, where: str, mistakes: list[str]) -> HistoryInvalid:
+        """One error that names every mistake found in ``where``."""
+        lines = "".join(f"\n  - {mistake}" for mistake in mistakes)
+        noun = "mistake" if len(mistakes) == 1 else "mistakes"
+        action = "correct what records the history; docs/history-format.md describes the format"
+        return cls(f"{len(mistakes)} {noun} in {where}:{lines}", action=action, mistakes=tuple(mistakes), where=where)
+
+
+class ReaderError(OnceflowError):
+    """A reader cannot go on. What the store has committed stays so; everything else comes again."""
+
+    code = "READER"
+
+
+class HandlerFailed(ReaderError):
+    """The handler failed too often for one event, and there are no dead letters to put it in."""
+
+    code = "HANDLER_FAILED"
+
+
+class EventsGone(ReaderError):
+    """The next event to be handled is no longer in its topic: deleted by retention, or the topic was made anew."""
+
+    code = "EVENTS_GONE"
+
+
+class ReaderReplaced(ReaderError):
+    """Another reader with the same group instance id took over."""
+
+    code = "READER_REPLACED"

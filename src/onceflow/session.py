@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,11 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOG4J = Path(__file__).with_name("spark-log4j2.properties")
 _MOST_LOCAL_PARTITIONS = 8
+_SOCKETS = "spark.python.unix.domain.socket"
+_SOCKET_DIRECTORY_BYTES = (
+    60  # a socket's path is limited to 103 bytes (macOS; 107 on Linux), Spark's names take 43 of them
+)
+_JAVA_TMPDIR = "-Djava.io.tmpdir="
 
 DEFAULTS: Mapping[str, str] = {
     # Format 1 names state files by version alone, so that a zombie task's late file can replace committed state. Only
@@ -30,7 +36,7 @@ DEFAULTS: Mapping[str, str] = {
     f"{_STATE}.providerClass": _ROCKSDB,
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
     # The loopback costs a delayed acknowledgement of 40 ms per exchange with a Python worker.
-    "spark.python.unix.domain.socket.enabled": "true",
+    f"{_SOCKETS}.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -85,7 +91,7 @@ def session_config(
     """All settings of ``spark_session``, for who builds the session otherwise. Raises as ``spark_session`` does."""
     own = {key: _as_text(value) for key, value in (config or {}).items()}
     _refuse_unsafe(own)
-    return _combined(own, DEFAULTS, _placed(master), _logging(log_level))
+    return _combined(own, DEFAULTS, _sockets(own), _placed(master), _logging(log_level))
 
 
 def _refuse_unsafe(config: Mapping[str, str]) -> None:
@@ -115,10 +121,22 @@ def _combined(own: Mapping[str, str], *defaults: Mapping[str, str]) -> dict[str,
     return merged
 
 
+def _sockets(config: Mapping[str, str]) -> dict[str, str]:
+    """The loopback instead of Unix sockets where their path would be too long for the system to take.
+
+    Spark makes them in a directory of their own setting, else in Java's temporary one.
+    """
+    options = [config.get("spark.driver.extraJavaOptions", ""), os.environ.get("JAVA_TOOL_OPTIONS", "")]
+    words = shlex.split(" ".join(options))
+    temporary = next((word.removeprefix(_JAVA_TMPDIR) for word in words if word.startswith(_JAVA_TMPDIR)), "")
+    directory = config.get(f"{_SOCKETS}.dir", temporary)
+    return {} if len(os.fsencode(directory)) <= _SOCKET_DIRECTORY_BYTES else {f"{_SOCKETS}.enabled": "false"}
+
+
 def _placed(master: str) -> dict[str, str]:
     """What depends on where executors run: the way to the connector's jars, addresses, the number of partitions."""
     connector = list(map(str, jars.class_path("spark")))
-    if not master.startswith("local"):
+    if not _in_one_process(master):
         return {"spark.jars": ",".join(connector)}
     return {
         # Driver and executor are one process: the class path spares 3 s of copying and serving the jars.
@@ -133,6 +151,11 @@ def _placed(master: str) -> dict[str, str]:
         "spark.task.maxDirectResultSize": "127m",
         "spark.sql.shuffle.partitions": str(min(_local_cores(master), _MOST_LOCAL_PARTITIONS)),
     }
+
+
+def _in_one_process(master: str) -> bool:
+    """Whether executors run in the driver's process; ``local-cluster[…]`` starts real ones."""
+    return master == "local" or master.startswith("local[")
 
 
 def _local_cores(master: str) -> int:
@@ -158,7 +181,7 @@ def _launch_environment(master: str) -> dict[str, str]:
     activated virtual environment is another Python without our packages.
     """
     environment = {"JAVA_HOME": str(java_home(find_java()))}
-    if master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+    if _in_one_process(master) and "PYSPARK_PYTHON" not in os.environ:
         environment["PYSPARK_PYTHON"] = sys.executable
     return environment
 

@@ -50,6 +50,7 @@ class Job:
     patience_s: float = 30.0
     max_attempts: int = 5
     options: dict[str, Any] = field(default_factory=dict)
+    source: str = ""  # whose offsets are committed; the topic itself where none is named
 
 
 def records_of(batch_id: int) -> list[tuple[str, str]]:
@@ -92,6 +93,14 @@ class LightDriver:
         job = self.job
         options = {"bootstrap_servers": job.bootstrap_servers.split(","), **job.options}
         client = KafkaClient(options, patience_s=job.patience_s)
+        try:
+            return self._coordinator(client)
+        except BaseException:
+            client.close()
+            raise
+
+    def _coordinator(self, client: KafkaClient) -> TransactionCoordinator:
+        job = self.job
         client.open()
         ensure_anchor_topic(client)
         self._catalog = TopicCatalog(client)
@@ -104,7 +113,7 @@ class LightDriver:
         self.requests.client.close()
 
     def run_batch(self, coordinator: TransactionCoordinator, batch_id: int) -> None:
-        offsets = {(self.job.topic, 0): (batch_id + 1) * RECORDS_PER_BATCH}
+        offsets = {(self.job.source or self.job.topic, 0): (batch_id + 1) * RECORDS_PER_BATCH}
         coordinator.commit(
             batch_of(batch_id, self.job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
         )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.faults.light import Job, LightDriver
+from tests.faults.support import expected_records
 
 from onceflow import KafkaSink, committed_offsets
 from onceflow.broker import EmbeddedBroker
@@ -125,3 +128,25 @@ def test_a_resume_does_not_wait_for_the_transaction_of_a_dead_driver(pipeline: P
     resumed = {"on_mismatch": "resume", "patience_s": 10.0}
     pipeline.run(tmp_path / "new", resumed, startingOffsets=pipeline.committed())
     assert pipeline.written() == Counter(FIRST + SECOND)
+
+
+def test_what_the_old_driver_commits_until_it_is_fenced_counts_for_a_resume(
+    topic: TopicFactory, fill: Fill, read: Reader, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Progress that is read before the fence would let the resumed query begin where the old driver has been already."""
+    source, target = topic(1), topic(2)
+    fill(source, expected_records(2))
+    old = LightDriver(Job(broker.bootstrap_servers, target, target, str(tmp_path / "old"), source=source))
+    coordinator = old.open()
+
+    def overtaken(step: str, batch_id: int) -> None:
+        if step == "FENCE" and ("DONE", 1) not in old.steps:
+            old.run_batch(coordinator, 1)
+
+    settings: dict[str, Any] = {"name": target, "bootstrap_servers": broker.bootstrap_servers}
+    with closing(old), closing(KafkaSink(target, **settings, on_mismatch="resume", on_step=overtaken)) as resumed:
+        old.run_batch(coordinator, 0)
+        starting = committed_offsets(**settings)
+        with pytest.raises(Exception, match=f"{source}-0 starts at 20, committed is 40"):
+            run_query(source, resumed, tmp_path / "new", startingOffsets=starting)
+    assert Counter((_text(m.key()), _text(m.value())) for m in read(target)) == Counter(expected_records(2))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.faults.light import Job, LightDriver
 from tests.faults.support import Cluster, Ended, LightDrivers, eventually, expected_records
 
+from onceflow.errors import AttemptsExhausted
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.messages import Coordinated, Described
 from onceflow.transaction.requests import Requests
@@ -50,3 +53,22 @@ def check_went_on(ended: Ended, place: tuple[str, int]) -> None:
     steps = [step for step, _ in ended.steps]
     looked = "LOOK CHECK_CLAIM RETAKE RESOLVE" in " ".join(steps)
     assert looked or (place[0] == "AUDIT" and "ABORT" in steps), f"{place}: {ended.steps}"
+
+
+class SlowDriver(LightDriver):
+    """Its query computes for longer than a transaction may last, when a part of the records is written already."""
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if step == "HALF":
+            wait_for_the_abort(self.requests)
+
+
+def test_a_batch_that_takes_longer_than_its_transaction_says_what_to_raise(cluster: Cluster, tmp_path: Path) -> None:
+    target, name = cluster.make_topic(), cluster.unique("slow")
+    job = Job(cluster.servers, name, target, str(tmp_path / name), timeout_ms=1000, max_attempts=1)
+    with pytest.raises(AttemptsExhausted, match=r"the broker had ended the transaction.*raise that") as caught:
+        SlowDriver(job).run()
+    assert "transaction_timeout_ms" in caught.value.message
+    LightDriver(replace(job, timeout_ms=60_000)).run()
+    cluster.check_exactly(target, expected_records(2))

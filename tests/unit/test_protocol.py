@@ -42,6 +42,7 @@ ABSENT, EMPTY, ONGOING = Coordinated.ABSENT, Coordinated.EMPTY, Coordinated.ONGO
 COMPLETING, COMPLETE = Coordinated.COMPLETING, Coordinated.COMPLETE
 BATCH = Batch(0, "q", "", "d0")
 OTHER = Identity(7, 40)
+ANEW = Identity(8, 0)  # what a coordinator gives that does not know the transactional id
 COUNTS = {("out", 0): 3, ("out", 1): 0}
 CLAIM = Progress.empty("me")
 DONE = CLAIM.advanced(BATCH, "me")
@@ -283,7 +284,20 @@ def attempts_that_are_refused_are_bounded_too() -> Life:
         life.hear(seen(COMPLETE, at(epoch)), ProgressRead(CLAIM))
         life.hear(Initialised(at(epoch + 1)), ProgressRead(CLAIM))
     assert life.effect is not None
-    halted(life.effect, Stop.EXHAUSTED, "timed out")
+    halted(
+        life.effect,
+        Stop.EXHAUSTED,
+        "timed out; the broker had ended the transaction, as it does after transaction_timeout_ms",
+    )
+    return life
+
+
+def failure_told_at_the_end_is_that_of_the_last_attempt() -> Life:
+    life = Life(2, attempts=2).writing()
+    life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(at(3)), Refused("fenced"))
+    life.hear(seen(ONGOING, at(3)), Initialised(at(4)))
+    assert life.effect == ReadProgress()
+    halted(life.hear(ProgressRead(CLAIM)), Stop.EXHAUSTED, "fenced")
     return life
 
 
@@ -307,13 +321,53 @@ def batch_that_cannot_be_written_is_rejected_even_if_its_abort_is_refused() -> L
 def test_an_audit_that_differs_aborts(held: dict[tuple[str, int], int]) -> None:
     life = Life(2).writing()
     assert life.hear(Written(COUNTS), Audited(held)) == End(at(2), commit=False)
-    assert life.hear(Ended(at(3))) == Write(at(3), BATCH, 2)
     assert "out-0: 3 written" in life.machine.context.failure
+    assert life.hear(Ended(at(3))) == Write(at(3), BATCH, 2)
+
+
+def refresh_that_brings_another_producer_id_looks_at_the_progress_first() -> Life:
+    """The transactional id had expired, so InitProducerId compared nothing: perhaps another driver was here meanwhile."""
+    life = Life(1, attempts=1).ready()
+    life.hear(Offered(BATCH))
+    assert life.hear(Initialised(ANEW)) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Write(ANEW, BATCH, 1)
+    return life
+
+
+def refresh_that_brings_another_producer_id_finds_the_newer_claim() -> Life:
+    life = Life(1).ready()
+    life.hear(Offered(BATCH), Initialised(ANEW))
+    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def refresh_that_brings_another_producer_id_finds_no_progress() -> Life:
+    life = Life(1).ready()
+    life.hear(Offered(BATCH), Initialised(ANEW))
+    halted(life.hear(ProgressRead(None)), Stop.FENCED, "the committed progress is gone")
+    return life
 
 
 def offsets_that_ask_for_an_abort() -> Life:
     life = Life(2).storing()
     assert life.hear(WriteFailed(terminal=False, reason="TRANSACTION_ABORTABLE")) == End(at(2), commit=False)
+    return life
+
+
+def audit_that_is_denied_aborts_and_is_not_tried_again() -> Life:
+    life = Life(2).writing()
+    life.hear(Written(COUNTS))
+    assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == End(at(2), commit=False)
+    halted(life.hear(Ended(at(3))), Stop.REJECTED, "READ is missing")
+    assert life.hear(Offered(BATCH)) == Write(at(3), BATCH, 1)
+    return life
+
+
+def offsets_that_are_denied_abort_and_are_not_tried_again() -> Life:
+    life = Life(1).storing()
+    assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == End(at(2), commit=False)
+    halted(life.hear(Ended(None)), Stop.REJECTED, "READ is missing")
+    assert life.hear(Offered(BATCH)) == Initialise(expected=at(2))
     return life
 
 
@@ -480,9 +534,15 @@ CASES: list[Callable[[], Life]] = [
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_2,
     attempts_are_bounded,
     attempts_that_are_refused_are_bounded_too,
+    failure_told_at_the_end_is_that_of_the_last_attempt,
     batch_that_cannot_be_written_is_not_tried_again,
     batch_that_cannot_be_written_is_rejected_even_if_its_abort_is_refused,
+    refresh_that_brings_another_producer_id_looks_at_the_progress_first,
+    refresh_that_brings_another_producer_id_finds_the_newer_claim,
+    refresh_that_brings_another_producer_id_finds_no_progress,
     offsets_that_ask_for_an_abort,
+    audit_that_is_denied_aborts_and_is_not_tried_again,
+    offsets_that_are_denied_abort_and_are_not_tried_again,
     refused_in_the_refresh,
     refused_in_the_audit,
     refused_in_the_offsets,

@@ -299,6 +299,9 @@ def check_halt(world: World, driver: Driver, halt: Halt) -> None:
         raise Broken("one checkpoint, and yet a conflict")
     if halt.stop is Stop.FENCED and driver.order == world.fenced_last:
         raise Broken(f"the newest driver stopped for good: {halt.reason}")
+    is_open = world.broker.state is Coordinated.ONGOING and world.broker.identity == driver.context.identity
+    if halt.stop in (Stop.REJECTED, Stop.EXHAUSTED) and is_open:
+        raise Broken(f"readers wait for a transaction that is not going to end: {halt.reason}")
 
 
 def check(world: World) -> None:
@@ -385,6 +388,9 @@ def broken_requests(world: World, driver: Driver) -> Iterator[World]:
     if isinstance(effect, Write):
         yield advance(world, driver, WriteFailed(terminal=False, reason="a task was lost"))
         yield advance(arrived, driver, WriteFailed(terminal=False, reason="a task was lost"))
+    if isinstance(effect, Audit) or (isinstance(effect, Store) and effect.batch is not None):
+        yield advance(world, driver, WriteFailed(terminal=True, reason="an ACL is missing"))
+        yield advance(arrived, driver, WriteFailed(terminal=True, reason="an ACL is missing"))
     plain_fence = isinstance(effect, Initialise) and effect.expected is None  # late, it may fence whoever is there
     if world.late is None and not plain_fence and isinstance(effect, Initialise | Write | Store | End):
         yield replace(world, late=(effect, driver.partition))

@@ -20,7 +20,16 @@ def _tree(kind: type[OnceflowError]) -> list[type[OnceflowError]]:
 
 
 def test_the_public_names_are_these() -> None:
-    assert onceflow.__all__ == ["EmbeddedBroker", "KafkaSink", "OnceflowError", "committed_offsets", "spark_session"]
+    assert onceflow.__all__ == [
+        "AsyncWriter",
+        "EmbeddedBroker",
+        "KafkaSink",
+        "OnceflowError",
+        "Reader",
+        "Writer",
+        "committed_offsets",
+        "spark_session",
+    ]
     for name in onceflow.__all__:
         assert getattr(onceflow, name).__name__ == name
 

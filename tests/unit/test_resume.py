@@ -8,10 +8,10 @@ from py4j.protocol import Py4JError
 from onceflow.config import Plan
 from onceflow.errors import Fenced, InputError, ProgressConflict, TopicMissing
 from onceflow.pipeline.checkpoint import CheckpointState
-from onceflow.pipeline.committed import Committed
 from onceflow.pipeline.failures import QueryFailed, explain
 from onceflow.pipeline.resume import continues, starting_offsets
 from onceflow.pipeline.topics import topics_of
+from onceflow.transaction.committed import Committed
 from onceflow.transaction.progress import Progress
 
 PROGRESS = Progress(next_batch=5, query_id="q", instance="i", ends=("a", "b"))

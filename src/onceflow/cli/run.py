@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -21,6 +22,7 @@ from onceflow.errors import ConfigurationError
 if TYPE_CHECKING:
     from onceflow.config import PlanFile
     from onceflow.pipeline import Control, Event
+    from onceflow.pipeline.events import BrokerReady, Note
 
 
 def run(
@@ -73,7 +75,18 @@ def _run(file: PlanFile, *, resume: bool, restart: bool, as_json: bool, spark_lo
     with told(as_json=as_json, terminal=sys.stdout.isatty()) as tell:
         interrupts = _Interrupts(control, tell)
         interrupts.install()
-        run_plan(file, tell=interrupts.tell, control=control, mode=mode, spark_log=spark_log)
+        try:
+            run_plan(file, tell=interrupts.tell, control=control, mode=mode, spark_log=spark_log)
+        finally:
+            if interrupts.broker is not None:
+                tell(_goes_on(interrupts.broker))
+
+
+def _goes_on(broker: BrokerReady) -> Note:
+    from onceflow.pipeline.events import Note
+
+    command = f"onceflow broker stop --directory {shlex.quote(broker.directory)}"
+    return Note(f"the embedded broker goes on running at {broker.bootstrap_servers}; to stop it: {command}")
 
 
 class _Interrupts:
@@ -84,6 +97,7 @@ class _Interrupts:
         self._tell = tell
         self._running = False
         self._asked = False
+        self.broker: BrokerReady | None = None  # the embedded broker, once it is ready
 
     def install(self) -> None:
         """Takes SIGINT and SIGTERM."""
@@ -91,9 +105,12 @@ class _Interrupts:
             signal.signal(number, self._handle)
 
     def tell(self, event: Event) -> None:
-        """Passes an event on, and sees the query start."""
+        """Passes an event on, and sees the broker and the query start."""
         from onceflow.pipeline import Started
+        from onceflow.pipeline.events import BrokerReady
 
+        if isinstance(event, BrokerReady):
+            self.broker = event
         self._running = self._running or isinstance(event, Started)
         self._tell(event)
 

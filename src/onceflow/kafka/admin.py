@@ -99,11 +99,14 @@ class ClusterAdmin:
         }
 
     def broker_setting(self, name: str) -> str | None:
-        """A setting of one of the brokers; None if it is not shown."""
+        """A setting of one of the brokers; None if it is not shown, or not to this principal."""
         self._connect()
         broker_ids: Sequence[int] = sorted(self._metadata(self._patience_s).brokers)
         asked = self._client.describe_configs([ConfigResource(ResourceType.BROKER, str(broker_ids[0]))])
-        settings: Mapping[str, Any] = self._result(next(iter(asked.values())), "the broker's settings")
+        try:
+            settings: Mapping[str, Any] = self._result(next(iter(asked.values())), "the broker's settings")
+        except NotAuthorized:
+            return None
         return settings[name].value if name in settings else None
 
     # ---------------------------------------------------------------------------------------------------- connection

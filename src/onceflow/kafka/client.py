@@ -6,7 +6,9 @@ repeated; what an answer means is for the caller. Runs on the driver and in Spar
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +29,9 @@ log = logging.getLogger(__name__)
 GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
 RETRY_PAUSE_S = 0.005
 MAX_RETRY_PAUSE_S = 0.25
+ALL_RIGHTS = "docs/errors.md lists all that a pipeline needs"
 _GRACE_MS = 1000
+_FIRST_SLICE_S = 2.0
 
 _TRANSPORT = {
     "max_in_flight_requests_per_connection": 1000,  # the producer keeps its own, smaller limit per partition
@@ -76,6 +80,26 @@ class Pause:
         self.next_s = min(self.next_s * 1.5, MAX_RETRY_PAUSE_S)
 
 
+class Slices:
+    """A time cut into growing slices, one for each of several servers in turn; a single server has all of it."""
+
+    def __init__(self, patience_s: float, servers: int) -> None:
+        self._deadline = time.monotonic() + patience_s
+        self._servers = servers
+        self._first_s = min(_FIRST_SLICE_S, patience_s / (2 * servers)) if servers > 1 else patience_s
+        self._taken = 0
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    def next_s(self) -> float:
+        """The next slice: each round of all servers is twice as long as the one before."""
+        slice_s = self._first_s * (1 << (self._taken // self._servers))
+        self._taken += 1
+        return max(0.0, min(slice_s, self._deadline - time.monotonic()))
+
+
 class KafkaClient:
     """Questions and sends to one cluster.
 
@@ -87,7 +111,10 @@ class KafkaClient:
         self.patience_s = patience_s
         self.options = dict(options)
         self._net = NetworkSelector(client_id=self.options.get("client_id", "onceflow"), slow_task_threshold_secs=0)
-        self._manager = KafkaConnectionManager(self._net, **{**_TRANSPORT, **self.options})
+        self._turn = os.getpid() % len(
+            self.options["bootstrap_servers"]
+        )  # not all processes begin with the same server
+        self._manager = self._new_manager()
         self._coordinators: dict[tuple[int, str], int] = {}
         self._topics: dict[str, Topic] = {}
         self._opening = threading.Lock()
@@ -105,21 +132,41 @@ class KafkaClient:
         self.close()
 
     def open(self, patience_s: float | None = None) -> None:
-        """Connects to a bootstrap server. Raises BrokerUnreachable; also for refused credentials, which it cannot tell."""
+        """Connects to a bootstrap server. Raises BrokerUnreachable, or AuthenticationFailed where kafka-python can tell."""
         with self._opening:
             if self._opened:
                 return
             self._net.start()
-            try:
-                wait_s = self.patience_s if patience_s is None else patience_s
-                self._manager.run(self._bootstrap, wait_s * 1000)
-            except kafka.errors.KafkaError as error:
-                raise self._unreachable(error) from error
+            self._bootstrap(Slices(self.patience_s if patience_s is None else patience_s, len(self._servers)))
             self._opened = True
 
-    async def _bootstrap(self, wait_ms: float) -> None:
+    def _bootstrap(self, slices: Slices) -> None:
+        """Asks the servers in turn; one that accepts and never answers takes up a slice of the time, not all of it."""
+        while True:
+            wait_ms = slices.next_s() * 1000
+            try:
+                self._manager.run(self._bootstrap_within, wait_ms)
+                return
+            except kafka.errors.KafkaError as error:
+                reason = self._unreachable(error)
+                timed_out = isinstance(error, kafka.errors.KafkaTimeoutError)
+                if not timed_out or slices.expired or isinstance(reason, AuthenticationFailed):
+                    raise reason from error
+            self._manager.close()  # what waits in it for a silent TLS peer never ends
+            self._turn = (self._turn + 1) % len(self._servers)
+            self._manager = self._new_manager()
+
+    async def _bootstrap_within(self, wait_ms: float) -> None:
         # Bounded twice: kafka-python waits for the handshake of a silent TLS peer without limit.
         await self._manager.wait_for(self._manager.bootstrap_async(wait_ms), wait_ms + _GRACE_MS)
+
+    def _new_manager(self) -> KafkaConnectionManager:
+        """One that asks the bootstrap servers in turn; kafka-python picks one at random for each try."""
+        manager = KafkaConnectionManager(self._net, **{**_TRANSPORT, **self.options})
+        self._servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda node: (node.host, node.port))
+        turns = itertools.cycle([*self._servers[self._turn :], *self._servers[: self._turn]])
+        manager.cluster.bootstrap_brokers = lambda: [next(turns)]
+        return manager
 
     def close(self) -> None:
         """Closes the connections and ends the I/O thread."""
@@ -127,18 +174,19 @@ class KafkaClient:
         self._net.close()
 
     def _unreachable(self, error: Exception) -> BrokerUnreachable | AuthenticationFailed:
-        servers = self.options.get("bootstrap_servers")
-        for node in self._manager.cluster.bootstrap_brokers():
+        servers = ",".join(self.options["bootstrap_servers"])
+        for node in self._servers:
             failure = self._manager.auth_failure(node.node_id)
             if failure is not None:
                 return AuthenticationFailed(
                     f"{servers} refused the credentials: {failure}",
                     action="check sasl.mechanism, user name and password, or the certificates",
                 )
+        why = "" if isinstance(error, kafka.errors.KafkaTimeoutError) else f": {error}"
         return BrokerUnreachable(
-            f"no broker of {servers} answered within {self.patience_s:g} s: {error}",
+            f"no broker of {servers} answered within {self.patience_s:g} s{why}",
             action="check bootstrap_servers, that the cluster runs, and security.protocol",
-            bootstrap_servers=str(servers),
+            bootstrap_servers=servers,
         )
 
     # ------------------------------------------------------------------------------------------------------- sending
@@ -209,15 +257,19 @@ class KafkaClient:
             self._coordinators[kind, key] = found.node_id
         return self._coordinators[kind, key]
 
-    def check(self, code: int, what: str) -> None:
-        """Raises Again for a retriable error code, NotAuthorized or RequestFailed for any other but NONE."""
+    def check(self, code: int, what: str, topic_operation: str = "DESCRIBE") -> None:
+        """Raises Again for a retriable error code, NotAuthorized or RequestFailed for any other but NONE.
+
+        ``topic_operation``: what the principal must be allowed on the topics that the request names.
+        """
         if code == codes.NONE:
             return
         if code in codes.RETRIABLE:
             raise Again(codes.name_of(code), moved=code in codes.COORDINATOR_MOVED | codes.LEADER_MOVED)
         if code in codes.UNAUTHORISED:
+            right = codes.lacking(code, topic_operation)
             raise NotAuthorized(
-                f"{what}: {codes.name_of(code)}", action="grant the principal the ACLs listed in the documentation"
+                f"{what}: the principal lacks {right}, {codes.name_of(code)}", action=f"grant it {right}; {ALL_RIGHTS}"
             )
         raise RequestFailed(f"{what}: {codes.name_of(code)}", error_code=code)
 

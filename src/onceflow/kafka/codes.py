@@ -28,7 +28,14 @@ or its transaction is gone; look what happened before anything else."""
 ABORTABLE = frozenset({45, 120})
 """OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_ABORTABLE: abort this attempt and run the batch again."""
 
-UNAUTHORISED = frozenset({29, 30, 31, 53, 65})
+TOPIC_UNAUTHORISED = 29
+_LACKING = {
+    30: "READ on the group",
+    31: "IDEMPOTENT_WRITE on the cluster",
+    53: "WRITE on the transactional id",
+    65: "DESCRIBE on the delegation token",
+}
+UNAUTHORISED = frozenset({TOPIC_UNAUTHORISED, *_LACKING})
 """Topic, group, cluster, transactional id and delegation token ACLs."""
 
 UNWRITABLE = frozenset({10, 17, 18, 32, 43, 44, 76, 87})
@@ -36,6 +43,15 @@ UNWRITABLE = frozenset({10, 17, 18, 32, 43, 44, 76, 87})
 POLICY_VIOLATION, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD: the records themselves are at fault."""
 
 RETRIABLE = COORDINATOR_MOVED | LEADER_MOVED | BUSY
+
+
+def lacking(code: int, topic_operation: str) -> str:
+    """What a principal lacks that got one of ``UNAUTHORISED``, in the words of ``kafka-acls.sh``.
+
+    Of a group and of a transactional id it is what a pipeline needs in the end (DESCRIBE comes with it); which operation on
+    a topic was refused, only the request tells.
+    """
+    return _LACKING.get(code, f"{topic_operation} on the topic")
 
 
 def name_of(code: int) -> str:

@@ -4,11 +4,13 @@ Spark's ``from_json`` alone is too forgiving::
 
     {"id": 1} junk           gives id 1, as if the rest were not there
     {"id": 1}{"id": 2}       gives id 1, and the second document is gone
+    {"id": 1},"x":2          gives id 1 inside of an object made around it
     (an empty value)         gives null without being called corrupt
     {"name": "\xff"}         gives a replacement character
 
-so the value is parsed inside of an outer object that must reach its own end, and its UTF-8 is checked. A null value is
-a tombstone, not a malformed row: all its columns are null.
+so the value is parsed as the first of two elements of an array in an outer object: what follows a whole value would make
+them more, or end the object before the second. Its UTF-8 is checked too. A null value is a tombstone, not a malformed row:
+all its columns are null.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import re
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
 from onceflow.errors import InputError
 
@@ -26,7 +28,7 @@ OBSERVED = "onceflow_malformed"
 
 _MARK = "onceflow: malformed JSON"
 _MARKED = re.compile(rf"{_MARK} in topic (\S+), partition (\d+), offset (-?\d+)")
-_ROW, _END, _BAD = "row", "end", "bad"
+_ROWS, _END, _BAD = "rows", "_onceflow_end", "bad"
 _PARSED, _PLACE = "_onceflow_parsed", "_onceflow_place"
 
 
@@ -41,7 +43,8 @@ def parse(frame: DataFrame, schema: StructType, on_malformed: str, source: str) 
     # which would then be done twice.
     parsed = frame.select("*", _from_json(schema).alias(_PARSED), F.spark_partition_id().alias(_PLACE))
     good = F.col("_value").isNull() | _is_whole()
-    columns = [F.col(f"{_PARSED}.{_ROW}")[name].alias(name) for name in schema.names]
+    row = F.get(F.col(_PARSED)[_ROWS], 0)
+    columns = [row[name].alias(name) for name in schema.names]
     if on_malformed == "fail":
         return parsed.where(_or_raise(good)).select(*columns, *others)
     count = F.count_if(~good).alias("rows")
@@ -53,15 +56,17 @@ def parse(frame: DataFrame, schema: StructType, on_malformed: str, source: str) 
 
 
 def _from_json(schema: StructType) -> Column:
-    outer = StructType([StructField(_ROW, schema), StructField(_END, BooleanType()), StructField(_BAD, StringType())])
-    text = F.concat(F.lit(f'{{"{_ROW}":'), F.col("_value").cast("string"), F.lit(f',"{_END}":true}}'))
+    element = StructType([*schema.fields, StructField(_END, BooleanType())])
+    outer = StructType([StructField(_ROWS, ArrayType(element)), StructField(_BAD, StringType())])
+    text = F.concat(F.lit(f'{{"{_ROWS}":['), F.col("_value").cast("string"), F.lit(f',{{"{_END}":true}}]}}'))
     return F.from_json(text, outer, {"columnNameOfCorruptRecord": _BAD})
 
 
 def _is_whole() -> Column:
     """Never null: a condition that is null would pass a row over in silence."""
-    parsed = F.col(_PARSED)
-    is_whole = F.coalesce(parsed[_END], F.lit(False)) & parsed[_ROW].isNotNull() & parsed[_BAD].isNull()
+    rows = F.col(_PARSED)[_ROWS]
+    is_last = F.coalesce(F.get(rows, 1)[_END], F.lit(False)) & (F.size(rows) == 2)
+    is_whole = is_last & F.get(rows, 0).isNotNull() & F.col(_PARSED)[_BAD].isNull()
     return is_whole & F.is_valid_utf8(F.col("_value").cast("string"))
 
 

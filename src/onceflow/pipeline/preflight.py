@@ -15,6 +15,8 @@ from onceflow.pipeline.topics import MissingTopic, Partitions, missing_topics, o
 from onceflow.pipeline.views import Mistake, Starting, build_views
 
 MAX_TIMEOUT = "transaction.max.timeout.ms"
+RETENTION = "offsets.retention.minutes"
+LEAST_RETENTION_MINUTES = 7 * 24 * 60  # Kafka's own default
 
 
 @dataclass(slots=True)
@@ -25,6 +27,7 @@ class ClusterCheck:
     missing: list[MissingTopic] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
     error: KafkaError | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin) -> ClusterCheck:
@@ -35,6 +38,7 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
     try:
         found.known = admin.partitions()
         found.mistakes += _timeout_mistakes(file, admin.broker_setting(MAX_TIMEOUT))
+        found.notes += _retention_notes(admin.broker_setting(RETENTION))
     except KafkaError as error:
         found.error = error
         return found
@@ -49,6 +53,16 @@ def _timeout_mistakes(file: PlanFile, most_ms: str | None) -> list[Mistake]:
         return []
     text = f"{timeout} is above the broker's {MAX_TIMEOUT} ({int(most_ms) // 1000} seconds)"
     return [(("output", "transaction_timeout"), text)]
+
+
+def _retention_notes(minutes: str | None) -> list[str]:
+    """The progress is committed offsets: a cluster may drop them while the pipeline rests."""
+    if minutes is None or int(minutes) >= LEAST_RETENTION_MINUTES:
+        return []
+    return [
+        f"the brokers drop a pipeline's progress {minutes} minutes after its last commit ({RETENTION}); if it rests for longer "
+        f"it stops and asks. Set it to {LEAST_RETENTION_MINUTES} (7 days) or more"
+    ]
 
 
 def check_plan(

@@ -11,12 +11,11 @@ from onceflow.config import Plan, PlanFile
 from onceflow.errors import ProgressConflict
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.checkpoint import Checkpoint, CheckpointState
-from onceflow.pipeline.committed import Committed, read_committed
 from onceflow.pipeline.events import Listener, Note
 from onceflow.pipeline.topics import Partitions, topics_of
+from onceflow.transaction.committed import EARLIEST, Committed, read_committed
 from onceflow.transaction.progress import OnMismatch, Progress
 
-EARLIEST = -2
 Offsets = dict[str, dict[str, dict[str, int]]]
 
 

@@ -31,7 +31,7 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import topics
 from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.cluster import connect
-from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Started, Stopping
+from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
 from onceflow.pipeline.failures import explain
 from onceflow.pipeline.inbox import Control, Ended, Progress, ProgressListener, Remembering, StopAsked
 from onceflow.pipeline.preflight import check_cluster, check_plan
@@ -57,6 +57,8 @@ def run(
     settings = connect(file, tell)
     admin = ClusterAdmin(settings)
     cluster = check_cluster(file, settings, admin)
+    for note in cluster.notes:
+        tell(Note(note))
     is_own = SparkSession.getActiveSession() is None
     spark = _session(file, spark_log)
     try:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.pipeline.committed import Committed, read_committed
 from onceflow.pipeline.topics import Partitions
+from onceflow.transaction.committed import Committed, read_committed
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import transactional_id
 

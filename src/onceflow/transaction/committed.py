@@ -1,16 +1,37 @@
-"""Where a pipeline's committed output ends in its sources: what a resumed query starts from."""
+"""The committed progress of a pipeline, read from outside: where its output ends in its sources."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from onceflow.errors import ProgressConflict
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import Requests
 
-_EARLIEST = -2  # Spark's code for the beginning: of a partition that was added since
+EARLIEST = -2  # Spark's code for the beginning: of a partition that was added since
+PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The progress record (None: nothing was committed under the name) and the source offsets next to it."""
+
+    progress: Progress | None
+    offsets: Mapping[tuple[str, int], int]
+
+
+def read_committed(name: str, settings: ClusterSettings) -> Committed:
+    """Asks the group's coordinator for what is committed now. Raises KafkaError, ProgressConflict.
+
+    Not over librdkafka: its Python client gives a commit's metadata back without its end (2.16: a C string that is not
+    terminated).
+    """
+    with KafkaClient(settings.for_protocol(), patience_s=PATIENCE_S) as client:
+        return _read(client, name)
 
 
 def committed_offsets(name: str, *, bootstrap_servers: str, kafka: Mapping[str, str] | None = None) -> str:
@@ -21,9 +42,7 @@ def committed_offsets(name: str, *, bootstrap_servers: str, kafka: Mapping[str, 
     """
     settings = ClusterSettings.of(bootstrap_servers, kafka or {})
     with KafkaClient(settings.for_protocol()) as client:
-        # Not stable: what a driver that died in its commit left open would hold this up until its transaction times out. Should
-        # it be committed after all, the resumed sink, which fences before it reads, finds the difference and refuses.
-        _, offsets = Requests(client, name, version=1, timeout_ms=0).read_offsets(stable=False)
+        offsets = _read(client, name).offsets
         if not offsets:
             raise ProgressConflict(
                 f"no source offsets are committed under the name {name!r}",
@@ -32,7 +51,15 @@ def committed_offsets(name: str, *, bootstrap_servers: str, kafka: Mapping[str, 
             )
         known = client.topics({topic for topic, _ in offsets})
     starting = {
-        topic: {str(partition): offsets.get((topic, partition), _EARLIEST) for partition in found.leaders}
+        topic: {str(partition): offsets.get((topic, partition), EARLIEST) for partition in found.leaders}
         for topic, found in known.items()
     }
     return json.dumps(starting)
+
+
+def _read(client: KafkaClient, name: str) -> Committed:
+    """Does not wait for an open transaction: what a dead driver left open would hold it up until that times out.
+
+    Should that be committed after all, the resumed sink, which fences before it reads, finds the difference and refuses.
+    """
+    return Committed(*Requests(client, name, version=1, timeout_ms=0).read_offsets(stable=False))

@@ -103,29 +103,41 @@ class TransactionCoordinator:
 
     def _run(self, event: Event, source_offsets: SourceOffsets, write: WriteBatch) -> Ready:
         self._cause = None
-        while True:
-            effect = self._protocol.handle(event)
-            if isinstance(effect, Ready):
-                return effect
-            if isinstance(effect, Halt):
-                raise self._error(effect) from self._cause
+        effect = self._protocol.handle(event)
+        while not isinstance(effect, Ready | Halt):
             try:
                 self._on_step(self.state.name, self._batch_id)
                 log.debug("%s: %s", self.state.name, effect)
-                event = self._perform(effect, source_offsets, write)
-            except Exception as error:
-                # Nobody foresaw this one, so nothing is known of the answer: the next batch looks first, as after a lost one.
+                effect = self._protocol.handle(self._perform(effect, source_offsets, write))
+            except BaseException as error:
+                # Nobody foresaw this one (an interrupt, an event that the state has no transition for), so nothing is known of
+                # the answer: the next batch looks first, as after a lost one.
                 self._protocol.handle(Unreachable(str(error)))
                 raise
+        if isinstance(effect, Halt):
+            raise self._error(effect) from self._cause
+        return effect
 
     def _perform(self, effect: Effect, source_offsets: SourceOffsets, write: WriteBatch) -> Event:
         try:
             if isinstance(effect, Write):
                 return self._write(effect, write)
             return self._request(effect, source_offsets)
-        except OnceflowError as error:
+        except BrokerUnreachable as error:
             self._cause = error
             return Unreachable(error.message)
+        except OnceflowError as error:
+            self._cause = error
+            return self._denied(error)
+
+    def _denied(self, error: OnceflowError) -> Event:
+        """An answer that no repetition changes (a missing ACL, a deleted topic): the machine aborts what the batch has open.
+
+        In the other states nothing of a batch is open, or its commit was sent and must not be followed by an abort.
+        """
+        if self.state in (State.AUDIT, State.STORE):
+            return WriteFailed(terminal=True, reason=error.message)
+        return Unreachable(error.message)
 
     def _request(self, effect: Effect, source_offsets: SourceOffsets) -> Event:
         match effect:

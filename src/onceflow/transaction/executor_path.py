@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -153,13 +154,22 @@ class _Write:
             yield _written_batch([(None, None, None, pickle.dumps(error))])
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> Counts:
+        chunks = _chunks(batches)
+        first = next(chunks, None)
+        if first is None:
+            return {}  # most writers of a batch for few partitions: not worth a connection
         with KafkaClient(self.options) as client:
             producer = BatchProducer(client, self.target)
-            for batch in batches:
-                for row in range(batch.num_rows):
-                    _raise_reported(batch, row)
-                    producer.submit(batch.column("topic")[row].as_py(), chunk_from_row(batch, row))
+            for topic, chunk in chain([first], chunks):
+                producer.submit(topic, chunk)
             return producer.finish()
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, Chunk]]:
+    for batch in batches:
+        for row in range(batch.num_rows):
+            _raise_reported(batch, row)
+            yield batch.column("topic")[row].as_py(), chunk_from_row(batch, row)
 
 
 def _context() -> TaskContext:

@@ -95,7 +95,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """The write failed. ``terminal``: the batch itself is at fault, another attempt cannot help."""
+    """The write, its audit or its offsets failed. ``terminal``: another attempt cannot help, the batch is at fault or denied."""
 
     terminal: bool
     reason: str

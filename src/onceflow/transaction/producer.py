@@ -28,7 +28,7 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, ProduceRequest
 
 from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized
 from onceflow.kafka import codes
-from onceflow.kafka.client import MAX_RETRY_PAUSE_S, RETRY_PAUSE_S, TRANSACTION, Again, KafkaClient
+from onceflow.kafka.client import ALL_RIGHTS, MAX_RETRY_PAUSE_S, RETRY_PAUSE_S, TRANSACTION, Again, KafkaClient
 from onceflow.transaction.chunk import Chunk, seal
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import Counts, Identity
@@ -235,7 +235,7 @@ class BatchProducer:
         if code in codes.ABORTABLE or code == _OPERATION_NOT_ATTEMPTED:
             raise AttemptFailed(f"AddPartitionsToTxn of {where}: {codes.name_of(code)}")
         try:
-            self._client.check(code, f"AddPartitionsToTxn of {where}")
+            self._client.check(code, f"AddPartitionsToTxn of {where}", "WRITE")
         except Again as again:
             if again.moved:
                 self._client.forget_coordinator(TRANSACTION, self._target.transactional_id or "")
@@ -321,7 +321,8 @@ def _error_of(code: int, where: str, message: str | None) -> Exception:
     if code in codes.REFUSED:
         return IdentityRefused(text)
     if code in codes.UNAUTHORISED:
-        return NotAuthorized(text, action="grant WRITE on the topic and on the transactional id to the principal")
+        right = codes.lacking(code, "WRITE")
+        return NotAuthorized(f"{text}: the principal lacks {right}", action=f"grant it {right}; {ALL_RIGHTS}")
     if code in codes.UNWRITABLE:
         return InputError(
             text, action="correct the records or the topic's configuration; nothing of the batch is visible"

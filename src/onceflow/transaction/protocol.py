@@ -68,6 +68,10 @@ from onceflow.transaction.messages import (
 )
 from onceflow.transaction.progress import Batch, OnMismatch, Progress, Verdict, decide
 
+_ENDED_BY_THE_BROKER = (
+    "; the broker had ended the transaction, as it does after transaction_timeout_ms (in a pipeline file transaction_timeout): "
+    "raise that if the batch takes longer"
+)
 LAST_EPOCH = 32766  # the coordinator follows it with another producer id and epoch 0 (ProducerIdManager, KIP-360)
 
 
@@ -243,6 +247,18 @@ def _attempt(context: Context) -> Step:
 
 
 def _refreshed(settings: Settings, context: Context, event: Initialised) -> Step:
+    """Our next epoch, unless the coordinator had forgotten the transactional id: then it compares nothing::
+
+    driver 1 commits batch 0 and is stopped; driver 2 takes over, commits batches 1 to 3, and ends
+    the transactional id expires (transactional.id.expiration.ms, 7 days)
+    driver 1 wakes with batch 1, asks with its old identity, and is given another producer id with epoch 0
+    taken for its own next epoch, it would write batches 1 to 3 a second time
+
+    so another producer id proves nothing, and what is committed decides.
+    """
+    own = _owned(context)
+    if event.identity.producer_id != own.producer_id and own.epoch < LAST_EPOCH:
+        return _retaken(settings, replace(context, attempt=context.attempt - 1), event)
     return _attempt(replace(context, identity=event.identity, fresh=True))
 
 
@@ -294,6 +310,11 @@ def _done(context: Context) -> Step:
 
 
 def _write_failed(settings: Settings, context: Context, event: WriteFailed) -> Step:
+    """Also where the audit or the offsets are denied for good, or readers wait for a transaction that nobody ends::
+
+    the records are written; the audit is answered TOPIC_AUTHORIZATION_FAILED; the driver raises and stops
+    readers see nothing behind the first of those records until the transaction times out
+    """
     return _abort(context, event.reason, event.terminal)
 
 
@@ -312,7 +333,7 @@ def _again(settings: Settings, context: Context) -> Step:
         return _given_up(context), Halt(Stop.REJECTED, context.failure)
     if context.attempt >= settings.max_attempts:
         return _given_up(context), Halt(Stop.EXHAUSTED, context.failure)
-    return _attempt(replace(context, attempt=context.attempt + 1))
+    return _attempt(replace(context, attempt=context.attempt + 1, failure=""))
 
 
 def _given_up(context: Context) -> Context:
@@ -347,6 +368,8 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
         return _fenced(context, f"{seen.identity} holds the transactional id, we had {own}")
     next_empty = seen.state is Coordinated.EMPTY and seen.identity != own
     known = replace(context, identity=own if next_empty else seen.identity, next_empty=next_empty)
+    if seen.state is Coordinated.COMPLETE and seen.identity != own:
+        known = replace(known, failure=f"{context.failure}{_ENDED_BY_THE_BROKER}")
     if seen.state is Coordinated.ONGOING:
         # The claim cannot be read yet: our own open transaction may hold an offset that makes it unstable.
         return replace(known, state=State.RETAKE), Initialise(expected=own)
@@ -366,10 +389,20 @@ def _descends(seen: Snapshot, own: Identity | None) -> bool:
 
 
 def _checked_claim(settings: Settings, context: Context, event: ProgressRead) -> Step:
-    holder = event.progress.instance if event.progress else ""
-    if holder not in _tolerated(context):
-        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {context.name}")
+    if not _holds(context, event.progress):
+        return _fenced(context, _held_by(context, event.progress))
     return replace(context, state=State.RETAKE), Initialise(expected=context.identity)
+
+
+def _holds(context: Context, progress: Progress | None) -> bool:
+    """Whether the committed claim is one under which we may go on."""
+    return (progress.instance if progress else "") in _tolerated(context)
+
+
+def _held_by(context: Context, progress: Progress | None) -> str:
+    if progress is None:
+        return "the committed progress is gone (offsets.retention.minutes), so nobody can tell whether another driver took over"
+    return f"driver {progress.instance} has claimed the name, we are {context.name}"
 
 
 def _tolerated(context: Context) -> set[str]:
@@ -396,9 +429,8 @@ def _retaken(settings: Settings, context: Context, event: Initialised) -> Step:
 
 def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step:
     """The identity is fenced off and new: what progress says now is final, and decides the batch in doubt."""
-    holder = event.progress.instance if event.progress else ""
-    if holder not in _tolerated(context):
-        return _fenced(context, f"driver {holder or 'unknown'} has claimed the name, we are {context.name}")
+    if not _holds(context, event.progress):
+        return _fenced(context, _held_by(context, event.progress))
     if not context.claimed:
         return _claim_again(settings, context, event.progress)
     known = replace(context, progress=event.progress)
@@ -465,6 +497,7 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.WRITE, WriteFailed): _write_failed,
     (State.WRITE, Refused): _look,
     (State.AUDIT, Audited): _audited,
+    (State.AUDIT, WriteFailed): _write_failed,
     (State.AUDIT, Refused): _look,
     (State.STORE, Stored): _commit,
     (State.STORE, WriteFailed): _write_failed,

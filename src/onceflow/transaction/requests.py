@@ -241,7 +241,7 @@ class Requests:
     def _stored(self, answer: Any) -> Event:
         for topic in answer.topics:
             for part in topic.partitions:
-                self._check(part.error_code, f"TxnOffsetCommit of {topic.name}-{part.partition_index}")
+                self._check(part.error_code, f"the offset of {topic.name}-{part.partition_index}")
         return Stored()
 
     # ---------------------------------------------------------------------------------------------- without transaction
@@ -317,7 +317,7 @@ class Requests:
         answer = self.client.ask(leader, DescribeProducersRequest(topics=topics))
         for topic in answer.topics:
             for part in topic.partitions:
-                self.client.check(part.error_code, f"DescribeProducers of {topic.name}-{part.partition_index}")
+                self.client.check(part.error_code, f"DescribeProducers of {topic.name}-{part.partition_index}", "READ")
                 held[topic.name, part.partition_index] = _held(part.active_producers, identity)
 
     # ---------------------------------------------------------------------------------------------------------- asking
@@ -345,11 +345,12 @@ class Requests:
             raise
 
     def _check(self, code: int, what: str) -> None:
+        what = f"{self.id}: {what}"
         if code in codes.REFUSED:
             raise _Refusal(f"{what}: {codes.name_of(code)}")
         if code in codes.ABORTABLE:
             raise _Abortable(f"{what}: {codes.name_of(code)}")
-        self.client.check(code, what)
+        self.client.check(code, what, "READ")
 
 
 def _held(producers: Any, identity: Identity) -> int:

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from onceflow.errors import InputError, RecordTooLarge
 from onceflow.transaction.chunk import Chunk
-from onceflow.transaction.columns import normalize
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.partitioner import assign_partitions
 from onceflow.transaction.record_batch import BodyEncoder
@@ -99,7 +98,7 @@ class _TopicEncoder:
         )
         self._rows += batch.num_rows
         try:
-            yield from self._encoder.add(normalize(batch), partitions)
+            yield from self._encoder.add(batch, partitions)
         except RecordTooLarge as error:
             raise self._named(error, batch) from None
 

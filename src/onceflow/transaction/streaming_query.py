@@ -104,7 +104,8 @@ def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
 def source_options(frame: DataFrame) -> list[dict[str, str]]:
     """The options of each Kafka source of the running query, keys in lower case."""
     found = []
-    for leaf in _leaves(_execution(frame)):
+    leaves = _execution(frame).logicalPlan().collectLeaves()
+    for leaf in (leaves.apply(index) for index in range(leaves.size())):
         if "Kafka" in leaf.toString():
             options = leaf.relation().options().asCaseSensitiveMap()
             found.append({str(key).lower(): str(options.get(key)) for key in options.keySet().toArray()})
@@ -128,9 +129,10 @@ def driver_memory_bytes(frame: DataFrame) -> int:
 
 @contextmanager
 def refusing_stage_retries(frame: DataFrame) -> Iterator[None]:
-    """Raises AttemptFailed at the end when Spark ran a stage of the jobs inside more than once.
+    """Raises AttemptFailed at the end when Spark ran the last stage of the jobs inside, or a task of it, more than once.
 
-    A task of a second stage attempt counts its own attempts from 0 again, and a Python worker is not told the stage's.
+    A task of a second stage attempt counts its own attempts from 0 again, and a Python worker is not told the stage's. The
+    stages before the last only prepare what it writes: that one of them ran again has done no harm.
     """
     context = frame.sparkSession.sparkContext
     tag = f"onceflow-{uuid.uuid4().hex}"
@@ -139,21 +141,22 @@ def refusing_stage_retries(frame: DataFrame) -> Iterator[None]:
         yield
     finally:
         context.removeJobTag(tag)
-    again = _stages_run_again(context._jsc.sc(), tag)
-    if again:
-        raise AttemptFailed(f"Spark ran stages {again} of the write again: records may have been written twice")
+    stage = _last_stage_run_again(context._jsc.sc(), tag)
+    if stage is not None:
+        raise AttemptFailed(f"Spark ran stage {stage}, which writes, again: records may have been written twice")
 
 
-def _stages_run_again(context: Any, tag: str) -> list[int]:
+def _last_stage_run_again(context: Any, tag: str) -> int | None:
+    """Spark numbers a job's stages parents first, so the highest number is the one whose tasks give the result."""
     context.listenerBus().waitUntilEmpty()
     tracker = context.statusTracker()
-    again = []
-    for job in tracker.getJobIdsForTag(tag):
-        for stage in tracker.getJobInfo(job).get().stageIds():
-            info = tracker.getStageInfo(stage)
-            if info.isDefined() and (info.get().currentAttemptId() or info.get().numFailedTasks()):
-                again.append(stage)
-    return again
+    jobs = [tracker.getJobInfo(job).get() for job in tracker.getJobIdsForTag(tag)]
+    stages = [int(stage) for job in jobs for stage in job.stageIds()]
+    if not stages:
+        return None
+    info = tracker.getStageInfo(max(stages))
+    ran_again = info.isDefined() and (info.get().currentAttemptId() or info.get().numFailedTasks())
+    return max(stages) if ran_again else None
 
 
 def arrow_batches(frame: DataFrame, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -214,12 +217,6 @@ def _execution(frame: DataFrame) -> Any:
     jvm = session._jvm
     queries = session._jsparkSession.sharedState().activeStreamingQueries()
     return queries.get(jvm.java.util.UUID.fromString(str(uuid.UUID(query_id))))  # type: ignore[union-attr]
-
-
-def _leaves(execution: Any) -> Iterator[Any]:
-    leaves = execution.logicalPlan().collectLeaves()
-    for index in range(leaves.size()):
-        yield leaves.apply(index)
 
 
 def _is_kafka(offsets: Any) -> bool:

@@ -1,0 +1,46 @@
+"""The client of Kafka's protocol, on a real broker beside servers that are none."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import BrokerUnreachable
+from onceflow.kafka.client import KafkaClient
+
+SILENT = 3  # with which server a process begins depends on its id: probably with one of them
+
+
+@pytest.fixture
+def silent() -> Iterator[list[str]]:
+    """The addresses of servers that accept connections and never say a word."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(SILENT)]
+        yield [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
+
+
+def test_servers_that_never_answer_do_not_use_up_the_patience(silent: list[str], broker: EmbeddedBroker) -> None:
+    servers = [*silent, broker.bootstrap_servers]
+    with KafkaClient({"bootstrap_servers": servers}, patience_s=60) as client:
+        assert client.transaction_version() == 2
+
+
+def test_a_refused_bootstrap_server_is_passed_over_within_a_slice(broker: EmbeddedBroker) -> None:
+    servers = ["127.0.0.1:9", broker.bootstrap_servers]
+    with KafkaClient({"bootstrap_servers": servers}, patience_s=60) as client:
+        assert client.transaction_version() == 2
+
+
+# kafka-python leaves the sockets of connections that it gives up early to the garbage collector.
+@pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning")
+def test_servers_that_all_stay_silent_are_named_as_they_were_given(silent: list[str]) -> None:
+    client = KafkaClient({"bootstrap_servers": silent}, patience_s=0.5)
+    with pytest.raises(BrokerUnreachable, match=f"no broker of {','.join(silent)} answered within 0.5 s") as caught:
+        client.open()
+    client.close()
+    assert "[" not in caught.value.message
+    assert caught.value.fields["bootstrap_servers"] == ",".join(silent)
