@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 from onceflow.errors import KafkaError, RequestFailed, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
@@ -45,18 +45,35 @@ def send_lines(settings: ClusterSettings, topic: str, lines: Iterable[str], key:
 
 def read_committed(settings: ClusterSettings, topic: str) -> Iterator[Record]:
     """Every committed record up to the end that the topic has now. Raises TopicMissing, RequestFailed."""
-    partitions = partitions_of(settings, topic)
+    for message in committed_messages(settings, topic):
+        offset = message.offset() or 0
+        yield Record(topic, message.partition() or 0, offset, text_of(message.key()), text_of(message.value()))
+
+
+def committed_messages(
+    settings: ClusterSettings, topic: str, only: Collection[int] | None = None, *, follow: bool = False
+) -> Iterator[Message]:
+    """The committed records of a topic, or of ``only`` these partitions, from the beginning.
+
+    Partition by partition up to the end that each has now; with ``follow`` as they come, without end. Raises TopicMissing,
+    RequestFailed.
+    """
+    partitions = [number for number in partitions_of(settings, topic) if only is None or number in only]
     ends = ClusterAdmin(settings).end_offsets([(topic, p) for p in partitions])
     options = {"group.id": "onceflow-read", "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer({**settings.for_librdkafka(), **options, "auto.offset.reset": "earliest"}, logger=_librdkafka)
     try:
+        if follow:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+            while True:
+                yield from _polled(consumer)
         for partition in partitions:
             yield from _partition(consumer, topic, partition, ends[topic, partition])
     finally:
         consumer.close()
 
 
-def _partition(consumer: Consumer, topic: str, partition: int, end: int) -> Iterator[Record]:
+def _partition(consumer: Consumer, topic: str, partition: int, end: int) -> Iterator[Message]:
     """Up to ``end``; the last offsets may be transaction markers, which only the position tells."""
     first, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
     if first >= end:
@@ -64,13 +81,18 @@ def _partition(consumer: Consumer, topic: str, partition: int, end: int) -> Iter
     place = TopicPartition(topic, partition, first)
     consumer.assign([place])
     while consumer.position([place])[0].offset < end:
-        message = consumer.poll(0.2)
-        if message is None:
-            continue
-        error = message.error()
-        if error is not None:
-            raise RequestFailed(f"{topic}-{partition}: {error.str()}")
-        yield Record(topic, partition, message.offset() or 0, _text(message.key()), _text(message.value()))
+        yield from _polled(consumer)
+
+
+def _polled(consumer: Consumer) -> Iterator[Message]:
+    message = consumer.poll(0.2)
+    if message is None:
+        return
+    error = message.error()
+    if error is None:
+        yield message
+    elif not error.retriable():
+        raise RequestFailed(f"{message.topic()}-{message.partition()}: {error.str()}")
 
 
 def partitions_of(settings: ClusterSettings, topic: str) -> tuple[int, ...]:
@@ -82,5 +104,6 @@ def partitions_of(settings: ClusterSettings, topic: str) -> tuple[int, ...]:
     return known[topic]
 
 
-def _text(value: str | bytes | None) -> str | None:
+def text_of(value: str | bytes | None) -> str | None:
+    """Bytes as people read them."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,1 @@
+"""The idempotent reader: exactly-once effects from committed events."""

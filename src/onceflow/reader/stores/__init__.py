@@ -1,0 +1,79 @@
+"""Deduplication stores: what of a group was handled, and who owns which partition.
+
+``open_store(url)`` gives the store that a URL names; its ``open(group, retention)`` connects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote, urlsplit
+
+from onceflow.errors import ConfigurationError, SetupError
+from onceflow.reader.stores.interface import Store
+
+FORMS = (
+    "memory:",
+    "sqlite:///relative/path.db",
+    "sqlite:////absolute/path.db",
+    "postgresql://user@host/database",
+    "redis://host:6379/0",
+)
+
+
+def open_store(url: str) -> Store:
+    """The store that ``url`` names, not connected yet.
+
+    Raises ConfigurationError for a URL of none of the known forms, and SetupError where the store's client library is missing.
+    """
+    make = _MAKERS.get(urlsplit(url).scheme)
+    if make is None:
+        raise ConfigurationError.of(
+            "the store's URL", [f"{url!r} begins with none of the known forms: {', '.join(FORMS)}"]
+        )
+    return make(url)
+
+
+def _memory(_: str) -> Store:
+    from onceflow.reader.stores.memory import MemoryStore
+
+    return MemoryStore()
+
+
+def _sqlite(url: str) -> Store:
+    from onceflow.reader.stores.sqlite import SqliteStore
+
+    path = unquote(urlsplit(url).path)[1:]
+    if not path or urlsplit(url).netloc:
+        raise ConfigurationError.of("the store's URL", [f"{url!r} names no file: write {FORMS[1]} or {FORMS[2]}"])
+    return SqliteStore(path)
+
+
+def _postgresql(url: str) -> Store:
+    try:
+        from onceflow.reader.stores.postgresql import PostgresqlStore
+    except ModuleNotFoundError as error:
+        raise _extra_missing("PostgreSQL", "postgresql") from error
+    return PostgresqlStore(url)
+
+
+def _redis(url: str) -> Store:
+    try:
+        from onceflow.reader.stores.redis import RedisStore
+    except ModuleNotFoundError as error:
+        raise _extra_missing("Redis", "redis") from error
+    return RedisStore(url)
+
+
+def _extra_missing(name: str, extra: str) -> SetupError:
+    return SetupError(f"the client library for {name} is not installed", action=f"install onceflow[{extra}]")
+
+
+_MAKERS: dict[str, Callable[[str], Store]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+    "redis": _redis,
+    "rediss": _redis,
+    "unix": _redis,
+}

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,7 @@ class Ownership:
     next_offset: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class EventKey:
+class EventKey(NamedTuple):
     """What identifies one event: CloudEvents' (source, id); ``sequence`` where ids of a source are rising numbers.
 
     With a sequence the compact form holds: one number per (partition, source) is kept, not one id per event. It must rise
@@ -129,7 +128,8 @@ class Store(Protocol):
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
         """Books events as being handled until the lease runs out. Atomic with the check of the epoch; raises StoreFenced.
 
-        A claim of an earlier epoch does not wait for its lease: the fence has stopped whoever held it from confirming.
+        A claim of an earlier epoch does not wait for its lease: the fence has stopped whoever held it from confirming. Nor
+        does the owner wait for itself: the same offset claimed again under the same epoch is NEW, with a fresh lease.
         """
 
     def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:

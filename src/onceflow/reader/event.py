@@ -1,0 +1,109 @@
+"""One event as the handler sees it. Nothing is decoded before it is asked for, except what identifies the event."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from confluent_kafka import Message
+
+from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER, EventIdentity, identity_of
+from onceflow.reader.stores.interface import EventKey
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Event:
+    """A committed record of a topic. ``key`` and ``value`` are bytes, or None.
+
+    ``identity`` is what its headers name, or None if they carry no id; then its position identifies it. ``entry`` is what the
+    deduplication store keeps of it.
+    """
+
+    __slots__ = ("_message", "entry", "offset")
+
+    def __init__(self, message: Message, entry: EventKey) -> None:
+        self._message = message
+        self.entry = entry
+        self.offset = entry.offset
+
+    @property
+    def topic(self) -> str:
+        return self._message.topic() or ""
+
+    @property
+    def partition(self) -> int:
+        return self._message.partition() or 0
+
+    @property
+    def key(self) -> bytes | None:
+        return _as_bytes(self._message.key())
+
+    @property
+    def value(self) -> bytes | None:
+        return _as_bytes(self._message.value())
+
+    @property
+    def headers(self) -> Headers:
+        return headers_of(self._message)
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Milliseconds since 1970, as the record carries them."""
+        return self._message.timestamp()[1]
+
+    @property
+    def identity(self) -> EventIdentity | None:
+        return identity_of(self.headers)
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for the same event, however often it comes: for effects outside the store.
+
+        Source and id, each percent-encoded, so that no two events share one. It does not name the group: put something of
+        your own in front where several services pass it on to the same receiver.
+        """
+        return f"{quote(self.entry.source, safe='')}/{quote(self.entry.id, safe='')}"
+
+    def __repr__(self) -> str:
+        return f"Event({self.topic}-{self.partition}@{self.offset}, {self.entry.source} {self.entry.id})"
+
+
+def headers_of(message: Message) -> Headers:
+    """The headers of a record; librdkafka gives their values as bytes."""
+    found: Any = message.headers() or ()
+    return [(name, _as_bytes(value)) for name, value in found]
+
+
+def position_source(topic: str, partition: int) -> str:
+    """The source of events that carry no id of their own: the partition itself."""
+    return f"kafka:{topic}-{partition}"
+
+
+def entry_of(message: Message, place: str) -> EventKey:
+    """What identifies a record: its CloudEvents headers, or its position in ``place`` (a ``position_source``).
+
+    Runs once for every event and so reads only the three headers that it needs; ``identity_of`` would name the same.
+    """
+    offset = message.offset() or 0
+    headers: Any = message.headers()
+    found = dict(headers) if headers else {}
+    event_id = found.get(ID_HEADER)
+    if event_id is None:
+        # The offset rises along the partition: one number is enough to know them all.
+        return EventKey(offset, place, str(offset), offset)
+    sequence = found.get(SEQUENCE_HEADER)
+    return EventKey(offset, _text(found.get(SOURCE_HEADER)), _text(event_id), _number(sequence) if sequence else None)
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
+
+
+def _number(value: str | bytes) -> int | None:
+    text = _text(value)
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _as_bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,69 @@
+"""The transactional inbox: effect, event id and position are one transaction of the store.
+
+What it survives::
+
+    the process dies anywhere before the store's commit
+    nothing of the batch is there: no effect, no id; the position still stands before it, and it comes again
+
+    it dies after the store's commit and before Kafka hears of the offsets
+    the next reader starts at the store's position, not at Kafka's: nothing comes twice
+
+    the commit was sent and its answer was lost
+    CommitUnknown: the partition is taken anew, and the position that this gives tells (loop.py)
+
+    the database is killed while the handler works; the handler sees an error of its client library
+    the savepoint tells StoreUnavailable from a failure of the event: it is not counted, and no event becomes poison by it
+
+    the handler fails at event 7 of 100
+    the unit is rolled back whole; events 0 to 6 are handled again in a unit of their own, and then event 7 is tried alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from onceflow.reader.event import Event
+from onceflow.reader.handling import Handler
+from onceflow.reader.lane import Lane
+from onceflow.reader.steps import OnStep, Step
+from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store
+
+NAME = "transactional inbox"
+
+
+class Inbox:
+    """Handles batches of one partition, each in one unit of the store. Raises Failed and StoreError."""
+
+    def __init__(self, store: Store, handler: Handler, on_step: OnStep) -> None:
+        self._store = store
+        self._handler = handler
+        self._on_step = on_step
+
+    def handle(self, lane: Lane, events: Sequence[Event]) -> None:
+        """Handles what is new of these, and commits."""
+        with self._store.unit() as unit:
+            standings = unit.admit(lane.ownership, [event.entry for event in events])
+            self._on_step(Step.ADMITTED)
+            new = [event for event, standing in zip(events, standings, strict=True) if standing is Standing.NEW]
+            with unit.savepoint():  # where a connection that broke in the handler is told from a handler that failed
+                self._handler.run(new, unit.handle)
+            self._on_step(Step.HANDLED)
+        self._on_step(Step.COMMITTED)
+        lane.advance(len(events))
+
+    def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
+        """Books an event as handled whose dead letter is written first.
+
+        Dying between letter and commit writes the letter again, with the same id; the event's effect is never there.
+        """
+        with self._store.unit() as unit:
+            if unit.admit(lane.ownership, [event.entry]) == [Standing.NEW]:
+                send_letter()
+                self._on_step(Step.BURIED)
+        self._on_step(Step.COMMITTED)
+        lane.advance(1)
+
+    def book(self, ownership: Ownership, entries: Sequence[EventKey]) -> None:
+        """Books events as handled without handling them."""
+        with self._store.unit() as unit:
+            unit.admit(ownership, entries)

@@ -1,0 +1,93 @@
+"""One partition that this reader owns: what waits to be handled, and what became of the tries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onceflow.reader.event import Event, position_source
+from onceflow.reader.stores.interface import Ownership
+
+_NOWHERE = -1
+
+
+@dataclass(slots=True)
+class Lane:
+    """Events wait in the order of their offsets; the one in front decides whether the lane may go on."""
+
+    ownership: Ownership
+    position: int | None  # the offset that the store has committed as the next one
+    place: str = ""
+    pending: list[Event] = field(default_factory=list)
+    effects_done: int = 0  # events in front whose effect happened, but is not confirmed (claims)
+    doubtful: bool = False  # the store must be asked for the position before anything else
+    paused: bool = False
+    at_end: bool = False
+    sent_position: int | None = None  # what Kafka was told
+    failing_offset: int = _NOWHERE
+    attempts: int = 0
+    reason: Exception | None = None  # of the failing event's newest failure
+    single_until: int = _NOWHERE  # a batch handler failed somewhere up to this offset
+    retry_at: float = 0.0  # the failing event's next try
+    not_before: float = 0.0  # the store's next try
+    troubled_since: float | None = None
+    troubles: int = 0
+
+    def __post_init__(self) -> None:
+        self.place = position_source(self.ownership.topic, self.ownership.partition)
+        self.sent_position = self.position
+
+    @property
+    def name(self) -> str:
+        return f"{self.ownership.topic}-{self.ownership.partition}"
+
+    def due_at(self) -> float | None:
+        """When there is something to do, on the monotonic clock; None if nothing waits."""
+        if not self.pending:
+            return None
+        failing = self.pending[0].offset == self.failing_offset
+        return max(self.not_before, self.retry_at if failing else 0.0)
+
+    def upcoming(self, most: int) -> list[Event]:
+        """The events of the next try: up to the one that failed, which then comes first, in a try of its own."""
+        first = self.pending[0].offset
+        if first <= self.single_until:
+            return self.pending[:1]
+        if first >= self.failing_offset:
+            return self.pending[:most]
+        before = next((i for i, event in enumerate(self.pending) if event.offset >= self.failing_offset), most)
+        return self.pending[: min(before, most)]
+
+    def advance(self, count: int) -> None:
+        """The store has committed that the first ``count`` events are handled."""
+        self.position = self.pending[count - 1].offset + 1
+        del self.pending[:count]
+        self.effects_done = max(0, self.effects_done - count)
+        self.troubled_since, self.troubles = None, 0
+
+    def failed(self, event: Event, reason: Exception) -> None:
+        """Counts a failure of one event."""
+        if event.offset != self.failing_offset:
+            self.failing_offset, self.attempts = event.offset, 0
+        self.attempts += 1
+        self.reason = reason
+
+    def poison(self, retries: int) -> bool:
+        """Whether the event in front has failed once and ``retries`` times more."""
+        return self.pending[0].offset == self.failing_offset and self.attempts > retries
+
+    def taken(self, ownership: Ownership) -> None:
+        """The partition was taken anew: what the store has committed meanwhile is not handled again."""
+        self.ownership = ownership
+        self.doubtful = False
+        self.position = ownership.next_offset
+        waiting = len(self.pending)
+        self.pending = self.unhandled(self.pending)
+        self.effects_done = max(0, self.effects_done - (waiting - len(self.pending)))
+
+    def unhandled(self, events: Sequence[Event]) -> list[Event]:
+        """Those at or above the position."""
+        position = self.position
+        if position is None or not events or events[0].offset >= position:
+            return list(events)
+        return [event for event in events if event.offset >= position]

@@ -1,0 +1,271 @@
+"""The reader's loop: poll, handle, tell Kafka. One thread; partitions are handled one after the other, each in its own order.
+
+A lane that must wait (an event to be tried again, a store that does not answer) keeps its events, and is paused when they are
+more than a batch; the loop goes on polling, so the group keeps this reader, and the other partitions go on.
+
+What it survives::
+
+    the store refuses an epoch (StoreFenced), or a commit's answer is lost (CommitUnknown)
+    is this reader still a member of its group? A commit of the old position asks Kafka. Only a member takes the partition
+    again; the position that the store then gives decides what of the waiting events is handled already
+
+    a reader is stopped between that question and its take, and fences the new owner
+    the new owner is refused, asks the same question, and takes the partition back: whoever is no member stops asking
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreFenced, StoreLost
+from onceflow.reader import trouble
+from onceflow.reader.assignment import Assignment, tell_kafka
+from onceflow.reader.claims import Claims, Held
+from onceflow.reader.dead_letters import DeadLetters
+from onceflow.reader.event import Event, entry_of
+from onceflow.reader.handling import Failed
+from onceflow.reader.inbox import Inbox
+from onceflow.reader.lane import Lane
+from onceflow.reader.settings import ReaderSettings
+from onceflow.reader.steps import OnStep, Step
+from onceflow.reader.stores.interface import Store
+
+log = logging.getLogger("onceflow.reader")
+_librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
+
+IDLE_S = 0.2
+OFFSETS_EVERY_S = 1.0
+FORGET_EVERY_S = 60.0
+ASK_AGAIN_S = 0.2
+
+
+class Loop:
+    """One run of a reader. ``run`` returns after ``stop`` is set, or at the end of all its partitions if so asked."""
+
+    def __init__(
+        self,
+        settings: ReaderSettings,
+        store: Store,
+        mode: Inbox | Claims,
+        assignment: Assignment,
+        stop: threading.Event,
+        on_step: OnStep,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._mode = mode
+        self._assignment = assignment
+        self._letters = DeadLetters(settings)
+        self._stop = stop
+        self._on_step = on_step
+        self._offsets_at = 0.0
+        self._forget_at = time.monotonic() + FORGET_EVERY_S
+
+    def run(self, *, until_end: bool = False) -> None:
+        """Reads until it is stopped. Raises OnceflowError; what is committed by then stays so."""
+        options = {**self._settings.consumer_options(), "enable.partition.eof": until_end}
+        self._consumer = trouble.opened(lambda: Consumer(options, logger=_librdkafka))
+        try:
+            self._consumer.subscribe(
+                list(self._settings.topics),
+                on_assign=self._assignment.assigned,
+                on_revoke=self._assignment.revoked,
+                on_lost=self._assignment.lost,
+            )
+            while not self._stop.is_set() and not (until_end and self._at_end()):
+                self._round()
+        finally:
+            self._letters.close()
+            self._consumer.close()  # hands the partitions back, and tells Kafka the last positions
+
+    def _round(self) -> None:
+        self._receive(self._poll())
+        for lane in list(self._assignment.lanes.values()):
+            self._advance(lane)
+        self._tell_kafka()
+        self._forget()
+
+    def _at_end(self) -> bool:
+        lanes = self._assignment.lanes.values()
+        return bool(lanes) and all(lane.at_end and not lane.pending for lane in lanes)
+
+    # -------------------------------------------------------------------------------------------------------- receiving
+
+    def _poll(self) -> list[Message]:
+        """What is there now, waiting for the first only: while a batch is handled the next one gathers by itself."""
+        try:
+            first = self._consumer.poll(self._wait_s())
+            if first is None:
+                return []
+            rest = self._settings.batch_size - 1
+            return [first, *self._consumer.consume(rest, 0)] if rest else [first]
+        except KafkaException as error:
+            # Raised by a rebalance callback too; going on without its partitions would leave them blocked in silence.
+            trouble.check(error.args[0], "the consumer")
+            raise RequestFailed(f"the consumer: {error.args[0].str()}") from error
+
+    def _wait_s(self) -> float:
+        now = time.monotonic()
+        due = [at - now for lane in self._assignment.lanes.values() if (at := lane.due_at()) is not None]
+        return max(0.0, min([IDLE_S, *due]))
+
+    def _receive(self, messages: Sequence[Message]) -> None:
+        lanes = self._assignment.lanes
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._receive_error(message)
+                continue
+            lane = lanes.get((message.topic() or "", message.partition() or 0))
+            if lane is not None:
+                lane.pending.append(Event(message, entry_of(message, lane.place)))
+                lane.at_end = False
+        if messages:
+            self._on_step(Step.POLLED)
+
+    def _receive_error(self, message: Message) -> None:
+        error = message.error()
+        assert error is not None
+        lane = self._assignment.lanes.get((message.topic() or "", message.partition() or 0))
+        if trouble.is_end(error):
+            if lane is not None:
+                lane.at_end = True
+            return
+        trouble.check(error, lane.name if lane else message.topic() or "the consumer", lane.position if lane else None)
+
+    # --------------------------------------------------------------------------------------------------------- handling
+
+    def _advance(self, lane: Lane) -> None:
+        due_at = lane.due_at()
+        if due_at is not None and due_at <= time.monotonic():
+            self._attempt(lane)
+        # Pausing throws away what librdkafka has fetched ahead: a short wait is better spent with more events pending.
+        full = bool(lane.pending) if lane.paused else len(lane.pending) > self._settings.batch_size
+        if full != lane.paused:
+            self._pause_or_resume(lane, full)
+
+    def _pause_or_resume(self, lane: Lane, full: bool) -> None:
+        place = [TopicPartition(lane.ownership.topic, lane.ownership.partition)]
+        lane.paused = full
+        (self._consumer.pause if lane.paused else self._consumer.resume)(place)
+
+    def _attempt(self, lane: Lane) -> None:
+        """One try of what stands in front."""
+        try:
+            if lane.doubtful and not self._take_again(lane):
+                return
+            lane.pending = lane.unhandled(lane.pending)
+            if lane.pending:
+                self._handle(lane)
+        except Failed as failure:
+            self._failed(lane, failure)
+        except Held as held:
+            log.info("%s: another reader has claimed the same id: %s", lane.name, held)
+            lane.not_before = time.monotonic() + ASK_AGAIN_S
+        except StoreFenced as error:
+            log.warning("%s: %s", lane.name, error.message)
+            lane.doubtful = True
+        except OnceflowError as error:
+            self._wait_for_better(lane, error)
+
+    def _handle(self, lane: Lane) -> None:
+        if not lane.poison(self._settings.retries):
+            self._mode.handle(lane, lane.upcoming(self._settings.batch_size))
+            return
+        event, reason, attempts = lane.pending[0], lane.reason, lane.attempts
+        assert reason is not None
+        self._mode.bury(lane, event, lambda: self._letters.write(event, reason, attempts))
+        log.error("%s: %r went to the dead letters after %d attempts: %s", lane.name, event, attempts, reason)
+
+    def _failed(self, lane: Lane, failure: Failed) -> None:
+        if failure.event is None:
+            last = lane.upcoming(self._settings.batch_size)[-1]
+            lane.single_until = last.offset
+            log.warning("%s: the handler failed for a batch, its events are tried one by one: %s", lane.name, failure)
+            return
+        lane.failed(failure.event, failure.cause)
+        if lane.attempts > self._settings.retries and self._settings.dead_letters is None:
+            raise _handler_failed(lane, failure) from failure.cause
+        pause_s = self._settings.backoff.pause_s(lane.attempts)
+        lane.retry_at = time.monotonic() + (pause_s if lane.attempts <= self._settings.retries else 0)
+        log.warning("%s: attempt %d of %r failed: %s", lane.name, lane.attempts, failure.event, failure)
+
+    def _wait_for_better(self, lane: Lane, error: OnceflowError) -> None:
+        """The store or the dead letters' brokers do not answer: the lane waits, up to the patience."""
+        now = time.monotonic()
+        lane.troubled_since = lane.troubled_since or now
+        if not error.retriable or now - lane.troubled_since > self._settings.patience_s:
+            raise error
+        lane.troubles += 1
+        lane.doubtful = True
+        pause_s = self._settings.backoff.pause_s(lane.troubles)
+        lane.not_before = now + pause_s
+        log.warning("%s waits %.1f s: %s", lane.name, pause_s, error.message)
+
+    def _take_again(self, lane: Lane) -> bool:
+        """Whether the partition is ours again, in the store as in the group."""
+        if not self._is_member(lane):
+            lane.not_before = time.monotonic() + ASK_AGAIN_S
+            return False
+        (ownership,) = self._assignment.take([(lane.ownership.topic, lane.ownership.partition)])
+        if (ownership.next_offset or 0) < (lane.position or 0):
+            raise StoreLost(
+                f"{lane.name}: the store had handled the events before offset {lane.position}, "
+                f"and knows of those before {ownership.next_offset or 0} now",
+                action="find out what became of the store before anything is handled twice",
+            )
+        lane.taken(ownership)
+        self._on_step(Step.TAKEN)
+        return True
+
+    def _is_member(self, lane: Lane) -> bool:
+        """Asks Kafka, which checks the member and its generation before it accepts an offset."""
+        if lane.position is None:
+            return True  # nothing to commit; the store's epoch decides
+        lane.sent_position = None
+        return tell_kafka(self._consumer, [lane], wait=True)
+
+    # ------------------------------------------------------------------------------------------------------ now and then
+
+    def _tell_kafka(self) -> None:
+        """A store that forgets with its process depends on these offsets, so there they are waited for."""
+        durable = self._store.capabilities.durable
+        now = time.monotonic()
+        if durable and now < self._offsets_at:
+            return
+        news = [lane for lane in self._assignment.lanes.values() if lane.position != lane.sent_position]
+        if not news:
+            return
+        self._offsets_at = now + OFFSETS_EVERY_S
+        tell_kafka(self._consumer, news, wait=not durable)
+        self._on_step(Step.OFFSETS)
+
+    def _forget(self) -> None:
+        now = time.monotonic()
+        if now < self._forget_at:
+            return
+        self._forget_at = now + FORGET_EVERY_S
+        try:
+            log.debug("%d ids forgotten", self._store.forget_expired())
+        except OnceflowError as error:
+            if not error.retriable:
+                raise
+            log.warning("ids not forgotten: %s", error.message)
+
+
+def _handler_failed(lane: Lane, failure: Failed) -> HandlerFailed:
+    event = failure.event
+    assert event is not None
+    return HandlerFailed(
+        f"{lane.name}: offset {event.offset} failed {lane.attempts} times: {failure}",
+        action="mend the handler or the event and start again: it comes again first; or set dead_letters",
+        topic=event.topic,
+        partition=event.partition,
+        offset=event.offset,
+        attempts=lane.attempts,
+    )

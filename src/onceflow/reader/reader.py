@@ -1,0 +1,252 @@
+"""``onceflow.Reader``: handles each committed event of its topics once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, overload
+
+from onceflow.errors import ConfigurationError, TopicMissing
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.reader import claims, inbox
+from onceflow.reader.assignment import Assignment
+from onceflow.reader.claims import Claims
+from onceflow.reader.handling import Handler, RunCoroutine
+from onceflow.reader.inbox import Inbox
+from onceflow.reader.loop import Loop
+from onceflow.reader.patience import patiently
+from onceflow.reader.rebuild import Rebuilder
+from onceflow.reader.retries import Backoff
+from onceflow.reader.settings import Checker, GroupProtocol, LostStore, ReaderSettings, Start
+from onceflow.reader.steps import OnStep
+from onceflow.reader.stores import open_store
+from onceflow.reader.stores.interface import Retention, Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Reader:
+    """Reads committed events and handles each of them once, with a deduplication store.
+
+    ::
+
+        reader = onceflow.Reader("sales", group="ledger", store="postgresql://…")
+
+        @reader.handler
+        def book(event, tx):
+            tx.execute("insert into ledger …")
+
+        reader.run()
+
+    A handler that takes ``(event, tx)`` works in the *transactional inbox*: ``tx`` is the store's transaction, in which the
+    event's id and position are recorded too, so its effects happen exactly once. A handler that takes ``(event)`` alone has
+    its effects elsewhere: *claim, process, confirm*. An effect may then repeat, if the process dies (or is stopped for too
+    long) inside it; ``event.idempotency_key`` is the same then. ``@reader.handler(batch=True)`` gets a list of events. Both may
+    be ``async def``. A handler may run again for an event whose transaction was rolled back.
+
+    ``store`` is a URL (``memory:``, ``sqlite:///path``, ``postgresql://…``, ``redis://…``) or a store of your own.
+    ``kafka`` holds Java client options (``security.protocol``, …). ``group_protocol`` is ``classic`` or ``consumer``
+    (KIP-848); with a ``group_instance_id`` a restarted process gets its partitions back at once. A group without a position
+    begins at ``start`` (``earliest``, ``latest``). Ids are kept for ``keep_ids_s`` seconds and as the newest
+    ``keep_ids``, whichever keeps more; None is no bound. A claim lasts ``lease_s``.
+
+    An event whose handler raises is tried ``retries`` times more, with growing pauses (``backoff_s`` to ``backoff_max_s``)
+    while other partitions go on; then it is written to the topic ``dead_letters`` (``{topic}`` stands for the event's own) and
+    counts as handled. ``None`` stops the reader with HandlerFailed instead. A store that does not answer is waited for, for
+    ``patience_s``. ``lost_store`` says what to do where Kafka's offsets are ahead of the store: ``refuse``, ``rebuild``,
+    ``accept`` or ``replay``. ``on_step`` is told each step after it was taken, for tests.
+
+    Raises ConfigurationError at once, with every mistake.
+    """
+
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        store: str | Store,
+        bootstrap_servers: str = "localhost:9092",
+        kafka: Mapping[str, object] | None = None,
+        group_protocol: str = "classic",
+        group_instance_id: str | None = None,
+        session_timeout_s: float | None = None,
+        max_poll_interval_s: float = 300.0,
+        start: str = "earliest",
+        batch_size: int = 1000,
+        keep_ids_s: float | None = 7 * 24 * 3600.0,
+        keep_ids: int | None = None,
+        lease_s: float = 60.0,
+        retries: int = 5,
+        backoff_s: float = 0.1,
+        backoff_max_s: float = 30.0,
+        dead_letters: str | None = "{topic}.dead-letter",
+        lost_store: str = "refuse",
+        patience_s: float = 60.0,
+        on_step: OnStep | None = None,
+    ) -> None:
+        checker = Checker()
+        names = checker.topics(topics)
+        checker.dead_letters(dead_letters, names)
+        checker.at_least(1, batch_size=batch_size)
+        checker.at_least(
+            0,
+            keep_ids_s=keep_ids_s,
+            keep_ids=keep_ids,
+            retries=retries,
+            backoff_s=backoff_s,
+            backoff_max_s=backoff_max_s,
+            patience_s=patience_s,
+        )
+        checker.at_least(0.001, lease_s=lease_s, session_timeout_s=session_timeout_s)
+        checker.at_least(session_timeout_s or 1, max_poll_interval_s=max_poll_interval_s)
+        if not group:
+            checker.mistakes.append("group is empty")
+        self._settings = ReaderSettings(
+            topics=names,
+            group=group,
+            cluster=checker.cluster(bootstrap_servers, kafka),
+            group_protocol=checker.choice(GroupProtocol, "group_protocol", group_protocol),
+            group_instance_id=group_instance_id,
+            session_timeout_s=session_timeout_s,
+            max_poll_interval_s=max_poll_interval_s,
+            start=checker.choice(Start, "start", start),
+            lost_store=checker.choice(LostStore, "lost_store", lost_store),
+            batch_size=batch_size,
+            retention=Retention(keep_ids_s, keep_ids),
+            lease_s=lease_s,
+            retries=retries,
+            backoff=Backoff(backoff_s, backoff_max_s),
+            dead_letters=dead_letters,
+            patience_s=patience_s,
+        )
+        opened = _opened(store, checker)
+        if checker.mistakes or opened is None:
+            raise ConfigurationError.of("Reader", checker.mistakes)
+        self._store = opened
+        self._on_step = on_step or (lambda step: None)
+        self._handler: Handler | None = None
+        self._stop = threading.Event()
+
+    # ---------------------------------------------------------------------------------------------------- the handler
+
+    @overload
+    def handler(self, function: F) -> F: ...
+
+    @overload
+    def handler(self, *, batch: bool = False) -> Callable[[F], F]: ...
+
+    def handler(self, function: F | None = None, *, batch: bool = False) -> F | Callable[[F], F]:
+        """Decorates the one function that handles events. Raises ConfigurationError if the store cannot do what it asks."""
+
+        def register(given: F) -> F:
+            self._handler = self._checked(Handler(given, batch=batch))
+            return given
+
+        return register if function is None else register(function)
+
+    def _checked(self, handler: Handler) -> Handler:
+        mistakes = []
+        if self._handler is not None:
+            mistakes.append("it has a handler already")
+        if handler.takes_transaction and not self._store.capabilities.transactional:
+            mistakes.append(
+                f"the handler takes a transaction, and {type(self._store).__name__} has none: take (event) alone "
+                "and pass event.idempotency_key on, or use a transactional store"
+            )
+        if mistakes:
+            raise ConfigurationError.of("Reader.handler", mistakes)
+        return handler
+
+    @property
+    def mode(self) -> str:
+        """What the handler's effects are given: the name of the mode, as in the documentation."""
+        return inbox.NAME if self._required_handler().takes_transaction else claims.NAME
+
+    def _required_handler(self) -> Handler:
+        if self._handler is None:
+            raise ConfigurationError.of("Reader", ["no handler is given: decorate a function with @reader.handler"])
+        return self._handler
+
+    # --------------------------------------------------------------------------------------------------------- running
+
+    def run(self, *, until_end: bool = False) -> None:
+        """Handles events until ``stop()``, SIGINT or SIGTERM; with ``until_end`` until all there is now is handled.
+
+        On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
+        """
+        with self._ended_by_signals(), asyncio.Runner() as runner:
+            self._run(runner.run, until_end=until_end)
+
+    async def run_async(self, *, until_end: bool = False) -> None:
+        """As ``run``, within a running event loop: asyncio handlers run on it, the rest on a thread. Cancelling stops it."""
+        loop = asyncio.get_running_loop()
+        work = asyncio.ensure_future(
+            asyncio.to_thread(
+                self._run,
+                lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(),
+                until_end=until_end,
+            )
+        )
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.stop()
+            await work
+            raise
+
+    def stop(self) -> None:
+        """Ends ``run`` after the batch in hand. May be called from any thread."""
+        self._stop.set()
+
+    def _run(self, run_coroutine: RunCoroutine, *, until_end: bool) -> None:
+        handler = self._required_handler()
+        handler.run_coroutine = run_coroutine
+        self._check_topics()
+        settings, store = self._settings, self._store
+        patiently(lambda: store.open(settings.group, settings.retention), settings)
+        try:
+            mode = self._mode(handler)
+            owner = f"{socket.gethostname()}-{os.getpid()}"
+            assignment = Assignment(settings, store, owner, Rebuilder(settings, mode.book), self._on_step)
+            Loop(settings, store, mode, assignment, self._stop, self._on_step).run(until_end=until_end)
+        finally:
+            store.close()
+            self._stop.clear()
+
+    def _mode(self, handler: Handler) -> Inbox | Claims:
+        if handler.takes_transaction:
+            return Inbox(self._store, handler, self._on_step)
+        return Claims(self._store, handler, self._on_step, self._settings.lease_s)
+
+    def _check_topics(self) -> None:
+        known = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s).partitions()
+        missing = [name for name in self._settings.topics if name not in known]
+        if missing:
+            raise TopicMissing(f"topics that do not exist: {', '.join(missing)}", action="create them")
+
+    @contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
+
+
+def _opened(store: str | Store, checker: Checker) -> Store | None:
+    if not isinstance(store, str):
+        return store
+    try:
+        return open_store(store)
+    except ConfigurationError as error:
+        checker.mistakes += error.fields["mistakes"]
+        return None

@@ -1,0 +1,309 @@
+"""The store in PostgreSQL: effects in the same database are in the same transaction.
+
+The fence is the row of the partition's position, locked ``FOR UPDATE`` from ``admit`` to the commit::
+
+    A admits offsets 10 to 19 and is stopped inside its unit, with the row locked; its partition moves to B
+    B's take waits ``takeover_s``, then ends A's session in the server: A's unit is rolled back, B reads position 10
+    A wakes and commits: its connection is gone
+
+    A sends COMMIT and the connection breaks before the answer
+    CommitUnknown: A takes its partitions again, and their positions tell
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from onceflow.errors import StoreUnavailable
+from onceflow.reader.stores import rules
+from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.postgresql_session import Session, translated
+from onceflow.reader.stores.tables import EventId, Position, event_id
+
+TAKEOVER_S = 5.0
+
+
+class PostgresqlStore:
+    """Keeps one group in the database at ``url``, in the first schema of its search path.
+
+    ``takeover_s``: how long ``take`` waits for the unit of the reader before, until it ends that reader's session. That needs
+    the same role for all readers, or pg_signal_backend.
+    """
+
+    capabilities = Capabilities(transactional=True, durable=True, shared=True)
+
+    def __init__(self, url: str, takeover_s: float = TAKEOVER_S) -> None:
+        self._session = Session(url)
+        self._takeover_s = takeover_s
+        self._group = ""
+        self._retention = Retention()
+
+    def open(self, group: str, retention: Retention) -> None:
+        self._session.open()
+        self._group = group
+        self._retention = retention
+
+    def close(self) -> None:
+        self._session.close()
+
+    def take(self, topic: str, partitions: Sequence[int], owner: str) -> list[Ownership]:
+        taken = {partition: self._take(topic, partition, owner) for partition in sorted(partitions)}
+        return [taken[partition] for partition in partitions]
+
+    @contextmanager
+    def unit(self) -> Iterator[PostgresqlUnit]:
+        with self._session.transaction() as connection:
+            yield PostgresqlUnit(connection, PostgresqlTables(connection, self._group))
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        with self._tables() as tables:
+            return rules.claim(tables, ownership, keys, lease_s)
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        with self._tables() as tables:
+            rules.confirm(tables, ownership, keys)
+
+    def forget_expired(self) -> int:
+        with self._tables() as tables:
+            return tables.forget_expired(self._retention)
+
+    @contextmanager
+    def _tables(self) -> Iterator[PostgresqlTables]:
+        with self._session.transaction() as connection, translated():
+            yield PostgresqlTables(connection, self._group)
+
+    def _take(self, topic: str, partition: int, owner: str) -> Ownership:
+        try:
+            return self._raise_epoch(topic, partition, owner)
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                raise
+        with self._tables() as tables:
+            tables.end_holder(topic, partition)
+        return self._raise_epoch(topic, partition, owner)
+
+    def _raise_epoch(self, topic: str, partition: int, owner: str) -> Ownership:
+        with self._tables() as tables:
+            return tables.take(topic, partition, owner, self._takeover_s)
+
+
+class PostgresqlUnit:
+    """One transaction. ``handle`` is its psycopg connection; do not commit or roll back through it."""
+
+    def __init__(self, connection: psycopg.Connection[Any], tables: PostgresqlTables) -> None:
+        self._connection = connection
+        self._tables = tables
+
+    @property
+    def handle(self) -> psycopg.Connection[Any]:
+        return self._connection
+
+    def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
+        with translated():
+            return rules.admit(self._tables, ownership, keys)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        try:
+            with self._connection.transaction():
+                yield
+        except Exception as error:
+            if self._connection.closed:  # the server is gone: that is no fault of the event
+                raise StoreUnavailable(f"the connection to PostgreSQL broke in a handler: {error}") from error
+            raise
+
+
+class PostgresqlTables:
+    """The tables inside one transaction. Sets of values go in as arrays, so each statement is one."""
+
+    def __init__(self, connection: psycopg.Connection[Any], group: str) -> None:
+        self._connection = connection
+        self._group = group
+
+    def take(self, topic: str, partition: int, owner: str, patience_s: float) -> Ownership:
+        """Raises the epoch; the claims of the one before are void."""
+        place = (self._group, topic, partition)
+        self._execute("SELECT set_config('lock_timeout', %s, true)", (f"{max(1, round(patience_s * 1000))}ms",))
+        epoch, next_offset = self._execute(_TAKE, (*place, owner))[0]
+        self._execute(
+            "DELETE FROM onceflow_claims"
+            " WHERE consumer_group = %s AND topic = %s AND partition = %s AND lease_until IS NOT NULL",
+            place,
+        )
+        return Ownership(topic, partition, epoch, next_offset)
+
+    def end_holder(self, topic: str, partition: int) -> None:
+        """Ends the session whose transaction has the partition's row locked, and waits until it is gone."""
+        self._execute(_END_HOLDER, (self._group, topic, partition))
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        rows = self._execute(
+            "SELECT epoch, next_offset FROM onceflow_positions"
+            " WHERE consumer_group = %s AND topic = %s AND partition = %s FOR UPDATE",
+            (self._group, topic, partition),
+        )
+        return Position(*rows[0]) if rows else None
+
+    def move(self, ownership: Ownership, next_offset: int) -> None:
+        self._execute(
+            "UPDATE onceflow_positions SET next_offset = %s WHERE consumer_group = %s AND topic = %s AND partition = %s",
+            (next_offset, *self._place(ownership)),
+        )
+
+    def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:
+        rows = self._execute(
+            "SELECT source, sequence FROM onceflow_sequences"
+            " WHERE consumer_group = %s AND topic = %s AND partition = %s AND source = ANY(%s)",
+            (*self._place(ownership), list(sources)),
+        )
+        return dict(rows)
+
+    def raise_sequences(self, ownership: Ownership, sequences: Mapping[str, int]) -> None:
+        self._execute(
+            "INSERT INTO onceflow_sequences (consumer_group, topic, partition, source, sequence)"
+            " SELECT %s, %s, %s, given.* FROM unnest(%s::text[], %s::bigint[]) AS given"
+            " ON CONFLICT (consumer_group, topic, partition, source) DO UPDATE SET sequence = excluded.sequence",
+            (*self._place(ownership), list(sequences), list(sequences.values())),
+        )
+
+    def book(self, events: Collection[EventId]) -> set[EventId]:
+        if not events:
+            return set()
+        rows = self._execute(
+            "INSERT INTO onceflow_ids (consumer_group, source, id, handled_at)"
+            " SELECT %s, given.*, clock_timestamp() FROM unnest(%s::text[], %s::text[]) AS given"
+            " ON CONFLICT DO NOTHING RETURNING source, id",
+            (self._group, *_columns(events)),
+        )
+        return set(rows)
+
+    def known(self, events: Collection[EventId]) -> set[EventId]:
+        return set(self._execute(_KNOWN, (*_columns(events), self._group)))
+
+    def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
+        return set(self._execute(_CONFIRMED_EARLY, (*_columns(events), self._group)))
+
+    def put_claims(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> set[EventId]:
+        if not keys:
+            return set()
+        parameters = (*self._place(ownership), lease_s, *_key_columns(keys))
+        return set(self._execute(_INSERT_CLAIMS + _WHERE_FREE + " RETURNING source, id", parameters))
+
+    def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:
+        rows = self._execute(
+            "SELECT at_offset, source, id FROM onceflow_claims"
+            " WHERE consumer_group = %s AND topic = %s AND partition = %s AND lease_until IS NOT NULL"
+            " ORDER BY at_offset LIMIT %s",
+            (*self._place(ownership), limit),
+        )
+        return [(offset, (source, event)) for offset, source, event in rows]
+
+    def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        self._execute(_INSERT_CLAIMS, (*self._place(ownership), None, *_key_columns(keys)))
+
+    def early_below(self, ownership: Ownership, offset: int) -> list[EventKey]:
+        rows = self._execute(
+            "SELECT at_offset, source, id, sequence FROM onceflow_claims"
+            " WHERE consumer_group = %s AND topic = %s AND partition = %s AND lease_until IS NULL AND at_offset < %s",
+            (*self._place(ownership), offset),
+        )
+        return [EventKey(*row) for row in rows]
+
+    def drop_claims(self, ownership: Ownership, events: Collection[EventId]) -> None:
+        self._execute(_DROP_CLAIMS, (*_columns(events), *self._place(ownership)))
+
+    def forget_expired(self, retention: Retention) -> int:
+        """Deletes ids that were handled before both bounds."""
+        if retention.seconds is None and retention.count is None:
+            return 0
+        return self._connection.execute(
+            _FORGET,
+            {"group": self._group, "seconds": retention.seconds, "count": retention.count},
+        ).rowcount
+
+    def _execute(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        cursor = self._connection.execute(statement.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+    def _place(self, ownership: Ownership) -> tuple[str, str, int]:
+        return (self._group, ownership.topic, ownership.partition)
+
+
+_TAKE = """
+INSERT INTO onceflow_positions AS held (consumer_group, topic, partition, owner, epoch)
+VALUES (%s, %s, %s, %s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+ON CONFLICT (consumer_group, topic, partition)
+DO UPDATE SET epoch = greatest(held.epoch + 1, excluded.epoch), owner = excluded.owner
+RETURNING epoch, next_offset
+"""
+
+# A locked row names its locker's transaction in xmax, and every running transaction holds the lock of its own number.
+_END_HOLDER = """
+SELECT pg_terminate_backend(pid, 10000) FROM onceflow_positions AS held
+JOIN pg_locks ON locktype = 'transactionid' AND granted AND transactionid = held.xmax
+WHERE consumer_group = %s AND topic = %s AND partition = %s AND pid <> pg_backend_pid()
+"""
+
+# LATERAL with LIMIT makes it one look into the primary key per event, also where the planner takes the table for empty; for the
+# same reason no other index begins with the group.
+_KNOWN = """
+SELECT source, id FROM unnest(%s::text[], %s::text[]) AS given (source, id) CROSS JOIN LATERAL (
+    SELECT FROM onceflow_ids AS stored
+    WHERE consumer_group = %s AND stored.source = given.source AND stored.id = given.id LIMIT 1)
+"""
+
+_CONFIRMED_EARLY = """
+SELECT source, id FROM unnest(%s::text[], %s::text[]) AS given (source, id) CROSS JOIN LATERAL (
+    SELECT FROM onceflow_claims AS stored
+    WHERE consumer_group = %s AND stored.source = given.source AND stored.id = given.id AND lease_until IS NULL LIMIT 1)
+"""
+
+_DROP_CLAIMS = """
+DELETE FROM onceflow_claims WHERE ctid = ANY(ARRAY(
+    SELECT held.row FROM unnest(%s::text[], %s::text[]) AS given (source, id) CROSS JOIN LATERAL (
+        SELECT ctid AS row, topic, partition FROM onceflow_claims AS stored
+        WHERE consumer_group = %s AND stored.source = given.source AND stored.id = given.id LIMIT 1) AS held
+    WHERE topic = %s AND partition = %s))
+"""
+
+_INSERT_CLAIMS = """
+INSERT INTO onceflow_claims AS held (consumer_group, topic, partition, lease_until, at_offset, source, id, sequence)
+SELECT %s, %s, %s, clock_timestamp() + make_interval(secs => %s), given.*
+FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) AS given
+ON CONFLICT (consumer_group, source, id) DO UPDATE SET topic = excluded.topic, partition = excluded.partition,
+at_offset = excluded.at_offset, sequence = excluded.sequence, lease_until = excluded.lease_until
+"""
+
+_WHERE_FREE = """
+WHERE held.lease_until <= clock_timestamp() OR (held.lease_until IS NOT NULL
+AND (held.topic, held.partition, held.at_offset) = (excluded.topic, excluded.partition, excluded.at_offset))
+"""
+
+# Ids of the same moment stay together: more than the number may be kept, never fewer.
+_FORGET = """
+DELETE FROM onceflow_ids WHERE consumer_group = %(group)s
+AND (%(seconds)s::float8 IS NULL OR handled_at < clock_timestamp() - make_interval(secs => %(seconds)s::float8))
+AND (%(count)s::bigint IS NULL OR %(count)s = 0 OR handled_at < (
+    SELECT handled_at FROM onceflow_ids WHERE consumer_group = %(group)s
+    ORDER BY handled_at DESC LIMIT 1 OFFSET greatest(%(count)s::bigint - 1, 0)))
+"""
+
+
+def _columns(events: Collection[EventId]) -> tuple[list[str], list[str]]:
+    """As two arrays, sorted: two readers that book the same ids then wait for each other in one order, without deadlock."""
+    ordered = sorted(events)
+    return [source for source, _ in ordered], [event for _, event in ordered]
+
+
+def _key_columns(keys: Sequence[EventKey]) -> tuple[list[int], list[str], list[str], list[int | None]]:
+    ordered = sorted(keys, key=event_id)
+    return (
+        [key.offset for key in ordered],
+        [key.source for key in ordered],
+        [key.id for key in ordered],
+        [key.sequence for key in ordered],
+    )

@@ -1,0 +1,144 @@
+"""One PostgreSQL connection: the layout of the tables, and transactions that commit as a whole or say that they did not.
+
+What the end of a transaction survives::
+
+    a handler catches an SQL error and goes on: the server has failed the transaction, and would answer COMMIT with ROLLBACK
+    a handler executes "COMMIT": what follows is outside of the transaction
+    the state of the connection is looked at before the commit, and anything but "in a transaction" is an error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+
+from onceflow.errors import CommitUnknown, StoreError, StoreUnavailable
+from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
+
+_CONNECT_TIMEOUT_S = 10
+_LAYOUT = """
+CREATE TABLE onceflow_layout (version integer NOT NULL);
+CREATE TABLE onceflow_positions (consumer_group text COLLATE "C", topic text, partition integer, epoch bigint NOT NULL,
+    next_offset bigint, owner text NOT NULL, PRIMARY KEY (consumer_group, topic, partition));
+CREATE TABLE onceflow_sequences (consumer_group text COLLATE "C", topic text, partition integer, source text COLLATE "C",
+    sequence bigint NOT NULL, PRIMARY KEY (consumer_group, topic, partition, source));
+CREATE TABLE onceflow_ids (consumer_group text COLLATE "C", source text COLLATE "C", id text COLLATE "C",
+    handled_at timestamptz NOT NULL, PRIMARY KEY (consumer_group, source, id));
+CREATE INDEX onceflow_ids_by_age ON onceflow_ids USING brin (handled_at) WITH (pages_per_range = 16, autosummarize = on);
+CREATE TABLE onceflow_claims (consumer_group text COLLATE "C", source text COLLATE "C", id text COLLATE "C", topic text NOT NULL,
+    partition integer NOT NULL, at_offset bigint NOT NULL, sequence bigint, lease_until timestamptz,
+    PRIMARY KEY (consumer_group, source, id));
+CREATE INDEX onceflow_claims_by_offset ON onceflow_claims (topic, partition, consumer_group, at_offset);
+"""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises StoreUnavailable for what PostgreSQL says of itself: gone, shutting down, deadlock, a lock not got in time."""
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(
+            f"PostgreSQL store: {error}", action="check the server; the events come again"
+        ) from error
+
+
+class Session:
+    """Connects when it must, and again after a break."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[Any] | None = None
+        self._is_open = False
+
+    def open(self) -> None:
+        """Connects, and creates the tables or checks them."""
+        self._is_open = True
+        try:
+            with self.transaction() as connection, translated():
+                _check_layout(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._is_open = False
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """Commits at the end, rolls back after an exception."""
+        connection = self._connected()
+        transaction = connection.transaction()
+        with translated():
+            transaction.__enter__()
+        try:
+            yield connection
+            _check_whole(connection)
+        except BaseException as error:
+            with suppress(psycopg.Error):
+                transaction.__exit__(type(error), error, error.__traceback__)
+            raise
+        try:
+            transaction.__exit__(None, None, None)
+        except psycopg.Error as error:
+            if connection.closed:
+                raise CommitUnknown(f"PostgreSQL did not answer the commit: {error}") from error
+            raise
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if not self._is_open:
+            raise StoreError("the PostgreSQL store is not open", action="call open(group, retention) first")
+        if self._connection is None or self._connection.closed:
+            with translated():
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        defaults: dict[str, Any] = {"connect_timeout": _CONNECT_TIMEOUT_S, "application_name": "onceflow"}
+        options = {**defaults, **conninfo_to_dict(self._url)}
+        connection = psycopg.connect(**options, autocommit=True)
+        # The rules look at what others committed since the transaction began.
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        return connection
+
+
+def _check_whole(connection: psycopg.Connection[Any]) -> None:
+    status = connection.info.transaction_status
+    if status is TransactionStatus.UNKNOWN:
+        raise StoreUnavailable("the connection to PostgreSQL broke inside the unit; nothing of it was committed")
+    if status is TransactionStatus.INERROR:
+        raise StoreError(
+            "an SQL statement failed inside the unit, and nobody raised its error; nothing of the unit was committed",
+            action="let SQL errors come out of the handler, or put the statement that may fail into tx.transaction()",
+        )
+    if status is not TransactionStatus.INTRANS:
+        raise StoreError(
+            "the transaction was ended inside the unit, so effects and ids are not in one transaction",
+            action="do not commit or roll back in a handler",
+        )
+
+
+def _check_layout(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('onceflow_layout', 0))")
+    rows = connection.execute(
+        "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(%s)", (list(TABLES),)
+    ).fetchall()
+    present = {name for (name,) in rows}
+    if not present:
+        connection.execute(_LAYOUT)
+        connection.execute("INSERT INTO onceflow_layout VALUES (%s)", (LAYOUT_VERSION,))
+        return
+    where = f"the PostgreSQL database {connection.info.dbname}"
+    if present != set(TABLES):
+        raise layout_mismatch(where, None)
+    row = connection.execute("SELECT version FROM onceflow_layout").fetchone()
+    if row is None or row[0] != LAYOUT_VERSION:
+        raise layout_mismatch(where, row and row[0])

@@ -1,0 +1,101 @@
+"""What the rules (``rules.py``) need of a store within one transaction: four tables, read and written set by set.
+
+``positions``  per partition: the epoch of its owner and the offset that comes next; a row a partition, kept for ever
+``sequences``  per partition and source: the highest sequence below the position; the compact form, a row a source
+``ids``        what was handled and has no sequence, all of it below its partition's position; this is what expires
+``claims``     what is being handled (open, under a lease), and what was confirmed before something older was
+
+Because an id is moved to ``ids`` only when its position has passed it, expiry may delete any row there: an offset that can
+still come again is never among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from onceflow.errors import StoreMismatch
+from onceflow.reader.stores.interface import EventKey, Ownership
+
+LAYOUT_VERSION = 1
+TABLES = tuple(f"onceflow_{name}" for name in ("layout", "positions", "sequences", "ids", "claims"))
+
+EventId = tuple[str, str]
+"""(source, id): what names an event."""
+
+
+def event_id(key: EventKey) -> EventId:
+    """What names this event."""
+    return (key.source, key.id)
+
+
+def storable(keys: Sequence[EventKey]) -> Sequence[EventKey]:
+    """The same events, with names that every store can keep: NUL (which PostgreSQL refuses) is escaped, one name to one."""
+    if not any("\0" in key.id or "\\" in key.id or "\0" in key.source or "\\" in key.source for key in keys):
+        return keys
+    return [key._replace(source=_escaped(key.source), id=_escaped(key.id)) for key in keys]
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One partition: the epoch of its owner, and the offset that comes next (None: nothing was ever handled)."""
+
+    epoch: int
+    next_offset: int | None
+
+
+def layout_mismatch(where: str, version: object) -> StoreMismatch:
+    """The error of a store that was made by something else (no version), or by another version."""
+    found = "tables named onceflow_ of something else" if version is None else f"layout {version}"
+    return StoreMismatch(
+        f"{where} has {found}; this version of onceflow uses layout {LAYOUT_VERSION}",
+        action="use the version of onceflow that made it, or another store",
+    )
+
+
+class Tables(Protocol):
+    """One group's tables inside one transaction."""
+
+    def position(self, topic: str, partition: int) -> Position | None:
+        """The partition's row, so that no other transaction can change it before this one ends."""
+
+    def move(self, ownership: Ownership, next_offset: int) -> None:
+        """Moves the position."""
+
+    def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:
+        """The highest handled sequence of each source that has one."""
+
+    def raise_sequences(self, ownership: Ownership, sequences: Mapping[str, int]) -> None:
+        """Sets them; the rules never lower one."""
+
+    def book(self, events: Collection[EventId]) -> set[EventId]:
+        """Adds ids; which of them were not there. Waits for another transaction that is adding the same ones."""
+
+    def known(self, events: Collection[EventId]) -> set[EventId]:
+        """Which of them are in ``ids``."""
+
+    def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
+        """Which of them are claims that were confirmed before their position passed them."""
+
+    def put_claims(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> set[EventId]:
+        """Claims those that nobody else holds and nobody confirmed. Which they are.
+
+        That is: no row, an open one whose lease ran out, or an open one of this very partition and offset.
+        """
+
+    def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:
+        """The partition's open claims with the lowest offsets, in order."""
+
+    def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        """Books claims as confirmed that cannot leave the table yet."""
+
+    def early_below(self, ownership: Ownership, offset: int) -> list[EventKey]:
+        """The partition's confirmed claims below an offset."""
+
+    def drop_claims(self, ownership: Ownership, events: Collection[EventId]) -> None:
+        """Deletes these claims, if they are the partition's."""

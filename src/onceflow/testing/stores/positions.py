@@ -1,0 +1,71 @@
+"""Positions: what is below is handled, for ever."""
+
+from __future__ import annotations
+
+from onceflow.errors import StoreLost
+from onceflow.reader.stores.interface import EventKey, Ownership
+from onceflow.testing.stores.subject import DUPLICATE, NEW, TOPIC, Lab, keys, refused, take
+
+
+def unknown_at_first(lab: Lab) -> None:
+    """A partition that was never handled has no position, also after it was taken once before."""
+    store = lab.store()
+    assert take(store).next_offset is None
+    assert take(store).next_offset is None, "taking is not handling"
+
+
+def behind_the_last(lab: Lab) -> None:
+    """The position is the offset behind the last event, per partition, gaps and all."""
+    for store, handle in lab.modes():
+        handle(store, take(store, 0), keys(0, 1, 7))
+        handle(store, take(store, 1), keys(40))
+        found = [each.next_offset for each in store.take(TOPIC, [0, 1, 2], "reader")]
+        assert found == [8, 41, None], "the position is not behind the last event"
+
+
+def below_is_handled(lab: Lab) -> None:
+    """An event below the position is a duplicate, even if its id was never seen."""
+    for store, handle in lab.modes():
+        owner = take(store)
+        handle(store, owner, keys(10))
+        assert handle(store, owner, keys(3, 9, 10, prefix="other")) == [DUPLICATE] * 3, (
+            "below the position, and handled again"
+        )
+        assert handle(store, owner, keys(9, 11, prefix="third")) == [DUPLICATE, NEW]
+
+
+def never_back(lab: Lab) -> None:
+    """Events that come again do not move the position back."""
+    for store, handle in lab.modes():
+        owner = take(store)
+        handle(store, owner, keys(0, 1, 2, 3))
+        handle(store, owner, keys(0, 1))
+        handle(store, owner, [])
+        assert take(store).next_offset == 4
+
+
+def survives_reopening(lab: Lab) -> None:
+    """What was committed is there for the next object, if the store is durable."""
+    for store, handle in lab.modes():
+        if not store.capabilities.durable:
+            continue
+        group = lab.new_group()
+        first = lab.store(group=group)
+        handle(first, take(first), keys(0, 1))
+        first.close()
+        second = lab.store(group=group)
+        owner = take(second)
+        assert owner.next_offset == 2, "the position did not survive"
+        again = [EventKey(2, "shop", "event-1"), EventKey(3, "shop", "event-3")]
+        assert handle(second, owner, again) == [DUPLICATE, NEW], "the ids did not survive"
+
+
+def emptied_under_a_reader(lab: Lab) -> None:
+    """An owner whose partition the store does not know is told so, not treated as the first reader."""
+    for store, handle in lab.modes():
+        known = take(store, 0)
+        stranger = Ownership(TOPIC, 9, known.epoch, None)
+        refused(lambda store=store, handle=handle, stranger=stranger: handle(store, stranger, keys(0)), StoreLost)  # type: ignore[misc]
+
+
+CHECKS = (unknown_at_first, behind_the_last, below_is_handled, never_back, survives_reopening, emptied_under_a_reader)

@@ -1,0 +1,54 @@
+"""A broker whose groups notice a dead member within seconds, and a place for each test to work on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from tests.conftest import HEAP_MB
+from tests.reader.support import Place
+
+from onceflow.broker import EmbeddedBroker
+
+SESSION_TIMEOUT_S = 3.0
+_GROUPS = {
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
+
+
+@pytest.fixture(scope="session")
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker for the tests of readers; none of them stops it."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("reader-broker"), heap_mb=HEAP_MB, config=_GROUPS) as running:
+        yield running
+
+
+class Places(Protocol):
+    """Makes places, gone after the test with all their processes."""
+
+    def __call__(self, partitions: int = 1, *, on: EmbeddedBroker | None = None) -> Place: ...
+
+
+@pytest.fixture
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Places]:
+    made: list[Place] = []
+
+    def make(partitions: int = 1, *, on: EmbeddedBroker | None = None) -> Place:
+        made.append(Place(on or request.getfixturevalue("group_broker"), tmp_path, partitions))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def place(places: Places) -> Place:
+    """A topic of one partition."""
+    return places()

@@ -1,0 +1,145 @@
+"""A reader in a process of its own, to be killed or stopped: real Kafka, a real store, effects that are rows of a ledger.
+
+Run as a program with a Job as JSON. It stops itself at a step where the job says so: SIGKILL and SIGSTOP hit between two effects,
+not somewhere near.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sqlite3
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from onceflow.errors import OnceflowError
+from onceflow.reader.event import Event, entry_of
+from onceflow.reader.reader import Reader
+from onceflow.reader.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a light reader does. ``interrupt`` is (step, how often before, signal). ``ledger`` is where effects go.
+
+    ``mode``: ``inbox`` (effects through the transaction), ``claims`` (effects in a database of their own), or an undefended
+    one: ``apart`` (effects in the store's file, but committed by themselves), ``ahead`` (a plain consumer that commits its
+    offsets before it handles the events).
+    """
+
+    bootstrap_servers: str
+    topic: str
+    group: str
+    store: str
+    ledger: str
+    mode: str = "inbox"
+    interrupt: tuple[str, int, int] | None = None
+    until_end: bool = True
+    poison: str | None = None
+    mark: str = "?"  # how the ledger's database marks a parameter
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Interrupter:
+    """Sends this process the job's signal when the step has come that often."""
+
+    def __init__(self, job: Job) -> None:
+        self._wanted = job.interrupt
+        self._counts: Counter[str] = Counter()
+
+    def __call__(self, step: Step) -> None:
+        self._counts[step.value] += 1
+        if self._wanted and (step.value, self._counts[step.value]) == (self._wanted[0], self._wanted[1] + 1):
+            print(json.dumps({"stops_at": step.value}), flush=True)
+            os.kill(os.getpid(), self._wanted[2])
+
+
+def make_reader(job: Job) -> Reader:
+    """The job's reader; its handler writes one row per event: who handled it, and which."""
+    reader = Reader(
+        job.topic,
+        group=job.group,
+        store=job.store,
+        bootstrap_servers=job.bootstrap_servers,
+        on_step=Interrupter(job),
+        **{"backoff_s": 0.01, **job.options},
+    )
+    if job.mode == "inbox":
+
+        @reader.handler
+        def in_the_transaction(event: Event, tx: Any) -> None:
+            write(tx, event, job)
+
+    else:
+        ledger = sqlite3.connect(job.ledger, isolation_level=None, timeout=60, check_same_thread=False)
+
+        @reader.handler
+        def elsewhere(event: Event) -> None:
+            write(ledger, event, job)
+
+    return reader
+
+
+def write(connection: Any, event: Event, job: Job) -> None:
+    """The effect."""
+    text = (event.value or b"").decode()
+    if text == job.poison:
+        raise ValueError(f"cannot book {text}")
+    statement = {
+        "?": "INSERT INTO ledger (event, pid) VALUES (?, ?)",
+        "%s": "INSERT INTO ledger (event, pid) VALUES (%s, %s)",
+    }
+    connection.execute(statement[job.mark], (text, os.getpid()))
+
+
+def run_ahead(job: Job) -> None:
+    """The undefended consumer, up to the end of partition 0."""
+    step = Interrupter(job)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": job.bootstrap_servers,
+            "group.id": job.group,
+            "group.instance.id": job.options["group_instance_id"],
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([job.topic])
+    ledger = sqlite3.connect(job.ledger, isolation_level=None, timeout=60)
+    _, end = consumer.get_watermark_offsets(TopicPartition(job.topic, 0), timeout=60)
+    handled = -1
+    while handled < end - 1:
+        messages = consumer.consume(job.options["batch_size"], 60)
+        consumer.commit(asynchronous=False)
+        step(Step.OFFSETS)
+        for message in messages:
+            write(ledger, Event(message, entry_of(message, "")), job)
+            handled = message.offset() or 0
+    consumer.close()
+
+
+def main() -> int:
+    given = json.loads(sys.argv[1])
+    given["interrupt"] = given["interrupt"] and tuple(given["interrupt"])
+    job = Job(**given)
+    try:
+        if job.mode == "ahead":
+            run_ahead(job)
+        else:
+            make_reader(job).run(until_end=job.until_end)
+    except OnceflowError as error:
+        print(json.dumps({"error": error.code, "message": error.message}), flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(main())

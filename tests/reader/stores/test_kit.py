@@ -1,0 +1,417 @@
+"""The kit itself is proved: stores that are wrong in one way, and the checks that catch each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reader.stores.test_conformance import SqliteLines
+
+from onceflow.errors import StoreError
+from onceflow.reader.stores import rules
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing, Store
+from onceflow.reader.stores.memory import MemoryStore
+from onceflow.reader.stores.sqlite import SqliteStore, SqliteTables, SqliteUnit
+from onceflow.reader.stores.tables import EventId, Position
+from onceflow.testing import STORE_CHECKS, StoreSubject, check_store
+
+
+class Mutant(SqliteStore):
+    """A SQLite store whose tables are of the class ``tables``."""
+
+    tables: type[SqliteTables] = SqliteTables
+
+    def open(self, group: str, retention: Retention) -> None:
+        super().open(group, retention)
+        self._opened().connection.execute("PRAGMA synchronous = OFF")  # no power is lost here, and it is faster
+
+    @contextmanager
+    def unit(self) -> Iterator[SqliteUnit]:
+        session = self._opened()
+        with session.transaction(guarded=True):
+            yield SqliteUnit(session, self.tables(session.connection, self._group))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[SqliteTables]:
+        session = self._opened()
+        with session.transaction():
+            yield self.tables(session.connection, self._group)
+
+
+class NoFence(Mutant):
+    """Believes every epoch."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def position(self, topic: str, partition: int) -> Position | None:
+            found = super().position(topic, partition)
+            return found and Position(_AnyEpoch(found.epoch), found.next_offset)
+
+
+class _AnyEpoch(int):
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+class EpochStays(Mutant):
+    """Takes a partition without a new epoch."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def take(self, topic: str, partition: int, owner: str) -> Ownership:
+            before = self.position(topic, partition)
+            taken = super().take(topic, partition, owner)
+            if before is None:
+                return taken
+            self._connection.execute("UPDATE onceflow_positions SET epoch = ?", (before.epoch,))
+            return Ownership(topic, partition, before.epoch, taken.next_offset)
+
+
+class IdsApart(Mutant):
+    """Books ids and position in a transaction of their own, before the effects."""
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        outer = self
+
+        class Unit(SqliteUnit):
+            def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
+                connection = self._session.connection
+                self._session._guarded = False
+                standings = super().admit(ownership, keys)
+                connection.execute("COMMIT -- apart")
+                connection.execute("BEGIN IMMEDIATE -- apart")
+                self._session._guarded = True
+                return standings
+
+        session = outer._opened()
+        with session.transaction(guarded=True):
+            yield Unit(session, SqliteTables(session.connection, self._group))
+
+
+class EffectsApart(Mutant):
+    """Commits effects even if the unit fails."""
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        session = self._opened()
+        with session.transaction(guarded=True):
+            unit = SqliteUnit(session, SqliteTables(session.connection, self._group))
+            session.connection.execute("SAVEPOINT mutant")
+            try:
+                yield unit
+            except BaseException:
+                session._guarded = False
+                session.connection.execute("COMMIT -- whatever")
+                session.connection.execute("BEGIN IMMEDIATE -- whatever")
+                raise
+
+
+class SavepointKeepsAll(Mutant):
+    """A savepoint that undoes nothing."""
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        class Unit(SqliteUnit):
+            @contextmanager
+            def savepoint(self) -> Iterator[None]:
+                yield
+
+        session = self._opened()
+        with session.transaction(guarded=True):
+            yield Unit(session, SqliteTables(session.connection, self._group))
+
+
+class SavepointUndoesAll(Mutant):
+    """A savepoint that undoes the effects before it as well."""
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        class Unit(SqliteUnit):
+            @contextmanager
+            def savepoint(self) -> Iterator[None]:
+                try:
+                    yield
+                except BaseException:
+                    self._session.connection.execute("DELETE FROM lines")
+                    raise
+
+        session = self._opened()
+        with session.transaction(guarded=True):
+            yield Unit(session, SqliteTables(session.connection, self._group))
+
+
+class ForgetsPositions(Mutant):
+    """Expiry takes the positions along."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def forget_expired(self, retention: Retention) -> int:
+            gone = super().forget_expired(retention)
+            if gone:
+                self._connection.execute("UPDATE onceflow_positions SET next_offset = NULL")
+            return gone
+
+
+class ForgetsClaims(Mutant):
+    """Expiry takes the claims along."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def forget_expired(self, retention: Retention) -> int:
+            self._connection.execute("DELETE FROM onceflow_claims")
+            return super().forget_expired(retention)
+
+
+class ForgetsSequences(Mutant):
+    """Expiry takes the compact form along."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def forget_expired(self, retention: Retention) -> int:
+            self._connection.execute("DELETE FROM onceflow_sequences")
+            return super().forget_expired(retention)
+
+
+class ForgetsAtOneBound(Mutant):
+    """Expiry by time or by number, whichever comes first."""
+
+    def forget_expired(self) -> int:
+        seconds, count = self._retention.seconds, self._retention.count
+        with self._transaction() as tables:
+            gone = tables.forget_expired(Retention(seconds, None))
+            return gone + tables.forget_expired(Retention(None, count))
+
+
+class NeverForgets(Mutant):
+    """No expiry."""
+
+    def forget_expired(self) -> int:
+        return 0
+
+
+class LeaseForEver(Mutant):
+    """A lease that does not run out."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        return super().claim(ownership, keys, max(lease_s, 3600.0))
+
+
+class LeaseOfNobody(Mutant):
+    """A claim that holds nobody up."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        return super().claim(ownership, keys, -lease_s)
+
+
+class ClaimsOutliveEpochs(Mutant):
+    """Claims that are kept when the partition is taken."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def take(self, topic: str, partition: int, owner: str) -> Ownership:
+            self._connection.execute("UPDATE onceflow_claims SET topic = 'away-' || topic")
+            taken = super().take(topic, partition, owner)
+            self._connection.execute(
+                "UPDATE onceflow_claims SET topic = substr(topic, 6), at_offset = at_offset + 1000"
+            )
+            return taken
+
+
+class ConfirmPassesOpenClaims(Mutant):
+    """Moves the position behind the last confirmed event, whatever is open before it."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:  # noqa: ARG002
+            return []
+
+
+class ForgetsEarlyConfirmations(Mutant):
+    """Drops what was confirmed before its position passed it."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+            pass
+
+
+class ClaimingIsHandling(Mutant):
+    """Books events as handled when they are claimed."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        standings = super().claim(ownership, keys, lease_s)
+        super().confirm(ownership, keys)
+        return standings
+
+
+class IgnoresPosition(Mutant):
+    """Decides by ids alone."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def position(self, topic: str, partition: int) -> Position | None:
+            found = super().position(topic, partition)
+            return found and Position(found.epoch, None)
+
+
+class IgnoresSource(Mutant):
+    """Takes the id alone for the event's name."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        return super().claim(ownership, [key._replace(source="") for key in keys], lease_s)
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        super().confirm(ownership, [key._replace(source="") for key in keys])
+
+
+class CutsNames(Mutant):
+    """Ends a name at its first NUL, as C does."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        return super().claim(ownership, [key._replace(id=key.id.partition("\0")[0]) for key in keys], lease_s)
+
+
+class OneGroup(Mutant):
+    """Mixes the groups."""
+
+    def open(self, group: str, retention: Retention) -> None:
+        super().open("all" if group.startswith("conformance") else group, retention)
+
+
+class SequenceMayRepeat(Mutant):
+    """Takes the highest sequence for new."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:
+            return {source: number - 1 for source, number in super().sequences(ownership, sources).items()}
+
+
+class SequencesOfAllPartitions(Mutant):
+    """One highest sequence per source, for all partitions."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:  # noqa: ARG002
+            rows = self._connection.execute("SELECT source, max(sequence) FROM onceflow_sequences GROUP BY source")
+            return dict(rows.fetchall())
+
+
+class BlindInOneCall(Mutant):
+    """Does not see that one call holds the same id twice."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:  # noqa: ARG002
+        return [super(BlindInOneCall, self).claim(ownership, [key], 0.0)[0] for key in keys]
+
+
+class EmptiedIsNew(Mutant):
+    """Takes whoever comes for the owner of a partition that it does not know."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def position(self, topic: str, partition: int) -> Position | None:
+            return super().position(topic, partition) or Position(_AnyEpoch(1), None)
+
+
+class NotDurable(Mutant):
+    """Begins anew when it is opened, and declares itself durable."""
+
+    def open(self, group: str, retention: Retention) -> None:
+        super().open(group, retention)
+        connection = self._opened().connection
+        for table in ("positions", "ids", "sequences", "claims"):
+            connection.execute(f"DELETE FROM onceflow_{table} WHERE consumer_group = ?", (group,))
+
+
+class PretendsToHaveUnits(MemoryStore):
+    """Gives a unit of a store that declares none."""
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        yield self
+
+
+class CheckThenClaim(Mutant):
+    """Looks in one transaction and claims in another: two readers find the same event free."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        with self._transaction() as tables:
+            rules.fence(tables, ownership)
+            known = tables.known([(key.source, key.id) for key in keys])
+            held = self._claimed(tables)
+        time.sleep(0.001)  # the window, held open
+        with self._transaction() as tables:
+            rules.claim(tables, ownership, keys, lease_s)
+        return [Standing.HELD if (key.source, key.id) in known | held else Standing.NEW for key in keys]
+
+    @staticmethod
+    def _claimed(tables: SqliteTables) -> set[EventId]:
+        return set(tables._connection.execute("SELECT source, id FROM onceflow_claims").fetchall())
+
+
+# What is wrong, and the checks that must catch it (others may too).
+MUTANTS: dict[type[Store], set[str]] = {
+    NoFence: {"fencing-zombie_cannot_claim", "fencing-zombie_cannot_confirm", "fencing-zombie_cannot_admit"},
+    EpochStays: {"fencing-epochs_rise", "fencing-racing_takes"},
+    IdsApart: {"units-exception_undoes_all"},
+    EffectsApart: {"units-exception_undoes_all", "fencing-zombie_cannot_admit"},
+    SavepointKeepsAll: {"units-savepoint_undoes_a_part"},
+    SavepointUndoesAll: {"units-savepoint_undoes_a_part"},
+    ForgetsPositions: {"expiry-positions_stay"},
+    ForgetsClaims: {"expiry-claims_stay"},
+    ForgetsSequences: {"compact-never_expires"},
+    ForgetsAtOneBound: {"expiry-within_time", "expiry-within_number"},
+    NeverForgets: {"expiry-by_number"},
+    LeaseForEver: {"claims-lease_runs_out"},
+    LeaseOfNobody: {"claims-held_until_confirmed", "claims-held_for_another_partition", "compact-held_while_claimed"},
+    ClaimsOutliveEpochs: {"claims-earlier_epoch_does_not_hold", "fencing-zombie_cannot_confirm"},
+    ConfirmPassesOpenClaims: {"claims-confirmed_out_of_order"},
+    ForgetsEarlyConfirmations: {"claims-confirmed_out_of_order", "claims-confirmed_early_is_known_elsewhere"},
+    ClaimingIsHandling: {"claims-unconfirmed_comes_again", "compact-held_while_claimed"},
+    IgnoresPosition: {"positions-below_is_handled", "positions-never_back", "expiry-positions_stay"},
+    IgnoresSource: {"identity-another_source"},
+    CutsNames: {"identity-odd_names"},
+    OneGroup: {"identity-another_group"},
+    SequenceMayRepeat: {"compact-at_or_below", "compact-never_expires"},
+    SequencesOfAllPartitions: {"compact-per_source_and_partition"},
+    BlindInOneCall: {"identity-repeated_in_one_call"},
+    EmptiedIsNew: {"positions-emptied_under_a_reader"},
+    NotDurable: {"positions-survives_reopening"},
+    PretendsToHaveUnits: {"units-no_units_without_transactions"},
+    CheckThenClaim: {"fencing-same_event_at_once"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a mutant never does is not waited for as long as what a slow machine does late."""
+    if "unmutated" not in request.node.name:
+        monkeypatch.setattr("onceflow.testing.stores.subject.PATIENCE_S", 0.5)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_catches(mutant: type[Any], tmp_path: Path) -> None:
+    checks = {str(check): check for check in STORE_CHECKS}
+    for name in sorted(MUTANTS[mutant]):
+        with pytest.raises((AssertionError, StoreError)):
+            checks[name](_subject(mutant, tmp_path / f"{name}.db"))
+
+
+def _subject(store: type[Any], path: Path) -> StoreSubject:
+    if store is PretendsToHaveUnits:
+        return StoreSubject(make=store)
+    return StoreSubject(make=lambda: store(path), effects=SqliteLines(path))
+
+
+def test_unmutated_passes(tmp_path: Path) -> None:
+    """The frame that the mutants are made from is right itself, so it is the mutation that is caught."""
+    path = tmp_path / "store.db"
+    check_store(StoreSubject(make=lambda: Mutant(path), effects=SqliteLines(path)))
+
+
+def test_names_every_failure(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with pytest.raises(ExceptionGroup) as caught:
+        check_store(StoreSubject(make=lambda: NeverForgets(path), effects=SqliteLines(path)))
+    notes = [note for error in caught.value.exceptions for note in error.__notes__]
+    assert any("expiry-by_number" in note for note in notes)
+
+
+def test_a_transactional_store_needs_effects(tmp_path: Path) -> None:
+    with pytest.raises(ExceptionGroup, match="checks failed"):
+        check_store(StoreSubject(make=lambda: SqliteStore(tmp_path / "store.db")))

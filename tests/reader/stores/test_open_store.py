@@ -1,0 +1,78 @@
+"""URLs of stores, the bounds of the memory store, and epochs that rise by time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from onceflow.errors import ConfigurationError
+from onceflow.reader.stores import open_store
+from onceflow.reader.stores.epochs import next_epoch
+from onceflow.reader.stores.interface import EventKey, Retention, Standing, Store
+from onceflow.reader.stores.memory import MemoryStore
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("memory:", "MemoryStore"),
+        ("sqlite:///store.db", "SqliteStore"),
+        ("postgresql://host/db", "PostgresqlStore"),
+        ("redis://host:6379/0", "RedisStore"),
+        ("rediss://host:6379/0", "RedisStore"),
+    ],
+)
+def test_known_forms(url: str, name: str) -> None:
+    store = open_store(url)
+    assert type(store).__name__ == name
+    assert isinstance(store, Store)
+
+
+def test_relative_and_absolute_paths() -> None:
+    assert str(vars(open_store("sqlite:///a/b%20c.db"))["_path"]) == "a/b c.db"
+    assert str(vars(open_store("sqlite:////a/b.db"))["_path"]) == "/a/b.db"
+
+
+@pytest.mark.parametrize("url", ["", "mysql://host/db", "store.db", "sqlite:///", "sqlite://host/store.db"])
+def test_unknown_forms(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("library", "url", "extra"), [("psycopg", "postgresql://h/d", "postgresql"), ("redis", "redis://h", "redis")]
+)
+def test_missing_library_names_the_extra(library: str, url: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{library!r}] = None\nfrom onceflow.reader.stores import open_store\nopen_store({url!r})"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert f"install onceflow[{extra}]" in done.stderr
+
+
+def test_needs_no_spark() -> None:
+    code = (
+        "import sys, onceflow.testing, onceflow.reader.stores.redis, onceflow.reader.stores.postgresql\n"
+        "import onceflow.reader.stores.sqlite, onceflow.reader.stores.memory\n"
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_epochs_rise_by_time() -> None:
+    """A store that was restored from a backup gives no epoch a second time."""
+    lost = next_epoch(6)
+    assert next_epoch(5) >= lost > 1_600_000_000_000
+    assert next_epoch(lost + 10**9) == lost + 10**9 + 1
+
+
+def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore(limit=100)
+    store.open("group", Retention())
+    (owner,) = store.take("orders", [0], "reader")
+    for offset in range(1_000):
+        store.confirm(owner, [EventKey(offset, "shop", str(offset))])
+    assert len(store._tables._ids) == 100
+    assert caplog.text.count("the oldest are forgotten") == 1
+    again = [EventKey(1_000, "shop", "999"), EventKey(1_001, "shop", "0")]
+    assert store.claim(owner, again, 60.0) == [Standing.DUPLICATE, Standing.NEW]

@@ -1,0 +1,267 @@
+"""PostgreSQL: broken connections, killed servers, stopped owners, handlers that misbehave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+from tests.reader.stores.conftest import PATIENCE_S, Server, postgresql_server
+from tests.reader.stores.cutting_proxy import CuttingProxy
+
+from onceflow.errors import CommitUnknown, StoreError, StoreMismatch, StoreUnavailable
+from onceflow.reader.stores import open_store
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.postgresql import PostgresqlStore, PostgresqlTables
+from onceflow.reader.stores.tables import EventId
+
+NEW, DUPLICATE = Standing.NEW, Standing.DUPLICATE
+
+
+@pytest.fixture
+def url(postgresql: Server, request: pytest.FixtureRequest) -> str:
+    """A database of the test's own."""
+    name = f"t{abs(hash(request.node.nodeid))}"
+    with psycopg.connect(postgresql.url, autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
+    url = postgresql.url.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE ledger (id text)")
+    return url
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[PostgresqlStore]:
+    with closing(PostgresqlStore(url)) as store:
+        store.open("group", Retention())
+        yield store
+
+
+def events(*offsets: int) -> list[EventKey]:
+    return [EventKey(offset, "shop", f"event-{offset}") for offset in offsets]
+
+
+def take(store: PostgresqlStore) -> Ownership:
+    return store.take("orders", [0], "reader")[0]
+
+
+def book(store: PostgresqlStore, owner: Ownership, *offsets: int) -> list[Standing]:
+    """What a reader does: an effect for each event that is new."""
+    with store.unit() as unit:
+        standings = unit.admit(owner, events(*offsets))
+        for key, standing in zip(events(*offsets), standings, strict=True):
+            if standing is NEW:
+                unit.handle.execute("INSERT INTO ledger VALUES (%s)", (key.id,))
+    return standings
+
+
+def ledger(url: str) -> list[str]:
+    with psycopg.connect(url) as connection:
+        return [row[0] for row in connection.execute("SELECT id FROM ledger ORDER BY id")]
+
+
+def through(proxy: CuttingProxy, url: str) -> str:
+    return f"postgresql://postgres@127.0.0.1:{proxy.port}{urlsplit(url).path}"
+
+
+def socket_of(url: str) -> Path:
+    return Path(parse_qs(urlsplit(url).query)["host"][0]) / ".s.PGSQL.5432"
+
+
+def test_answer_to_the_commit_lost(url: str) -> None:
+    """The server commits, the answer is lost: CommitUnknown, and the position says that it happened."""
+    with CuttingProxy(socket_of(url)) as proxy, closing(PostgresqlStore(through(proxy, url))) as store:
+        store.open("group", Retention())
+        owner = take(store)
+        proxy.arm(b"COMMIT\0")
+        with pytest.raises(CommitUnknown):
+            book(store, owner, 0, 1)
+        assert proxy.cut.is_set()
+        again = take(store)
+        assert again.next_offset == 2
+        assert book(store, again, 0, 1) == [DUPLICATE, DUPLICATE]
+        assert ledger(url) == ["event-0", "event-1"]
+
+
+def test_connection_lost_before_the_commit(url: str) -> None:
+    """Cut in the middle of the unit: unavailable, and nothing of it is there."""
+    with CuttingProxy(socket_of(url)) as proxy, closing(PostgresqlStore(through(proxy, url))) as store:
+        store.open("group", Retention())
+        owner = take(store)
+        proxy.arm(b"onceflow_ids")
+        with pytest.raises(StoreUnavailable):
+            book(store, owner, 0)
+        again = take(store)
+        assert again.next_offset is None
+        assert book(store, again, 0) == [NEW]
+        assert ledger(url) == ["event-0"]
+
+
+@pytest.mark.faults
+def test_server_killed_inside_units() -> None:
+    """SIGKILL before admit, after it, in a handler and before the commit: after the restart every effect is there once."""
+    with postgresql_server() as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE ledger (id text)")
+        for offset, moment in enumerate(["before", "admitted", "handler", "leaving"]):
+            with closing(PostgresqlStore(server.url)) as store:
+                store.open("group", Retention())
+                _killed_at(moment, server, store, offset)
+                server.start()
+                owner = take(store)
+                assert (owner.next_offset or 0) == offset
+                assert book(store, owner, offset) == [NEW]
+                assert ledger(server.url) == [f"event-{each}" for each in range(offset + 1)]
+
+
+def _killed_at(moment: str, server: Server, store: PostgresqlStore, offset: int) -> None:
+    owner = take(store)
+
+    def kill_at(here: str) -> None:
+        if here == moment:
+            server.kill()
+
+    with pytest.raises((StoreUnavailable, CommitUnknown)), store.unit() as unit:  # noqa: PT012
+        kill_at("before")
+        unit.admit(owner, events(offset))
+        kill_at("admitted")
+        with unit.savepoint():
+            kill_at("handler")
+            unit.handle.execute("INSERT INTO ledger VALUES (%s)", (f"event-{offset}",))
+        kill_at("leaving")
+
+
+def test_stopped_owner_is_ended(url: str) -> None:
+    """An owner that stands still inside its unit holds the next one up for ``takeover_s``, not for ever; it commits nothing."""
+    with closing(PostgresqlStore(url)) as zombie, closing(PostgresqlStore(url, takeover_s=0.1)) as other:
+        for store in (zombie, other):
+            store.open("group", Retention())
+        owner = take(zombie)
+        with pytest.raises((CommitUnknown, StoreUnavailable)), zombie.unit() as unit:  # noqa: PT012
+            assert unit.admit(owner, events(0)) == [NEW]
+            unit.handle.execute("INSERT INTO ledger VALUES ('event-0')")
+            taken = take(other)  # the zombie stands still
+            assert taken.next_offset is None
+            assert book(other, taken, 0) == [NEW]
+        assert ledger(url) == ["event-0"]
+        assert book(zombie, take(zombie), 0, 1) == [DUPLICATE, NEW]  # it lives on with a new connection
+
+
+def test_partition_moves_inside_admit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the epoch and the first write the partition is taken: the row is locked by the look already."""
+    with closing(PostgresqlStore(url)) as zombie, closing(PostgresqlStore(url, takeover_s=0.1)) as other:
+        for store in (zombie, other):
+            store.open("group", Retention())
+        owner = take(zombie)
+        taken: list[Ownership] = []
+        original = PostgresqlTables.book
+
+        def book_late(tables: PostgresqlTables, ids: Collection[EventId]) -> set[EventId]:
+            if not taken:
+                taken.append(take(other))
+            return original(tables, ids)
+
+        monkeypatch.setattr(PostgresqlTables, "book", book_late)
+        with pytest.raises(StoreUnavailable):
+            book(zombie, owner, 0)
+        assert ledger(url) == []
+        assert book(other, taken[0], 0) == [NEW]
+
+
+def test_swallowed_sql_error(store: PostgresqlStore, url: str) -> None:
+    """PostgreSQL would answer this COMMIT with ROLLBACK, without an error."""
+    owner = take(store)
+    with pytest.raises(StoreError, match="failed inside the unit"), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            unit.handle.execute("SELECT * FROM nothing")
+    assert take(store).next_offset is None
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])
+def test_transaction_ended_by_a_handler(store: PostgresqlStore, statement: str) -> None:
+    owner = take(store)
+    with pytest.raises(StoreError, match="ended inside the unit"), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        unit.handle.execute(statement)
+
+
+def test_commit_by_a_handler(store: PostgresqlStore) -> None:
+    owner = take(store)
+    with pytest.raises(psycopg.ProgrammingError), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        unit.handle.commit()
+    assert take(store).next_offset is None
+
+
+def test_commit_refused_by_a_deferred_constraint(store: PostgresqlStore, url: str) -> None:
+    """The server says no to the commit itself: that is no unknown, and nothing is there."""
+    owner = take(store)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE ledger ADD UNIQUE (id) DEFERRABLE INITIALLY DEFERRED")
+    with pytest.raises(psycopg.errors.UniqueViolation), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        for _ in range(2):
+            unit.handle.execute("INSERT INTO ledger VALUES ('twice')")
+    assert take(store).next_offset is None
+    assert ledger(url) == []
+
+
+def test_same_id_in_two_open_units(url: str) -> None:
+    """The second unit waits until the first has committed, and finds a duplicate."""
+    with closing(PostgresqlStore(url)) as first, closing(PostgresqlStore(url)) as second, ThreadPoolExecutor(1) as pool:
+        for store in (first, second):
+            store.open("group", Retention())
+        here, there = first.take("orders", [0, 1], "reader")
+        with first.unit() as unit:
+            assert unit.admit(here, events(0)) == [NEW]
+            waiting = pool.submit(book, second, there, 0)
+            with psycopg.connect(url, autocommit=True) as watcher:
+                _until_blocked(watcher)
+        assert waiting.result(PATIENCE_S) == [DUPLICATE]
+        assert ledger(url) == []
+
+
+def _until_blocked(watcher: psycopg.Connection[tuple[object, ...]]) -> None:
+    from tests.reader.stores.conftest import until
+
+    blocked = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+    until(lambda: watcher.execute(blocked).fetchone() != (0,), "the second unit waits")
+
+
+def test_foreign_and_newer_layouts(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE onceflow_ids (something text)")
+        with pytest.raises(StoreMismatch, match="something else"):
+            PostgresqlStore(url).open("group", Retention())
+        connection.execute("DROP TABLE onceflow_ids")
+        with closing(PostgresqlStore(url)) as store:
+            store.open("group", Retention())
+        connection.execute("UPDATE onceflow_layout SET version = 99")
+        with pytest.raises(StoreMismatch, match="layout 99"):
+            PostgresqlStore(url).open("group", Retention())
+
+
+def test_unreachable() -> None:
+    with pytest.raises(StoreUnavailable):
+        open_store("postgresql://nobody@127.0.0.1:1/nothing").open("group", Retention())
+
+
+def test_compact_form_does_not_grow(store: PostgresqlStore, url: str) -> None:
+    owner = take(store)
+    for start in range(0, 20_000, 5_000):
+        with store.unit() as unit:
+            assert (
+                unit.admit(owner, [EventKey(n, "shop", str(n), n) for n in range(start, start + 5_000)])
+                == [NEW] * 5_000
+            )
+    with psycopg.connect(url) as connection:
+        counts = [
+            connection.execute(f"SELECT count(*) FROM onceflow_{table}").fetchone()
+            for table in ("positions", "sequences", "ids", "claims")
+        ]
+    assert counts == [(1,), (1,), (0,), (0,)]

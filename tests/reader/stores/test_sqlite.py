@@ -1,0 +1,201 @@
+"""SQLite: killed processes, handlers that misbehave, files of others, a lock that does not come free."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.reader.stores.conftest import PATIENCE_S
+
+from onceflow.errors import StoreMismatch, StoreUnavailable
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.sqlite import SqliteStore
+
+NEW, DUPLICATE = Standing.NEW, Standing.DUPLICATE
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE ledger (id TEXT)")
+    return path
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    with closing(SqliteStore(path)) as store:
+        store.open("group", Retention())
+        yield store
+
+
+def events(*offsets: int) -> list[EventKey]:
+    return [EventKey(offset, "shop", f"event-{offset}") for offset in offsets]
+
+
+def take(store: SqliteStore) -> Ownership:
+    return store.take("orders", [0], "reader")[0]
+
+
+def ledger(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [row[0] for row in connection.execute("SELECT id FROM ledger ORDER BY id")]
+
+
+@pytest.mark.parametrize("how", ["commit", "rollback", "COMMIT", "ROLLBACK", "END", "executescript", "with"])
+def test_handler_cannot_end_the_unit(store: SqliteStore, path: Path, how: str) -> None:
+    """However it is tried, it is refused before it happens, and the unit is rolled back."""
+    owner = take(store)
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized"), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        unit.handle.execute("INSERT INTO ledger VALUES ('half')")
+        _end(unit.handle, how)
+    assert ledger(path) == []
+    assert take(store).next_offset is None
+
+
+def _end(connection: sqlite3.Connection, how: str) -> None:
+    if how == "with":
+        with connection:
+            pass
+    elif how == "executescript":
+        connection.executescript("INSERT INTO ledger VALUES ('other half')")
+    elif how in ("commit", "rollback"):
+        getattr(connection, how)()
+    else:
+        connection.execute(how)
+
+
+_KILLED = """
+import os, signal, sys
+from onceflow.reader.stores.interface import EventKey, Retention
+from onceflow.reader.stores.sqlite import SqliteStore
+
+path, moment, offset = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def at(here):
+    if here == moment:
+        os.kill(os.getpid(), signal.SIGKILL if not moment.startswith("stop") else signal.SIGSTOP)
+
+store = SqliteStore(path)
+store.open("group", Retention())
+owner, = store.take("orders", [0], "victim")
+with store.unit() as unit:
+    at("begun")
+    unit.admit(owner, [EventKey(offset, "shop", f"event-{offset}")])
+    at("admitted")
+    unit.handle.execute("INSERT INTO ledger VALUES (?)", (f"event-{offset}",))
+    print("inside", flush=True)
+    at("stopped")
+    at("written")
+at("committed")
+"""
+
+
+@pytest.mark.faults
+def test_killed_at_every_step(path: Path) -> None:
+    """Effect and position agree after each kill, and every effect is there once in the end."""
+    for offset, moment in enumerate(["begun", "admitted", "written", "committed"]):
+        killed = subprocess.run(
+            [sys.executable, "-c", _KILLED, str(path), moment, str(offset)], check=False, timeout=PATIENCE_S
+        )
+        assert killed.returncode == -signal.SIGKILL
+        with closing(SqliteStore(path)) as store:
+            store.open("group", Retention())
+            owner = take(store)
+            assert (owner.next_offset == offset + 1) == (moment == "committed")
+            with store.unit() as unit:
+                if unit.admit(owner, events(offset)) == [NEW]:
+                    unit.handle.execute("INSERT INTO ledger VALUES (?)", (f"event-{offset}",))
+        assert ledger(path) == [f"event-{each}" for each in range(offset + 1)]
+
+
+@pytest.mark.faults
+def test_stopped_inside_a_unit(path: Path) -> None:
+    """A process that stands still keeps the lock, and the others say so; when it wakes it commits, and they go on."""
+    command = [sys.executable, "-c", _KILLED, str(path), "stopped", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as stopped:
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == b"inside\n"
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        with closing(SqliteStore(path, busy_timeout_s=0.1)) as store:
+            with pytest.raises(StoreUnavailable, match="locked"):
+                store.open("group", Retention())
+            stopped.send_signal(signal.SIGCONT)
+            assert stopped.wait(PATIENCE_S) == 0
+            store.open("group", Retention())
+            assert take(store).next_offset == 1
+    assert ledger(path) == ["event-0"]
+
+
+def test_savepoint_when_sqlite_gives_up(store: SqliteStore, path: Path) -> None:
+    """A full disk ends the whole transaction: that is no fault of the event, and nothing is committed."""
+    owner = take(store)
+    pages = store._opened().connection.execute("PRAGMA page_count").fetchone()[0]
+    with pytest.raises((StoreUnavailable, sqlite3.OperationalError)), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        unit.handle.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with unit.savepoint():
+            unit.handle.execute("INSERT INTO ledger SELECT hex(randomblob(100000))")
+    assert take(store).next_offset is None
+    assert ledger(path) == []
+
+
+def test_is_durable_by_its_settings(store: SqliteStore) -> None:
+    connection = store._opened().connection
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_foreign_and_newer_layouts(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE onceflow_ids (something TEXT)")
+        with pytest.raises(StoreMismatch, match="something else"):
+            SqliteStore(path).open("group", Retention())
+        connection.execute("DROP TABLE onceflow_ids")
+        with closing(SqliteStore(path)) as store:
+            store.open("group", Retention())
+        connection.execute("UPDATE onceflow_layout SET version = 99")
+        connection.commit()
+        with pytest.raises(StoreMismatch, match="layout 99"):
+            SqliteStore(path).open("group", Retention())
+
+
+def test_no_database(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is not a database, and long enough to be looked at as one " * 50)
+    for name in ("text.db", "missing/store.db"):
+        with pytest.raises(StoreUnavailable):
+            SqliteStore(tmp_path / name).open("group", Retention())
+
+
+def test_a_hundred_thousand_ids(store: SqliteStore, path: Path) -> None:
+    owner = take(store)
+    for start in range(0, 100_000, 5_000):
+        with store.unit() as unit:
+            assert unit.admit(owner, events(*range(start, start + 5_000))) == [NEW] * 5_000
+    with store.unit() as unit:
+        again = [EventKey(100_000 + number, "shop", f"event-{number}") for number in range(0, 100_000, 7)]
+        assert set(unit.admit(owner, again)) == {DUPLICATE}
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM onceflow_ids").fetchone() == (100_000,)
+
+
+def test_compact_form_does_not_grow(store: SqliteStore, path: Path) -> None:
+    owner = take(store)
+    for start in range(0, 100_000, 5_000):
+        keys = [EventKey(number, "shop", str(number), number) for number in range(start, start + 5_000)]
+        with store.unit() as unit:
+            assert unit.admit(owner, keys) == [NEW] * 5_000
+    with closing(sqlite3.connect(path)) as connection:
+        counts = [
+            connection.execute(f"SELECT count(*) FROM onceflow_{table}").fetchone()[0]
+            for table in ("positions", "sequences", "ids", "claims")
+        ]
+    assert counts == [1, 1, 0, 0]

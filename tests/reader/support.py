@@ -1,0 +1,200 @@
+"""What the reader's tests share: a ledger to count effects in, readers in processes of their own, events with ids."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.conftest import create_topic
+from tests.reader.light import Job
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.events import EventIdentity
+from onceflow.reader.event import Event
+from onceflow.reader.reader import Reader
+
+LIGHT = Path(__file__).with_name("light.py")
+TIMEOUT_S = 90.0
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], is_so: Callable[[T], bool], what: str) -> T:
+    """What ``look`` gives, once it ``is_so``."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so(found := look()):
+        assert time.monotonic() < deadline, f"{what}: still {found!r}"
+        time.sleep(0.02)
+    return found
+
+
+class Place:
+    """One topic, one group, one store and one ledger: what a test works on."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, broker: EmbeddedBroker, directory: Path, partitions: int = 1) -> None:
+        self.broker = broker
+        self.servers = broker.bootstrap_servers
+        self.topic = f"reader-{next(self._numbers)}"
+        self.group = f"group-{self.topic}"
+        self.file = directory / f"{self.topic}.db"
+        self.store = f"sqlite:///{self.file}"
+        self.partitions = partitions
+        self.processes: list[LightReader] = []
+        create_topic(broker, self.topic, partitions)
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self.ledger = sqlite3.connect(self.file, isolation_level=None, timeout=TIMEOUT_S, check_same_thread=False)
+        self.ledger.execute("PRAGMA journal_mode = WAL")
+        self.ledger.execute("CREATE TABLE ledger (number INTEGER PRIMARY KEY, event TEXT, pid INTEGER)")
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.end()
+        self.ledger.close()
+
+    # ------------------------------------------------------------------------------------------------------------ events
+
+    def send(
+        self, texts: Iterable[object], *, ids: bool = True, sequence: bool = False, partition: int | None = None
+    ) -> None:
+        """One event per text, the text is its value and its id; round robin over the partitions where none is named."""
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 0})
+        for number, text in enumerate(map(str, texts)):
+            identity = EventIdentity("tests", text, sequence=int(text) if sequence else None)
+            producer.produce(
+                self.topic,
+                text,
+                f"key {text}",
+                number % self.partitions if partition is None else partition,
+                headers=[*identity.headers()] if ids else None,
+            )
+        assert producer.flush(TIMEOUT_S) == 0
+
+    def effects(self) -> list[str]:
+        """What the ledger holds, in the order it was written."""
+        return [row[0] for row in self.ledger.execute("SELECT event FROM ledger ORDER BY number")]
+
+    # ----------------------------------------------------------------------------------------------------------- readers
+
+    def reader(self, **options: Any) -> Reader:
+        """A reader in this process, without a handler."""
+        return Reader(
+            self.topic,
+            **{
+                "group": self.group,
+                "store": self.store,
+                "bootstrap_servers": self.servers,
+                "backoff_s": 0.01,
+                **options,
+            },
+        )
+
+    def book_all(self, **options: Any) -> None:
+        """Runs a reader in this process over all there is; effects go to the ledger in the store's transaction."""
+        reader = self.reader(**options)
+
+        @reader.handler
+        def book(event: Event, tx: Any) -> None:
+            insert(tx, event)
+
+        reader.run(until_end=True)
+
+    def job(self, **given: Any) -> Job:
+        given = {"ledger": str(self.file), "store": self.store, **given}
+        return Job(self.servers, self.topic, self.group, **given)
+
+    def start(self, job: Job) -> LightReader:
+        process = LightReader(job)
+        self.processes.append(process)
+        return process
+
+    def finish(self, job: Job) -> None:
+        """A reader process without any interruption, which must reach the end."""
+        process = self.start(replace(job, interrupt=None, until_end=True))
+        assert process.wait() == 0, process.said()
+
+    # ------------------------------------------------------------------------------------------------------------- group
+
+    def committed(self) -> dict[int, int]:
+        """The group's offsets in Kafka."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": self.group, "log_level": 0})
+        try:
+            asked = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+            return {p.partition: p.offset for p in consumer.committed(asked, timeout=TIMEOUT_S) if p.offset >= 0}
+        finally:
+            consumer.close()
+
+    def set_committed(self, offsets: dict[int, int]) -> None:
+        """What kafka-consumer-groups --reset-offsets does."""
+        places = [TopicPartition(self.topic, number, offset) for number, offset in offsets.items()]
+        asked = self.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group, places)])
+        asked[self.group].result(TIMEOUT_S)
+
+
+def insert(tx: Any, event: Event) -> None:
+    tx.execute("INSERT INTO ledger (event, pid) VALUES (?, 0)", ((event.value or b"").decode(),))
+
+
+@dataclass
+class LightReader:
+    """One process of light.py."""
+
+    job: Job
+    process: subprocess.Popen[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        command = [sys.executable, str(LIGHT), json.dumps(asdict(self.job))]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait(self) -> int:
+        """Its exit status; negative is the signal that ended it."""
+        return self.process.wait(TIMEOUT_S)
+
+    def said(self) -> str:
+        assert self.process.stdout is not None
+        return "" if self.process.stdout.closed else self.process.stdout.read()
+
+    def until_it_says(self, text: str) -> None:
+        """Reads what it prints up to a line with ``text``."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if text in line:
+                return
+        raise AssertionError(f"it ended without saying {text}")
+
+    def until_stopped(self) -> None:
+        """Waits until it has stopped itself."""
+        eventually(
+            lambda: Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0], "T".__eq__, "state"
+        )
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """Ends it in order."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def end(self) -> None:
+        """Whatever state it is in, it is gone afterwards."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()

@@ -1,0 +1,159 @@
+"""The pure parts: what identifies an event, which events a try takes, and mistakes named all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+import onceflow
+from onceflow.errors import ConfigurationError
+from onceflow.events import identity_of
+from onceflow.reader.event import Event, entry_of
+from onceflow.reader.lane import Lane
+from onceflow.reader.retries import Backoff
+from onceflow.reader.stores.interface import EventKey, Ownership
+
+NAMES = st.sampled_from(["ce_id", "ce_source", "ce_sequence", "ce_type", "other"])
+VALUES = st.one_of(st.none(), st.binary(max_size=4), st.sampled_from([b"7", b"", "٣".encode(), b"-1"]))
+
+
+def message(offset: int, headers: list[tuple[str, bytes | None]] | None = None) -> Message:
+    return Message(topic="t", partition=0, offset=offset, headers=headers or [])  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=6))
+def test_the_entry_names_what_the_headers_name(headers: list[tuple[str, bytes | None]]) -> None:
+    identity = identity_of(headers)
+    entry = entry_of(message(5, headers), "kafka:t-0")
+    if identity is None:
+        assert entry == EventKey(5, "kafka:t-0", "5", 5)
+    else:
+        assert entry == EventKey(5, identity.source, identity.id, identity.sequence)
+
+
+@given(st.tuples(st.text(), st.text()), st.tuples(st.text(), st.text()))
+def test_two_events_never_share_an_idempotency_key(one: tuple[str, str], other: tuple[str, str]) -> None:
+    keys = [Event(message(0), EventKey(0, source, event_id)).idempotency_key for source, event_id in (one, other)]
+    assert (keys[0] == keys[1]) == (one == other)
+
+
+def lane_of(*offsets: int) -> Lane:
+    lane = Lane(Ownership("t", 0, 1, None), None)
+    lane.pending = [Event(message(offset), EventKey(offset, "s", str(offset))) for offset in offsets]
+    return lane
+
+
+def offsets_of(events: list[Event]) -> list[int]:
+    return [event.offset for event in events]
+
+
+def test_a_try_ends_before_the_event_that_failed_and_then_begins_with_it() -> None:
+    lane = lane_of(3, 4, 8, 9)
+    lane.failed(lane.pending[2], ValueError())
+    assert offsets_of(lane.upcoming(100)) == [3, 4]
+    lane.advance(2)
+    assert offsets_of(lane.upcoming(100)) == [8, 9]
+    assert (lane.position, lane.poison(0), lane.poison(1)) == (5, True, False)
+
+
+def test_only_the_event_that_failed_waits_for_its_next_try() -> None:
+    lane = lane_of(3, 4)
+    lane.failed(lane.pending[1], ValueError())
+    lane.retry_at = 1000.0
+    assert lane.due_at() == 0.0
+    lane.advance(1)
+    assert lane.due_at() == 1000.0
+
+
+def test_attempts_are_counted_for_one_event() -> None:
+    lane = lane_of(3, 4)
+    for _ in range(2):
+        lane.failed(lane.pending[0], ValueError())
+    assert lane.attempts == 2
+    lane.failed(lane.pending[1], ValueError())
+    assert lane.attempts == 1
+
+
+def test_a_partition_taken_anew_drops_what_was_handled() -> None:
+    lane = lane_of(3, 4, 8)
+    lane.effects_done = 2
+    lane.taken(Ownership("t", 0, 2, 4))
+    assert (offsets_of(lane.pending), lane.effects_done, lane.doubtful) == ([4, 8], 1, False)
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    backoff = Backoff(0.5, 3.0)
+    assert [backoff.pause_s(n) for n in (1, 2, 3, 4, 10_000)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_every_mistake_is_named_at_once() -> None:
+    wrong: dict[str, Any] = {
+        "group": "",
+        "store": "oracle://x",
+        "bootstrap_servers": "no-port",
+        "kafka": {"group.id": "other"},
+        "group_protocol": "new",
+        "start": "yesterday",
+        "lost_store": "ignore",
+        "batch_size": 0,
+        "retries": -1,
+        "dead_letters": "a b",
+        "lease_s": 0,
+    }
+    with pytest.raises(ConfigurationError) as raised:
+        onceflow.Reader(["good", "not good"], **wrong)
+    text = "\n".join(raised.value.fields["mistakes"])
+    for name in (
+        "group is empty",
+        "oracle",
+        "no-port",
+        "group.id",
+        "group_protocol",
+        "start",
+        "lost_store",
+        "not good",
+    ):
+        assert name in text
+    for name in ("batch_size", "retries", "dead_letters", "lease_s"):
+        assert name in text
+
+
+def test_dead_letters_must_not_go_to_a_topic_that_is_read() -> None:
+    with pytest.raises(ConfigurationError, match="read by this very reader"):
+        onceflow.Reader(["a", "b"], group="g", store="memory:", dead_letters="b")
+
+
+def no_parameters() -> None: ...
+
+
+def three_parameters(_: object, __: object, ___: object) -> None: ...
+
+
+def with_transaction(event: Event, tx: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (no_parameters, "it takes 0 parameters"),
+        (three_parameters, "it takes 3 parameters"),
+        (with_transaction, "MemoryStore has none"),
+    ],
+)
+def test_a_handler_that_cannot_be_served_is_refused_at_once(function: Any, what: str) -> None:
+    reader = onceflow.Reader("t", group="g", store="memory:")
+    with pytest.raises(ConfigurationError, match=what):
+        reader.handler(function)
+
+
+def test_a_reader_has_one_handler_and_needs_it() -> None:
+    reader = onceflow.Reader("t", group="g", store="memory:")
+    with pytest.raises(ConfigurationError, match="no handler"):
+        reader.run()
+    reader.handler(lambda event: None)
+    with pytest.raises(ConfigurationError, match="has a handler already"):
+        reader.handler(lambda event: None)

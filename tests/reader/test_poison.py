@@ -1,0 +1,173 @@
+"""Poison: tried again with pauses, then put aside in order with the reason; never a blocked partition without a word."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from typing import Any
+
+import pytest
+from tests.conftest import Reader as ReadAll
+from tests.reader.conftest import Places
+from tests.reader.support import Place, insert
+
+from onceflow.errors import HandlerFailed
+from onceflow.reader.event import Event
+
+EVENTS = [str(number) for number in range(50)]
+
+
+def is_poison(event: Event) -> bool:
+    return int(event.value or b"0") % 10 == 7
+
+
+def test_poison_goes_to_the_dead_letters_in_order_with_the_reason(
+    place: Place, read: ReadAll, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.send(EVENTS)
+    attempts: dict[int, int] = {}
+    reader = place.reader(retries=2)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if is_poison(event):
+            attempts[event.offset] = attempts.get(event.offset, 0) + 1
+            raise ValueError(f"no account {event.offset}")
+
+    reader.run(until_end=True)
+    assert place.effects() == [text for text in EVENTS if int(text) % 10 != 7]
+    assert attempts == dict.fromkeys(range(7, 50, 10), 3)
+    letters = read(f"{place.topic}.dead-letter", on=place.broker)
+    assert [letter.value() for letter in letters] == [b"7", b"17", b"27", b"37", b"47"]
+    headers: dict[str, Any] = dict(letters[1].headers() or ())
+    assert headers["ce_id"] == b"17"
+    assert headers["onceflow_reason"] == b"ValueError: no account 17"
+    assert (headers["onceflow_topic"], headers["onceflow_partition"]) == (place.topic.encode(), b"0")
+    assert (headers["onceflow_offset"], headers["onceflow_attempts"]) == (b"17", b"3")
+    assert letters[1].key() == b"key 17"
+    assert any("dead letters" in record.message for record in caplog.records if record.levelno == logging.ERROR)
+    place.book_all()
+    assert len(place.effects()) == 45  # a dead letter counts as handled
+
+
+@pytest.mark.parametrize("takes_transaction", [True, False])
+def test_a_batch_handler_s_poison_is_found_event_by_event(place: Place, read: ReadAll, takes_transaction: bool) -> None:
+    place.send(EVENTS)
+    reader = place.reader(retries=0)
+
+    def book(events: list[Event]) -> None:
+        if any(is_poison(event) for event in events):
+            raise ValueError("somewhere in the batch")
+
+    if takes_transaction:
+
+        @reader.handler(batch=True)
+        def in_the_transaction(events: list[Event], tx: Any) -> None:
+            book(events)
+            for event in events:
+                insert(tx, event)
+
+    else:
+
+        @reader.handler(batch=True)
+        def elsewhere(events: list[Event]) -> None:
+            book(events)
+            for event in events:
+                insert(place.ledger, event)
+
+    reader.run(until_end=True)
+    assert place.effects() == [text for text in EVENTS if int(text) % 10 != 7]
+    letters = read(f"{place.topic}.dead-letter", on=place.broker)
+    assert [letter.value() for letter in letters] == [b"7", b"17", b"27", b"37", b"47"]
+
+
+def test_an_event_that_succeeds_on_a_later_try_has_one_effect(place: Place) -> None:
+    place.send(EVENTS)
+    failures = iter(range(3))
+    reader = place.reader(retries=3)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if event.value == b"20" and next(failures, None) is not None:
+            raise ConnectionError("not now")
+
+    reader.run(until_end=True)
+    assert place.effects() == EVENTS
+
+
+def test_without_the_transaction_a_later_try_repeats_nothing_that_was_confirmed(place: Place) -> None:
+    place.send(EVENTS)
+    failures = iter(range(3))
+    seen: list[str] = []
+    reader = place.reader(retries=3)
+
+    @reader.handler
+    def book(event: Event) -> None:
+        if event.value == b"20" and next(failures, None) is not None:
+            raise ConnectionError("not now")
+        seen.append((event.value or b"").decode())
+
+    reader.run(until_end=True)
+    assert seen == EVENTS
+
+
+def test_other_partitions_go_on_while_one_waits(places: Places) -> None:
+    place = places(2)
+    place.send(["0", "2"], partition=0)
+    place.send(["1", "3", "5"], partition=1)
+    reader = place.reader(retries=1, backoff_s=3600, backoff_max_s=3600)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        if event.partition == 0:
+            raise ValueError("waits for an hour")
+        insert(tx, event)
+        if event.value == b"5":
+            reader.stop()
+
+    reader.run()
+    assert place.effects() == ["1", "3", "5"]
+
+
+def test_without_dead_letters_the_reader_stops_and_says_where(place: Place) -> None:
+    place.send(EVENTS)
+    reader = place.reader(retries=1, dead_letters=None)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        if is_poison(event):
+            raise ValueError("bad")
+        insert(tx, event)
+
+    with pytest.raises(HandlerFailed, match="offset 7 failed 2 times: ValueError: bad") as raised:
+        reader.run(until_end=True)
+    assert raised.value.fields["offset"] == 7
+    assert place.effects() == EVENTS[:7]
+
+
+def test_killed_between_letter_and_commit_the_letter_comes_again_with_the_same_id(place: Place, read: ReadAll) -> None:
+    place.send(EVENTS[:10])
+    job = place.job(
+        poison="7", interrupt=("buried", 0, signal.SIGKILL), options={"retries": 0, "group_instance_id": "one"}
+    )
+    assert place.start(job).wait() == -signal.SIGKILL
+    place.finish(job)
+    letters = read(f"{place.topic}.dead-letter", on=place.broker)
+    assert [dict(letter.headers() or ())["ce_id"] for letter in letters] == [b"7", b"7"]
+    assert place.effects() == [text for text in EVENTS[:10] if text != "7"]
+
+
+def test_a_letter_of_an_event_without_id_has_the_id_of_its_position(place: Place, read: ReadAll) -> None:
+    place.send(["7"], ids=False)
+    reader = place.reader(retries=0, dead_letters="{topic}-put-aside")
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        raise ValueError("bad")
+
+    reader.run(until_end=True)
+    (letter,) = read(f"{place.topic}-put-aside", on=place.broker)
+    headers: dict[str, Any] = dict(letter.headers() or ())
+    assert (headers["ce_id"], headers["ce_source"]) == (b"0", f"kafka:{place.topic}-0".encode())

@@ -1,0 +1,106 @@
+"""Where a reader begins: the store's position, whatever became of Kafka's; and a lost store is never passed over."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from tests.reader.support import TIMEOUT_S, Place
+
+from onceflow.errors import EventsGone, StoreLost
+
+EVENTS = [str(number) for number in range(30)]
+
+
+def lose_the_store(place: Place) -> None:
+    """The tables of the store are gone, those of the ledger are not: the worst case."""
+    for (name,) in place.ledger.execute(
+        "SELECT name FROM sqlite_master WHERE name LIKE 'onceflow%' AND type = 'table'"
+    ).fetchall():
+        place.ledger.execute(f'DROP TABLE "{name}"')
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_rewinding_the_group_repeats_nothing(place: Place, ids: bool) -> None:
+    place.send(EVENTS, ids=ids)
+    place.book_all()
+    assert place.committed() == {0: 30}
+    place.set_committed({0: 0})
+    place.send(["30"], ids=ids)
+    place.book_all()
+    assert place.effects() == [*EVENTS, "30"]
+    assert place.committed() == {0: 31}
+
+
+def test_a_new_group_handles_everything_anew(place: Place) -> None:
+    """How to ask for a repetition."""
+    place.send(EVENTS)
+    place.book_all()
+    place.book_all(group=f"{place.group}-again")
+    assert place.effects() == [*EVENTS, *EVENTS]
+
+
+def test_a_lost_store_is_refused_before_anything_is_handled(place: Place) -> None:
+    place.send(EVENTS)
+    place.book_all()
+    lose_the_store(place)
+    place.send(["30"])
+    with pytest.raises(StoreLost, match="before offset 30, the store knows of nothing") as raised:
+        place.book_all()
+    assert raised.value.fields["committed"] == 30
+    assert place.effects() == EVENTS
+
+
+def test_a_lost_store_is_rebuilt_with_its_ids(place: Place) -> None:
+    place.send(EVENTS)
+    place.book_all()
+    lose_the_store(place)
+    place.send(["30", *EVENTS[:5]])  # the source repeats itself: only the ids tell
+    place.book_all(lost_store="rebuild", batch_size=7)
+    place.book_all()
+    assert place.effects() == [*EVENTS, "30"]
+
+
+def test_a_lost_store_that_is_accepted_goes_on_without_the_ids(place: Place) -> None:
+    place.send(EVENTS)
+    place.book_all()
+    lose_the_store(place)
+    place.send(["30", *EVENTS[:5]])
+    place.book_all(lost_store="accept")
+    place.book_all()
+    assert place.effects() == [*EVENTS, "30", *EVENTS[:5]]  # the price, as documented
+
+
+def test_a_database_from_a_backup_is_refused_or_replayed(place: Place, tmp_path: Path) -> None:
+    place.send(EVENTS[:10])
+    place.book_all()
+    with sqlite3.connect(tmp_path / "backup.db") as backup:
+        place.ledger.backup(backup)
+    place.send(EVENTS[10:])
+    place.book_all()
+    with sqlite3.connect(tmp_path / "backup.db") as backup:
+        backup.backup(place.ledger)
+    backup.close()
+    assert place.effects() == EVENTS[:10]
+    with pytest.raises(StoreLost, match="knows of the events before offset 10"):
+        place.book_all()
+    place.book_all(lost_store="replay")
+    assert place.effects() == EVENTS
+
+
+def test_events_deleted_before_they_were_handled_are_not_passed_over(place: Place) -> None:
+    place.send(EVENTS[:10])
+    place.book_all()
+    place.send(EVENTS[10:])
+    place.admin.delete_records([TopicPartition(place.topic, 0, 20)])[TopicPartition(place.topic, 0)].result(TIMEOUT_S)
+    with pytest.raises(EventsGone, match="offset 10, the next to be handled"):
+        place.book_all()
+    assert place.effects() == EVENTS[:10]
+
+
+def test_a_group_may_begin_at_the_end(place: Place) -> None:
+    place.send(EVENTS)
+    place.book_all(start="latest")
+    assert place.effects() == []

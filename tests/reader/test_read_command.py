@@ -1,0 +1,97 @@
+"""``onceflow read`` on the real broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from confluent_kafka import Producer
+from tests.reader.conftest import Places
+from tests.reader.support import TIMEOUT_S, Place
+
+
+def read(place: Place, *arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "onceflow.cli", "read", place.topic, "-b", place.servers, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_events_with_their_positions_ids_and_keys(places: Places) -> None:
+    place = places(2)
+    place.send(["10", "11", "12"])
+    assert read(place) == ["0@0\ttests 10\tkey 10\t10", "0@1\ttests 12\tkey 12\t12", "1@0\ttests 11\tkey 11\t11"]
+
+
+def test_as_json_one_object_per_event(place: Place) -> None:
+    place.send(["7"], sequence=True)
+    (event,) = map(json.loads, read(place, "--json"))
+    assert event.pop("timestamp_ms") > 0
+    assert dict(event.pop("headers"))["ce_id"] == "7"
+    assert event == {
+        "topic": place.topic,
+        "partition": 0,
+        "offset": 0,
+        "source": "tests",
+        "id": "7",
+        "sequence": 7,
+        "key": "key 7",
+        "value": "7",
+    }
+
+
+def test_filters(places: Places) -> None:
+    place = places(2)
+    place.send(range(20))
+    assert [line.split("\t")[3] for line in read(place, "--id", "7")] == ["7"]
+    assert [line.split("\t")[3] for line in read(place, "--key", "key 8")] == ["8"]
+    assert [line.split("\t")[3] for line in read(place, "--contains", "4")] == ["4", "14"]
+    assert read(place, "--source", "other") == []
+    assert len(read(place, "--partition", "1")) == 10
+    assert len(read(place, "--limit", "3")) == 3
+
+
+def test_what_is_not_committed_is_not_shown(place: Place) -> None:
+    place.send(["1"])
+    producer = Producer({"bootstrap.servers": place.servers, "transactional.id": place.group})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(place.topic, "aborted")
+    assert producer.flush(TIMEOUT_S) == 0
+    producer.abort_transaction(TIMEOUT_S)
+    assert read(place) == ["0@0\ttests 1\tkey 1\t1"]
+
+
+def test_following_shows_what_comes_later(place: Place) -> None:
+    place.send(["1"])
+    command = [sys.executable, "-m", "onceflow.cli", "read", place.topic, "-b", place.servers, "--follow", "-n", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().endswith("\t1\n")
+            place.send(["2"])
+            assert process.stdout.readline().endswith("\t2\n")
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            process.kill()
+
+
+def test_mistakes_on_the_command_line_are_named(place: Place) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "onceflow.cli",
+        "read",
+        place.topic,
+        "-b",
+        place.servers,
+        "--kafka",
+        "a",
+        "--kafka",
+        "b",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 2
+    assert "--kafka a" in done.stderr
+    assert "--kafka b" in done.stderr

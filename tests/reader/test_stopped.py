@@ -1,0 +1,104 @@
+"""A reader that is stopped (SIGSTOP) and wakes after its partitions moved: fenced in the store, not only in Kafka."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reader.conftest import SESSION_TIMEOUT_S
+from tests.reader.support import Place, eventually, insert
+
+from onceflow.errors import StoreFenced
+from onceflow.reader.event import Event
+from onceflow.reader.steps import Step
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention
+from onceflow.reader.stores.sqlite import SqliteStore
+
+EVENTS = [str(number) for number in range(40)]
+PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("mode", "step", "repeated"), [("inbox", "polled", 0), ("claims", "claimed", 1)])
+def test_a_reader_that_wakes_after_its_partition_moved(
+    place: Place, protocol: str, mode: str, step: str, repeated: int
+) -> None:
+    """It has ten events in hand that the new owner handled meanwhile. Outside of the store the one before it repeats."""
+    place.send(EVENTS)
+    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
+    stopped = place.start(place.job(mode=mode, interrupt=(step, 0, signal.SIGSTOP), options=options, until_end=False))
+    stopped.until_stopped()
+    assert place.effects() == []
+    other = place.start(place.job(mode=mode, options=options, until_end=False))
+    eventually(place.effects, lambda effects: len(effects) == len(EVENTS), "the new owner's effects")
+    stopped.signal(signal.SIGCONT)
+    stopped.until_it_says("is owned under epoch")
+    place.send(["more"])
+    eventually(place.effects, lambda effects: "more" in effects, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0)
+    counts = Counter(place.effects())
+    assert set(counts) == {*EVENTS, "more"}
+    assert sum(counts.values()) - len(counts) == repeated
+
+
+# ---------------------------------------------------------------------------------- the same without signals, and controls
+
+
+class Rival:
+    """Another owner that takes the partition once, behind the reader's back, handles its first events and goes away."""
+
+    def __init__(self, place: Place, at: Step, count: int) -> None:
+        self._place = place
+        self._at = at
+        self._keys = [EventKey(offset, "tests", str(offset)) for offset in range(count)]
+        self.taken: list[Ownership] = []
+
+    def __call__(self, step: Step) -> None:
+        if step is not self._at or self.taken:
+            return
+        store = SqliteStore(self._place.file)
+        store.open(self._place.group, Retention())
+        self.taken = store.take(self._place.topic, [0], "rival")
+        with store.unit() as unit:
+            unit.admit(self.taken[0], self._keys)
+            for key in self._keys:
+                unit.handle.execute("INSERT INTO ledger (event, pid) VALUES (?, 1)", (key.id,))
+        store.close()
+
+
+def test_the_older_owner_s_batch_is_refused_and_it_goes_on_where_the_rival_stopped(place: Place) -> None:
+    place.send(EVENTS)
+    rival = Rival(place, Step.POLLED, 5)
+    place.book_all(batch_size=10, on_step=rival)
+    assert rival.taken
+    assert place.effects() == EVENTS
+
+
+class NoFence(SqliteStore):
+    """The undefended variant: a confirmation under an old epoch passes in silence."""
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        try:
+            super().confirm(ownership, keys)
+        except StoreFenced:
+            return
+
+
+@pytest.mark.parametrize("make", [SqliteStore, NoFence], ids=["fenced", "control"])
+def test_the_fence_ends_an_old_owner_at_its_next_event(place: Place, make: Callable[[Path], SqliteStore]) -> None:
+    """Ten events are claimed when the rival handles them all: one effect repeats, without the fence they all do."""
+    place.send(EVENTS[:10])
+    reader = place.reader(store=make(place.file), on_step=Rival(place, Step.CLAIMED, 10))
+
+    @reader.handler
+    def book(event: Event) -> None:
+        insert(place.ledger, event)
+
+    reader.run(until_end=True)
+    repeated = len(place.effects()) - 10
+    assert repeated > 1 if make is NoFence else repeated == 1
+    assert set(place.effects()) == set(EVENTS[:10])

@@ -1,0 +1,130 @@
+"""The store goes away, or its answer is lost between effect and commit: effects equal the events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.reader.support import Place, insert
+
+from onceflow.errors import CommitUnknown, StoreLost, StoreUnavailable
+from onceflow.reader.event import Event
+from onceflow.reader.stores.interface import EventKey, Ownership
+from onceflow.reader.stores.sqlite import SqliteStore
+
+EVENTS = [str(number) for number in range(100)]
+
+
+class Shaky(SqliteStore):
+    """A real store whose connection breaks at every third transaction: before the commit, or after it."""
+
+    def __init__(self, path: Path, error: type[StoreUnavailable | CommitUnknown], *, committed: bool) -> None:
+        super().__init__(path)
+        self._error = error
+        self._committed = committed
+        self._count = 0
+        self.broken = 0
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        self._count += 1
+        breaks = self._count % 3 == 0
+        with super().unit() as unit:
+            yield unit
+            if breaks and not self._committed:
+                self._break()
+        if breaks and self._committed:
+            self._break()
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        self._count += 1
+        breaks = self._count % 3 == 0
+        if breaks and not self._committed:
+            self._break()
+        super().confirm(ownership, keys)
+        if breaks:
+            self._break()
+
+    def _break(self) -> None:
+        self.broken += 1
+        raise self._error("the connection is gone")
+
+
+BREAKS = [(StoreUnavailable, False), (CommitUnknown, False), (CommitUnknown, True)]
+
+
+@pytest.mark.parametrize(("error", "committed"), BREAKS)
+@pytest.mark.parametrize("ids", [True, False])
+def test_effects_in_the_store_equal_the_events(place: Place, error: Any, committed: bool, ids: bool) -> None:
+    place.send(EVENTS, ids=ids)
+    store = Shaky(place.file, error, committed=committed)
+    place.book_all(store=store, batch_size=10)
+    assert store.broken >= 3
+    assert place.effects() == EVENTS
+
+
+@pytest.mark.parametrize(("error", "committed"), BREAKS)
+def test_an_effect_elsewhere_is_not_repeated_because_its_confirmation_failed(
+    place: Place, error: Any, committed: bool
+) -> None:
+    place.send(EVENTS)
+    store = Shaky(place.file, error, committed=committed)
+    seen: list[str] = []
+    reader = place.reader(store=store, batch_size=10)
+    reader.handler(lambda event: seen.append((event.value or b"").decode()))
+    reader.run(until_end=True)
+    assert store.broken >= 3
+    assert seen == EVENTS
+
+
+def test_a_store_that_stays_away_ends_the_reader_with_its_error(place: Place) -> None:
+    class Gone(SqliteStore):
+        @contextmanager
+        def unit(self) -> Iterator[Any]:
+            with super().unit() as unit:
+                yield unit
+                raise StoreUnavailable("nobody answers")
+
+    place.send(EVENTS)
+    with pytest.raises(StoreUnavailable, match="nobody answers"):
+        place.book_all(store=Gone(place.file), patience_s=0.2)
+    place.book_all()
+    assert place.effects() == EVENTS
+
+
+def test_a_store_that_went_back_while_it_was_used_ends_the_reader(place: Place) -> None:
+    """A database restored under a running reader: what it handled meanwhile would be repeated in silence."""
+
+    class Restored(SqliteStore):
+        went_back = False
+
+        @contextmanager
+        def unit(self) -> Iterator[Any]:
+            with super().unit() as unit:
+                yield unit
+            row = place.ledger.execute("SELECT next_offset FROM onceflow_positions").fetchone()
+            if row[0] >= 50 and not self.went_back:
+                self.went_back = True
+                place.ledger.execute("UPDATE onceflow_positions SET next_offset = 20")
+                raise CommitUnknown("the connection is gone")
+
+    place.send(EVENTS)
+    with pytest.raises(StoreLost, match="knows of those before 20 now"):
+        place.book_all(store=Restored(place.file), batch_size=10)
+
+
+def test_the_handler_s_own_database_error_counts_for_the_event(place: Place) -> None:
+    place.send(["1", "2"])
+    reader = place.reader(retries=0)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if event.value == b"1":
+            tx.execute("INSERT INTO no_such_table VALUES (1)")
+
+    reader.run(until_end=True)
+    assert place.effects() == ["2"]
