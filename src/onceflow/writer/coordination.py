@@ -1,0 +1,302 @@
+"""The transactions of one transactional id: begun, committed or aborted, and looked up when the answer does not say.
+
+::
+
+    open      1 FENCE init_transactions   2 READ the marker   3 CLAIM: the marker with our name, a transaction of its own
+    commit    4 every event acknowledged  5 the marker into the transaction   6 END: EndTxn, again until it is answered
+    refused   7 LOOK who claimed the id; another: stop   8 FENCE   9 READ the marker, which tells what became of 6
+
+Nothing is aborted once 6 was sent. 8 ends whatever was open: after it nothing of the old transaction can arrive, and what
+9 reads is final. Two writers that start at the same moment cannot both go on::
+
+    A looks and finds its own claim; B, newer, has fenced A but not claimed yet; A fences B
+    B's claim is refused: B was never open, and says so
+    or B's claim came before A's fence: A reads it at 9 and stops; B, refused, looks, finds its claim and takes the id back
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from onceflow.errors import (
+    ConfigurationError,
+    Fenced,
+    NotAuthorized,
+    OnceflowError,
+    OutcomeUnknown,
+    RequestFailed,
+    TransactionAborted,
+    WriterError,
+)
+from onceflow.writer.ledger import Ledger
+from onceflow.writer.marker import Marker
+from onceflow.writer.sender import Sender
+
+_log = logging.getLogger(__name__)
+
+_SLICE_S = 2.0  # of a blocking call, so that Ctrl-C is heard
+_PAUSE_S = 0.05
+
+
+class State(Enum):
+    """Where the id's transactions are."""
+
+    NEW = auto()
+    READY = auto()
+    OPEN = auto()
+    IN_DOUBT = auto()  # EndTxn was sent and not answered
+    BROKEN = auto()  # nothing is committed or in doubt, but the producer must be replaced
+    STOPPED = auto()  # final: another writer holds the id
+
+
+class Transactions:
+    """The transactions of one id, one at a time. ``patience_s`` bounds each blocking step."""
+
+    def __init__(
+        self, transactional_id: str, ledger: Ledger, make_sender: Callable[[], Sender], patience_s: float
+    ) -> None:
+        self.id = transactional_id
+        self.instance = uuid.uuid4().hex[:12]
+        self.state = State.NEW
+        self.marker = Marker()
+        self.intended = Marker()  # the marker of the commit that is in doubt
+        self.sender: Sender
+        self._ledger = ledger
+        self._make_sender = make_sender
+        self._patience_s = patience_s
+
+    # ---------------------------------------------------------------------------------------------------------- start
+
+    def open(self) -> None:
+        """Steps 1 to 3. Raises Fenced when another writer takes the id at the same time, and what a cluster refuses."""
+        self._ledger.ensure_topic()
+        self._fence()
+        self.marker = self._ledger.read()
+        self._claim()
+
+    def _fence(self) -> None:
+        if self.state is not State.NEW:
+            self.sender.close()
+        self.sender = self._make_sender()
+        self.state = State.BROKEN
+        try:
+            self._ask(self.sender.producer.init_transactions)
+        except KafkaException as error:
+            raise self._refused(error.args[0], "InitProducerId") from None
+
+    def _claim(self) -> None:
+        claimed = self.marker.claimed_by(self.instance)
+        try:
+            self.sender.producer.begin_transaction()
+            self._enter(claimed)
+            self._ask(self.sender.producer.commit_transaction)
+        except KafkaException as error:
+            if self._ledger.read().owner != self.instance:
+                raise self._stop(f"the claim was refused: {error.args[0].str()}") from None
+            self._fence()
+        self.marker = claimed
+        self.state = State.READY
+
+    # ---------------------------------------------------------------------------------------------------- transaction
+
+    def begin(self) -> None:
+        """Opens a transaction. Raises Fenced, OutcomeUnknown (the last one is undecided), WriterError (one is open)."""
+        if self.state is State.OPEN:
+            raise WriterError(
+                "a transaction is open already", action="end it first: a writer has one transaction at a time"
+            )
+        if self.state is State.IN_DOUBT:
+            raise self._unknown("it was not answered")
+        if self.state is State.STOPPED:
+            raise self._stop("it stopped before")
+        if self.state is State.BROKEN or self._is_shaken():
+            self._recover()
+        self.sender.producer.begin_transaction()
+        self.state = State.OPEN
+
+    def _is_shaken(self) -> bool:
+        """Whether the producer lost a connection: librdkafka 2.16 may then wait in send_offsets_to_transaction without end."""
+        self.sender.serve(0)
+        return self.sender.shaken
+
+    def open_sender(self) -> Sender:
+        """What the open transaction's events go through. Raises WriterError when none is open."""
+        if self.state is not State.OPEN:
+            raise WriterError(
+                "a writer with a transactional_id writes inside of transactions",
+                action="use: with writer.transaction(): writer.send(...)",
+            )
+        return self.sender
+
+    def add_offsets(self, positions: Iterable[TopicPartition], membership: Any) -> None:
+        """Consumed offsets of a group, into the open transaction. Raises TransactionAborted."""
+        if self._is_shaken():
+            raise self._aborted("a connection was lost in it")
+        try:
+            self._ask(self.sender.producer.send_offsets_to_transaction, list(positions), membership)
+        except KafkaException as error:
+            raise self._aborted(f"the consumed offsets were refused: {error.args[0].str()}") from None
+
+    def commit(self, progress: str | None) -> None:
+        """Steps 4 to 6. Raises DeliveryFailed, TransactionAborted (before 6; the caller then aborts), Fenced, OutcomeUnknown."""
+        self.sender.flush()
+        if self._is_shaken():
+            raise self._aborted("a connection was lost in it")
+        intended = self.marker.advanced(progress)
+        try:
+            self._enter(intended)
+        except KafkaException as error:
+            raise self._aborted(f"the marker was refused: {error.args[0].str()}") from None
+        self.intended = intended
+        self.state = State.IN_DOUBT
+        if not self.settle():
+            raise self._aborted("the coordinator refused the commit, and the marker shows that it was not made")
+
+    def settle(self) -> bool:
+        """Finds out what became of a commit that is in doubt: True if it is committed. Raises OutcomeUnknown, Fenced."""
+        if self.state is not State.IN_DOUBT:
+            raise WriterError("no commit is in doubt", action="call settle after OutcomeUnknown alone")
+        try:
+            self._ask(self.sender.producer.commit_transaction)
+        except KafkaException as error:
+            if error.args[0].retriable():
+                raise self._unknown(error.args[0].str()) from None
+            return self._look(error.args[0])
+        self.marker = self.intended
+        self.state = State.READY
+        return True
+
+    def _look(self, refusal: KafkaError) -> bool:
+        """Steps 7 to 9, and then the same from afar if the id is another's: what the marker tells is final by now."""
+        try:
+            told = self._told()
+        except OnceflowError as error:
+            told = None
+            refused = error.message
+        else:
+            refused = refusal.str()
+        if told is None:
+            self.state = State.IN_DOUBT
+            raise self._unknown(refused)
+        if not told and self.state is State.STOPPED:
+            raise self._stop(refused)
+        return told
+
+    def _told(self) -> bool | None:
+        try:
+            found = self._recover()
+        except Fenced:
+            found = self._ledger.read()
+        return found.tells(self.instance, self.intended.number)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a commit was sent and what became of it is not known."""
+        return self.state is State.IN_DOUBT
+
+    def abort(self) -> None:
+        """Aborts the open transaction, and none whose commit was sent.
+
+        Where that is not answered, the next transaction begins by finding out who holds the id.
+        """
+        if self.state is not State.OPEN:
+            return
+        try:
+            self._ask(self.sender.producer.abort_transaction)
+        except KafkaException:
+            self.state = State.BROKEN
+        else:
+            self.sender.forget()
+            self.state = State.READY
+
+    def take_back(self) -> None:
+        """Makes a broken producer usable again, if the id is still ours and the cluster answers. Raises Fenced."""
+        if self.state is State.BROKEN:
+            try:
+                self._recover()
+            except Fenced:
+                raise
+            except OnceflowError:
+                self.state = State.BROKEN
+
+    def _recover(self) -> Marker:
+        """Steps 7 to 9, and the marker that was read. Without any claim (it expired with the group) the id is nobody else's."""
+        self._check_owner(self._ledger.read(stable=False))
+        self._fence()
+        found = self.marker = self._ledger.read()
+        self._check_owner(found)
+        if not found.owner:
+            self._claim()
+        self.state = State.READY
+        return found
+
+    def _check_owner(self, found: Marker) -> None:
+        if found.owner not in ("", self.instance):
+            raise self._stop("another writer claimed the id")
+
+    # --------------------------------------------------------------------------------------------------------- asking
+
+    def _enter(self, marker: Marker) -> None:
+        self._ask(
+            self.sender.producer.send_offsets_to_transaction, [self._ledger.entry(marker)], self._ledger.membership
+        )
+
+    def _ask(self, question: Callable[..., object], *arguments: Any) -> None:
+        """Asks again while librdkafka says that it may be, until the patience ends; then raises what it said last."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                question(*arguments, min(_SLICE_S, self._patience_s))
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() >= deadline:
+                    raise
+                _log.debug("%s of %r: again after %s", getattr(question, "__name__", ""), self.id, error.args[0].str())
+                time.sleep(_PAUSE_S)
+            else:
+                return
+
+    # --------------------------------------------------------------------------------------------------------- errors
+
+    def _stop(self, reason: str) -> Fenced:
+        self.state = State.STOPPED
+        return Fenced(
+            f"another writer took over the transactional id {self.id!r}: {reason}",
+            action="nothing, if the other is meant to run; it carries on. Never give one id to two services",
+            transactional_id=self.id,
+        )
+
+    def _unknown(self, reason: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"the commit of transaction {self.intended.number} of {self.id!r} was sent, and whether it was made is not known "
+            f"yet: {reason}",
+            action="call writer.settle(), which finds out; or read Writer.progress at the next start",
+            transactional_id=self.id,
+            transaction=self.intended.number,
+        )
+
+    def _aborted(self, reason: str) -> TransactionAborted:
+        return TransactionAborted(
+            f"a transaction of {self.id!r} was aborted: {reason}",
+            action="run the block again",
+            transactional_id=self.id,
+        )
+
+    def _refused(self, error: KafkaError, what: str) -> OnceflowError:
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return ConfigurationError.of(
+                "the writer's settings", ["transaction.timeout.ms: is above the broker's transaction.max.timeout.ms"]
+            )
+        if error.name().endswith("AUTHORIZATION_FAILED"):
+            return NotAuthorized(
+                f"{what}: {error.str()}", action=f"grant WRITE and DESCRIBE on the transactional id {self.id!r}"
+            )
+        if error.retriable():
+            return self.sender.unreachable(error.str())
+        return RequestFailed(f"{what}: {error.str()}", error=error.name())

@@ -1,0 +1,131 @@
+"""What became of one event: written where, or not written, or unknown, as data."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, Message
+
+from onceflow.events import EventIdentity
+
+if TYPE_CHECKING:
+    from onceflow.writer.sender import Sender
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An event that all in-sync replicas have. In a transaction it becomes visible with the commit and not before."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    identity: EventIdentity
+
+
+class Fate(Enum):
+    """Whether an event that was not acknowledged is in the topic."""
+
+    NOT_WRITTEN = "not written"
+    UNKNOWN = "unknown"  # it was on its way; send it again under the same id, and a reader sees it once
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDelivery:
+    """An event that was not acknowledged, and why. ``refused``: the same event would be refused again."""
+
+    topic: str
+    identity: EventIdentity
+    reason: str
+    fate: Fate
+    refused: bool
+
+    def __str__(self) -> str:
+        return f"{self.identity.source} {self.identity.id} to {self.topic}: {self.reason} ({self.fate.value})"
+
+
+_REFUSED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  this is how confluent-kafka names librdkafka's own errors
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    }
+)
+
+
+class Delivery:
+    """The promise of one event's delivery. ``result()`` waits for it."""
+
+    __slots__ = ("_failure", "_identity", "_message", "_sender", "sent_at", "topic")
+
+    def __init__(self, sender: Sender, topic: str, identity: EventIdentity | tuple[str, str]) -> None:
+        self._sender = sender
+        self.topic = topic
+        self._identity = identity
+        self.sent_at = time.monotonic()
+        self._message: Message | None = None
+        self._failure: FailedDelivery | None = None
+
+    @property
+    def identity(self) -> EventIdentity:
+        known = self._identity
+        return known if isinstance(known, EventIdentity) else EventIdentity(*known)
+
+    @property
+    def done(self) -> bool:
+        """Whether it is decided. Looks at what has come in, and waits for nothing."""
+        return self._message is not None or self._failure is not None
+
+    @property
+    def failure(self) -> FailedDelivery | None:
+        return self._failure
+
+    def result(self) -> Delivered:
+        """Waits until the event is acknowledged, up to the writer's delivery timeout. Raises DeliveryFailed."""
+        self._sender.wait_for(self)
+        return self.delivered()
+
+    def delivered(self) -> Delivered:
+        """What the broker answered. Raises DeliveryFailed."""
+        if self._failure is not None:
+            raise self._sender.error_of((self._failure,))
+        message = self._message
+        assert message is not None, "not decided yet: call result()"
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        return Delivered(self.topic, partition, offset, message.timestamp()[1], self.identity)
+
+    def settle(self, error: KafkaError | None, message: Message) -> None:
+        """librdkafka's delivery report."""
+        if error is None:
+            self._message = message
+        else:
+            self._failure = failure_of(self, error)
+        self._sender.settled(self)
+
+    def abandon(self, reason: str) -> None:
+        """Nothing more will be heard of it."""
+        self._failure = FailedDelivery(self.topic, self.identity, reason, Fate.UNKNOWN, refused=False)
+        self._sender.settled(self)
+
+
+def failure_of(delivery: Delivery, error: KafkaError) -> FailedDelivery:
+    """A delivery report that says no, as data. What is not refused outright may have been written."""
+    refused = error.code() in _REFUSED
+    fate = Fate.NOT_WRITTEN if refused else Fate.UNKNOWN
+    return FailedDelivery(delivery.topic, delivery.identity, error.str(), fate, refused)

@@ -1,0 +1,95 @@
+"""``with writer.transaction():`` all of the block's events and consumed offsets, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from onceflow.errors import DeliveryFailed, TransactionAborted, WriterError
+from onceflow.writer.coordination import Transactions
+from onceflow.writer.marker import PROGRESS_BYTES, size_of
+
+Positions = Mapping[tuple[str, int], int]
+"""(topic, partition) to the offset that comes next."""
+
+
+class Transaction:
+    """One transaction: committed at the end of its ``with`` block, aborted when the block raises.
+
+    After the block ``committed`` is True, False, or None while the outcome is unknown.
+
+    Raises at its end: TransactionAborted (retriable: run the block again), DeliveryFailed (an event was refused for good;
+    the same block would fail again), Fenced (another writer has the id), OutcomeUnknown (``writer.settle()`` finds out).
+    In all but the last nothing of the block is visible.
+    """
+
+    def __init__(self, transactions: Transactions, progress: str | None) -> None:
+        if progress is not None and size_of(progress) > PROGRESS_BYTES:
+            raise WriterError(
+                f"the progress has {size_of(progress)} bytes, and may have {PROGRESS_BYTES}",
+                action="commit a reference to it instead",
+            )
+        self._transactions = transactions
+        self._progress = progress
+        self.committed: bool | None = False
+
+    def consumed(self, consumer: Consumer, positions: Positions | None = None) -> None:
+        """Commits what was consumed in this transaction: ``positions``, or all that ``consumer`` has given out.
+
+        The consumer must not commit by itself, and must read committed records only. Raises TransactionAborted when the
+        group has moved on (a rebalance): the events belong to another member now.
+        """
+        if positions is None:
+            entries = _given_out(consumer)
+        else:
+            entries = [TopicPartition(topic, part, offset) for (topic, part), offset in positions.items()]
+        if entries:
+            self._transactions.add_offsets(entries, _membership(consumer))
+
+    def __enter__(self) -> Self:
+        self._transactions.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._commit()
+            return
+        self._transactions.abort()
+        self._raise_for(error)
+
+    def _commit(self) -> None:
+        try:
+            self._transactions.commit(self._progress)
+        except BaseException as error:
+            self.committed = None if self._transactions.in_doubt else False
+            self._transactions.abort()
+            self._raise_for(error)
+            raise
+        self.committed = True
+
+    def _raise_for(self, error: BaseException) -> None:
+        """What the failure means for the caller. Raises Fenced where another writer has the id, which only a look shows."""
+        if isinstance(error, DeliveryFailed | TransactionAborted):
+            self._transactions.take_back()
+        if isinstance(error, DeliveryFailed) and not any(each.refused for each in error.fields["failures"]):
+            raise TransactionAborted(
+                f"a transaction of {self._transactions.id!r} was aborted: {error.message}", action="run the block again"
+            ) from error
+
+
+def _given_out(consumer: Consumer) -> list[TopicPartition]:
+    return [at for at in consumer.position(consumer.assignment()) if at.offset >= 0]
+
+
+def _membership(consumer: Consumer) -> Any:
+    found = consumer.consumer_group_metadata()
+    if found is None:
+        raise WriterError(
+            "the consumer is not a member of a group", action="give it a group.id and subscribe", error=KafkaError
+        )
+    return found

@@ -1,0 +1,60 @@
+"""What the writer's tests share: a mortal broker, and one whose answers can be lost on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.writer.writer import Writer
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this directory share
+
+from tests.writer.wire import ProxiedBroker, WireProxy
+
+
+@pytest.fixture
+def writer(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer]]:
+    """Makes open writers, on ``broker`` where no other is named; they are ended with the test, whatever they hold."""
+    made: list[Writer] = []
+
+    def make(
+        transactional_id: str | None = None, *, on: str | None = None, kafka: Mapping[str, object] | None = None
+    ) -> Writer:
+        servers = on or request.getfixturevalue("broker").bootstrap_servers
+        new = Writer(bootstrap_servers=servers, source="shop", transactional_id=transactional_id, kafka=kafka)
+        made.append(new)
+        return new.open()
+
+    yield make
+    for each in made:
+        each._end()
+
+
+@pytest.fixture(scope="session")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], EmbeddedBroker]]:
+    """A broker for tests that kill it; running when it is asked for. Its ids expire within seconds."""
+    config = {
+        "producer.id.expiration.ms": "1000",
+        "producer.id.expiration.check.interval.ms": "500",
+        "transactional.id.expiration.ms": "1500",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    }
+    broker = EmbeddedBroker(tmp_path_factory.mktemp("mortal-writer"), heap_mb=256, config=config)
+
+    def get() -> EmbeddedBroker:
+        return broker if broker.is_running else broker.start()
+
+    yield get
+    broker.kill()
+
+
+@pytest.fixture(scope="session")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedBroker]:
+    """A broker that clients reach through a proxy alone."""
+    with WireProxy() as proxy, ProxiedBroker(tmp_path_factory.mktemp("proxied"), proxy) as broker:
+        yield broker

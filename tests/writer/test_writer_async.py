@@ -1,0 +1,179 @@
+"""The writer for asyncio: the same events, awaited; and what a cancellation does."""
+
+# ruff: noqa: PT012  what raises at the end of a transaction's block is what is tested
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from tests.conftest import Reader, TopicFactory
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import DeliveryFailed, EventRefused, WriterClosed
+from onceflow.writer.asynchronous import AsyncTransaction, AsyncWriter
+
+PATIENCE_S = 120
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"async-{next(_numbers)}"
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await work
+
+    asyncio.run(bounded())
+
+
+def values(read: Reader, topic: str) -> list[str]:
+    return [(m.value() or b"").decode() for m in read(topic)]
+
+
+def test_events_are_sent_in_order_and_deliveries_awaited(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader
+) -> None:
+    target = topic()
+
+    async def work() -> None:
+        async with AsyncWriter(bootstrap_servers=broker.bootstrap_servers, source="shop") as writer:
+            events = [await writer.send(target, str(n), id=str(n)) for n in range(1000)]
+            found = await asyncio.gather(*events)
+            assert [each.offset for each in found] == list(range(1000))
+            assert [each.identity.id for each in found] == [str(n) for n in range(1000)]
+
+    run(work())
+    assert values(read, target) == [str(n) for n in range(1000)]
+
+
+def test_a_full_buffer_suspends_the_task_and_not_the_loop(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader
+) -> None:
+    target = topic()
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0)
+            beats += 1
+
+    async def work() -> None:
+        kafka = {"queue.buffering.max.messages": 10, "linger.ms": 5}
+        async with AsyncWriter(bootstrap_servers=broker.bootstrap_servers, source="shop", kafka=kafka) as writer:
+            heart = asyncio.create_task(beat())
+            for n in range(200):
+                await writer.send(target, str(n), id=str(n))
+            heart.cancel()
+
+    run(work())
+    assert values(read, target) == [str(n) for n in range(200)]
+    assert beats > 10
+
+
+def test_transactions_are_all_or_nothing(broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str) -> None:
+    target = topic()
+
+    async def work() -> None:
+        servers = broker.bootstrap_servers
+        async with AsyncWriter(bootstrap_servers=servers, source="shop", transactional_id=name) as writer:
+            async with writer.transaction(progress="1") as good:
+                await writer.send(target, "1", id="1")
+            with pytest.raises(KeyError):
+                async with writer.transaction() as bad:
+                    await writer.send(target, "never", id="2")
+                    raise KeyError
+            assert (good.committed, bad.committed, writer.progress) == (True, False, "1")
+
+    run(work())
+    assert values(read, target) == ["1"]
+
+
+def test_a_task_cancelled_in_a_block_aborts_it_and_the_writer_goes_on(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    target = topic()
+
+    async def work() -> None:
+        servers = broker.bootstrap_servers
+        async with AsyncWriter(bootstrap_servers=servers, source="shop", transactional_id=name) as writer:
+            inside = asyncio.Event()
+
+            async def block() -> None:
+                async with writer.transaction():
+                    await (await writer.send(target, "never", id="1"))
+                    inside.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(block())
+            await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with writer.transaction():
+                await writer.send(target, "next", id="2")
+
+    run(work())
+    assert values(read, target) == ["next"]
+
+
+def test_a_task_cancelled_while_it_commits_finishes_the_commit(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    target = topic()
+
+    async def work() -> None:
+        servers = broker.bootstrap_servers
+        async with AsyncWriter(bootstrap_servers=servers, source="shop", transactional_id=name) as writer:
+            transactions = writer._writer._with_transactions()
+            loop, settle, seen = asyncio.get_running_loop(), transactions.settle, []
+
+            def cancelled_before_the_end() -> bool:
+                loop.call_soon_threadsafe(task.cancel)
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(PATIENCE_S)
+                return settle()
+
+            async def block() -> None:
+                transaction: AsyncTransaction = writer.transaction()
+                seen.append(transaction)
+                async with transaction:
+                    await writer.send(target, "1", id="1")
+
+            transactions.settle = cancelled_before_the_end  # type: ignore[method-assign]
+            task = asyncio.create_task(block())
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert seen[0].committed is True
+
+    run(work())
+    assert values(read, target) == ["1"]
+
+
+def test_what_fails_is_raised_where_it_is_awaited_and_at_the_end(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader
+) -> None:
+    target = topic(config={"max.message.bytes": "2000"})
+
+    async def work() -> None:
+        writer = await AsyncWriter(bootstrap_servers=broker.bootstrap_servers, source="shop").open()
+        with pytest.raises(EventRefused):
+            await writer.send(target, "x")
+        bad = await writer.send(target, b"x" * 5000, id="bad")
+        with pytest.raises(DeliveryFailed, match="shop bad"):
+            await bad
+        with pytest.raises(DeliveryFailed, match="shop bad"):
+            await writer.flush()
+        with pytest.raises(DeliveryFailed):
+            await writer.close()
+        with pytest.raises(WriterClosed):
+            await writer.send(target, "x", id="1")
+
+    run(work())
+    assert values(read, target) == []

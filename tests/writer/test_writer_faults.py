@@ -1,0 +1,257 @@
+"""Kills, lost answers, expired ids: what is in the topic is what was sent, once each."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from tests.conftest import Reader, TopicFactory, create_topic
+from tests.faults.proxy import END_TXN, TXN_OFFSET_COMMIT, Loss
+from tests.writer.victim import BLOCKS, EVENTS, STEPS
+from tests.writer.waiting import wait_until
+from tests.writer.wire import NOTHING, ProxiedBroker
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import Fenced, OutcomeUnknown, TransactionAborted
+from onceflow.writer.writer import Writer
+
+pytestmark = pytest.mark.faults
+
+MakeWriter = Callable[..., Writer]
+ALL = [str(n) for n in range(BLOCKS * EVENTS)]
+ROOT = Path(__file__).parents[2]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"faulty-{next(_numbers)}"
+
+
+def values(read: Reader, topic: str, on: EmbeddedBroker | None = None) -> list[str]:
+    return [(m.value() or b"").decode() for m in read(topic, on=on)]
+
+
+def run_victim(*arguments: str) -> int:
+    command = [sys.executable, "-m", "tests.writer.victim", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False, timeout=120).returncode
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_killed_at_any_step_leaves_each_event_once(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str, step: str
+) -> None:
+    target = topic(config={"min.insync.replicas": "1"})
+    assert run_victim(broker.bootstrap_servers, name, target, step) == -signal.SIGKILL
+    assert run_victim(broker.bootstrap_servers, name, target, "-") == 0
+    assert values(read, target) == ALL
+
+
+def test_control_without_transactions_the_same_kill_repeats_events(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader
+) -> None:
+    target = topic()
+    assert run_victim(broker.bootstrap_servers, "-", target, "killed") == -signal.SIGKILL
+    assert run_victim(broker.bootstrap_servers, "-", target, "-") == 0
+    assert sorted(values(read, target)) == sorted(ALL * 2)
+
+
+def test_a_broker_killed_in_the_middle_of_sending_loses_and_repeats_nothing(
+    writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader
+) -> None:
+    broker = mortal()
+    create_topic(broker, "killed", 2)
+    total = 60_000
+    with writer(on=broker.bootstrap_servers, kafka={"batch.num.messages": 100}) as shop:
+        back: list[threading.Thread] = []
+        for n in range(total):
+            event = shop.send("killed", str(n), key=str(n % 10), id=str(n))
+            if n % (total // 3) == total // 4:
+                event.result()
+                broker.kill()
+                back.append(threading.Thread(target=broker.start))
+                back[-1].start()
+            if n % (total // 3) == total // 3 - 1:
+                back[-1].join()
+    assert len(back) == 3
+    records = read("killed", on=broker)
+    assert sorted(int(m.value() or b"") for m in records) == list(range(total))
+    for key in range(10):
+        numbers = [int(m.value() or b"") for m in records if m.key() == str(key).encode()]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize(("api", "count"), [(TXN_OFFSET_COMMIT, 2), (END_TXN, 1), (END_TXN, 3)])
+def test_lost_answers_change_nothing(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, api: int, count: int
+) -> None:
+    create_topic(proxied, name)
+    shop = writer(name, on=proxied.servers)
+    for block in range(3):
+        proxied.proxy.lose(Loss(api, count=count) if block == 1 else NOTHING)
+        with shop.transaction(progress=str(block)) as transaction:
+            for n in range(block * 5, block * 5 + 5):
+                shop.send(name, str(n), id=str(n))
+        assert transaction.committed is True
+        assert proxied.proxy.lost == (count if block == 1 else 0)
+    assert values(read, name, proxied) == ALL
+
+
+def test_a_commit_whose_answer_is_lost_and_whose_writer_is_fenced_counts_as_what_it_is(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+) -> None:
+    """EndTxn is durable, its answer is lost, a second instance takes over; the first is refused, and must not say aborted."""
+    create_topic(proxied, name)
+    first = writer(name, on=proxied.servers)
+    second: list[Writer] = []
+    direct = proxied.bootstrap_servers
+    proxied.proxy.lose(Loss(END_TXN, then=lambda: second.append(writer(name, on=direct))))
+    with first.transaction(progress="done") as transaction:
+        first.send(name, "1", id="1")
+    assert proxied.proxy.lost == 1
+    assert transaction.committed is True
+    assert second[0].progress == "done"
+    with pytest.raises(Fenced), first.transaction():
+        first.send(name, "zombie", id="z")
+    with second[0].transaction():
+        second[0].send(name, "2", id="2")
+    assert values(read, name, proxied) == ["1", "2"]
+
+
+def test_control_plain_confluent_kafka_reports_that_commit_as_a_failure(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+) -> None:
+    create_topic(proxied, name)
+    plain = Producer({"bootstrap.servers": proxied.servers, "transactional.id": name, "log_level": 0})
+    plain.init_transactions(60)
+    plain.begin_transaction()
+    plain.produce(name, "1")
+    plain.flush(60)
+    proxied.proxy.lose(Loss(END_TXN, then=lambda: writer(name, on=proxied.bootstrap_servers)))
+    with pytest.raises(KafkaException, match="fenced"):
+        plain.commit_transaction(60)
+    assert values(read, name, proxied) == ["1"]
+
+
+def test_a_commit_that_was_not_made_before_the_fence_is_told_from_it(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+) -> None:
+    create_topic(proxied, name)
+    first = writer(name, on=proxied.servers)
+    direct = proxied.bootstrap_servers
+    # The second instance comes between the marker and EndTxn: the transaction is aborted by it.
+    proxied.proxy.lose(Loss(TXN_OFFSET_COMMIT, then=lambda: writer(name, on=direct)))
+    with pytest.raises(Fenced), first.transaction() as transaction:
+        first.send(name, "1", id="1")
+    assert transaction.committed is False
+    assert values(read, name, proxied) == []
+
+
+def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
+    writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
+) -> None:
+    broker = mortal()
+    create_topic(broker, name)
+    shop = writer(name, on=broker.bootstrap_servers, kafka={"delivery.timeout.ms": 2000})
+    transactions = shop._with_transactions()
+    enter = transactions._enter
+
+    def enter_and_kill(marker: object) -> None:
+        enter(marker)  # type: ignore[arg-type]
+        broker.kill()
+
+    transactions._enter = enter_and_kill  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown) as caught, shop.transaction(progress="p") as transaction:
+        shop.send(name, "1", id="1")
+    assert caught.value.retriable
+    assert transaction.committed is None
+    with pytest.raises(OutcomeUnknown), shop.transaction():
+        pass
+    transactions._enter = enter  # type: ignore[method-assign]
+    mortal()
+    committed = settled(shop)
+    assert values(read, name, broker) == (["1"] if committed else [])
+    with shop.transaction():
+        shop.send(name, "2", id="2")
+    assert values(read, name, broker)[-1] == "2"
+
+
+def settled(shop: Writer) -> bool:
+    found: list[bool] = []
+
+    def settle() -> bool:
+        try:
+            found.append(shop.settle())
+        except OutcomeUnknown:
+            return False
+        return True
+
+    wait_until(settle)
+    return found[0]
+
+
+def test_an_idle_writer_whose_producer_id_expired_goes_on(
+    writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
+) -> None:
+    broker = mortal()
+    create_topic(broker, name)
+    with writer(on=broker.bootstrap_servers) as shop:
+        for n in range(5):
+            shop.send(name, str(n), id=str(n)).result()
+        wait_until(lambda: not active_producers(broker, name))
+        for n in range(5, 10):
+            shop.send(name, str(n), id=str(n)).result()
+    assert values(read, name, broker) == [str(n) for n in range(10)]
+
+
+def test_an_idle_writer_whose_transactional_id_expired_goes_on(
+    writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
+) -> None:
+    broker = mortal()
+    create_topic(broker, name)
+    shop = writer(name, on=broker.bootstrap_servers)
+    with shop.transaction(progress="1"):
+        shop.send(name, "1", id="1")
+    wait_until(lambda: not knows_id(broker, name))
+    with pytest.raises(TransactionAborted) as caught, shop.transaction():
+        shop.send(name, "2", id="2")
+    assert caught.value.retriable
+    with shop.transaction():
+        shop.send(name, "2", id="2")
+    assert shop.progress == "1"
+    assert values(read, name, broker) == ["1", "2"]
+
+
+def active_producers(broker: EmbeddedBroker, topic: str) -> int:
+    """How many producer ids the leader of the topic's first partition remembers."""
+    from kafka.protocol.admin import DescribeProducersRequest
+
+    from onceflow.kafka.client import KafkaClient
+    from onceflow.kafka.settings import ClusterSettings
+
+    with KafkaClient(ClusterSettings.of(broker.bootstrap_servers).for_protocol()) as client:
+        leader = client.topics([topic])[topic].leaders[0]
+        wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])
+        answer = client.ask(leader, DescribeProducersRequest(topics=[wanted]))
+        return len(answer.topics[0].partitions[0].active_producers)
+
+
+def knows_id(broker: EmbeddedBroker, transactional_id: str) -> bool:
+    """Whether the coordinator still remembers the id."""
+    from kafka.protocol.admin import DescribeTransactionsRequest
+
+    from onceflow.kafka import codes
+    from onceflow.kafka.client import TRANSACTION, KafkaClient
+    from onceflow.kafka.settings import ClusterSettings
+
+    with KafkaClient(ClusterSettings.of(broker.bootstrap_servers).for_protocol()) as client:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        answer = client.ask_coordinator(TRANSACTION, transactional_id, request)
+        return bool(answer.transaction_states[0].error_code != codes.TRANSACTIONAL_ID_NOT_FOUND)

@@ -1,0 +1,204 @@
+"""Events on a real broker: named, in order, acknowledged one by one, and never lost in silence."""
+
+# ruff: noqa: PT012  what raises at the end of a transaction's block is what is tested
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from tests.conftest import Reader, TopicFactory, create_topic
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import (
+    BrokerUnreachable,
+    DeliveryFailed,
+    EventRefused,
+    RecordTooLarge,
+    TopicMissing,
+    WriterClosed,
+    WriterError,
+)
+from onceflow.events import EventIdentity, identity_of
+from onceflow.transaction.partitioner import partition_for_keys
+from onceflow.writer.delivery import Delivered, Fate
+from onceflow.writer.writer import Writer
+
+MakeWriter = Callable[..., Writer]
+SMALL = {"max.message.bytes": "2000"}
+NOBODY = "127.0.0.1:1"
+
+
+def test_each_delivery_says_where_its_event_is(writer: MakeWriter, topic: TopicFactory, read: Reader) -> None:
+    name = topic(3)
+    shop = writer()
+    events = [shop.send(name, f"v{n}", key=f"k{n % 7}", id=f"e{n}", type="sale", sequence=n) for n in range(500)]
+    shop.flush()
+    records = {(m.partition(), m.offset()): m for m in read(name)}
+    assert len(records) == 500
+    for number, event in enumerate(events):
+        where = event.result()
+        record = records[where.partition, where.offset]
+        assert where == Delivered(name, where.partition, where.offset, record.timestamp()[1], event.identity)
+        assert identity_of(record.headers()) == EventIdentity("shop", f"e{number}", "sale", number)
+        assert (record.key(), record.value()) == (f"k{number % 7}".encode(), f"v{number}".encode())
+
+
+def test_order_is_kept_per_key_and_keys_go_where_java_sends_them(
+    writer: MakeWriter, topic: TopicFactory, read: Reader
+) -> None:
+    name = topic(4)
+    with writer() as shop:
+        for n in range(4000):
+            shop.send(name, str(n), key=f"k{n % 13}", position=("orders", 0, n), headers=[("trace", b"t")])
+    records = sorted(read(name), key=lambda m: (m.partition() or 0, m.offset() or 0))
+    for key in {m.key() for m in records}:
+        numbers = [int(m.value() or b"") for m in records if m.key() == key]
+        assert numbers == sorted(numbers)
+        assert len({m.partition() for m in records if m.key() == key}) == 1
+    keys = [m.key() for m in records]
+    assert partition_for_keys(pa.array(keys), 4).tolist() == [m.partition() for m in records]
+
+
+def test_a_tombstone_and_an_empty_value_are_two_things(writer: MakeWriter, topic: TopicFactory, read: Reader) -> None:
+    name = topic()
+    with writer() as shop:
+        shop.send(name, None, key="a", id="1")
+        shop.send(name, b"", key="a", id="2")
+    assert [m.value() for m in read(name)] == [None, b""]
+
+
+def test_what_is_wrong_with_one_event_concerns_that_event_alone(
+    writer: MakeWriter, topic: TopicFactory, read: Reader
+) -> None:
+    name = topic()
+    with writer(kafka={"max.request.size": 5000}) as shop:
+        with pytest.raises(RecordTooLarge, match="shop big"):
+            shop.send(name, b"x" * 10_000, id="big")
+        with pytest.raises(TopicMissing, match="no-such-topic"):
+            shop.send("no-such-topic", b"x", id="1")
+        with pytest.raises(TopicMissing):
+            shop.send("no such topic", b"x", id="1")
+        with pytest.raises(EventRefused, match="either id or position"):
+            shop.send(name, b"x")
+        shop.send(name, b"good", id="2")
+    assert [m.value() for m in read(name)] == [b"good"]
+
+
+def test_a_closed_writer_sends_nothing(writer: MakeWriter, topic: TopicFactory) -> None:
+    shop = writer()
+    shop.close()
+    shop.close()
+    for use in (lambda: shop.send(topic(), b"x", id="1"), shop.flush, shop.open):
+        with pytest.raises(WriterClosed):
+            use()
+
+
+def test_transactions_need_a_transactional_id(writer: MakeWriter) -> None:
+    with pytest.raises(WriterError, match="no transactional_id"):
+        writer().transaction()
+
+
+def test_a_full_buffer_waits_and_loses_nothing(writer: MakeWriter, topic: TopicFactory, read: Reader) -> None:
+    name = topic()
+    with writer(kafka={"queue.buffering.max.messages": 10}) as shop:
+        for n in range(2000):
+            shop.send(name, str(n), id=str(n))
+    assert [int(m.value() or b"") for m in read(name)] == list(range(2000))
+
+
+def test_control_plain_confluent_kafka_raises_buffer_error_there(topic: TopicFactory, broker: EmbeddedBroker) -> None:
+    servers = broker.bootstrap_servers
+    plain = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 10, "linger.ms": 1000})
+    name = topic()
+    with pytest.raises(BufferError):
+        for n in range(2000):
+            plain.produce(name, str(n))
+    plain.purge()
+    plain.flush(10)
+
+
+def test_nothing_is_written_behind_an_event_that_the_broker_refuses(
+    writer: MakeWriter, topic: TopicFactory, read: Reader
+) -> None:
+    name = topic(config=SMALL)
+    shop = writer(kafka={"linger.ms": 0, "batch.num.messages": 1})
+    for n in range(20):
+        shop.send(name, str(n), id=str(n)).result()
+    bad = shop.send(name, b"x" * 5000, id="bad")
+    behind = [shop.send(name, str(n), id=str(n)) for n in range(20, 25)]
+    sender = shop.sender()
+    while not all(each.done for each in behind):  # what librdkafka does alone, before the writer takes anything back
+        sender._poll(0.1)
+    with pytest.raises(DeliveryFailed) as caught:
+        shop.send(name, "more", id="more")
+    failures = caught.value.fields["failures"]
+    assert [each.identity.id for each in failures if each.refused and each.identity.id == "bad"] == ["bad"]
+    assert bad.failure is not None
+    assert bad.failure.fate is Fate.NOT_WRITTEN
+    with pytest.raises(DeliveryFailed, match="shop bad"):
+        shop.close()
+    assert [int(m.value() or b"") for m in read(name)] == list(range(20))
+    # Every event is either in the topic or in the error.
+    assert {each.identity.id for each in failures} == {"bad", *map(str, range(20, 25))}
+
+
+def test_control_plain_confluent_kafka_lets_later_events_overtake(
+    topic: TopicFactory, read: Reader, broker: EmbeddedBroker
+) -> None:
+    name = topic(config=SMALL)
+    servers = broker.bootstrap_servers
+    plain = Producer(
+        {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}
+    )
+    for value in (b"1", b"x" * 5000, b"3"):
+        plain.produce(name, value)
+    assert plain.flush(60) == 0
+    assert [m.value() for m in read(name)] == [b"1", b"3"]
+
+
+def test_without_a_broker_the_delivery_timeout_ends_it_with_all_that_is_not_acknowledged(
+    writer: MakeWriter, topic: TopicFactory, mortal: Callable[[], EmbeddedBroker]
+) -> None:
+    broker = mortal()
+    create_topic(broker, "abandoned")
+    shop = writer(on=broker.bootstrap_servers, kafka={"delivery.timeout.ms": 1000})
+    first = shop.send("abandoned", b"0", id="0")
+    first.result()
+    broker.kill()
+    waiting = [shop.send("abandoned", str(n), id=str(n)) for n in range(1, 50)]
+    with pytest.raises(DeliveryFailed) as caught:
+        shop.flush()
+    failures = pickle.loads(pickle.dumps(caught.value)).fields["failures"]
+    assert [each.identity.id for each in failures] == [str(n) for n in range(1, 50)]
+    assert all(each.fate is Fate.UNKNOWN and not each.refused for each in failures)
+    assert all(each.done for each in waiting)
+    with pytest.raises(DeliveryFailed):
+        shop.send("abandoned", b"more", id="50")
+
+
+def test_a_broker_that_is_not_there_is_named(writer: MakeWriter) -> None:
+    shop = writer(on=NOBODY, kafka={"delivery.timeout.ms": 500})
+    with pytest.raises(BrokerUnreachable, match=NOBODY):
+        shop.send("any", b"x", id="1")
+
+
+def test_the_end_of_the_block_does_not_hide_what_happened_in_it(
+    writer: MakeWriter, topic: TopicFactory, read: Reader
+) -> None:
+    name = topic()
+    with pytest.raises(ZeroDivisionError), writer() as shop:
+        shop.send(name, b"before", id="1")
+        _ = 1 / 0
+    assert [m.value() for m in read(name)] == [b"before"]
+
+
+def test_a_resent_event_has_the_same_id_in_another_life(writer: MakeWriter, topic: TopicFactory, read: Reader) -> None:
+    name = topic()
+    for _ in range(2):
+        with writer() as shop:
+            shop.send(name, b"x", position=("orders", 0, 7))
+    assert len({identity_of(m.headers()) for m in read(name)}) == 1

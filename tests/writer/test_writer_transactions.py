@@ -1,0 +1,271 @@
+"""Transactions on a real broker: all or nothing over topics and consumed offsets, of the newest writer alone."""
+
+# ruff: noqa: PT012  what raises at the end of a transaction's block is what is tested
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.conftest import Fill, Reader, TopicFactory, create_topic
+from tests.writer.waiting import is_stable, wait_until
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import DeliveryFailed, Fenced, TransactionAborted, WriterError
+from onceflow.writer.coordination import State
+from onceflow.writer.marker import PROGRESS_BYTES
+from onceflow.writer.writer import Writer
+
+MakeWriter = Callable[..., Writer]
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A transactional id that no other test has."""
+    return f"service-{next(_numbers)}"
+
+
+@pytest.fixture
+def consumer(broker: EmbeddedBroker) -> Iterator[Callable[[str, str], Consumer]]:
+    """Makes members of a group, which begin at its committed offsets."""
+    made: list[Consumer] = []
+
+    def make(group: str, topic: str) -> Consumer:
+        options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+        new = Consumer({**options, "enable.auto.commit": False, "isolation.level": "read_committed"})
+        new.subscribe([topic])
+        made.append(new)
+        return new
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def values(read: Reader, topic: str) -> list[str]:
+    return [(m.value() or b"").decode() for m in read(topic)]
+
+
+def test_a_block_is_visible_in_all_its_topics_or_in_none(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    one, two = topic(2), topic()
+    shop = writer(name)
+    with shop.transaction() as good:
+        for n in range(10):
+            shop.send(one, f"{n}", id=f"a{n}", key=str(n))
+        shop.send(two, "sum", id="s")
+    with pytest.raises(ZeroDivisionError), shop.transaction() as bad:
+        shop.send(one, "never", id="n1").result()
+        shop.send(two, "never", id="n2")
+        _ = 1 / 0
+    with shop.transaction() as next_one:
+        shop.send(two, "next", id="s2")
+    assert (good.committed, bad.committed, next_one.committed) == (True, False, True)
+    assert sorted(values(read, one)) == [str(n) for n in range(10)]
+    assert values(read, two) == ["sum", "next"]
+    assert "never" in [(m.value() or b"").decode() for m in read(one, committed=False)]  # it was there, and aborted
+
+
+def test_consumed_offsets_move_with_the_commit_and_not_without(
+    writer: MakeWriter,
+    topic: TopicFactory,
+    fill: Fill,
+    read: Reader,
+    name: str,
+    consumer: Callable[[str, str], Consumer],
+) -> None:
+    source, target = topic(), topic()
+    fill(source, [(None, str(n)) for n in range(6)])
+    shop, orders = writer(name), consumer(name, source)
+
+    def committed() -> int:
+        return orders.committed([TopicPartition(source, 0)], timeout=60)[0].offset
+
+    def take(count: int) -> None:
+        for message in orders.consume(count, timeout=60):
+            assert message.error() is None
+            shop.send(target, message.value(), position=(source, 0, message.offset() or 0))
+
+    with pytest.raises(KeyError), shop.transaction() as failed:
+        take(2)
+        failed.consumed(orders)
+        raise KeyError
+    assert committed() < 0
+    orders.seek(TopicPartition(source, 0, 0))
+    with shop.transaction() as done:
+        take(2)
+        done.consumed(orders)
+    assert committed() == 2
+    with shop.transaction() as named:
+        take(4)
+        named.consumed(orders, {(source, 0): 6})
+    assert committed() == 6
+    assert values(read, target) == [str(n) for n in range(6)]
+
+
+def test_a_member_that_lost_its_partitions_cannot_commit_them(
+    writer: MakeWriter,
+    topic: TopicFactory,
+    fill: Fill,
+    read: Reader,
+    name: str,
+    consumer: Callable[[str, str], Consumer],
+) -> None:
+    source, target = topic(), topic()
+    fill(source, [(None, "x")])
+    shop, orders = writer(name), consumer(name, source)
+    message = orders.consume(1, timeout=60)[0]
+    membership = orders.consumer_group_metadata()
+    orders.unsubscribe()
+    orders.close()
+    follower = consumer(name, source)
+    assert len(follower.consume(1, timeout=60)) == 1
+    with pytest.raises(TransactionAborted, match="consumed offsets"), shop.transaction():
+        shop.send(target, message.value(), id="1")
+        shop._with_transactions().add_offsets([TopicPartition(source, 0, 1)], membership)
+    with shop.transaction():
+        shop.send(target, "still alive", id="2")
+    assert values(read, target) == ["still alive"]
+
+
+def test_the_second_instance_fences_the_first_which_never_fences_back(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    target = topic()
+    first = writer(name)
+    with first.transaction(progress="1"):
+        first.send(target, "1", id="1")
+    with pytest.raises(Fenced), first.transaction() as lost:
+        first.send(target, "zombie", id="z")
+        second = writer(name)
+        assert second.progress == "1"
+    assert lost.committed is False
+    for _ in range(2):
+        with pytest.raises(Fenced), first.transaction():
+            first.send(target, "zombie", id="z")
+    with second.transaction():
+        second.send(target, "2", id="2")
+    assert values(read, target) == ["1", "2"]
+
+
+def test_two_instances_in_turn_are_each_stopped_by_the_next(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    target = topic()
+    writers = []
+    for n in range(4):
+        writers.append(writer(name))
+        with writers[-1].transaction(progress=str(n)):
+            writers[-1].send(target, str(n), id=str(n))
+    for old in writers[:-1]:
+        with pytest.raises(Fenced), old.transaction():
+            old.send(target, "zombie", id="z")
+    with writers[-1].transaction():
+        writers[-1].send(target, "last", id="last")
+    assert values(read, target) == ["0", "1", "2", "3", "last"]
+    assert writers[-1].progress == "3"
+
+
+def test_a_transaction_that_times_out_is_aborted_and_the_writer_goes_on(
+    writer: MakeWriter, read: Reader, name: str, mortal: Callable[[], EmbeddedBroker]
+) -> None:
+    broker = mortal()
+    create_topic(broker, "late")
+    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
+    with pytest.raises(TransactionAborted) as caught, shop.transaction() as late:
+        shop.send("late", "late", id="1").result()
+        wait_until(lambda: is_stable(broker, "late"))
+    assert caught.value.retriable
+    assert late.committed is False
+    with shop.transaction():
+        shop.send("late", "again", id="1")
+    assert [m.value() for m in read("late", on=broker)] == [b"again"]
+
+
+def test_a_refused_event_aborts_its_transaction_alone(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    small, target = topic(config={"max.message.bytes": "2000"}), topic()
+    shop = writer(name)
+    with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
+        shop.send(target, "never", id="1")
+        shop.send(small, b"x" * 5000, id="big")
+    assert [each.identity.id for each in caught.value.fields["failures"] if each.refused] == ["big"]
+    assert bad.committed is False
+    with shop.transaction():
+        shop.send(target, "next", id="2")
+    assert (values(read, target), values(read, small)) == (["next"], [])
+
+
+def test_events_go_into_transactions_and_transactions_do_not_nest(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    target = topic()
+    shop = writer(name)
+    with pytest.raises(WriterError, match="inside of transactions"):
+        shop.send(target, "x", id="1")
+    with shop.transaction():
+        shop.send(target, "x", id="1")
+        with pytest.raises(WriterError, match="open already"), shop.transaction():
+            pass
+    with pytest.raises(WriterError, match="no commit is in doubt"):
+        shop.settle()
+    with pytest.raises(WriterError, match="bytes"):
+        shop.transaction(progress="x" * (PROGRESS_BYTES + 1))
+    assert values(read, target) == ["x"]
+
+
+def test_a_writer_that_is_closed_in_a_transaction_aborts_it(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    target = topic()
+    shop = writer(name)
+    transaction = shop.transaction().__enter__()
+    shop.send(target, "x", id="1").result()
+    shop.close()
+    assert transaction.committed is False
+    assert values(read, target) == []
+
+
+def test_the_progress_is_that_of_the_last_commit(writer: MakeWriter, topic: TopicFactory, name: str) -> None:
+    shop = writer(name)
+    assert shop.progress == ""
+    with shop.transaction(progress="line 10"):
+        pass
+    with shop.transaction():
+        shop.send(topic(), "x", id="1")
+    with pytest.raises(KeyError), shop.transaction(progress="line 20"):
+        raise KeyError
+    assert shop.progress == "line 10"
+    assert writer(name).progress == "line 10"
+
+
+def test_two_that_start_at_the_same_moment_never_both_go_on(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    """A looks and takes the id back between B's fence and B's claim."""
+    target = topic()
+    old = writer(name)
+    transactions = writer(name)._with_transactions()
+    with pytest.raises(Fenced), old.transaction():
+        old.send(target, "zombie", id="z")
+    middle = writer(name)  # opened, and fenced by the next one, which has not claimed yet
+    late = Writer(bootstrap_servers=middle._settings.cluster.bootstrap_servers, source="shop", transactional_id=name)
+    claims = middle._with_transactions()
+    rival = type(claims)(name, claims._ledger, late._make_sender, 60)
+    rival._fence()
+    rival.marker = rival._ledger.read()
+    with pytest.raises(TransactionAborted), middle.transaction():
+        middle.send(target, "aborted", id="1")
+    with middle.transaction():
+        middle.send(target, "middle", id="2")
+    with pytest.raises(Fenced):
+        rival._claim()
+    assert rival.state is State.STOPPED
+    assert transactions.state is not State.OPEN
+    assert values(read, target) == ["middle"]
+    rival.sender.close()
