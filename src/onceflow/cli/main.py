@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from onceflow import __version__
-from onceflow.cli import broker, demo, init, run, status
+from onceflow.cli import broker, demo, ingest, init, outbox, read, run, status
 
 app = typer.Typer(
     name="onceflow",
@@ -24,9 +24,12 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
+app.command("ingest")(ingest.ingest)
 app.command("init")(init.init)
 app.command("status")(status.status)
+app.command("read")(read.read)
 app.add_typer(broker.app, name="broker")
+app.add_typer(outbox.app, name="outbox")
 
 
 def _version(wanted: bool) -> None:

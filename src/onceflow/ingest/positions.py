@@ -18,6 +18,7 @@ from onceflow.transaction.anchor import ensure_own_topic
 
 _PARTITION = 0
 _POLL_S = 0.05
+_SEGMENT_BYTES = str(4 << 20)
 
 
 def positions_topic(kind: str, name: str) -> str:
@@ -26,8 +27,11 @@ def positions_topic(kind: str, name: str) -> str:
 
 
 def ensure_positions_topic(client: KafkaClient, topic: str) -> None:
-    """Creates it where it is missing, compacted, so that it grows with the positions and not with the commits."""
-    ensure_own_topic(client, topic, {"cleanup.policy": "compact"})
+    """Creates it where it is missing, compacted, so that it grows with the positions and not with the commits.
+
+    Compaction leaves out the segment that is written, which a start reads whole: so segments are small.
+    """
+    ensure_own_topic(client, topic, {"cleanup.policy": "compact", "segment.bytes": _SEGMENT_BYTES})
 
 
 def as_records(positions: Mapping[str, str | None]) -> pa.RecordBatch:

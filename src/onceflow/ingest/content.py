@@ -1,0 +1,144 @@
+"""A file's bytes, unpacked, in blocks that end where a record ends.
+
+Hazards::
+
+    a writer has written half of its last line, or half of a quoted field that spans lines
+    only what ends with a line end outside of quotes is taken; the rest waits for the next look
+
+    a compressed file is still being copied
+    its end is missing, and reading it fails before its last, perhaps half, line could be taken for a whole one
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.errors import InputError
+from onceflow.transaction.arrow import Integers
+
+BLOCK_BYTES = 1 << 20  # what a block becomes, some MB of Arrow columns, is memory that the next block gets again
+LONGEST_RECORD_BYTES = 64 << 20  # far above what Kafka takes: a quote that is never closed must not fill the memory
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_QUOTE, _LINE_ENDS = 0x22, b"\r\n"
+
+
+class Content(Protocol):
+    """Bytes to read."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+FindEnd = Callable[[bytes], int]
+"""How many of the bytes, which begin where a record begins, are whole records."""
+
+
+def compression_of(file: IO[bytes]) -> str | None:
+    """``gzip``, ``zstd`` or None, by the first bytes: names lie after a rotation."""
+    head = os.pread(file.fileno(), 4, 0)
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def open_content(file: IO[bytes], start: int = 0) -> Content:
+    """The unpacked bytes of an open, unbuffered file from ``start`` on."""
+    compression = compression_of(file)
+    if compression is None:
+        file.seek(start)
+        return file
+    file.seek(0)
+    stream: Content = pa.CompressedInputStream(for_arrow(file), compression)
+    while start > 0:
+        skipped = len(stream.read(min(start, BLOCK_BYTES)))
+        if not skipped:
+            raise InputError(f"{file.name} holds less than what was read of it before")
+        start -= skipped
+    return stream
+
+
+def for_arrow(file: IO[bytes]) -> pa.PythonFile:
+    """An open file as Arrow wants it. Arrow closes what it is given, so it gets a descriptor of its own; the place is shared."""
+    return pa.PythonFile(os.fdopen(os.dup(file.fileno()), "rb", buffering=0), "r")
+
+
+def whole_records(
+    content: Content, path: Path, find_end: FindEnd, *, last_is_whole: bool, block_bytes: int
+) -> Iterator[bytes]:
+    """Blocks of whole records up to the end; with ``last_is_whole`` also a last one without a line end.
+
+    Raises InputError for a record without end, and for a compressed file that is cut off.
+    """
+    rest = b""
+    while data := _read(content, path, block_bytes):
+        data = rest + data
+        end = find_end(data)
+        if end:
+            yield data[:end]
+        rest = data[end:]
+        if len(rest) > LONGEST_RECORD_BYTES:
+            raise InputError(
+                f"{path} has a record of more than {LONGEST_RECORD_BYTES >> 20} MiB; it begins {rest[:60]!r}",
+                action="look for a quote that is opened and never closed; --quoting none takes quotes as text",
+            )
+    if rest and last_is_whole:
+        yield rest
+
+
+def _read(content: Content, path: Path, size: int) -> bytes:
+    try:
+        return content.read(size)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error}", action="if it is still being written: move files in when they are whole"
+        ) from error
+
+
+def end_of_lines(data: bytes) -> int:
+    """JSON Lines, and CSV without quotes: a line end is the end of a record."""
+    return data.rfind(b"\n") + 1
+
+
+def end_of_csv_records(data: bytes, delimiter: str) -> int:
+    """The last line end that is in no quoted field; quotes before it then come in pairs."""
+    if b'"' not in data:
+        return end_of_lines(data)
+    quotes = _field_quotes(data, delimiter)
+    at = data.rfind(b"\n")
+    while at >= 0 and np.searchsorted(quotes, at) % 2:
+        at = data.rfind(b"\n", 0, at)
+    return at + 1
+
+
+def _field_quotes(data: bytes, delimiter: str) -> Integers:
+    """Where fields are quoted and where that ends. A doubled quote in a field may count as end and new beginning."""
+    raw = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(raw == _QUOTE)
+    opening = quotes[::2]
+    before = np.where(opening > 0, raw[opening - 1], _LINE_ENDS[0])
+    begins = np.isin(before, list(delimiter.encode() + _LINE_ENDS))
+    doubled = np.zeros(len(opening), bool)
+    doubled[1:] = quotes[1::2][: len(opening) - 1] == opening[1:] - 1
+    if bool((begins | doubled).all()):
+        return quotes
+    return _one_by_one(data, quotes.tolist(), delimiter.encode() + _LINE_ENDS)
+
+
+def _one_by_one(data: bytes, quotes: list[int], borders: bytes) -> Integers:
+    """For data with quotes inside of unquoted fields (``5" pipe``), which are text: the reader's own rule, quote by quote."""
+    found: list[int] = []
+    inside, skip = False, -1
+    for at in quotes:
+        if at == skip:
+            continue
+        if not inside and at > 0 and data[at - 1] not in borders:
+            continue
+        if inside and data[at + 1 : at + 2] == b'"':
+            skip = at + 1
+            continue
+        inside = not inside
+        found.append(at)
+    return np.array(found, np.int64)

@@ -1,0 +1,87 @@
+"""CSV: blocks of whole records to columns of text. Values stay text as they are in the file; an empty field is ""."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from onceflow.errors import InputError
+from onceflow.ingest.content import FindEnd, end_of_csv_records, end_of_lines, open_content, whole_records
+
+
+class CsvReader:
+    """The records of CSV files. The first record of each file is its header."""
+
+    def __init__(self, delimiter: str = ",", *, quoted: bool = True) -> None:
+        self._delimiter = delimiter
+        self._quoted = quoted
+        self._parse = arrow_csv.ParseOptions(
+            delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
+        )
+
+    @property
+    def find_end(self) -> FindEnd:
+        return partial(end_of_csv_records, delimiter=self._delimiter) if self._quoted else end_of_lines
+
+    def header(self, file: IO[bytes], path: Path) -> tuple[list[str], int] | None:
+        """The column names and the bytes that the header takes; None while it is not complete. Raises InputError."""
+        whole = partial(_first_record, find_end=self.find_end)
+        data = next(whole_records(open_content(file), path, whole, last_is_whole=False, block_bytes=1 << 16), None)
+        if data is None:
+            return None
+        return self._names(data, path), len(data)
+
+    def _names(self, data: bytes, path: Path) -> list[str]:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: the header is not UTF-8: {error}", action="convert the file to UTF-8") from None
+        lines = text.splitlines(keepends=True)
+        plain = csv.reader(lines, delimiter=self._delimiter, quoting=csv.QUOTE_NONE)
+        names = next(csv.reader(lines, delimiter=self._delimiter) if self._quoted else plain, [])
+        mistakes = [f"column {at} has no name" for at, name in enumerate(names, 1) if not name]
+        mistakes += [f"two columns are called {name!r}" for name in sorted({n for n in names if names.count(n) > 1})]
+        if mistakes or not names:
+            raise InputError(f"{path}: the header {text.strip()!r}: {'; '.join(mistakes) or 'is empty'}")
+        return names
+
+    def columns(self, data: bytes, names: list[str], path: Path, first_row: int) -> pa.RecordBatch:
+        """The records of a block. Raises InputError for one that has too many or too few fields, or is not UTF-8."""
+        read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1)
+        convert = arrow_csv.ConvertOptions(
+            column_types={name: pa.string() for name in names}, strings_can_be_null=False
+        )
+        try:
+            table = arrow_csv.read_csv(
+                pa.BufferReader(data), read_options=read, parse_options=self._parse, convert_options=convert
+            )
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"{path}, rows from {first_row} on: {error}",
+                action="correct the file, or choose --delimiter or --quoting; nothing of this block was written",
+                path=str(path),
+            ) from None
+        return _one_batch(table)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _first_record(data: bytes, find_end: FindEnd) -> int:
+    """The end of the first record alone: the first line end before which no quoted field is open."""
+    return next((end for end in _line_ends(data) if find_end(data[:end]) == end), 0)
+
+
+def _line_ends(data: bytes) -> Iterator[int]:
+    at = data.find(b"\n")
+    while at >= 0:
+        yield at + 1
+        at = data.find(b"\n", at + 1)

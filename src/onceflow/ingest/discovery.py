@@ -1,0 +1,136 @@
+"""Which file is which: what the patterns find now, matched with the committed positions.
+
+::
+
+    app.log is renamed to app.log.1, a new app.log begins
+    app.log.1 is the file that was read before (device, inode, and its beginning): the rest of it comes first, then the new one,
+    even if no pattern finds app.log.1 (its old directory is searched)
+
+    app.log is overwritten, emptied, or deleted and begun anew
+    what was written to the old file since the last look is gone, and whether the new one repeats old rows (an editor saved it)
+    or holds new ones only the user knows: refused, until the user says ``new``
+
+    app.log.1 is packed to app.log.1.gz, or the files are moved to another disk
+    other inodes with the same content: reading them would repeat everything, so they are refused too
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from onceflow.errors import SourceChanged
+from onceflow.ingest.content import open_content
+from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, new_position
+
+Known = Mapping[str, FilePosition]
+"""The positions of all files ever read, by source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A file that is there now."""
+
+    path: Path
+    status: os.stat_result
+
+    @property
+    def file(self) -> tuple[int, int]:
+        return self.status.st_dev, self.status.st_ino
+
+
+def find(patterns: Sequence[str], known: Known, *, accept_new: bool = False) -> list[FilePosition]:
+    """Every file to look at, with its position and present path: those begun first, then by age.
+
+    With ``accept_new`` a file under the name of another, vanished one is a new one, and that one's position comes back as
+    ``replaced``. Raises SourceChanged with every file that cannot be told.
+    """
+    seen = list(_distinct([*_matching(patterns), *_renamed(known)]))
+    matched = {entry.path: position for entry in seen if (position := _same_file(entry, known))}
+    begun = [replace(position, path=str(path)) for path, position in matched.items()]
+    missing = [p for p in known.values() if not p.replaced and p.source not in {found.source for found in begun}]
+    unknown = sorted((entry for entry in seen if entry.path not in matched), key=_age)
+    suspects = {entry.path: [p for p in missing if _may_be(entry, p)] for entry in unknown}
+    if any(suspects.values()) and not accept_new:
+        raise _changed(suspects)
+    given_up = {p.source: replace(p, replaced=True) for doubtful in suspects.values() for p in doubtful}
+    return begun + list(given_up.values()) + _new(unknown, set(known))
+
+
+def _new(unknown: Iterable[Seen], taken: set[str]) -> list[FilePosition]:
+    found = []
+    for entry in unknown:
+        size = min(entry.status.st_size, WINDOW_BYTES)
+        with entry.path.open("rb") as file:
+            seen = Print.of(file.fileno(), size)
+        if size and seen is not None:
+            found.append(new_position(entry.path, entry.status, seen, taken))
+    return found
+
+
+def _matching(patterns: Iterable[str]) -> Iterator[Path]:
+    for pattern in patterns:
+        yield from (Path(name).absolute() for name in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207  absolute patterns too
+
+
+def _renamed(known: Known) -> Iterator[Path]:
+    """Files beside the places where known ones were last, for those that are there under another name."""
+    files = {position.file[1] for position in known.values()}
+    for directory in sorted({Path(position.path).parent for position in known.values()}):
+        if directory.is_dir():
+            yield from (Path(entry.path) for entry in os.scandir(directory) if entry.inode() in files)
+
+
+def _distinct(paths: Iterable[Path]) -> Iterator[Seen]:
+    """Each regular file once, by whatever names and links it was found."""
+    files = set()
+    for path in paths:
+        try:
+            entry = Seen(path, path.stat())
+        except FileNotFoundError:
+            continue  # renamed since the directory was read: the next look finds it
+        if path.is_file() and entry.file not in files:
+            files.add(entry.file)
+            yield entry
+
+
+def _age(entry: Seen) -> tuple[int, str]:
+    """Rotated files have the higher number and the older rows, so the time decides and not the name."""
+    return entry.status.st_mtime_ns, str(entry.path)
+
+
+def _same_file(entry: Seen, known: Known) -> FilePosition | None:
+    found = [p for p in known.values() if p.file == entry.file and p.seen.continues_in(entry.path)]
+    return max(found, key=lambda position: position.offset, default=None)
+
+
+def _may_be(entry: Seen, missing: FilePosition) -> bool:
+    if missing.path == str(entry.path) or missing.seen.continues_in(entry.path):
+        return True
+    length = min(missing.seen.size, WINDOW_BYTES)  # unpacked, it may still be the file that was read as plain text
+    try:
+        with entry.path.open("rb", buffering=0) as file:
+            return digest(open_content(file).read(length)) == missing.seen.head
+    except OSError:
+        return False
+
+
+def _changed(suspects: Mapping[Path, list[FilePosition]]) -> SourceChanged:
+    doubtful = {path: positions for path, positions in suspects.items() if positions}
+    lines = [f"{path}: {_reason(path, positions[0])}" for path, positions in doubtful.items()]
+    return SourceChanged(
+        "cannot tell whether these files hold new rows:" + "".join(f"\n  - {line}" for line in lines),
+        action="put the old file back, or take the file out of the patterns if its rows are known; --changed new reads all of "
+        "them from the beginning as new files (rotate by renaming, and keep packed copies out of the patterns)",
+        paths=tuple(map(str, doubtful)),
+    )
+
+
+def _reason(path: Path, position: FilePosition) -> str:
+    read = f"{position.rows:,} rows, {position.offset:,} bytes"
+    if position.path == str(path):
+        return f"not the file that was read under this name before ({read}), or it was written anew"
+    return f"has the content of {position.path} ({read}), which is gone"

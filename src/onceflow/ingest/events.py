@@ -1,0 +1,37 @@
+"""What an ingest tells while it runs, for a display."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The name is held. ``size_bytes``: what there is to read, if known; ``resumed``: positions were committed before."""
+
+    name: str
+    topic: str
+    resumed: bool
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """One transaction: the rows in it, and how much of the source they took."""
+
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end: all rows of this run. ``reason``: ``end`` or ``stopped``."""
+
+    name: str
+    rows: int
+    reason: str
+
+
+Event = Started | Committed | Finished
+Listener = Callable[[Event], None]

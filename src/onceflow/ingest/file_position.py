@@ -1,0 +1,94 @@
+"""How far a file was read, and what it looked like: the JSON text that is committed with its rows.
+
+A name does not say which file it is, since rotation renames; device and inode do not either, since a deleted file's inode is
+given to the next one, and since a file can be written anew in place. So its beginning and the bytes before the position are
+remembered as well::
+
+    app.log is read up to byte 5000 and emptied (copytruncate, or ``> app.log``), then grows to 9000 bytes
+    going on at 5000 would skip its first rows in silence; the bytes before 5000 differ, and it is seen
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+WINDOW_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """What a file's first ``size`` bytes look like: digests of their first and last ``WINDOW_BYTES``."""
+
+    size: int
+    head: str
+    tail: str
+
+    @classmethod
+    def of(cls, file: int, size: int) -> Print | None:
+        """The print of the first ``size`` bytes of an open file (its descriptor); None if it is shorter than that."""
+        length = min(size, WINDOW_BYTES)
+        head, tail = os.pread(file, length, 0), os.pread(file, length, size - length)
+        return cls(size, digest(head), digest(tail)) if len(head) == len(tail) == length else None
+
+    def continues_in(self, path: Path) -> bool:
+        """Whether the file of that name begins with what was seen."""
+        with path.open("rb") as file:
+            return self.is_of(file.fileno())
+
+    def is_of(self, file: int) -> bool:
+        """The same of an open file, whatever its name is by now."""
+        return Print.of(file, self.size) == self
+
+
+def digest(data: bytes) -> str:
+    """Short, and far too long for chance to repeat it."""
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FilePosition:
+    """``offset`` bytes (unpacked) and ``rows`` rows were read; ``rows`` counts lines in JSON Lines, blank ones too.
+
+    ``seen`` covers the bytes before ``offset``; of a packed or a Parquet file all that there was. ``source`` names the file
+    in its events and stays when it is renamed; ``path`` is where it was last. ``ended``: there is no more in a file that came
+    as a whole. ``replaced``: the user said that its name was
+    given to another file, so nothing is expected of it any more.
+    """
+
+    source: str
+    path: str
+    device: int
+    inode: int
+    seen: Print
+    offset: int = 0
+    rows: int = 0
+    ended: bool = False
+    replaced: bool = False
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def of(cls, text: str) -> FilePosition:
+        """From JSON."""
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**{**fields, "seen": Print(**fields["seen"])})
+
+    @property
+    def file(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+
+def new_position(path: Path, status: os.stat_result, seen: Print, taken: set[str]) -> FilePosition:
+    """Nothing read yet. The source is not the bare name: the next file of that name has other events."""
+    base = f"{path.absolute().as_uri()}#{status.st_dev:x}-{status.st_ino:x}-{seen.head}"
+    source, again = base, 2
+    while source in taken:
+        source, again = f"{base}-{again}", again + 1
+    return FilePosition(source, str(path), status.st_dev, status.st_ino, seen)

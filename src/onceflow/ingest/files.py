@@ -1,0 +1,238 @@
+"""Files as a source: what is new in each file that the patterns find, row by row of Arrow batches.
+
+A file is opened once a look and known by its descriptor from then on, so a rotation in the middle changes nothing. After each
+block that was read its beginning is compared once more: a file that was emptied under the reader is seen before the block counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from glob import glob
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnfinished
+from onceflow.ingest.content import (
+    BLOCK_BYTES,
+    LONGEST_RECORD_BYTES,
+    FindEnd,
+    compression_of,
+    end_of_lines,
+    open_content,
+    whole_records,
+)
+from onceflow.ingest.csv_rows import CsvReader
+from onceflow.ingest.discovery import find
+from onceflow.ingest.event_rows import event_rows, numbers_as_text
+from onceflow.ingest.file_position import FilePosition, Print
+from onceflow.ingest.json_rows import column_as_text, rows_as_json
+from onceflow.ingest.jsonl_rows import key_of, lines_of
+from onceflow.ingest.parquet_rows import parquet_batches
+from onceflow.ingest.source import SourceBatch
+
+_Parse = Callable[[bytes, int], tuple[pa.RecordBatch, int]]
+"""Whole records and the number of the first: rows to write, and how many records that was."""
+
+_Step = tuple[pa.RecordBatch | None, FilePosition]
+
+
+class Format(StrEnum):
+    """How rows lie in a file."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """``finished``: a last row without a line end is whole. ``accept_new``: what cannot be told apart is new."""
+
+    patterns: Sequence[str]
+    format: Format
+    key: str | None = None
+    delimiter: str = ","
+    quoted: bool = True
+    finished: bool = False
+    accept_new: bool = False
+    block_bytes: int = BLOCK_BYTES
+
+
+class FileSource:
+    """See ``Source``. Event ids are row numbers from 1 (line numbers in JSON Lines), the event source names the file."""
+
+    def __init__(self, options: FileOptions) -> None:
+        self._options = options
+        self._csv = CsvReader(options.delimiter, quoted=options.quoted)
+        self._known: dict[str, FilePosition] = {}
+        self._unfinished: dict[str, int] = {}
+        readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
+            Format.CSV: self._csv_rows,
+            Format.JSONL: self._json_lines,
+            Format.PARQUET: self._parquet_rows,
+        }
+        self._read = readers[options.format]
+
+    def restore(self, positions: Mapping[str, str]) -> None:
+        self._known = {source: FilePosition.of(text) for source, text in positions.items()}
+        self._find()
+
+    def size_bytes(self) -> int | None:
+        sizes = [(p, Path(p.path).stat().st_size) for p in self._find() if not p.replaced]
+        return sum(size for position, size in sizes if not (position.ended and position.seen.size == size))
+
+    def batches(self) -> Iterator[SourceBatch]:
+        self._unfinished = {}
+        for position in self._find():
+            if position != self._known.get(position.source) and position.offset:
+                yield self._moved(None, position, 0)
+            if not position.replaced:
+                yield from self._file(position)
+
+    def check_end(self) -> None:
+        self._check_found()
+        if self._unfinished:
+            named = "".join(f"\n  - {path}: {size:,} bytes" for path, size in self._unfinished.items())
+            raise SourceUnfinished(
+                f"all rows are written but the last one of these files, which has no line end:{named}",
+                action="run again when the writer has ended the line, or with --finished if the row is complete as it is",
+                paths=tuple(self._unfinished),
+            )
+
+    def _check_found(self) -> None:
+        empty = [
+            f"{pattern} matches no file"
+            for pattern in self._options.patterns
+            if not glob(pattern, recursive=True)  # noqa: PTH207
+        ]
+        if empty:
+            raise ConfigurationError.of("the files to ingest", empty)
+
+    def close(self) -> None:
+        """Nothing stays open between looks."""
+
+    def _find(self) -> list[FilePosition]:
+        return find(self._options.patterns, self._known, accept_new=self._options.accept_new)
+
+    def _moved(self, rows: pa.RecordBatch | None, position: FilePosition, size_bytes: int) -> SourceBatch:
+        self._known[position.source] = position
+        return SourceBatch(rows, {position.source: position.text()}, size_bytes)
+
+    def _file(self, position: FilePosition) -> Iterator[SourceBatch]:
+        # Renamed since it was found, its name may be free or another file's: the next look finds it again.
+        with suppress(FileNotFoundError), Path(position.path).open("rb", buffering=0) as file:
+            if _is_other(file, position) or _is_done(file, position):
+                return
+            _checked(file, position)
+            place = 0 if compression_of(file) else position.offset
+            for rows, moved in self._read(file, position):
+                before, place = place, max(place, file.tell())
+                yield self._moved(rows, moved, place - before)
+
+    # --------------------------------------------------------------------------------------------------------- formats
+
+    def _csv_rows(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
+        path = Path(position.path)
+        header = self._csv.header(file, path)
+        if header is None:
+            self._note_unfinished(file, position, self._csv.find_end)
+            return
+        names, size = header
+        self._check_key(names, path)
+
+        def parse(data: bytes, first: int) -> tuple[pa.RecordBatch, int]:
+            table = self._csv.columns(data, names, path, first)
+            return self._rows(table, position.source, first), table.num_rows
+
+        start = replace(position, offset=position.offset or size)
+        yield from self._text(file, start, self._csv.find_end, parse)
+
+    def _json_lines(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
+        def parse(data: bytes, first: int) -> tuple[pa.RecordBatch, int]:
+            lines, indexes, count = lines_of(data)
+            key = self._options.key
+            keys = None if key is None else key_of(lines, key, f"{position.path}, lines from {first} on")
+            ids = pa.array(indexes + first).cast(pa.string())
+            return event_rows(lines, keys, position.source, ids, rising=True), count
+
+        yield from self._text(file, position, end_of_lines, parse)
+
+    def _parquet_rows(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
+        for table in parquet_batches(file, position):
+            self._check_key(table.schema.names, Path(position.path))
+            rows = self._rows(table, position.source, position.rows + 1)
+            count = position.rows + table.num_rows
+            position = replace(_checked(file, position), rows=count, offset=count, seen=_whole(file))
+            yield rows, position
+        if not position.ended:
+            yield None, replace(position, ended=True)
+
+    def _text(self, file: IO[bytes], position: FilePosition, find_end: FindEnd, parse: _Parse) -> Iterator[_Step]:
+        packed = compression_of(file) is not None
+        content = open_content(file, position.offset)
+        whole, size = packed or self._options.finished, self._options.block_bytes
+        for data in whole_records(content, Path(position.path), find_end, last_is_whole=whole, block_bytes=size):
+            rows, count = parse(data, position.rows + 1)
+            offset = position.offset + len(data)
+            position = replace(_checked(file, position), offset=offset, rows=position.rows + count)
+            position = replace(position, seen=_whole(file) if packed else _print(file, offset))
+            yield rows if rows.num_rows else None, position
+        if packed:
+            yield None, replace(position, ended=True)
+        elif not self._options.finished:
+            self._note_unfinished(file, position, find_end)
+
+    def _rows(self, table: pa.RecordBatch, source: str, first: int) -> pa.RecordBatch:
+        key = self._options.key
+        keys = None if key is None else column_as_text(table.column(key))
+        return event_rows(rows_as_json(table), keys, source, numbers_as_text(first, table.num_rows), rising=True)
+
+    def _check_key(self, names: Sequence[str], path: Path) -> None:
+        if self._options.key is not None and self._options.key not in names:
+            raise InputError(
+                f"{path} has no column {self._options.key!r}; it has {', '.join(names)}", action="choose another --key"
+            )
+
+    def _note_unfinished(self, file: IO[bytes], position: FilePosition, find_end: FindEnd) -> None:
+        rest = os.pread(file.fileno(), LONGEST_RECORD_BYTES, position.offset)
+        if rest and not find_end(rest):
+            self._unfinished[position.path] = len(rest)
+
+
+def _is_done(file: IO[bytes], position: FilePosition) -> bool:
+    """Whether nothing was added since."""
+    size = os.fstat(file.fileno()).st_size
+    return size == (position.seen.size if position.ended else position.offset)
+
+
+def _is_other(file: IO[bytes], position: FilePosition) -> bool:
+    """Whether the name was given to another file since it was found; the next look sorts it out."""
+    status = os.fstat(file.fileno())
+    return (status.st_dev, status.st_ino) != position.file
+
+
+def _checked(file: IO[bytes], position: FilePosition) -> FilePosition:
+    if not position.seen.is_of(file.fileno()):
+        raise SourceChanged(
+            f"{position.path} was emptied or written anew while it was read; {position.rows:,} rows of it are committed",
+            action="rotate by renaming; start again, and choose --changed new if its content is new",
+            paths=(position.path,),
+        )
+    return position
+
+
+def _whole(file: IO[bytes]) -> Print:
+    return _print(file, os.fstat(file.fileno()).st_size)
+
+
+def _print(file: IO[bytes], size: int) -> Print:
+    seen = Print.of(file.fileno(), size)
+    if seen is None:
+        raise SourceChanged(f"{file.name} became shorter while it was read", action="start again")
+    return seen

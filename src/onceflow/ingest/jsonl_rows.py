@@ -1,0 +1,52 @@
+"""JSON Lines: each line is a value as it stands, byte for byte; only a key makes it necessary to look inside."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from onceflow.errors import InputError
+from onceflow.transaction.arrow import Integers
+
+
+def lines_of(data: bytes) -> tuple[pa.Array, Integers, int]:
+    """The lines that are not blank, without their line ends; the index of each among all lines; the number of all."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 0x0A) + 1
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate([[0], ends]).astype(np.int32)
+    lines = pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(data)])
+    lines = pc.ascii_rtrim(lines, " \t\r\n")
+    filled = pc.greater(pc.binary_length(lines), 0)
+    return lines.filter(filled), np.flatnonzero(filled.to_numpy(zero_copy_only=False)), len(ends)
+
+
+def key_of(lines: pa.Array, name: str, where: str) -> pa.Array:
+    """The member ``name`` of each line's object as text, null where it is missing or null. Raises InputError."""
+    options = arrow_json.ParseOptions(
+        explicit_schema=pa.schema([(name, pa.string())]), unexpected_field_behavior="ignore"
+    )
+    data = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_buffer()
+    read = arrow_json.ReadOptions(use_threads=False, block_size=data.size + 1)
+    try:
+        found = arrow_json.read_json(pa.BufferReader(data), read_options=read, parse_options=options)[name]
+    except pa.ArrowInvalid:  # a key that is a number, or a line that is no object: the slow way tells
+        return pa.array([_key(line, name, where) for line in lines.to_pylist()], pa.string())
+    if len(found) != len(lines):  # several objects in a line, or one in several
+        return pa.array([_key(line, name, where) for line in lines.to_pylist()], pa.string())
+    return found.combine_chunks()
+
+
+def _key(line: str, name: str, where: str) -> str | None:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where}: a line is not JSON: {error}: {line[:80]!r}") from None
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: a line is no JSON object, so it has no {name!r}: {line[:80]!r}")
+    value = row.get(name)
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)

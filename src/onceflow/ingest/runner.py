@@ -1,0 +1,104 @@
+"""The ingest itself: takes rows from a source and commits them with the position behind them, transaction by transaction."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from onceflow.ingest.committer import SourceCommitter
+from onceflow.ingest.events import Committed, Finished, Listener, Started
+from onceflow.ingest.source import Source, SourceBatch
+
+TRANSACTION_ROWS = 100_000
+TRANSACTION_BYTES = 64 << 20
+LOOK_AGAIN_S = 0.5
+
+
+@dataclass(slots=True)
+class _Group:
+    """What goes into one transaction."""
+
+    rows: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
+    positions: dict[str, str | None] = field(default_factory=dict)
+    size_bytes: int = 0
+
+    def add(self, topic: str, batch: SourceBatch) -> None:
+        if batch.rows is not None:
+            self.rows.append((topic, batch.rows))
+        self.positions.update(batch.positions)
+        self.size_bytes += batch.size_bytes
+
+    def is_full(self, limit_rows: int) -> bool:
+        count = sum(rows.num_rows for _, rows in self.rows)
+        size_bytes = sum(rows.nbytes for _, rows in self.rows)
+        return bool(count >= limit_rows or size_bytes >= TRANSACTION_BYTES)
+
+
+class Ingest:
+    """One source into one topic under one name. ``run`` it once.
+
+    ``stop``, from any thread or a signal handler, ends it after the running transaction.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        source: Source,
+        tell: Listener = lambda event: None,
+        *,
+        transaction_rows: int = TRANSACTION_ROWS,
+    ) -> None:
+        self._name = name
+        self._topic = topic
+        self._source = source
+        self._tell = tell
+        self._transaction_rows = transaction_rows
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Asks it to end in order."""
+        self._stop.set()
+
+    def run(self, committer: SourceCommitter, *, follow: bool = False) -> int:
+        """Ingests what is there (with ``follow``: and what comes, until ``stop``), and gives the number of rows.
+
+        Raises what the committer and the source raise. All that was committed stays, and the next run goes on behind it.
+        """
+        # Positions are read after older instances are fenced: whatever they sent is decided then.
+        positions = committer.start()
+        self._source.restore(positions)
+        self._tell(Started(self._name, self._topic, bool(positions), self._source.size_bytes()))
+        total = 0
+        while True:
+            total += self._look(committer)
+            if not follow or self._stop.is_set():
+                break
+            self._stop.wait(LOOK_AGAIN_S)
+        if not self._stop.is_set():
+            self._source.check_end()
+        self._tell(Finished(self._name, total, "stopped" if self._stop.is_set() else "end"))
+        return total
+
+    def _look(self, committer: SourceCommitter) -> int:
+        total = 0
+        for group in self._groups():
+            if self._stop.is_set():
+                break
+            rows = committer.commit(group.rows, group.positions)
+            total += rows
+            self._tell(Committed(rows, group.size_bytes))
+        return total
+
+    def _groups(self) -> Iterator[_Group]:
+        group = _Group()
+        for batch in self._source.batches():
+            group.add(self._topic, batch)
+            if group.is_full(self._transaction_rows):
+                yield group
+                group = _Group()
+        if group.positions:
+            yield group

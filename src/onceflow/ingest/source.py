@@ -1,0 +1,40 @@
+"""What every source gives: rows, and the position behind them, to be committed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """Rows in the source's order (None: only the position moves) and what is known of the source once they are written.
+
+    ``size_bytes``: how much of the source they took, for the display.
+    """
+
+    rows: pa.RecordBatch | None
+    positions: Mapping[str, str]
+    size_bytes: int = 0
+
+
+class Source(Protocol):
+    """Where rows come from. ``restore`` once, then ``batches`` for each look: what is new since the last one."""
+
+    def restore(self, positions: Mapping[str, str]) -> None:
+        """Goes on from the committed positions; refuses what is no longer the source that they belong to."""
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """All that is there now. Each batch counts as delivered when the next one is asked for."""
+
+    def size_bytes(self) -> int | None:
+        """How much there is to read now, if that is known."""
+
+    def check_end(self) -> None:
+        """After the last look: raises SourceUnfinished where something had to be left."""
+
+    def close(self) -> None:
+        """Closes files and connections."""

@@ -1,0 +1,1 @@
+"""The outbox relay: rows that services insert in their own transactions become records, each exactly once."""

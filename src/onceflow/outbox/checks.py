@@ -1,0 +1,52 @@
+"""The refusals that all databases share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from onceflow.errors import Fenced, OutboxMismatch
+from onceflow.outbox.position import Sent, digest_of
+
+
+def check_found(table: str, found: Collection[str], required: Sequence[str]) -> None:
+    """Raises OutboxMismatch with every column that is missing."""
+    missing = [name for name in required if name not in found]
+    if not found:
+        raise not_an_outbox(f"there is no table {table}")
+    if missing:
+        raise not_an_outbox(f"table {table} has no column {', '.join(missing)}")
+
+
+def not_an_outbox(what: str) -> OutboxMismatch:
+    """The table has not the shape that ``sql.py`` gives it."""
+    return OutboxMismatch(what, action="make the outbox with the SQL that `onceflow outbox init` prints")
+
+
+def claimed_by_another(address: str, name: str) -> OutboxMismatch:
+    """The table is booked for another name."""
+    return OutboxMismatch(
+        f"{address} belongs to another relay than {name!r}: each of its events goes to Kafka once, through one relay",
+        action="use the name in the column `name` of the table beside it",
+        name=name,
+    )
+
+
+def moved_on(address: str) -> Fenced:
+    """The table's count of batches is not the one that this relay left."""
+    return Fenced(
+        f"another relay has gone on with {address}", action="nothing, if the other one is meant to run", address=address
+    )
+
+
+def check_rows(address: str, sent: Sent, deleted: Iterable[tuple[int, str]]) -> None:
+    """Raises OutboxMismatch unless the rows deleted are those that were sent; the caller then deletes none."""
+    found = list(deleted)
+    if digest_of(found) != sent.digest:
+        raise OutboxMismatch(
+            f"{address}: batch {sent.batch} is committed in Kafka, but its rows are not those in the table "
+            f"({len(found)} of {sum(1 for _ in sent.positions())} are there): the database lost commits, or somebody else "
+            "changed or deleted rows",
+            action="see docs/outbox.md, 'When the table and Kafka disagree'",
+            batch=sent.batch,
+            rows=sent.rows,
+        )

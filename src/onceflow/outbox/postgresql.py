@@ -1,0 +1,238 @@
+"""An outbox in PostgreSQL 13 or later, over psycopg 3.
+
+*Why reading is a transaction that also writes*: a service that sets ``synchronous_commit = off`` has commits that others see
+before they are on disk::
+
+    a service commits an event asynchronously; the relay reads it and commits it in Kafka; the server's machine loses power
+    the event is in Kafka, and what it tells of never happened in the database
+
+The relay marks its own row when it has read, and waits for that commit to be on disk (and on the synchronous standby, where there
+is one): the log is written in order, so every commit that it has read is there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
+from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
+from onceflow.outbox.position import Sent
+from onceflow.outbox.sql import CHANNEL, TableName
+from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, within
+from onceflow.outbox.waker import Waker
+
+try:
+    import psycopg
+    from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict
+except ImportError as missing:
+    raise ConfigurationError(
+        "PostgreSQL needs psycopg, which is not installed", action="pip install 'onceflow[postgresql]'"
+    ) from missing
+
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "onceflow outbox",
+    "connect_timeout": 10,
+    # A peer that vanished without a word must not hold a statement for hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+_REFUSED = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+)
+_FETCH_ROWS = 200
+
+
+class PostgresqlOutbox:
+    """``url`` as libpq takes it. See ``OutboxTable``."""
+
+    def __init__(self, url: str, table: TableName) -> None:
+        try:
+            self._options = {**_DEFAULTS, **conninfo_to_dict(url)}
+        except psycopg.ProgrammingError:
+            raise ConfigurationError(
+                "the address of the database is not understood", action="write postgresql://user@host:5432/database"
+            ) from None
+        self._name = table
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._heard = False
+        self._columns = sql.SQL("")
+
+    @property
+    def address(self) -> str:
+        """Host and database only: libpq takes secrets in several options."""
+        host, database = self._options.get("host", "localhost"), self._options.get("dbname", "")
+        return f"postgresql://{host}/{database}, table {self._name}"
+
+    def open(self) -> None:
+        with self._told():
+            # Nothing is kept in the session but LISTEN, so that a pooler between costs no more than latency.
+            self._connection = psycopg.connect(**self._options, autocommit=True, prepare_threshold=None)
+            self._connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            self._connection.add_notify_handler(self._hear)
+            found = self._found_columns()
+            check_found(str(self._name), found, REQUIRED)
+            self._check_trigger()
+            self._columns = _columns(found)
+            self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ----------------------------------------------------------------------------------------------------- the place
+
+    def place(self) -> Place:
+        with self._told():
+            rows = self._run("select incarnation::text, name, instance, batch, events from {relay}")
+        if len(rows) != 1:
+            raise not_an_outbox(f"{self._name.relay} has {len(rows)} rows instead of one")
+        return Place(*rows[0])
+
+    def claim(self, name: str, instance: str) -> None:
+        with self._told():
+            done = self._run(
+                "update {relay} set name = %(name)s, instance = %(instance)s where name is null or name = %(name)s returning 1",
+                name=name,
+                instance=instance,
+            )
+        if not done:
+            raise claimed_by_another(self.address, name)
+
+    # ---------------------------------------------------------------------------------------------------------- rows
+
+    def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
+        with self._told(), self._open.transaction():
+            rows = self._rows(limits)
+            if rows:
+                self._mark(batch)
+        return rows
+
+    def _mark(self, batch: int) -> None:
+        """Writes, so that the commit puts everything that was read on disk; see above."""
+        self._run(
+            "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'"
+        )
+        if not self._run("update {relay} set sending = batch + 1 where batch = %(batch)s returning 1", batch=batch):
+            raise moved_on(self.address)
+
+    def _rows(self, limits: Limits) -> list[OutboxRow]:
+        """Over a cursor of the server, so that no more is fetched than a batch holds."""
+        query = sql.SQL("select {} from {} order by position limit %s").format(self._columns, _identifier(self._name))
+        with self._open.cursor(name="onceflow_outbox") as cursor:
+            cursor.itersize = _FETCH_ROWS
+            return list(within((_row(*row) for row in cursor.execute(query, [limits.rows])), limits))
+
+    def forget(self, sent: Sent) -> None:
+        with self._told(), self._open.transaction():
+            booked = self._run(
+                "update {relay} set batch = %(batch)s, events = %(events)s "
+                "where batch = %(batch)s - 1 and incarnation = %(incarnation)s::uuid returning 1",
+                batch=sent.batch,
+                events=sent.events,
+                incarnation=sent.incarnation,
+            )
+            if not booked:
+                raise moved_on(self.address)
+            deleted = self._run(
+                "delete from {outbox} where position = any(%(positions)s) returning position, id::text",
+                positions=list(sent.positions()),
+            )
+            check_rows(self.address, sent, deleted)
+
+    # ---------------------------------------------------------------------------------------------------------- wait
+
+    def wait(self, waker: Waker, timeout_s: float) -> None:
+        """LISTEN is in force before the first ``take``, so what commits after a ``take`` is heard."""
+        heard, self._heard = self._heard, False
+        with self._told():
+            protocol = self._open.pgconn
+            protocol.consume_input()  # a notification may lie in a buffer, where no wait for the socket sees it
+            if heard or protocol.notifies() is not None:
+                return
+            waker.wait(timeout_s, self._open.fileno())
+
+    def _hear(self, _: psycopg.Notify) -> None:
+        self._heard = True
+
+    # ------------------------------------------------------------------------------------------------------- helpers
+
+    @property
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+        assert self._connection is not None, "open it first"
+        return self._connection
+
+    def _run(self, query: LiteralString, **values: object) -> list[tuple[Any, ...]]:
+        names = {"outbox": _identifier(self._name), "relay": _identifier(self._name.relay)}
+        return self._open.execute(sql.SQL(query).format(**names), values).fetchall()
+
+    def _found_columns(self) -> dict[str, str]:
+        return dict(
+            self._run(
+                "select attname, format_type(atttypid, null) from pg_attribute "
+                "where attrelid = to_regclass(%(name)s) and attnum > 0 and not attisdropped",
+                name=str(self._name),
+            )
+        )
+
+    def _check_trigger(self) -> None:
+        """Without it positions would not be in the order of commits."""
+        if not self._run(
+            "select 1 from pg_trigger where tgrelid = to_regclass(%(name)s) and tgname = %(trigger)s and tgenabled in ('O', 'A')",
+            name=str(self._name),
+            trigger=f"{self._name.name}_number",
+        ):
+            raise not_an_outbox(f"the trigger {self._name.name}_number of {self._name} is missing or disabled")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of psycopg as ours. They name host, user and statement, never a password."""
+        try:
+            yield
+        except _REFUSED as error:
+            raise OutboxMismatch(
+                f"{self.address}: {_line(error)}",
+                action="make the outbox with `onceflow outbox init postgresql`; the relay's role needs SELECT and DELETE on it, "
+                "SELECT and UPDATE on the table beside it, and the primary server",
+            ) from error
+        except psycopg.Error as error:
+            raise OutboxUnavailable(
+                f"{self.address}: {_line(error)}", action="check address, credentials and server; then start again"
+            ) from error
+
+
+def _row(
+    position: int,
+    event_id: str,
+    kind: str,
+    aggregate: str,
+    event_type: str,
+    payload: str | bytes | None,
+    at_ms: int | None,
+) -> OutboxRow:
+    value = payload.encode() if isinstance(payload, str) else payload
+    return OutboxRow(position, event_id, kind, aggregate, event_type, value, at_ms)
+
+
+def _columns(found: dict[str, str]) -> sql.SQL:
+    """``payload`` as text, or as bytes if it is bytea; the time of insertion where there is one."""
+    payload = "payload" if found["payload"] == "bytea" else "payload::text"
+    inserted = "(extract(epoch from inserted_at) * 1000)::bigint" if "inserted_at" in found else "null::bigint"
+    names = f"position, id::text, aggregatetype::text, aggregateid::text, type::text, {payload}, {inserted}"
+    return sql.SQL(names)
+
+
+def _identifier(table: TableName) -> sql.Identifier:
+    return sql.Identifier(*([table.schema] if table.schema else []), table.name)
+
+
+def _line(error: psycopg.Error) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,133 @@
+"""The relay: takes a batch of rows, commits it in Kafka, deletes it from the table; again and again.
+
+1. **Fence.** The committer fences older relays of the name in Kafka, and only then gives the committed position.
+2. **Settle.** The position and the table's own count of batches must be equal, or the table one behind: then the rows of the
+   batch that Kafka has are deleted. Anything else is refused. Only now the table is claimed.
+3. **Take.** The rows that are visible now, in the order of their positions, at most a batch.
+4. **Commit.** Records and position in one Kafka transaction.
+5. **Forget.** The rows are deleted and the batch is booked, in one transaction of the database. They must be those that were
+   sent.
+
+Two relays of one name::
+
+    A commits batch 8 in Kafka and is stopped (SIGSTOP, a long pause) before it forgets it
+    B starts: fences A, finds 8 in Kafka and 7 in the table, forgets batch 8, sends batch 9
+    A wakes and forgets batch 8: the table says 9, so A deletes nothing and stops (Fenced)
+
+    A has taken rows and is stopped before the commit; B starts and sends them
+    A wakes and commits: Kafka refuses it (Fenced)
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+from onceflow.errors import Fenced, OutboxMismatch
+from onceflow.ingest.committer import SourceCommitter
+from onceflow.outbox.position import KEY, Sent
+from onceflow.outbox.records import as_records
+from onceflow.outbox.table import Limits, OutboxTable, Place
+from onceflow.outbox.waker import Waker
+
+OnStep = Callable[[str], None]
+POLL_S = 1.0
+KEEP_S = 24 * 3600.0
+
+
+class Relay:
+    """One instance's work on one outbox; ``table`` is open. After an error close both and begin with a new one.
+
+    ``instance`` stays the same for the relays of one process, so that one that begins again sees whether another took over.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: OutboxTable,
+        committer: SourceCommitter,
+        *,
+        instance: str | None = None,
+        limits: Limits | None = None,
+        on_step: OnStep | None = None,
+    ) -> None:
+        self._name = name
+        self._table = table
+        self._committer = committer
+        self._instance = instance or uuid.uuid4().hex
+        self._limits = limits or Limits()
+        self._on_step = on_step or (lambda step: None)
+        self._sent = Sent("")
+
+    def start(self, *, again: bool = False) -> None:
+        """Steps 1 and 2. ``again``: this instance has been started before, and gives way to one that came since."""
+        if again and self._table.place().instance != self._instance:
+            raise Fenced(
+                f"another relay {self._name!r} took over while this one was not connected",
+                action="nothing, if the other one is meant to run",
+                name=self._name,
+            )
+        text = self._committer.start().get(KEY)
+        self._on_step("FENCED")
+        place = self._table.place()
+        self._sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
+        _check(self._name, self._table.address, place, self._sent)
+        self._table.claim(self._name, self._instance)
+        if place.batch < self._sent.batch:
+            self._table.forget(self._sent)
+            self._on_step("SETTLED")
+
+    def step(self) -> int:
+        """Steps 3 to 5 once. The number of records sent; 0: there was nothing to send."""
+        rows = self._table.take(self._sent.batch, self._limits)
+        if not rows:
+            return 0
+        self._on_step("TAKEN")
+        sent = self._sent.following((row.position, row.id) for row in rows)
+        source = f"/outbox/{self._name}/{sent.incarnation}"
+        self._committer.commit(as_records(rows, source, self._sent.events), {KEY: sent.to_json()})
+        self._on_step("COMMITTED")
+        self._table.forget(sent)
+        self._sent = sent
+        self._on_step("FORGOTTEN")
+        return len(rows)
+
+    def run(self, waker: Waker, told: Callable[[int], None] = lambda count: None) -> None:
+        """Sends what comes until woken; the running batch is finished. ``told`` hears the size of each batch."""
+        committed_at = time.monotonic()
+        while not waker.woken:
+            count = self.step()
+            if count:
+                told(count)
+            elif time.monotonic() - committed_at < KEEP_S:
+                self._table.wait(waker, POLL_S)
+                continue
+            else:
+                self.keep()
+            committed_at = time.monotonic()
+
+    def keep(self) -> None:
+        """Commits the position once more: a cluster forgets what was not committed for a week."""
+        self._committer.commit([], {KEY: self._sent.to_json()})
+
+
+def _check(name: str, address: str, place: Place, sent: Sent) -> None:
+    """Raises OutboxMismatch with all that is wrong, unless the table is where Kafka is or one batch behind."""
+    mistakes = []
+    if place.name not in (None, name):
+        mistakes.append(f"the table belongs to the relay {place.name!r}")
+    if sent.incarnation != place.incarnation:
+        mistakes.append("the position in Kafka is of another table (made anew, or in another database)")
+    elif not sent.batch - 1 <= place.batch <= sent.batch:
+        mistakes.append(
+            f"the table has sent {place.batch} batches, Kafka has {sent.batch}: one of them was restored or begun anew"
+        )
+    if mistakes:
+        raise OutboxMismatch(
+            f"relay {name!r} and {address} do not belong together: " + "; ".join(mistakes),
+            action="see docs/outbox.md, 'When the table and Kafka disagree'",
+            name=name,
+            table_batch=place.batch,
+            kafka_batch=sent.batch,
+        )

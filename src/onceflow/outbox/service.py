@@ -1,0 +1,104 @@
+"""A relay that lives on: where the database or the cluster was away, it begins again, as a restart of the process would."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from onceflow.errors import ConfigurationError, OnceflowError
+from onceflow.ingest.committer import SourceCommitter
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.outbox.relay import Relay
+from onceflow.outbox.sql import TableName
+from onceflow.outbox.table import Limits, OutboxTable
+from onceflow.outbox.waker import Waker
+
+KIND = "outbox"
+_PAUSE_S = 2.0
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class OutboxService:
+    """``run`` relays until ``waker`` is woken; ``once`` sends what is there. Counts the records that it has sent.
+
+    The first start must succeed. After it, retriable errors are told and the relay begins again; others are raised.
+    """
+
+    def __init__(
+        self, name: str, table: OutboxTable, settings: ClusterSettings, waker: Waker, *, limits: Limits | None = None
+    ) -> None:
+        check_name(name)
+        self._name = name
+        self._table = table
+        self._settings = settings
+        self._waker = waker
+        self._limits = limits
+        self._instance = uuid.uuid4().hex
+        self._started = False
+        self.on_trouble: Callable[[OnceflowError], None] = lambda error: None
+        self.on_start: Callable[[], None] = lambda: None
+        self.sent = 0
+
+    def once(self) -> None:
+        """Sends batches until the table is empty."""
+        with self._relay() as relay:
+            while not self._waker.woken and (count := relay.step()):
+                self._count(count)
+
+    def run(self) -> None:
+        """Until woken."""
+        while not self._waker.woken:
+            try:
+                with self._relay() as relay:
+                    relay.run(self._waker, self._count)
+            except OnceflowError as error:
+                if not (error.retriable and self._started):
+                    raise
+                self.on_trouble(error)
+                self._waker.wait(_PAUSE_S)
+
+    @contextmanager
+    def _relay(self) -> Iterator[Relay]:
+        try:
+            self._table.open()
+            with SourceCommitter(self._name, self._settings, kind=KIND) as committer:
+                relay = Relay(self._name, self._table, committer, instance=self._instance, limits=self._limits)
+                relay.start(again=self._started)
+                self._started = True
+                self.on_start()
+                yield relay
+        finally:
+            self._table.close()
+
+    def _count(self, count: int) -> None:
+        self.sent += count
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigurationError unless it can be part of a topic's name and of a transactional id."""
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{name!r} is no name for a relay", action="use letters, digits, '.', '_' and '-', 200 at most"
+        )
+
+
+def outbox_at(url: str, table: str) -> OutboxTable:
+    """The outbox at ``postgresql://...`` or ``sqlite:///path``. No I/O. Raises ConfigurationError."""
+    name = TableName.parse(table)
+    scheme = url.partition(":")[0]
+    if scheme in ("postgresql", "postgres"):
+        from onceflow.outbox.postgresql import PostgresqlOutbox
+
+        return PostgresqlOutbox(url, name)
+    if scheme == "sqlite" and url.startswith("sqlite:///"):
+        from onceflow.outbox.sqlite import SqliteOutbox
+
+        return SqliteOutbox(Path(unquote(urlsplit(url).path)[1:]), name)
+    raise ConfigurationError(
+        f"no outbox can be at an address that begins with {scheme!r}",
+        action="write postgresql://user@host:5432/database, or sqlite:///file (four slashes for an absolute path)",
+    )

@@ -1,0 +1,153 @@
+"""An outbox in a SQLite file. One writer at a time, so the order of rowids is the order of commits."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from onceflow.errors import OutboxMismatch, OutboxUnavailable
+from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
+from onceflow.outbox.position import Sent
+from onceflow.outbox.sql import TableName
+from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, within
+from onceflow.outbox.waker import Waker
+
+_BUSY_S = 30.0
+_LOOK_S = 0.02
+_INSERTED_AT_MS = "cast(round((julianday(inserted_at) - 2440587.5) * 86400000) as integer)"
+
+_ROWS = (
+    "select position, id, aggregatetype, aggregateid, type, payload, {inserted} from {outbox} order by position limit ?"
+)
+
+
+class SqliteOutbox:
+    """``path`` of a file that exists. See ``OutboxTable``."""
+
+    def __init__(self, path: Path, table: TableName) -> None:
+        self._path = path
+        self._name = table
+        self._connection: sqlite3.Connection | None = None
+        self._inserted = "null"
+        self._version = -1
+
+    @property
+    def address(self) -> str:
+        return f"{self._path}, table {self._name}"
+
+    def open(self) -> None:
+        if not self._path.exists():
+            raise OutboxMismatch(f"there is no file {self._path}", action="check the path")
+        with self._told():
+            self._connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+            # A commit of ours is on disk, and with it every commit before it, whatever the services have set for theirs.
+            self._connection.execute("pragma synchronous = full")
+            found = [name for (name,) in self._run("select name from pragma_table_info(?)", self._name.name)]
+        check_found(str(self._name), found, REQUIRED)
+        self._inserted = _INSERTED_AT_MS if "inserted_at" in found else "null"
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def place(self) -> Place:
+        with self._told():
+            rows = self._run("select incarnation, name, instance, batch, events from {relay}").fetchall()
+        if len(rows) != 1:
+            raise not_an_outbox(f"{self._name.relay} has {len(rows)} rows instead of one")
+        return Place(*rows[0])
+
+    def claim(self, name: str, instance: str) -> None:
+        with self._writing():
+            query = "update {relay} set name = ?1, instance = ?2 where name is null or name = ?1"
+            if self._run(query, name, instance).rowcount != 1:
+                raise claimed_by_another(self.address, name)
+
+    def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
+        with self._told():
+            self._version = self._data_version()
+            if self._run("select 1 from {outbox} limit 1").fetchone() is None:
+                return ()
+        with self._writing():
+            rows = self._rows(limits)
+            if self._run("update {relay} set sending = batch + 1 where batch = ?", batch).rowcount != 1:
+                raise moved_on(self.address)
+        return rows
+
+    def _rows(self, limits: Limits) -> list[OutboxRow]:
+        with closing(self._run(_ROWS, limits.rows)) as cursor:
+            return list(within((_row(*row) for row in cursor), limits))
+
+    def forget(self, sent: Sent) -> None:
+        with self._writing():
+            query = "update {relay} set batch = ?1, events = ?2 where batch = ?1 - 1 and incarnation = ?3"
+            if self._run(query, sent.batch, sent.events, sent.incarnation).rowcount != 1:
+                raise moved_on(self.address)
+            deleted: list[tuple[int, str]] = []
+            for first, last in sent.rows:
+                gone = self._run(
+                    "delete from {outbox} where position between ? and ? returning position, id", first, last
+                )
+                deleted += [(position, str(event_id)) for position, event_id in gone]
+            check_rows(self.address, sent, deleted)
+
+    def wait(self, waker: Waker, timeout_s: float) -> None:
+        """``data_version`` changes when another connection commits; it is read from memory shared with the others."""
+        deadline = time.monotonic() + timeout_s
+        with self._told():
+            while self._data_version() == self._version and not waker.woken and time.monotonic() < deadline:
+                waker.wait(_LOOK_S)
+
+    def _data_version(self) -> int:
+        return int(self._run("pragma data_version").fetchone()[0])
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        assert self._connection is not None, "open it first"
+        return self._connection
+
+    def _run(self, query: str, *values: object) -> sqlite3.Cursor:
+        """Only names that ``TableName`` has checked are put into the text."""
+        text = query.format(outbox=self._name, relay=self._name.relay, inserted=self._inserted)
+        return self._open.execute(text, values)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction that has the write lock from its beginning: one that asks for it later may be refused."""
+        with self._told():
+            self._open.execute("begin immediate")
+            try:
+                yield
+                self._open.execute("commit")
+            except BaseException:
+                self._open.execute("rollback")
+                raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "no such" in str(error):
+                raise not_an_outbox(f"{self.address}: {error}") from error
+            raise OutboxUnavailable(f"{self.address}: {error}", action="see the message; then start again") from error
+        except sqlite3.DatabaseError as error:
+            raise OutboxMismatch(f"{self.address}: {error}", action="name a SQLite database") from error
+
+
+def _row(
+    position: int,
+    event_id: object,
+    kind: object,
+    aggregate: object,
+    event_type: object,
+    payload: object,
+    at_ms: int | None,
+) -> OutboxRow:
+    """SQLite's columns hold values of any type."""
+    value = payload if payload is None or isinstance(payload, bytes) else str(payload).encode()
+    return OutboxRow(position, str(event_id), str(kind), str(aggregate), str(event_type), value, at_ms)

@@ -1,0 +1,98 @@
+"""What the relay asks of an outbox table, in whichever database it is.
+
+A row is in the table until it was sent: what is there and not yet committed in Kafka is to be sent, whatever its number. So no
+gap can be jumped over::
+
+    A inserts position 1 and stays open; B inserts position 2 and commits
+    a reader that keeps "everything up to 2 was read" never sees position 1, which appears when A commits
+    this relay sends position 2 and deletes it; position 1 appears, and is sent
+
+and a transaction that stays open delays its own rows only. What is committed in Kafka and not yet deleted is one batch at most:
+its rows stand in the position that was committed with it (``position.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from onceflow.outbox.position import Sent
+from onceflow.outbox.waker import Waker
+
+REQUIRED = ("id", "aggregatetype", "aggregateid", "type", "payload", "position")
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """One event as it stands in the table; ``payload`` None is a tombstone."""
+
+    position: int
+    id: str
+    aggregatetype: str
+    aggregateid: str
+    type: str
+    payload: bytes | None
+    inserted_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one batch holds: rows, and bytes of payload (one row more than fits)."""
+
+    rows: int = 2000
+    size_bytes: int = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The relay's own row: ``batch`` is the last one whose rows were deleted, ``incarnation`` names the table for ever."""
+
+    incarnation: str
+    name: str | None
+    instance: str | None
+    batch: int
+    events: int
+
+
+class OutboxTable(Protocol):
+    """One outbox, used from one thread. Everything raises OutboxUnavailable (retriable) or OutboxMismatch."""
+
+    @property
+    def address(self) -> str:
+        """Where it is, for people: without a password."""
+
+    def open(self) -> None:
+        """Connects and checks that the table is an outbox."""
+
+    def close(self) -> None: ...
+
+    def place(self) -> Place: ...
+
+    def claim(self, name: str, instance: str) -> None:
+        """Books the table for the relay ``name``. Raises OutboxMismatch when it is another one's."""
+
+    def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
+        """The rows of the next batch in the order of their positions, when ``batch`` is the last one that was deleted.
+
+        When it returns rows, they are on disk for sure. Raises Fenced when another relay went on from ``batch``.
+        """
+
+    def forget(self, sent: Sent) -> None:
+        """Deletes the rows of a batch that is committed in Kafka, and books it; both or nothing.
+
+        Raises Fenced when another relay has done it, OutboxMismatch when the rows are not those that were sent.
+        """
+
+    def wait(self, waker: Waker, timeout_s: float) -> None:
+        """Returns when there may be new rows, when the waker is woken, or when the time is over."""
+
+
+def within(rows: Iterable[OutboxRow], limits: Limits) -> Iterator[OutboxRow]:
+    """Rows until the payloads reach the limit."""
+    size_bytes = 0
+    for row in rows:
+        yield row
+        size_bytes += len(row.payload or b"")
+        if size_bytes >= limits.size_bytes:
+            return

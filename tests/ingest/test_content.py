@@ -1,0 +1,82 @@
+"""Blocks end where records end, whatever stands in them and wherever they are cut."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import csv
+
+from onceflow.errors import InputError
+from onceflow.ingest import content
+from onceflow.ingest.content import end_of_csv_records, end_of_lines, whole_records
+
+PATH = Path("any.csv")
+
+
+def parsed(data: bytes) -> list[list[str]]:
+    """Arrow's own reading of two columns."""
+    if not data.strip(b"\r\n"):
+        return []
+    convert = csv.ConvertOptions(column_types={"a": pa.string(), "b": pa.string()}, strings_can_be_null=False)
+    read = csv.ReadOptions(column_names=["a", "b"], use_threads=False)
+    table = csv.read_csv(io.BytesIO(data), read, csv.ParseOptions(newlines_in_values=True), convert_options=convert)
+    return [list(row.values()) for row in table.to_pylist()]
+
+
+plain = st.text("ab 5'", max_size=4)
+stray = st.text('a"b', max_size=3).filter(lambda text: not text.startswith('"'))
+quoted = st.text('a",\n\r"x', max_size=6).map(lambda text: '"' + text.replace('"', '""') + '"')
+fields = st.one_of(plain, quoted, stray)
+records = st.lists(st.tuples(fields, fields, st.sampled_from(["\n", "\r\n"])), min_size=1, max_size=6)
+
+
+@given(records, st.data())
+def test_any_prefix_of_a_csv_file_is_cut_between_records(rows: list[tuple[str, str, str]], draw: st.DataObject) -> None:
+    """What is taken of a file that ends anywhere is the beginning of what the whole file holds, and none is split."""
+    whole = "".join(f"{a},{b}{end}" for a, b, end in rows).encode()
+    cut = draw.draw(st.integers(0, len(whole)))
+    end = end_of_csv_records(whole[:cut], ",")
+    assert parsed(whole[:end]) + parsed(whole[end:]) == parsed(whole)
+    assert end_of_csv_records(whole, ",") == len(whole), "a whole file is taken to its end"
+
+
+def test_a_line_end_in_a_quoted_field_is_no_end() -> None:
+    assert end_of_csv_records(b'1,"a\nb', ",") == 0
+    assert end_of_csv_records(b'1,x\n2,"a\nb', ",") == 4
+    assert end_of_csv_records(b'1,"a\nb"\n3,', ",") == 8
+
+
+def test_a_quote_inside_of_an_unquoted_field_is_text() -> None:
+    assert end_of_csv_records(b'1,5" pipe\n2,x\n3', ",") == 14
+
+
+def test_records_longer_than_a_block() -> None:
+    data = b"a" * 1000 + b"\n" + b"b" * 10 + b"\nhalf"
+    blocks = list(whole_records(io.BytesIO(data), PATH, end_of_lines, last_is_whole=False, block_bytes=16))
+    assert b"".join(blocks) == data[:-4]
+
+
+def test_a_last_record_without_a_line_end_counts_only_if_it_is_whole() -> None:
+    def blocks(*, last_is_whole: bool) -> bytes:
+        content = io.BytesIO(b"one\ntwo")
+        return b"".join(whole_records(content, PATH, end_of_lines, last_is_whole=last_is_whole, block_bytes=3))
+
+    assert blocks(last_is_whole=False) == b"one\n"
+    assert blocks(last_is_whole=True) == b"one\ntwo"
+
+
+def test_a_quote_that_is_never_closed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "LONGEST_RECORD_BYTES", 1000)
+    data = b'1,"open\n' + b"2,x\n" * 1000
+    with pytest.raises(InputError, match="never closed") as caught:
+        list(
+            whole_records(
+                io.BytesIO(data), PATH, lambda d: end_of_csv_records(d, ","), last_is_whole=True, block_bytes=64
+            )
+        )
+    assert '1,"open' in caught.value.message

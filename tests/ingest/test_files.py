@@ -1,0 +1,212 @@
+"""Every format, whole and in pieces: each row once, named by its place, wherever a run ends."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.ingest.support import DAY, Row, files, ids, look, take, values
+
+from onceflow.errors import ConfigurationError, InputError, SourceUnfinished
+from onceflow.ingest.files import Format
+
+
+def day() -> list[dict[str, str]]:
+    with DAY.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def in_runs(path: Path, form: Format, batches: int, **options: Any) -> list[Row]:
+    """A file read by one run after the other, each of which dies after some batches were committed."""
+    positions: dict[str, str] = {}
+    rows: list[Row] = []
+    while found := take(files(path, form, **options), positions, batches):
+        rows += found
+    return rows
+
+
+def check_day(rows: list[Row]) -> None:
+    """Equal rows are there too, as different events."""
+    assert [json.loads(row.value) for row in rows] == day()
+    assert ids(rows) == [str(number) for number in range(1, len(rows) + 1)]
+    assert [row.identity.sequence for row in rows] == list(range(1, len(rows) + 1))
+    assert len({row.identity.source for row in rows}) == 1
+    assert len({row.value for row in rows}) < len(rows), "the data has equal rows"
+
+
+def test_the_day_as_csv() -> None:
+    rows = take(files(DAY, key="InvoiceNo"), {})
+    check_day(rows)
+    assert [row.key for row in rows] == [row["InvoiceNo"] for row in day()]
+    assert rows[0].identity.source.startswith(f"{DAY.absolute().as_uri()}#")
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_csv_resumed(batches: int) -> None:
+    check_day(in_runs(DAY, Format.CSV, batches, block_bytes=10_000))
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("block_bytes", [10_000, 1 << 20])
+def test_packed_csv_resumed(tmp_path: Path, compression: str, block_bytes: int) -> None:
+    path = tmp_path / "packed"
+    with pa.output_stream(path, compression=compression) as out:
+        out.write(DAY.read_bytes())
+    check_day(in_runs(path, Format.CSV, 2, block_bytes=block_bytes))
+
+
+def test_json_lines_pass_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = ['{"k": "x",  "v":1}', "", '{"k":null}', '{"k":"\u00e9"}', '{"other":[1,{"k":2}]}']
+    path.write_text("\n".join(lines) + "\r\n", encoding="utf-8")
+    rows = take(files(path, Format.JSONL, key="k"), {})
+    assert values(rows) == [line for line in lines if line]
+    assert ids(rows) == ["1", "3", "4", "5"], "the number of the line, blank ones counted"
+    assert [row.key for row in rows] == ["x", None, "\u00e9", None]
+
+
+def test_json_lines_with_other_keys_than_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"k":1}\n{"k":"b"}\n{"k":[2]}\n', encoding="utf-8")
+    assert [row.key for row in take(files(path, Format.JSONL, key="k"), {})] == ["1", "b", "[2]"]
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '{"k":1} {"k":2}'])
+def test_json_lines_whose_key_cannot_be_found_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"k":"a"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line is no"):
+        take(files(path, Format.JSONL, key="k"), {})
+
+
+def test_json_lines_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = [json.dumps({"n": number}) for number in range(1000)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = in_runs(path, Format.JSONL, 2, block_bytes=500)
+    assert values(rows) == lines
+    assert ids(rows) == [str(number) for number in range(1, 1001)]
+
+
+def test_parquet_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.Table.from_pylist(day())
+    pq.write_table(table, path, row_group_size=500)
+    check_day(in_runs(path, Format.PARQUET, 2))
+    assert [row.key for row in take(files(path, Format.PARQUET, key="InvoiceNo"), {})] == table["InvoiceNo"].to_pylist()
+
+
+def test_parquet_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [1]}), path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(InputError, match="no whole Parquet file"):
+        take(files(path, Format.PARQUET), {})
+
+
+def test_a_packed_file_that_is_cut_off_gives_no_half_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    data = gzip.compress(DAY.read_bytes(), mtime=0)
+    path.write_bytes(data[: len(data) // 2])
+    positions: dict[str, str] = {}
+    rows: list[Row] = []
+    source = files(path, block_bytes=10_000)
+    source.restore({})
+    with pytest.raises(InputError, match="cannot be read"):
+        look(source, positions, rows=rows)
+    path.write_bytes(data)
+    rest = take(files(path), positions)
+    assert [json.loads(row.value) for row in rest] == day()[len(rows) :], "the whole file is gone on with"
+    assert rows
+
+
+def test_a_file_that_grows_by_half_rows(tmp_path: Path) -> None:
+    """Byte by byte: nothing is taken before its line end is there, and then all of it."""
+    path = tmp_path / "a.csv"
+    data = b'a,b\n1,"x\ny"\n2,"say ""hi"""\r\n\n3,\n'
+    positions: dict[str, str] = {}
+    source = files(path)
+    source.restore(positions)
+    rows: list[Row] = []
+    for length in range(1, len(data) + 1):
+        path.write_bytes(b"") if length == 1 else None
+        with path.open("ab") as file:
+            file.write(data[length - 1 : length])
+        rows += look(source, positions)
+    assert [json.loads(row.value) for row in rows] == [
+        {"a": "1", "b": "x\ny"},
+        {"a": "2", "b": 'say "hi"'},
+        {"a": "3", "b": ""},
+    ]
+    assert ids(rows) == ["1", "2", "3"]
+
+
+def test_a_last_line_without_an_end_is_left_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a\n1\n22")
+    source, positions = files(path), dict[str, str]()
+    assert values(take(source, positions)) == ['{"a":"1"}']
+    with pytest.raises(SourceUnfinished, match="2 bytes"):
+        source.check_end()
+    path.write_text("a\n1\n2233\n")
+    source = files(path)
+    assert values(take(source, positions)) == ['{"a":"2233"}']
+    source.check_end()
+
+
+def test_a_last_line_without_an_end_of_a_finished_file_counts(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a\n1\n22")
+    source, positions = files(path, finished=True), dict[str, str]()
+    assert values(take(source, positions)) == ['{"a":"1"}', '{"a":"22"}']
+    source.check_end()
+    assert take(files(path, finished=True), positions) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n1\n", "Expected 2 columns"),
+        ("a,a\n1,2\n", "two columns are called 'a'"),
+        ("a,\n1,2\n", "column 2 has no name"),
+    ],
+)
+def test_malformed_csv_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        take(files(path), {})
+
+
+def test_csv_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a\n\xe9\n")
+    with pytest.raises(InputError, match="UTF8"):
+        take(files(path), {})
+
+
+def test_other_dialects(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_bytes('\ufeffa\t"b"\n"1\t2\n'.encode())
+    rows = take(files(path, delimiter="\t", quoted=False), {})
+    assert [json.loads(row.value) for row in rows] == [{"a": '"1', '"b"': "2"}]
+    path.write_bytes(b'"first\nname";b\n1;2\n')
+    assert values(take(files(path, delimiter=";"), {})) == ['{"first\\nname":"1","b":"2"}']
+
+
+def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="InvoiceNo, StockCode"):
+        take(files(DAY, key="nothing"), {})
+
+
+def test_a_pattern_that_matches_nothing_is_a_mistake(tmp_path: Path) -> None:
+    source = files(tmp_path / "*.csv")
+    take(source, {})
+    with pytest.raises(ConfigurationError, match="matches no file"):
+        source.check_end()

@@ -1,0 +1,209 @@
+"""Which file is which: renamed, begun anew, emptied, overwritten, packed, linked."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.ingest.support import files, look, take, values
+
+from onceflow.errors import SourceChanged
+from onceflow.ingest.files import Format
+
+
+class Log:
+    """A log that is written, and what an ingest has committed of it. One line of rows is ``{"n":5}``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "app.jsonl"
+        self.positions: dict[str, str] = {}
+        self.written = 0
+        self.taken: list[str] = []
+        self.identities: list[tuple[str, str]] = []
+
+    def write(self, count: int, path: Path | None = None) -> None:
+        with (path or self.path).open("a") as file:
+            for _ in range(count):
+                file.write(f'{{"n":{self.written}}}\n')
+                self.written += 1
+
+    def take(self, pattern: str = "app.jsonl*", *, accept_new: bool = False) -> None:
+        """A run of its own."""
+        rows = take(files(self.path.parent / pattern, Format.JSONL, accept_new=accept_new), self.positions)
+        self.taken += values(rows)
+        self.identities += [(row.identity.source, row.id) for row in rows]
+
+    def refused(self, pattern: str = "app.jsonl*") -> SourceChanged:
+        before = dict(self.positions)
+        with pytest.raises(SourceChanged) as caught:
+            self.take(pattern)
+        assert self.positions == before
+        return caught.value
+
+    def check(self) -> None:
+        """All that was written, once, in order, under names of its own."""
+        assert self.taken == [f'{{"n":{number}}}' for number in range(self.written)]
+        assert len(set(self.identities)) == self.written
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+def rotate(log: Log, generations: int = 3) -> None:
+    """As logrotate does: each file gets the next number."""
+    for number in range(generations, 0, -1):
+        older = Path(f"{log.path}.{number}")
+        if older.exists():
+            older.rename(f"{log.path}.{number + 1}")
+    log.path.rename(f"{log.path}.1")
+
+
+@pytest.mark.parametrize("pattern", ["app.jsonl*", "app.jsonl"])
+def test_rotation_by_renaming(log: Log, pattern: str) -> None:
+    """Rows that came between the last look and the rotation are read, even where no pattern finds the old file any more."""
+    for _ in range(3):
+        log.write(5)
+        log.take(pattern)
+        log.write(3)
+        rotate(log)
+        log.write(4)
+        log.take(pattern)
+    log.check()
+
+
+def test_rotation_in_a_running_ingest(log: Log) -> None:
+    log.write(5)
+    source = files(f"{log.path}*", Format.JSONL)
+    source.restore({})
+    for _ in range(3):
+        log.taken += values(look(source, log.positions))
+        log.write(2)
+        rotate(log)
+        log.write(2)
+        log.taken += values(look(source, log.positions))
+    log.identities = [("", text) for text in log.taken]
+    log.check()
+
+
+def test_a_file_is_moved_away_and_deleted_after_it_was_read(log: Log) -> None:
+    """Its number may be given to the next file; that one is new, since it begins with other rows under another name."""
+    log.write(5)
+    rotate(log)
+    log.write(5)
+    log.take()
+    Path(f"{log.path}.1").unlink()
+    rotate(log)
+    log.write(5)
+    log.take()
+    log.check()
+
+
+def test_an_emptied_file_is_refused(log: Log) -> None:
+    """copytruncate: rows between the last look and the truncation may be in the copy or nowhere."""
+    log.write(5)
+    log.take("app.jsonl")
+    log.path.write_text("")
+    log.write(1)
+    assert "not the file that was read under this name" in log.refused("app.jsonl").message
+    log.write(100)
+    assert str(log.path) in log.refused("app.jsonl").fields["paths"]
+    log.take("app.jsonl", accept_new=True)
+    log.check()
+    log.write(3)
+    log.take("app.jsonl")
+    log.check()
+
+
+def test_a_file_begun_anew_with_the_same_rows_has_other_events(log: Log) -> None:
+    """The same inode with the same beginning: its events may not share their names with those of the old content."""
+    log.write(500)
+    log.take("app.jsonl")
+    beginning = log.path.read_text().splitlines(keepends=True)[:400]
+    log.path.write_text("".join(beginning))
+    log.refused("app.jsonl")
+    log.take("app.jsonl", accept_new=True)
+    assert len(log.taken) == 900
+    assert len(set(log.identities)) == 900
+
+
+def test_a_replaced_file_is_refused(log: Log) -> None:
+    """An editor saves by writing a new file under the old name: the same rows, with a correction."""
+    log.write(5)
+    log.take()
+    new = log.path.with_name("new")
+    new.write_text(log.path.read_text().replace('"n":2', '"n":22'))
+    new.rename(log.path)
+    log.refused()
+
+
+def test_a_copy_of_a_vanished_file_is_refused(log: Log) -> None:
+    log.write(5)
+    log.take()
+    shutil.copy(log.path, log.path.with_name("app.jsonl.copy"))
+    log.path.unlink()
+    assert "has the content of" in log.refused().message
+
+
+def test_a_packed_rotated_file_is_refused(log: Log) -> None:
+    log.write(500)
+    log.take()
+    Path(f"{log.path}.1.gz").write_bytes(gzip.compress(log.path.read_bytes()))
+    log.path.unlink()
+    assert "has the content of" in log.refused().message
+
+
+def test_equal_files_are_different_files(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"same":1}\n{"same":1}\n')
+    rows = take(files(tmp_path / "*.jsonl", Format.JSONL), {})
+    assert len({row.identity for row in rows}) == 4
+
+
+def test_a_file_under_two_names_is_one(log: Log) -> None:
+    log.write(5)
+    os.link(log.path, f"{log.path}.link")
+    Path(f"{log.path}.symlink").symlink_to(log.path)
+    log.take()
+    log.take()
+    log.check()
+
+
+def test_older_files_come_first(tmp_path: Path) -> None:
+    for age, name in enumerate(("app.jsonl", "app.jsonl.1", "app.jsonl.2")):
+        path = tmp_path / name
+        path.write_text(f'"{name}"\n')
+        os.utime(path, (1000 - age, 1000 - age))
+    rows = take(files(tmp_path / "app.jsonl*", Format.JSONL), {})
+    assert values(rows) == ['"app.jsonl.2"', '"app.jsonl.1"', '"app.jsonl"']
+
+
+def test_emptied_while_it_is_read(log: Log) -> None:
+    """Between two blocks of the same look."""
+    log.write(1000)
+    source = files(log.path, Format.JSONL, block_bytes=1000)
+    source.restore({})
+    batches = source.batches()
+    next(batches)
+    log.path.write_text("")
+    log.write(3000)
+    with pytest.raises(SourceChanged, match="while it was read"):
+        next(batches)
+
+
+def test_ids_go_on_after_a_rename(log: Log) -> None:
+    log.write(3)
+    log.take()
+    rotate(log)
+    log.write(2, Path(f"{log.path}.1"))
+    log.take()
+    assert [number for _, number in log.identities] == ids_up_to(5)
+    assert len({source for source, _ in log.identities}) == 1
+
+
+def ids_up_to(count: int) -> list[str]:
+    return [str(number) for number in range(1, count + 1)]

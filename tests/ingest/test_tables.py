@@ -1,0 +1,285 @@
+"""Tables of a real SQLite and a real PostgreSQL: no row missed that becomes visible late, none read twice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from tests.ingest.support import ids, look, take, values
+
+from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
+from onceflow.ingest import postgresql as postgresql_module
+from onceflow.ingest import tables
+from onceflow.ingest.committer import SourceCommitter
+from onceflow.ingest.runner import Ingest
+from onceflow.ingest.tables import TableOptions, TableSource, connect
+from onceflow.kafka.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from tests.conftest import Reader, TopicFactory
+
+    from onceflow.broker import EmbeddedBroker
+
+_numbers = itertools.count()
+
+
+class Table:
+    """An empty table with a rising id and a note, and the connection of one who writes to it."""
+
+    def __init__(self, url: str, name: str, create: str) -> None:
+        self.url = url
+        self.name = name
+        self.connection: Any = psycopg.connect(url) if url.startswith("postgresql") else sqlite3.connect(url[9:])
+        self.run(create)
+
+    def run(self, statement: str) -> None:
+        """A statement about ``{t}``, committed."""
+        self.connection.execute(statement.format(t=self.name))
+        self.connection.commit()
+
+    def insert(self, *notes: str) -> None:
+        for note in notes:
+            self.run(f"INSERT INTO {{t}} (note) VALUES ('{note}')")
+
+    def source(self, **options: Any) -> TableSource:
+        given = TableOptions(**{"table": self.name, "rising": "id", **options})
+        return TableSource(connect(self.url, given), given)
+
+    def take(self, positions: dict[str, str], batches: int | None = None, **options: Any) -> list[dict[str, Any]]:
+        """A run of its own."""
+        source = self.source(**options)
+        try:
+            return [json.loads(value) for value in values(take(source, positions, batches))]
+        finally:
+            source.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
+    is_sqlite = request.param == "sqlite"
+    made = sqlite_table(tmp_path) if is_sqlite else postgresql_table(request.getfixturevalue("postgresql"))
+    yield made
+    made.connection.close()
+
+
+def sqlite_table(directory: Path) -> Table:
+    create = "CREATE TABLE {t} (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)"
+    return Table(f"sqlite://{directory}/shop.db", f"orders_{next(_numbers)}", create)
+
+
+def postgresql_table(url: str, column: str = "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY") -> Table:
+    return Table(url, f"orders_{next(_numbers)}", f"CREATE TABLE {{t}} (id {column}, note text)")
+
+
+@pytest.fixture
+def orders(postgresql: str) -> Iterator[Table]:
+    made = postgresql_table(postgresql)
+    yield made
+    made.connection.close()
+
+
+def test_every_row_once_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "PAGE_ROWS", 3)
+    positions: dict[str, str] = {}
+    table.insert(*"abcdefgh")
+    found = table.take(positions, batches=2) + table.take(positions) + table.take(positions)
+    table.insert("a", "a")
+    found += table.take(positions)
+    assert found == [{"id": number, "note": note} for number, note in enumerate("abcdefghaa", 1)]
+
+
+def test_names_and_keys(table: Table) -> None:
+    table.insert("a", "b")
+    source = table.source(key="note")
+    rows = take(source, {})
+    source.close()
+    assert ids(rows) == ["1", "2"]
+    assert [row.identity.sequence for row in rows] == [1, 2]
+    assert [row.key for row in rows] == ["a", "b"]
+    [uri] = {row.identity.source for row in rows}
+    assert uri.startswith(table.url.split(":")[0])
+    assert table.name in uri
+
+
+def test_numbers_that_begin_anew_are_refused(table: Table) -> None:
+    positions: dict[str, str] = {}
+    table.insert("a", "b")
+    first = table.source()
+    before = take(first, positions)
+    first.close()
+    if table.url.startswith("sqlite"):
+        table.run("DELETE FROM {t}")
+        table.run("DELETE FROM sqlite_sequence WHERE name = '{t}'")
+    else:
+        table.run("TRUNCATE {t} RESTART IDENTITY")
+    table.insert("c")
+    with pytest.raises(SourceChanged, match="began anew"):
+        table.take(positions)
+    again = table.source(accept_new=True)
+    after = take(again, positions)
+    again.close()
+    assert values(after) == ['{"id":1,"note":"c"}'] or json.loads(after[0].value) == {"id": 1, "note": "c"}
+    assert not {row.identity for row in before} & {row.identity for row in after}
+
+
+def test_another_table_of_that_name_is_refused(table: Table, tmp_path: Path) -> None:
+    positions: dict[str, str] = {}
+    table.insert("a")
+    table.take(positions)
+    if table.url.startswith("sqlite"):
+        other = sqlite3.connect(tmp_path / "other.db")
+        other.execute(f"CREATE TABLE {table.name} (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)")
+        other.close()
+        table.url = f"sqlite://{tmp_path}/other.db"
+    else:
+        table.run("DROP TABLE {t}")
+        table.run("CREATE TABLE {t} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, note text)")
+    with pytest.raises(SourceChanged, match="not the table that was read"):
+        table.take(positions)
+
+
+def test_deleting_what_was_read_changes_nothing(table: Table) -> None:
+    positions: dict[str, str] = {}
+    table.insert("a", "b")
+    table.take(positions)
+    table.run("DELETE FROM {t}")
+    assert table.take(positions) == []
+    table.insert("c")
+    assert table.take(positions) == [{"id": 3, "note": "c"}]
+
+
+def test_mistakes_are_named_together(table: Table) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        table.source(rising="nothing", key="nobody")
+    assert "--rising" in caught.value.message
+    assert "--key" in caught.value.message
+    with pytest.raises(ConfigurationError, match="there is no table missing"):
+        table.source(table="missing")
+
+
+def test_a_column_that_cannot_be_trusted_is_refused(table: Table) -> None:
+    table.run("CREATE TABLE {t}_plain (id integer PRIMARY KEY, note text)")
+    table.run("INSERT INTO {t}_plain VALUES (7, 'x')")
+    name = f"{table.name}_plain"
+    with pytest.raises(ConfigurationError, match="--trust-order"):
+        table.source(table=name)
+    assert table.take({}, table=name, trust_order=True) == [{"id": 7, "note": "x"}]
+    with pytest.raises(ConfigurationError, match=r"unique|AUTOINCREMENT"):
+        table.source(table=name, rising="note", trust_order=True)
+
+
+def test_nulls_are_refused(table: Table) -> None:
+    table.run("CREATE TABLE {t}_null (id integer UNIQUE, note text)")
+    table.run("INSERT INTO {t}_null VALUES (NULL, 'x')")
+    with pytest.raises(InputError, match="NULL"):
+        table.take({}, table=f"{table.name}_null", trust_order=True)
+
+
+def test_no_database(tmp_path: Path) -> None:
+    options = TableOptions("t", "id")
+    for url in (f"sqlite://{tmp_path}/none.db", f"postgresql://nobody@/none?host={tmp_path}"):
+        with pytest.raises(SourceUnavailable):
+            connect(url, options)
+
+
+def test_sqlite_values_keep_their_types(tmp_path: Path) -> None:
+    create = "CREATE TABLE {t} (id INTEGER PRIMARY KEY AUTOINCREMENT, note)"
+    table = Table(f"sqlite://{tmp_path}/shop.db", "untyped", create)
+    table.connection.execute(f"INSERT INTO {table.name} (note) VALUES (?), (?), (?), (NULL)", (0.1 + 0.2, b"\xff", 7))
+    table.connection.commit()
+    assert [row["note"] for row in table.take({})] == [0.1 + 0.2, "/w==", 7, None]
+    table.connection.close()
+
+
+def test_a_row_that_becomes_visible_late_is_not_skipped(orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open transaction holds number 1 while 2 is committed: nothing is read before it ends, and then both."""
+    monkeypatch.setattr(postgresql_module, "_SETTLE_S", 0.05)
+    positions: dict[str, str] = {}
+    with psycopg.connect(orders.url) as late:
+        late.execute(sql.SQL("INSERT INTO {} (note) VALUES ('late')").format(sql.Identifier(orders.name)))
+        orders.insert("early")
+        source = orders.source()
+        assert take(source, positions) == []
+        with pytest.raises(SourceUnfinished, match="open transactions"):
+            source.check_end()
+        orders.insert("later")
+        assert look(source, positions) == []
+        late.commit()
+    notes = [json.loads(value)["note"] for value in values(look(source, positions))]
+    notes += [json.loads(value)["note"] for value in values(look(source, positions))]
+    source.check_end()
+    source.close()
+    assert notes == ["late", "early", "later"]
+
+
+def test_what_came_after_the_horizon_waits_for_the_next_one(orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 is open and 2 committed; then 3 is open and 4 committed, and 1 ends: 2 may be read now, 4 may not."""
+    monkeypatch.setattr(postgresql_module, "_SETTLE_S", 0.05)
+    positions: dict[str, str] = {}
+    insert = sql.SQL("INSERT INTO {} (note) VALUES ('late')").format(sql.Identifier(orders.name))
+    source = orders.source()
+    with psycopg.connect(orders.url) as first, psycopg.connect(orders.url) as second:
+        first.execute(insert)
+        orders.insert("early")
+        assert take(source, positions) == []
+        second.execute(insert)
+        orders.insert("early")
+        first.commit()
+        assert ids(look(source, positions)) == ["1", "2"]
+        assert look(source, positions) == []
+        second.commit()
+    assert ids(look(source, positions)) == ["3", "4"]
+    source.close()
+
+
+def test_without_the_horizon_a_late_row_is_skipped(orders: Table) -> None:
+    """The control: an order that is trusted and does not hold."""
+    positions: dict[str, str] = {}
+    with psycopg.connect(orders.url) as late:
+        late.execute(sql.SQL("INSERT INTO {} (note) VALUES ('late')").format(sql.Identifier(orders.name)))
+        orders.insert("early")
+        found = orders.take(positions, trust_order=True)
+        late.commit()
+    found += orders.take(positions, trust_order=True)
+    assert [row["note"] for row in found] == ["early"]
+
+
+def test_readers_and_writers_of_other_tables_keep_nothing_back(orders: Table, postgresql: str) -> None:
+    other = postgresql_table(postgresql)
+    orders.insert("a")
+    with psycopg.connect(orders.url) as busy:
+        busy.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(orders.name)))
+        busy.execute(sql.SQL("INSERT INTO {} (note) VALUES ('b')").format(sql.Identifier(other.name)))
+        assert orders.take({}) == [{"id": 1, "note": "a"}]
+    other.connection.close()
+
+
+@pytest.mark.parametrize("column", ["bigserial PRIMARY KEY", "bigint GENERATED ALWAYS AS IDENTITY (CACHE 20) UNIQUE"])
+def test_sequences_with_a_cache_are_refused(postgresql: str, column: str) -> None:
+    table = postgresql_table(postgresql, column)
+    if "CACHE" in column:
+        with pytest.raises(ConfigurationError, match="cache 1"):
+            table.source()
+    else:
+        table.source().close()
+    table.connection.close()
+
+
+def test_into_kafka(table: Table, broker: EmbeddedBroker, topic: TopicFactory, read: Reader) -> None:
+    target = topic()
+    table.insert("a", "a")
+    for _ in range(2):
+        source = table.source()
+        name = f"table-{table.name}"
+        with SourceCommitter(name, ClusterSettings.of(broker.bootstrap_servers)) as committer:
+            Ingest(name, target, source).run(committer)
+        source.close()
+        table.insert("b")
+    assert [json.loads(message.value() or b"")["note"] for message in read(target)] == ["a", "a", "b"]

@@ -1,0 +1,139 @@
+"""Relays killed, stopped and replaced at every step; and undefended ones, that lose or repeat there."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from tests.outbox.support import Shop, events
+from tests.outbox.worker import Job, Workers
+
+from onceflow.outbox.service import outbox_at
+from onceflow.outbox.table import Limits
+
+pytestmark = pytest.mark.faults
+
+KILL, STOP = int(signal.SIGKILL), int(signal.SIGSTOP)
+KAFKA_STEPS = [
+    "INSPECT",
+    "FENCE",
+    "READ",
+    "CONFIRM",
+    "CLAIM_STORE",
+    "CLAIM_COMMIT",
+    "WRITE",
+    "AUDIT",
+    "STORE",
+    "COMMIT",
+]
+STEPS = [*KAFKA_STEPS, "FENCED", "TAKEN", "COMMITTED", "FORGOTTEN"]
+
+
+def killed_at(workers: Workers, job: Job, step: str, time: int = 1) -> None:
+    ended = workers.run(replace(job, interrupt=(step, time, KILL)))
+    assert (ended.signal, ended.error) == (KILL, ""), f"it did not come to {step}: {ended.text}"
+
+
+def finish(workers: Workers, shop: Shop) -> None:
+    ended = workers.run(shop.job)
+    assert (ended.signal, ended.error) == (0, ""), ended.text
+    shop.check()
+
+
+def test_the_steps_are_those_of_a_whole_run(shop: Shop, workers: Workers) -> None:
+    """So that no step is forgotten below."""
+    shop.insert_all(events(6))
+    ended = workers.run(shop.job)
+    assert ended.error == "", ended.text
+    assert set(ended.steps) == set(STEPS)
+
+
+def test_killed_at_every_step(shop: Shop, workers: Workers) -> None:
+    """What happens in Kafka is the same for both databases, and is gone through once."""
+    steps = STEPS if shop.table != "outbox" else ["FENCED", "TAKEN", "COMMIT", "COMMITTED", "FORGOTTEN"]
+    for number, step in enumerate(steps):
+        shop.insert_all(events(6, first=6 * number))
+        killed_at(workers, shop.job, step)
+        finish(workers, shop)
+
+
+@pytest.mark.parametrize("again", ["FENCED", "CLAIM_COMMIT", "SETTLED"])
+def test_killed_between_commit_and_delete_and_again_while_it_recovers(shop: Shop, workers: Workers, again: str) -> None:
+    shop.insert_all(events(6))
+    killed_at(workers, shop.job, "COMMITTED")
+    assert shop.rows_left() == 6
+    killed_at(workers, shop.job, again)
+    finish(workers, shop)
+
+
+def test_what_is_inserted_between_commit_and_recovery_comes_too(shop: Shop, workers: Workers) -> None:
+    shop.insert_all(events(3))
+    killed_at(workers, shop.job, "COMMITTED")
+    shop.insert_all(events(3, first=3))
+    finish(workers, shop)
+
+
+@pytest.mark.parametrize("step", ["TAKEN", "COMMITTED"])
+def test_a_relay_that_slept_stops_when_another_has_taken_over(shop: Shop, workers: Workers, step: str) -> None:
+    shop.insert_all(events(6))
+    pid = workers.start(replace(shop.job, interrupt=(step, 1, STOP)))
+    workers.wait_until_stopped(pid)
+    finish(workers, shop)
+    shop.insert_all(events(6, first=6))
+    os.kill(pid, signal.SIGCONT)
+    ended = workers.wait(pid)
+    assert (ended.signal, ended.error) == (0, "FENCED"), ended.text
+    finish(workers, shop)
+
+
+def test_rows_that_were_deleted_by_others_before_the_relay_could_are_told(shop: Shop, workers: Workers) -> None:
+    shop.insert_all(events(4))
+    killed_at(workers, shop.job, "COMMITTED")
+    shop.change(f"delete from {shop.table} where position = (select min(position) from {shop.table})")
+    ended = workers.run(shop.job)
+    assert ended.error == "OUTBOX_MISMATCH"
+    assert "3 of 4 are there" in ended.text
+    assert shop.rows_left() == 3
+
+
+# ------------------------------------------------------------------------------------------------------- controls
+
+
+def test_deleting_before_the_commit_would_lose(shop: Shop, workers: Workers) -> None:
+    shop.insert_all(events(4))
+    killed_at(workers, replace(shop.job, variant="deletes first"), "BETWEEN")
+    assert shop.rows_left() == 0
+    assert shop.values() == []
+
+
+def test_a_position_committed_apart_from_the_records_would_repeat(shop: Shop, workers: Workers) -> None:
+    shop.insert_all(events(4))
+    killed_at(workers, replace(shop.job, variant="commits apart"), "BETWEEN")
+    workers.run(shop.job)
+    assert sorted(map(str, shop.values())) == sorted(["0", "1", "2", "3"] * 2)
+
+
+def test_reading_on_from_the_last_position_would_lose_a_row_behind_an_open_transaction(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    with closing(shop.connect()) as slow:
+        shop.insert(slow, "slow", "1")
+        shop.insert_all([("fast", "2")])
+        last, seen = read_beyond(shop, 0)
+        slow.commit()
+    assert seen == [2]
+    assert read_beyond(shop, last) == (last, []), "position 1 is there now, and is not seen"
+    assert shop.relay() == 2, "what the relay itself sees"
+
+
+def read_beyond(shop: Shop, last: int) -> tuple[int, list[int]]:
+    """A reader that keeps the last position that it has seen."""
+    table = outbox_at(shop.url, shop.table)
+    table.open()
+    try:
+        seen = [row.position for row in table.take(0, Limits()) if row.position > last]
+    finally:
+        table.close()
+    return max([last, *seen]), seen

@@ -1,0 +1,339 @@
+"""A relay that runs on: woken by commits, over connections that break, a database and a broker that go away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from operator import lt
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import IsolationLevel
+from tests.faults.support import Cluster, eventually
+from tests.outbox.cut import CuttingProxy
+from tests.outbox.support import Shop, events, make_postgresql, make_sqlite
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import Fenced, OnceflowError, OutboxUnavailable
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.outbox import relay as relay_module
+from onceflow.outbox.service import OutboxService, outbox_at
+from onceflow.outbox.table import Limits
+from onceflow.outbox.waker import Waker
+
+NEVER_S = 3600.0
+
+
+@contextmanager
+def running(shop: Shop, *, url: str | None = None) -> Iterator[OutboxService]:
+    """The service in a thread; ended in order, and whatever it raised is raised here."""
+    with Waker() as waker, ThreadPoolExecutor() as background:
+        table = outbox_at(url or shop.url, shop.table)
+        service = OutboxService(shop.name, table, ClusterSettings.of(shop.cluster.servers), waker, limits=Limits(4))
+        service.on_trouble = lambda error: troubles(service).append(error)
+        done = background.submit(service.run)
+        try:
+            eventually(lambda: service._started or done.done(), bool, "the relay starts")
+            yield service
+        finally:
+            waker.wake()
+            done.result(120)
+
+
+def troubles(service: OutboxService) -> list[OnceflowError]:
+    found: list[OnceflowError] = service.__dict__.setdefault("troubles", [])
+    return found
+
+
+def all_sent(shop: Shop) -> None:
+    eventually(shop.rows_left, lambda left: left == 0, "rows left in the table", 120)
+
+
+def test_a_commit_wakes_the_relay(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a poll that never comes: the relay would wait for ever."""
+    monkeypatch.setattr(relay_module, "POLL_S", NEVER_S)
+    with running(shop) as service:
+        for number in range(3):
+            shop.insert_all(events(6, first=6 * number))
+            all_sent(shop)
+    assert service.sent == 18
+    shop.check()
+
+
+def test_a_relay_that_rests_commits_its_position_now_and_then(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster forgets offsets and transactional ids that nothing was committed to for a week."""
+    shop.insert_all(events(2))
+    shop.relay()
+    topic = f"onceflow-positions-outbox-{shop.name}"
+    before = len(shop.cluster.messages(topic))
+    monkeypatch.setattr(relay_module, "KEEP_S", 0.0)
+    with running(shop):
+        eventually(
+            lambda: shop.cluster.ends(topic, IsolationLevel.READ_COMMITTED)[0], partial(lt, 2 * before + 4), "a commit"
+        )
+    assert len(shop.cluster.messages(topic)) > before
+    shop.insert_all(events(2, first=2))
+    shop.relay()
+    shop.check()
+
+
+def test_without_notify_the_relay_polls(cluster: Cluster, postgresql: str) -> None:
+    shop = make_postgresql(cluster, postgresql, notify=False)
+    with running(shop):
+        shop.insert_all(events(3))
+        all_sent(shop)
+    shop.check()
+
+
+def test_a_row_behind_an_open_transaction_wakes_the_relay_at_its_commit(
+    shop_postgresql: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "POLL_S", NEVER_S)
+    shop = shop_postgresql
+    with running(shop), closing(shop.connect()) as slow:
+        shop.insert(slow, "slow", "1")
+        shop.insert_all([("fast", "2")])
+        eventually(lambda: shop.cluster.read(shop.topic), lambda rows: len(rows) == 1, "the other one's event")
+        slow.commit()
+        all_sent(shop)
+    assert shop.values().count("1") == 1
+
+
+def test_connections_that_are_cut_again_and_again(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    end_all = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'onceflow outbox'"
+    with running(shop) as service:
+        for number in range(3):
+            shop.insert_all(events(40, first=40 * number))
+            eventually(lambda: shop.query(end_all), bool, "a connection to cut")
+            eventually(lambda: len(troubles(service)), partial(lt, number), "the relay notices")
+        all_sent(shop)
+    assert all(isinstance(error, OutboxUnavailable) for error in troubles(service))
+    shop.check()
+
+
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_a_connection_cut_between_a_commit_and_its_answer(shop_postgresql: Shop, commit: int) -> None:
+    """The first COMMIT is that of taking, the second that of deleting, the third that of taking the next batch."""
+    shop = shop_postgresql
+    shop.insert_all(events(8))
+    with CuttingProxy(shop.url, cut_at=commit) as proxy, running(shop, url=proxy.url) as service:
+        assert proxy.cut.wait(120)
+        all_sent(shop)
+    assert len(troubles(service)) == 1
+    shop.check()
+
+
+@pytest.mark.faults
+def test_the_broker_is_killed_while_the_relay_runs(postgresql: str, tmp_path: Path) -> None:
+    """The relay is a process of its own: sockets that break are left to the collector, which warns in other tests."""
+    broker = EmbeddedBroker(tmp_path / "broker", heap_mb=256)
+    broker.start()
+    cluster = Cluster(broker)
+    try:
+        shop = make_postgresql(cluster, postgresql)
+        with relaying(shop):
+            shop.insert_all(events(6))
+            all_sent(shop)
+            broker.kill()
+            shop.insert_all(events(6, first=6))
+            broker.start()
+            all_sent(shop)
+        shop.check()
+    finally:
+        cluster.close()
+        broker.kill()
+
+
+def test_a_relay_that_was_cut_off_gives_way_to_a_newer_one(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    with Waker() as waker, ThreadPoolExecutor() as background:
+        service = OutboxService(
+            shop.name, outbox_at(shop.url, shop.table), ClusterSettings.of(shop.cluster.servers), waker
+        )
+        done = background.submit(service.run)
+        eventually(lambda: service._started or done.done(), bool, "the relay starts")
+        shop.relay()
+        shop.query("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'onceflow outbox'")
+        try:
+            with pytest.raises(Fenced, match="took over"):
+                done.result(60)
+        finally:
+            waker.wake()
+
+
+def test_sqlite_without_a_write_ahead_log(cluster: Cluster, tmp_path: Path) -> None:
+    """There readers and writers shut each other out for moments."""
+    shop = make_sqlite(cluster, tmp_path, journal="delete")
+    with running(shop):
+        for number in range(40):
+            shop.insert_all(events(1, first=number))
+        all_sent(shop)
+    shop.check()
+
+
+def test_writers_side_by_side_some_of_which_roll_back(shop: Shop) -> None:
+    """Each event has the number that its aggregate has reached, counted in the same transaction."""
+    shop.change(f"create table {shop.table}_count (aggregate varchar(9) primary key, n integer not null)")
+    for aggregate in "abc":
+        shop.change(f"insert into {shop.table}_count values ({shop.mark}, 0)", aggregate)
+    with running(shop), ThreadPoolExecutor() as writers:
+        committed = sum(writers.map(partial(write_some, shop), range(4)))
+        all_sent(shop)
+    counts = dict(shop.query(f"select aggregate, n from {shop.table}_count"))
+    assert sum(counts.values()) == committed
+    shop.cluster.check_exactly(shop.topic, [(a, str(n)) for a, count in counts.items() for n in range(1, count + 1)])
+
+
+def write_some(shop: Shop, writer: int) -> int:
+    committed = 0
+    with closing(shop.connect()) as connection:
+        for number in range(25):
+            aggregates = sorted({"abc"[(writer + number) % 3], "abc"[number % 3]})
+            if shop.mark == "?":
+                connection.execute("begin immediate")
+            for aggregate in aggregates:
+                count = f"update {shop.table}_count set n = n + 1 where aggregate = {shop.mark} returning n"
+                [(n,)] = connection.execute(count, (aggregate,)).fetchall()
+                shop.insert(connection, aggregate, str(n))
+            if number % 4 == 3:
+                connection.rollback()
+            else:
+                connection.commit()
+                committed += len(aggregates)
+    return committed
+
+
+# ------------------------------------------------------------------------------------------- commits not yet on disk
+
+
+@contextmanager
+def wal_writer_stopped(shop: Shop) -> Iterator[int]:
+    """What is committed asynchronously stays in memory; the server restarts by itself when the process is killed."""
+    [(pid,)] = shop.query("select pid from pg_stat_activity where backend_type = 'walwriter'")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def crash_after(shop: Shop, look: str) -> list[tuple[object, ...]]:
+    """An event committed asynchronously, seen by ``look``, and what is left after a crash of the server."""
+    with psycopg.connect(shop.url) as service:
+        service.execute("set synchronous_commit = off")
+        with wal_writer_stopped(shop):
+            shop.insert(service, "1", "1")
+            service.commit()
+            assert seen(shop, look) == 1
+    return eventually(lambda: rows_once_it_is_back(shop), lambda rows: rows is not None, "the server is back") or []
+
+
+def seen(shop: Shop, look: str) -> int:
+    if look == "plain":
+        return shop.rows_left()
+    table = outbox_at(f"{shop.url}&options=-csynchronous_commit%3Doff", shop.table)  # as a role may have it by default
+    table.open()
+    try:
+        return len(table.take(0, Limits()))
+    finally:
+        table.close()
+
+
+def rows_once_it_is_back(shop: Shop) -> list[tuple[object, ...]] | None:
+    try:
+        return shop.query(f"select position from {shop.table}")
+    except psycopg.OperationalError:
+        return None
+
+
+@pytest.mark.faults
+def test_what_the_relay_has_taken_survives_a_crash_of_the_server(shop_postgresql: Shop) -> None:
+    assert crash_after(shop_postgresql, "take") == [(1,)]
+
+
+@pytest.mark.faults
+def test_what_a_plain_select_has_seen_may_be_gone_after_a_crash(shop_postgresql: Shop) -> None:
+    """Control: it would be in Kafka, and never have happened."""
+    assert crash_after(shop_postgresql, "plain") == []
+
+
+# ------------------------------------------------------------------------------------------------------ command line
+
+
+def onceflow(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "onceflow.cli", "outbox", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def output(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def test_the_command_relays_once(shop: Shop) -> None:
+    shop.insert_all(events(5))
+    servers = shop.cluster.servers
+    relay = onceflow(
+        "relay", shop.name, "--from", shop.url, "--table", shop.table, "--once", "--bootstrap-servers", servers
+    )
+    code, out, err = output(relay)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "5 events sent"
+    shop.check()
+
+
+@contextmanager
+def relaying(shop: Shop) -> Iterator[subprocess.Popen[str]]:
+    """The command, until SIGTERM ends it in order."""
+    arguments = ["--table", shop.table, "--bootstrap-servers", shop.cluster.servers, "--json"]
+    process = onceflow("relay", shop.name, *arguments, ONCEFLOW_OUTBOX=shop.url)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code, out, err = output(process)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == json.dumps({"event": "ended", "sent": len(shop.inserted)})
+
+
+def test_the_command_runs_until_sigterm(shop: Shop) -> None:
+    with relaying(shop):
+        shop.insert_all(events(5))
+        all_sent(shop)
+    shop.check()
+
+
+def test_mistakes_in_the_arguments_are_told_all_at_once() -> None:
+    arguments = ["relay", "a b", "--from", "mysql://me:geheim@x/y", "--table", "Bad Name", "--kafka", "acks"]
+    code, _, err = output(onceflow(*arguments))
+    assert code == 2
+    for told in (
+        "'a b' is no name",
+        "begins with 'mysql'",
+        "'Bad Name' is no name for an outbox",
+        "'acks' has no value",
+    ):
+        assert told in err
+    assert "geheim" not in err
+
+
+def test_a_relay_without_its_table_says_how_to_make_it(shop: Shop) -> None:
+    process = onceflow(
+        "relay", shop.name, "--from", shop.url, "--table", "none", "--bootstrap-servers", shop.cluster.servers
+    )
+    code, _, err = output(process)
+    assert (code, "onceflow outbox init" in err) == (1, True), err

@@ -1,0 +1,114 @@
+"""The SQL that ``onceflow outbox init`` prints, and the tables that the relay takes."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.faults.support import Cluster
+from tests.outbox.support import Shop, events, make_topics
+
+from onceflow.errors import ConfigurationError, OutboxMismatch
+from onceflow.outbox import sql
+from onceflow.outbox.position import Sent
+from onceflow.outbox.service import outbox_at
+
+DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "outbox.md").read_text()
+
+
+@pytest.mark.parametrize("text", ["Outbox", "a b", "a.b.c", ".a", "a.", "a;drop", "", "x" * 51, "1a"])
+def test_names_that_could_not_stand_in_sql_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        sql.TableName.parse(text)
+
+
+def test_a_name_may_have_a_schema() -> None:
+    assert str(sql.TableName.parse("shop.outbox").relay) == "shop.outbox_relay"
+
+
+def test_the_command_prints_sql_that_can_run_twice(shop: Shop) -> None:
+    database = "sqlite" if shop.mark == "?" else "postgresql"
+    command = [sys.executable, "-m", "onceflow.cli", "outbox", "init", database, "--table", shop.table]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    shop.insert_all(events(2))
+    shop.relay()
+    if database == "sqlite":
+        with closing(sqlite3.connect(shop.url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(printed)
+    else:
+        with psycopg.connect(shop.url) as connection:
+            connection.execute(printed.encode())
+    shop.insert_all(events(2, first=2))
+    assert shop.relay() == 2
+    shop.check()
+
+
+@pytest.mark.parametrize(("kind", "payload"), [("bytea", b"\x00\xff"), ("text", "plain"), ("json", '{"a":  1}')])
+def test_payloads_of_other_types_go_as_they_are(
+    cluster: Cluster, postgresql: str, kind: str, payload: str | bytes
+) -> None:
+    table = sql.TableName.parse(f"public.box_{kind}")
+    with psycopg.connect(postgresql) as connection:
+        connection.execute(sql.postgresql(table).replace("jsonb,", f"{kind},").encode())
+    shop = Shop(cluster, postgresql, str(table), "%s", f"box-{kind}")
+    make_topics(cluster, [shop.topic])
+    with closing(shop.connect()) as connection:
+        shop.insert(connection, "1", payload)
+        connection.commit()
+    shop.relay()
+    [message] = cluster.messages(shop.topic)
+    assert message.value() == (payload.encode() if isinstance(payload, str) else payload)
+
+
+def test_a_table_without_the_trigger_is_refused(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    shop.change(f"alter table {shop.table} disable trigger {shop.table}_number")
+    with pytest.raises(OutboxMismatch, match="missing or disabled"):
+        shop.relay()
+
+
+def test_a_role_that_may_only_insert_can_use_it(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    with psycopg.connect(shop.url) as connection:
+        connection.execute(f"create role clerk_{shop.table}".encode())
+        connection.execute(f"grant insert on {shop.table} to clerk_{shop.table}".encode())
+        connection.execute(f"set role clerk_{shop.table}".encode())
+        shop.insert(connection, "1", "1")
+        connection.commit()
+    assert shop.relay() == 1
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("not a database, but long enough to be read as the header of one" * 20)
+    for path in ("text.db", "none.db"):
+        with pytest.raises(OutboxMismatch):
+            outbox_at(f"sqlite:///{tmp_path / path}", "outbox").open()
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_beginning_anew_as_documented(shop: Shop) -> None:
+    shop.insert_all(events(2))
+    shop.relay()
+    shop.change(f"update {shop.table}_relay set batch = 0")
+    with pytest.raises(OutboxMismatch, match=r"docs/outbox\.md"):
+        shop.relay()
+    [(statement, sqlite)] = re.findall(r"(update outbox_relay set .*);  -- SQLite: (.*)", DOCUMENTATION)
+    if shop.mark == "?":
+        statement = statement.replace("gen_random_uuid()", sqlite)
+    shop.change(statement.replace("outbox_relay", f"{shop.table}_relay"))
+    shop.insert_all(events(2, first=2))
+    assert shop.relay(name=f"{shop.name}-anew") == 2
+    shop.check()
+
+
+def test_a_position_names_its_rows_in_few_words() -> None:
+    sent = Sent("i", 3, 10).following((position, f"id{position}") for position in [4, 5, 6, 9, 11, 12])
+    assert (sent.batch, sent.events, sent.rows) == (4, 16, ((4, 6), (9, 9), (11, 12)))
+    assert list(sent.positions()) == [4, 5, 6, 9, 11, 12]
+    assert Sent.from_json(sent.to_json()) == sent
