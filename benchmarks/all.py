@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other: what `make bench` runs. Some ten minutes on two quiet cores."""
+"""Every benchmark, one after the other: what `make bench` runs. Half an hour on two quiet cores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ORDER = ("encoder", "throughput", "overhead", "latency")
+ORDER = ("encoder", "throughput", "overhead", "latency", "writer", "ingest", "stores", "reader", "checker")
 
 
 def main() -> int:

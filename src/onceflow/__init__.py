@@ -12,17 +12,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onceflow.broker import EmbeddedBroker
     from onceflow.errors import OnceflowError
+    from onceflow.reader.reader import Reader
     from onceflow.session import spark_session
     from onceflow.transaction.committed import committed_offsets
     from onceflow.transaction.sink import KafkaSink
+    from onceflow.writer.asynchronous import AsyncWriter
+    from onceflow.writer.writer import Writer
 
-__all__ = ["EmbeddedBroker", "KafkaSink", "OnceflowError", "committed_offsets", "spark_session"]
+__all__ = [
+    "AsyncWriter",
+    "EmbeddedBroker",
+    "KafkaSink",
+    "OnceflowError",
+    "Reader",
+    "Writer",
+    "committed_offsets",
+    "spark_session",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncWriter": "onceflow.writer.asynchronous",
     "EmbeddedBroker": "onceflow.broker",
     "KafkaSink": "onceflow.transaction.sink",
     "OnceflowError": "onceflow.errors",
+    "Reader": "onceflow.reader.reader",
+    "Writer": "onceflow.writer.writer",
     "committed_offsets": "onceflow.transaction.committed",
     "spark_session": "onceflow.session",
 }

@@ -1,0 +1,1 @@
+"""Proof: histories of what clients saw, a checker of them, and a simulator that makes them."""

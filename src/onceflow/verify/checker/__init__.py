@@ -1,0 +1,20 @@
+"""The checker: finds in any history what must not happen. One pure function an anomaly, a history in, findings out."""
+
+from onceflow.verify.checker.evidence import Evidence
+from onceflow.verify.checker.registry import CHECKS, Check
+from onceflow.verify.checker.replay import Replay, diverged_output, expand, per_record
+from onceflow.verify.checker.shrink import shrink
+from onceflow.verify.checker.verdict import Verdict, check_history
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Evidence",
+    "Replay",
+    "Verdict",
+    "check_history",
+    "diverged_output",
+    "expand",
+    "per_record",
+    "shrink",
+]

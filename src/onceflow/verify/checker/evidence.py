@@ -1,0 +1,161 @@
+"""What several checks need to know of a history: who wrote what was read, what was read, in which order records stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeVar, cast
+
+import numpy as np
+
+from onceflow.verify.checker.ranges import Ranges
+from onceflow.verify.checker.writers import writers_of
+from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.columns import Columns, Mask
+from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
+
+NOBODY = -1
+T = TypeVar("T")
+
+
+def place(key: Ints, offset: Ints | int) -> Ints:
+    """One number for a key and an offset; numbers of one key lie together, in the order of offsets."""
+    return (key << OFFSET_BITS) | offset
+
+
+def offset_of(places: Ints) -> Ints:
+    """The offset in each of these places."""
+    return places & MAX_OFFSET
+
+
+class Evidence:
+    """A history and what follows from it, computed when first asked for and then kept. Nothing of it ever changes."""
+
+    def __init__(self, history: Columns) -> None:
+        self.history = history
+        self._derived: dict[object, object] = {}
+
+    def once(self, derive: Callable[[Evidence], T]) -> T:
+        """What ``derive`` makes of this evidence, made once for all checks that ask."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self)
+        return cast("T", self._derived[derive])
+
+    @cached_property
+    def sends(self) -> Ints:
+        """The rows that send."""
+        return self.history.rows(Kind.SEND)
+
+    @cached_property
+    def polls(self) -> Ints:
+        """The rows that poll."""
+        return self.history.rows(Kind.POLL)
+
+    @cached_property
+    def record(self) -> Ints:
+        """A number for each row's (key, value), -1 where a row has none: what the writer meant as one event."""
+        history = self.history
+        both = np.where(
+            (history.value >= 0) & (history.key >= 0), history.key * len(history.values) + history.value, -1
+        )
+        return dense(both)
+
+    @cached_property
+    def writer(self) -> Ints:
+        """For each row that polls the row that sent what it read, or NOBODY."""
+        return writers_of(self.history, self.sends, self.polls, self.record)
+
+    @cached_property
+    def read(self) -> Mask:
+        """For each row that sends, whether anybody read it, or may have.
+
+        A value read at an offset that no acknowledgement explains may be that of any attempt without a known offset.
+        """
+        history, writer = self.history, self.writer[self.polls]
+        unexplained = np.zeros(int(self.record.max(initial=-1)) + 2, bool)  # one more, for rows without a record
+        unexplained[self.record[self.polls[history.offset[writer] != history.offset[self.polls]]]] = True
+        may_be: Mask = (history.kind == Kind.SEND) & (history.offset < 0) & unexplained[self.record]
+        may_be[writer[writer != NOBODY]] = True
+        return may_be
+
+    @cached_property
+    def visible(self) -> Ints:
+        """The polls of what may be seen: all but those whose writer failed for certain."""
+        writer = self.writer[self.polls]
+        shown: Ints = self.polls[(writer == NOBODY) | (self.history.status[writer] != Status.FAIL)]
+        return shown
+
+    @cached_property
+    def seen_unit(self) -> Mask:
+        """For each unit, whether anything that it sent was read, for certain.
+
+        A value that several attempts may have written proves none of them, unless its offset tells which::
+
+            attempt 1 sends v, its outcome is unknown (it was aborted)
+            attempt 2 sends v, its outcome is unknown (it was committed)        v is read once
+        """
+        history, writer = self.history, self.writer[self.polls]
+        writers = self.sends[history.status[self.sends] != Status.FAIL]
+        attempts = np.bincount(self.record[writers], minlength=int(self.record.max(initial=-1)) + 1)
+        certain = (attempts[self.record[self.polls]] == 1) | (history.offset[writer] == history.offset[self.polls])
+        seen = np.zeros(int(history.unit.max(initial=-1)) + 1, bool)
+        seen[history.unit[writer[certain & (writer != NOBODY)]]] = True
+        return seen
+
+    @cached_property
+    def committed(self) -> Ints:
+        """The rows that sent what must be in the log.
+
+        A transaction of unknown outcome counts if anything of it was read: then it was committed, and wholly.
+        """
+        history = self.history
+        status, in_txn = history.status[self.sends], history.in_txn[self.sends]
+        proved = (status == Status.INFO) & in_txn & self.seen_unit[history.unit[self.sends]]
+        rows: Ints = self.sends[(status == Status.OK) | proved]
+        return rows
+
+    @cached_property
+    def gone(self) -> Ranges:
+        """What the log may have dropped."""
+        rows = self.history.rows(Kind.GONE)
+        return Ranges.of(place(self.history.key[rows], self.history.offset[rows]), self._until(rows))
+
+    @cached_property
+    def known(self) -> Ints:
+        """The places, in order, of every record that may be seen, was seen, and was not dropped later."""
+        places = np.unique(place(self.history.key[self.visible], self.history.offset[self.visible]))
+        return places[~self.gone.contain(places)]
+
+    @cached_property
+    def known_poll(self) -> Ints:
+        """For each known record a row that polled it."""
+        places = place(self.history.key[self.visible], self.history.offset[self.visible])
+        order = np.argsort(places, kind="stable")
+        return self.visible[order[np.searchsorted(places[order], self.known)]]
+
+    def records_between(self, low: Ints, high: Ints) -> Ints:
+        """How many known records stand from place ``low`` up to, and without, ``high``: gaps of markers are none."""
+        return np.searchsorted(self.known, high) - np.searchsorted(self.known, low)
+
+    @cached_property
+    def sent_offset(self) -> Ints:
+        """For each row that sends the offset it was acknowledged with, or else was read at; -1 where unknown."""
+        offsets = self.history.offset.copy()
+        read_by = self.polls[self.writer[self.polls] != NOBODY]
+        wrote = self.writer[read_by]
+        blank = offsets[wrote] < 0
+        offsets[wrote[blank]] = self.history.offset[read_by[blank]]
+        return offsets
+
+    @cached_property
+    def highest_read(self) -> Ints:
+        """For each key the highest offset that anybody read, -1 for none."""
+        highest = np.full(len(self.history.keys), -1, np.int64)
+        if len(self.known):
+            keys = self.known >> OFFSET_BITS
+            last = np.flatnonzero(np.diff(keys, append=-1))
+            highest[keys[last]] = offset_of(self.known[last])
+        return highest
+
+    def _until(self, rows: Ints) -> Ints:
+        return place(self.history.key[rows], self.history.until[rows])

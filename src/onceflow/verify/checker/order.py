@@ -1,0 +1,164 @@
+"""Order: what a process polls one after the other, and where what it sends one after the other comes to stand.
+
+A process' position on a partition is known after each poll that it kept (an operation that committed), and where it says so
+by an ``assign`` row. It is unknown after ``subscribe`` and ``crash``, and after a poll of unknown outcome. The
+polls of a failed operation move nothing, so that a consumer which goes on behind an aborted transaction is caught::
+
+    transaction 1 polls 0 to 4, commits
+    transaction 2 polls 5 to 9, aborts          the consumer's own position is 10 now
+    transaction 3 polls 10 to 14, commits       5 to 9 were skipped (KAFKA-17582)
+
+In a consumer group partitions move between operations as they like: there only steps inside one operation or transaction,
+and from a position that was stated, are judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.findings import findings
+from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.columns import Columns, Mask
+from onceflow.verify.history.schema import Kind, Status
+
+
+def poll_skip(evidence: Evidence) -> pa.Table:
+    """A process' next operation began behind records that it had not read."""
+    steps = evidence.once(_PollSteps)
+    return steps.found("poll_skip", steps.skips & steps.between_units)
+
+
+def nonmonotonic_poll(evidence: Evidence) -> pa.Table:
+    """A process' next operation went back and read again."""
+    steps = evidence.once(_PollSteps)
+    return steps.found("nonmonotonic_poll", steps.goes_back & steps.between_units)
+
+
+def int_poll_skip(evidence: Evidence) -> pa.Table:
+    """Inside one operation or transaction a process skipped records."""
+    steps = evidence.once(_PollSteps)
+    return steps.found("int_poll_skip", steps.skips & ~steps.between_units)
+
+
+def int_nonmonotonic_poll(evidence: Evidence) -> pa.Table:
+    """Inside one operation or transaction a process went back and read again."""
+    steps = evidence.once(_PollSteps)
+    return steps.found("int_nonmonotonic_poll", steps.goes_back & ~steps.between_units)
+
+
+def nonmonotonic_send(evidence: Evidence) -> pa.Table:
+    """What a process sent in a later operation stands before what it sent in an earlier one."""
+    rows, previous, same_unit = evidence.once(_send_steps)
+    back = evidence.sent_offset[rows] < evidence.sent_offset[previous]
+    return findings(evidence.history, "nonmonotonic_send", rows[back & ~same_unit], previous[back & ~same_unit])
+
+
+def int_nonmonotonic_send(evidence: Evidence) -> pa.Table:
+    """Inside one operation or transaction the records of a process stand in another order than it sent them in."""
+    rows, previous, same_unit = evidence.once(_send_steps)
+    back = evidence.sent_offset[rows] < evidence.sent_offset[previous]
+    return findings(evidence.history, "int_nonmonotonic_send", rows[back & same_unit], previous[back & same_unit])
+
+
+def int_send_skip(evidence: Evidence) -> pa.Table:
+    """Records of others stand between those of one transaction. Legal: a log does not isolate writers."""
+    rows, previous, same_unit = evidence.once(_send_steps)
+    rows, previous = rows[same_unit], previous[same_unit]
+    key, after = evidence.history.key[rows], evidence.sent_offset[previous] + 1
+    others = evidence.records_between(place(key, after), place(key, evidence.sent_offset[rows])) > 0
+    return findings(evidence.history, "int_send_skip", rows[others], previous[others])
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Successive rows of one process on one partition: each of ``rows`` and the one before it."""
+
+    rows: Ints
+    previous: Ints
+
+    @classmethod
+    def of(cls, history: Columns, rows: Ints) -> _Steps:
+        lane = history.process[rows] * (len(history.keys) + 1) + history.key[rows]
+        if int(lane.max(initial=0)) < 1 << 16:
+            lane = lane.astype(np.uint16)  # numpy sorts these by radix
+        order = np.argsort(lane, kind="stable")
+        rows, lane = rows[order], lane[order]
+        same = lane[1:] == lane[:-1]
+        return cls(rows[1:][same], rows[:-1][same])
+
+
+class _PollSteps:
+    """Each kept poll whose process had a known position, and that position."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._history = history = evidence.history
+        sessions = _Sessions(history)
+        moves = history.rows(Kind.POLL, Kind.ASSIGN)
+        is_poll = history.kind[moves] == Kind.POLL
+        steps = _Steps.of(history, moves[~is_poll | (history.status[moves] != Status.FAIL)])
+        rows, previous = steps.rows, steps.previous
+        self._stated = history.kind[previous] != Kind.POLL
+        self._same_unit = history.unit[rows] == history.unit[previous]
+        judged = (history.kind[rows] == Kind.POLL) & (history.status[rows] == Status.OK)
+        judged &= self._stated | (history.status[previous] == Status.OK)
+        judged &= history.offset[previous] >= 0
+        judged &= sessions.number[rows] == sessions.number[previous]
+        judged &= self._stated | self._same_unit | ~sessions.in_group[rows]
+        self.rows, self.previous = rows[judged], previous[judged]
+        self._stated, self._same_unit = self._stated[judged], self._same_unit[judged]
+
+    @cached_property
+    def between_units(self) -> Mask:
+        across: Mask = self._stated | ~self._same_unit
+        return across
+
+    @cached_property
+    def _position(self) -> Ints:
+        after: Ints = self._history.offset[self.previous] + ~self._stated
+        return after
+
+    @cached_property
+    def goes_back(self) -> Mask:
+        back: Mask = self._history.offset[self.rows] < self._position
+        return back
+
+    @cached_property
+    def skips(self) -> Mask:
+        key, offset = self._history.key[self.rows], self._history.offset[self.rows]
+        between = self._evidence.records_between(place(key, self._position), place(key, offset))
+        skips: Mask = between > 0
+        return skips
+
+    def found(self, anomaly: str, mask: Mask) -> pa.Table:
+        return findings(self._history, anomaly, self.rows[mask], self.previous[mask])
+
+
+class _Sessions:
+    """For each row: how often its process subscribed or crashed before, and whether it reads as member of a group."""
+
+    def __init__(self, history: Columns) -> None:
+        self.number = np.zeros(len(history.op), np.int64)
+        self.in_group = np.zeros(len(history.op), bool)
+        changes = history.rows(Kind.SUBSCRIBE, Kind.CRASH)
+        if not len(changes):
+            return
+        order = np.argsort(history.process, kind="stable")
+        is_change = np.isin(history.kind[order], (Kind.SUBSCRIBE, Kind.CRASH))
+        self.number[order] = np.cumsum(is_change)  # goes on from one process to the next, which does no harm
+        last = np.maximum.accumulate(np.where(is_change, np.arange(len(order)), 0))
+        subscribed = history.kind[order[last]] == Kind.SUBSCRIBE
+        self.in_group[order] = subscribed & (history.process[order[last]] == history.process[order])
+
+
+def _send_steps(evidence: Evidence) -> tuple[Ints, Ints, Mask]:
+    """Successive acknowledged sends of one process on one partition whose offsets are known."""
+    history = evidence.history
+    sends = evidence.sends[history.status[evidence.sends] == Status.OK]
+    steps = _Steps.of(history, sends[evidence.sent_offset[sends] >= 0])
+    return steps.rows, steps.previous, history.unit[steps.rows] == history.unit[steps.previous]

@@ -1,0 +1,93 @@
+"""What became of the input: handled twice, an effect twice, a transaction that never ends, records that nobody takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.findings import findings
+from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.columns import Columns
+from onceflow.verify.history.schema import Kind, Status
+
+
+def consumed_twice(evidence: Evidence) -> pa.Table:
+    """A record was consumed for one group by more than one transaction that committed."""
+    history = evidence.history
+    polls = evidence.polls
+    rows = polls[history.in_txn[polls] & (history.group[polls] >= 0) & (history.status[polls] == Status.OK)]
+    places = np.unique(place(history.key[rows], history.offset[rows]), return_inverse=True)[1]
+    first = _first_of(places * (int(history.group.max(initial=0)) + 1) + history.group[rows], rows)
+    again = history.unit[first] != history.unit[rows]
+    return findings(history, "consumed_twice", rows[again], first[again])
+
+
+def effect_repeated(evidence: Evidence) -> pa.Table:
+    """An effect was found applied more than once for one value."""
+    history = evidence.history
+    effects = history.rows(Kind.EFFECT)
+    rows = effects[history.status[effects] == Status.OK]
+    first = _first_of(evidence.record[rows], rows)
+    return findings(history, "effect_repeated", rows[first != rows], first[first != rows])
+
+
+def hung_transaction(evidence: Evidence) -> pa.Table:
+    """At the end of the history a transaction is open: the last stable offset stands below the end of the log."""
+    history = evidence.history
+    ends, stable = _last_of(history, Kind.LOG_END), _last_of(history, Kind.STABLE_END)
+    both = (ends >= 0) & (stable >= 0)
+    ends, stable = ends[both], stable[both]
+    hung = history.offset[stable] < history.offset[ends]
+    return findings(history, "hung_transaction", stable[hung], ends[hung])
+
+
+def stuck_progress(evidence: Evidence) -> pa.Table:
+    """At the end of the history a group's position stands below a committed record that it could have taken."""
+    history = evidence.history
+    positions = history.rows(Kind.POSITION)
+    lane = dense(place(history.key[positions], history.group[positions] + 1))
+    rows = _last_rows(lane, positions)
+    stable = _last_of(history, Kind.STABLE_END)[history.key[rows]]
+    rows, stable = rows[stable >= 0], stable[stable >= 0]
+    waiting = _first_waiting(evidence, rows, stable)
+    return findings(history, "stuck_progress", rows[waiting >= 0], stable[waiting >= 0], waiting[waiting >= 0])
+
+
+def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:
+    """For each position a row that tells of a record between it and the stable end, -1 for none: markers do not wait."""
+    history = evidence.history
+    if not len(positions):
+        return positions
+    rows = np.concatenate([evidence.committed, evidence.visible])
+    rows = rows[history.offset[rows] >= 0]
+    places = place(history.key[rows], history.offset[rows])
+    rows = rows[~evidence.gone.contain(places)]
+    rows = rows[np.argsort(place(history.key[rows], history.offset[rows]), kind="stable")]
+    places = place(history.key[rows], history.offset[rows])
+    key = history.key[positions]
+    at = np.searchsorted(places, place(key, history.offset[positions]))
+    waits = at < np.searchsorted(places, place(key, history.offset[stable]))
+    return np.where(waits, np.append(rows, -1)[at], -1)
+
+
+def _first_of(group: Ints, rows: Ints) -> Ints:
+    """For each row the first one of its group."""
+    numbers = dense(group)
+    first = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
+    first[numbers[::-1]] = rows[::-1]
+    return first[numbers]
+
+
+def _last_rows(lane: Ints, rows: Ints) -> Ints:
+    last = np.empty(int(lane.max(initial=-1)) + 1, np.int64)
+    last[lane] = rows
+    return last
+
+
+def _last_of(history: Columns, kind: Kind) -> Ints:
+    """For each key the last row of this kind, -1 for none."""
+    rows = history.rows(kind)
+    last = np.full(len(history.keys), -1, np.int64)
+    last[history.key[rows]] = rows
+    return last

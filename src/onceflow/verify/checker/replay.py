@@ -1,0 +1,199 @@
+"""Output that is not f(committed input).
+
+``f`` is given as a function from the committed input to the output that it must lead to, both in columns: all input records
+in the order of partition and offset, and for each expected output record the number of the input record that it comes from.
+
+Per input and output partition the output must be what ``f`` says, in that order, up to a place in the input; and that place
+must be one and the same for all output partitions: the output of an input record is visible wholly or not at all. Where the
+history says how far a group has committed (a ``position`` row on the input partition), it must be that place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.findings import findings, joined
+from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.columns import Mask
+from onceflow.verify.history.schema import Kind
+
+Replay = Callable[[pa.Table], pa.Table]
+"""From (key, offset, value) of the input to (input, key, value) of the output; ``input`` is the row of the input table."""
+
+ANOMALY = "diverged_output"
+
+
+def per_record(f: Callable[[str, int, object], Iterable[tuple[str, object]]]) -> Replay:
+    """A replay by a function of one record (key, offset, value) that gives the (key, value) pairs it leads to."""
+
+    def replay(records: pa.Table) -> pa.Table:
+        rows = [
+            (number, key, value)
+            for number, record in enumerate(records.to_pylist())
+            for key, value in f(record["key"], record["offset"], record["value"])
+        ]
+        numbers, keys, values = zip(*rows, strict=True) if rows else ((), (), ())
+        return pa.table({"input": pa.array(numbers, pa.int64()), "key": pa.array(keys, pa.string()), "value": values})
+
+    return replay
+
+
+def expand(targets: Mapping[str, str], times: int = 1) -> Replay:
+    """Each record of an input key leads to ``times`` records of the output key that ``targets`` names.
+
+    With ``times`` 1 the values stay (the identity). Else they must be numbers, and v becomes v * times, v * times + 1, …
+    """
+
+    def replay(records: pa.Table) -> pa.Table:
+        numbers = np.repeat(np.arange(len(records)), times)
+        keys = records["key"].combine_chunks()
+        names = pa.array([targets.get(name) for name in keys.dictionary.to_pylist()], pa.string())
+        key = pa.DictionaryArray.from_arrays(keys.indices, names).take(pa.array(numbers))
+        values = records["value"].combine_chunks().take(pa.array(numbers))
+        if times > 1:
+            values = pc.add(pc.multiply(values, times), pa.array(np.arange(len(numbers)) % times))
+        return pa.table({"input": numbers, "key": key, "value": values})
+
+    return replay
+
+
+def diverged_output(
+    evidence: Evidence, replay: Replay, inputs: Iterable[str], outputs: Iterable[str], group: str | None = None
+) -> pa.Table:
+    """The committed output is not what the function makes of the committed input, up to one place, in order.
+
+    The place is the position of ``group`` where one is named and recorded, else that of the last output visible.
+    """
+    given = _Log.of(evidence, inputs, acknowledged=True)
+    expected = _Expected.of(evidence, given, replay(given.table(evidence)))
+    seen = _Log.of(evidence, outputs, acknowledged=False)
+    match, extra = _matched(evidence, seen, expected)
+    required = _required(evidence, given, expected, match >= 0, group)
+    source, found = given.rows[expected.source], np.append(seen.rows, -1)[match]
+    early, missing = ~required & (match >= 0), required & (match < 0)
+    late, before = _disordered(given, expected, np.append(seen.offset, -1)[match])
+    history = evidence.history
+    tables = [
+        findings(history, ANOMALY, seen.rows[extra], detail="nothing in the input leads to this record"),
+        findings(history, ANOMALY, source[missing], detail="output of this record is missing"),
+        findings(history, ANOMALY, found[early], source[early], detail="its input is not committed as processed"),
+        findings(history, ANOMALY, found[late], found[before], detail="it stands before output of an earlier record"),
+    ]
+    return joined(history, tables)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The committed records of some keys, in the order of key and offset; a row of the history for each."""
+
+    rows: Ints
+    key: Ints
+    offset: Ints
+
+    @classmethod
+    def of(cls, evidence: Evidence, names: Iterable[str], *, acknowledged: bool) -> _Log:
+        history = evidence.history
+        wanted = np.append(np.asarray(pc.is_in(history.keys, pa.array(list(names), pa.string())), bool), False)
+        rows = np.concatenate([evidence.visible, evidence.committed if acknowledged else evidence.visible[:0]])
+        rows = rows[wanted[history.key[rows]]]
+        offset = np.where(history.kind[rows] == Kind.SEND, evidence.sent_offset[rows], history.offset[rows])
+        rows, offset = rows[offset >= 0], offset[offset >= 0]
+        _, first = np.unique(place(history.key[rows], offset), return_index=True)
+        return cls(rows[first], history.key[rows[first]], offset[first])
+
+    def table(self, evidence: Evidence) -> pa.Table:
+        history = evidence.history
+        keys = pa.DictionaryArray.from_arrays(pa.array(self.key), history.keys)
+        return pa.table(
+            {"key": keys, "offset": self.offset, "value": history.values.take(pa.array(history.value[self.rows]))}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What the function says: for each output record the input record behind it, and key and value, -1 if never seen."""
+
+    source: Ints
+    key: Ints
+    value: Ints
+
+    @classmethod
+    def of(cls, evidence: Evidence, given: _Log, table: pa.Table) -> _Expected:
+        history = evidence.history
+        source = np.asarray(table["input"], np.int64)
+        if len(source) and (source.min() < 0 or source.max() >= len(given.rows) or np.any(source[1:] < source[:-1])):
+            raise ValueError("a replay gives its output in the order of the input, and names the row of each")
+        return cls(source, _codes(table["key"], history.keys), _codes(table["value"], history.values))
+
+
+def _codes(column: pa.ChunkedArray, names: pa.Array) -> Ints:
+    plain = column.cast(names.type)
+    return np.asarray(pc.index_in(plain, names).cast(pa.int64()).fill_null(-1))
+
+
+def _matched(evidence: Evidence, seen: _Log, expected: _Expected) -> tuple[Ints, Mask]:
+    """For each expected record the number of the seen one, -1 for none; and which seen ones nothing leads to.
+
+    A value that is expected several times on a partition is matched in order, first with first.
+    """
+    values = len(evidence.history.values)
+    possible = np.flatnonzero((expected.key >= 0) & (expected.value >= 0))
+    wanted = expected.key[possible] * values + expected.value[possible]
+    found = seen.key * values + evidence.history.value[seen.rows]
+    nth_wanted, nth_found = _occurrence(wanted), _occurrence(found)
+    times = int(max(nth_wanted.max(initial=0), nth_found.max(initial=0))) + 1
+    at = pc.index_in(pa.array(wanted * times + nth_wanted), pa.array(found * times + nth_found))
+    match = np.full(len(expected.source), -1, np.int64)
+    match[possible] = np.asarray(at.cast(pa.int64()).fill_null(-1))
+    extra = np.ones(len(seen.rows), bool)
+    extra[match[match >= 0]] = False
+    return match, extra
+
+
+def _occurrence(groups: Ints) -> Ints:
+    """For each element how many equal ones stand before it."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    sizes = np.diff(np.append(starts, len(groups)))
+    nth = np.empty(len(groups), np.int64)
+    nth[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
+    return nth
+
+
+def _required(evidence: Evidence, given: _Log, expected: _Expected, matched: Mask, group: str | None) -> Mask:
+    """For each expected record, whether it lies before the place up to which the input was processed."""
+    key = given.key[expected.source]
+    place_of = np.full(len(evidence.history.keys), -1, np.int64)
+    np.maximum.at(place_of, key[matched], expected.source[matched])
+    required = expected.source <= place_of[key]
+    position = _positions(evidence, group)[key]
+    return np.where(position >= 0, given.offset[expected.source] < position, required)
+
+
+def _positions(evidence: Evidence, group: str | None) -> Ints:
+    """For each key the last position of the group, -1 for none."""
+    history = evidence.history
+    rows = history.rows(Kind.POSITION)
+    rows = rows[
+        np.asarray(pc.equal(history.table["group"].combine_chunks().take(pa.array(rows)), group).fill_null(False))
+    ]
+    positions = np.full(len(history.keys), -1, np.int64)
+    positions[history.key[rows]] = history.offset[rows]
+    return positions
+
+
+def _disordered(given: _Log, expected: _Expected, offset: Ints) -> tuple[Ints, Ints]:
+    """The expected records that stand before one of the same input and output partition that comes first."""
+    seen = np.flatnonzero(offset >= 0)
+    key = given.key[expected.source[seen]]
+    lane = key * (int(expected.key.max(initial=0)) + 1) + expected.key[seen]
+    order = seen[np.argsort(lane, kind="stable")]
+    lane = np.sort(lane)
+    back = (lane[1:] == lane[:-1]) & (offset[order[1:]] < offset[order[:-1]])
+    return order[1:][back], order[:-1][back]

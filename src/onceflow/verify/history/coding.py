@@ -1,0 +1,37 @@
+"""Small numbers for names: what the checks compute with instead of text."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+
+
+def codes_of(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
+    """For each row a number from 0 on, -1 for null, and what the numbers stand for."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # dictionaries of several chunks stay apart, and a column without rows
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    return plain_numbers(coded.indices), coded.dictionary
+
+
+def plain_numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
+    """An integer column as numpy has it, -1 for null."""
+    return np.asarray(column.cast(pa.int64()).fill_null(-1))
+
+
+def dense(numbers: Ints) -> Ints:
+    """Numbers without gaps that are equal where the given ones are; -1 stays -1."""
+    highest = int(numbers.max(initial=-1))
+    if highest < 4 * len(numbers) + 1024:  # small already: a table of what occurs is faster than a hash table
+        occurs = np.zeros(highest + 2, bool)
+        occurs[numbers] = True
+        occurs[-1] = False
+        small = np.cumsum(occurs, dtype=np.int64) - 1
+        small[-1] = -1
+        return small[numbers]
+    coded = pa.array(numbers, mask=numbers < 0).dictionary_encode()
+    return plain_numbers(coded.indices)

@@ -1,0 +1,104 @@
+"""Histories in files: Parquet and Arrow for programs, JSON Lines for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+
+from onceflow.verify.history.schema import SCHEMA, VERSION_KEY
+from onceflow.verify.history.validation import refuse, rows_text, validate
+
+HEADER = "onceflow_history"  # the one field of the first line of a JSON Lines file
+_NAMES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
+
+
+def read_history(path: Path | str) -> pa.Table:
+    """The history in a ``.parquet``, ``.arrow`` or ``.jsonl`` file, validated.
+
+    Raises HistoryInvalid with every mistake found, and OSError when the file cannot be read.
+    """
+    path = Path(path)
+    if path.suffix == ".jsonl":
+        return validate(_read_lines(path), str(path))
+    try:
+        if path.suffix == ".parquet":
+            return validate(pq.read_table(path, read_dictionary=_NAMES), str(path))
+        if path.suffix == ".arrow":
+            return validate(feather.read_table(path), str(path))
+    except pa.ArrowInvalid as error:
+        refuse(str(path), [f"it is no {path.suffix[1:]} file: {error}"])
+    refuse(str(path), [_unknown(path)])
+    raise AssertionError  # refuse raised
+
+
+def write_history(table: pa.Table, path: Path | str) -> None:
+    """Writes a history; the ending of the name is the format, as in ``read_history``."""
+    path = Path(path)
+    table = validate(table, str(path))
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".arrow":
+        feather.write_feather(table.unify_dictionaries(), str(path))
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(line + "\n" for line in _lines(table)), encoding="utf-8")
+    else:
+        refuse(str(path), [_unknown(path)])
+
+
+def _unknown(path: Path) -> str:
+    return f"the name ends in {path.suffix!r}; a history ends in .parquet, .arrow or .jsonl"
+
+
+def _lines(table: pa.Table) -> Iterator[str]:
+    yield json.dumps({HEADER: int(table.schema.metadata[VERSION_KEY])})
+    for row in table.to_pylist():
+        yield json.dumps({name: value for name, value in row.items() if value is not None}, ensure_ascii=False)
+
+
+def _read_lines(path: Path) -> pa.Table:
+    header: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    mistakes: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            document = json.loads(line)
+        except ValueError as error:
+            mistakes.append(f"line {number} is not JSON: {error}")
+            continue
+        if not isinstance(document, dict):
+            mistakes.append(f"line {number} is not an object")
+        elif number == 1 and HEADER in document:
+            header = document
+        else:
+            rows.append(document)
+    refuse(str(path), mistakes)
+    return _table(rows, header, str(path))
+
+
+def _table(rows: list[dict[str, Any]], header: dict[str, Any], where: str) -> pa.Table:
+    columns, mistakes = {}, []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            mistakes.append(f"column {name} mixes types; {_odd_rows(values)} differ from the first")
+    refuse(where, mistakes)
+    if not rows:
+        columns = {field.name: pa.array([], field.type) for field in SCHEMA}
+    version = {VERSION_KEY: str(header[HEADER])} if HEADER in header else None
+    return pa.table(columns).replace_schema_metadata(version)
+
+
+def _odd_rows(values: list[Any]) -> str:
+    import numpy as np
+
+    first = next(type(value) for value in values if value is not None)
+    odd = [row for row, value in enumerate(values) if value is not None and type(value) is not first]
+    return rows_text(np.array(odd, np.int64))

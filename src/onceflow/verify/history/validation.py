@@ -1,0 +1,175 @@
+"""Whether a table is a history: every mistake is named, with the rows where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.errors import HistoryInvalid
+from onceflow.verify.history.coding import codes_of, dense, plain_numbers
+from onceflow.verify.history.schema import (
+    KINDS,
+    MAX_KEYS,
+    MAX_OFFSET,
+    OPTIONAL,
+    REQUIRED_BY_KIND,
+    SCHEMA,
+    STATUSES,
+    VERSION,
+    VERSION_KEY,
+)
+
+ROWS_NAMED = 5
+_TEXT_OR_NUMBER = ("process", "value")
+_NUMBERS = ("op", "txn", "offset", "until")
+
+
+def validate(table: pa.Table, where: str = "the history") -> pa.Table:
+    """The table with the types and the order of columns of ``SCHEMA``, columns left out filled with nulls.
+
+    Raises HistoryInvalid, which lists every mistake found.
+    """
+    refuse(where, [*_version_mistakes(table), *_column_mistakes(table)])
+    whole = _complete(table, where)
+    refuse(where, [*_null_mistakes(whole), *_word_mistakes(whole), *_number_mistakes(whole)])
+    refuse(where, [*_kind_mistakes(whole), *_fate_mistakes(whole)])
+    return whole
+
+
+def refuse(where: str, mistakes: list[str]) -> None:
+    """Raises if there is any mistake."""
+    if mistakes:
+        raise HistoryInvalid.of(where, mistakes)
+
+
+def rows_text(rows: npt.NDArray[np.int64]) -> str:
+    """``rows 3, 7, 9 and 12 more``; the first row is row 0."""
+    named = ", ".join(map(str, rows[:ROWS_NAMED].tolist()))
+    rest = f" and {len(rows) - ROWS_NAMED} more" if len(rows) > ROWS_NAMED else ""
+    return f"row{'s' if len(rows) > 1 else ''} {named}{rest}"
+
+
+def _version_mistakes(table: pa.Table) -> Iterator[str]:
+    version = (table.schema.metadata or {}).get(VERSION_KEY)
+    if version is None:
+        yield f"the format version is missing; this onceflow reads {VERSION}"
+    elif version != str(VERSION).encode():
+        yield f"format version {version.decode(errors='replace')}; this onceflow reads {VERSION}"
+
+
+def _column_mistakes(table: pa.Table) -> Iterator[str]:
+    for name in SCHEMA.names:
+        count = table.column_names.count(name)
+        if count > 1:
+            yield f"column {name} is there {count} times"
+        elif count == 0 and name not in OPTIONAL:
+            yield f"column {name} is missing"
+        elif count == 1 and not _type_fits(name, table.schema.field(name).type):
+            yield f"column {name} is of type {table.schema.field(name).type}, not {_expected(name)}"
+    if unknown := [name for name in table.column_names if name not in SCHEMA.names]:
+        yield f"unknown columns: {', '.join(unknown)}"
+
+
+def _type_fits(name: str, kind: pa.DataType) -> bool:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_null(plain):
+        return True  # an empty column; whether it may be empty is asked later
+    text = pa.types.is_string(plain) or pa.types.is_large_string(plain)
+    number = pa.types.is_integer(plain) and not pa.types.is_uint64(plain)
+    if name in _TEXT_OR_NUMBER:
+        return text or number
+    return number if name in _NUMBERS else text
+
+
+def _expected(name: str) -> str:
+    if name in _TEXT_OR_NUMBER:
+        return "int64 or string"
+    return "int64" if name in _NUMBERS else "string"
+
+
+def _complete(table: pa.Table, where: str) -> pa.Table:
+    columns: list[pa.ChunkedArray] = []
+    for field in SCHEMA:
+        if field.name not in table.column_names:
+            columns.append(pa.chunked_array([pa.nulls(len(table), field.type)]))
+            continue
+        column = table[field.name]
+        try:
+            columns.append(column.cast(_target(field, column.type)))
+        except pa.ArrowInvalid as error:
+            refuse(where, [f"column {field.name} cannot be read as {_expected(field.name)}: {error}"])
+    fields = [pa.field(field.name, column.type) for field, column in zip(SCHEMA, columns, strict=True)]
+    return pa.table(columns, schema=pa.schema(fields, metadata=SCHEMA.metadata))
+
+
+def _target(field: pa.Field, given: pa.DataType) -> pa.DataType:
+    plain = given.value_type if pa.types.is_dictionary(given) else given
+    if field.name == "value" and (pa.types.is_string(plain) or pa.types.is_large_string(plain)):
+        return pa.string()
+    if field.name == "process" and pa.types.is_integer(plain):
+        return pa.int64()
+    return field.type
+
+
+def _null_mistakes(table: pa.Table) -> Iterator[str]:
+    for name in SCHEMA.names:
+        if name not in OPTIONAL and table[name].null_count:
+            yield f"column {name} is empty in {rows_text(_true(table[name].is_null()))}"
+
+
+def _word_mistakes(table: pa.Table) -> Iterator[str]:
+    for name, known in (("kind", KINDS), ("status", STATUSES)):
+        words = table[name].unify_dictionaries()
+        given = words.chunk(0).dictionary.to_pylist() if words.num_chunks else []
+        for word in given:
+            rows = _true(pc.equal(words, word)) if word not in known else np.empty(0, np.int64)
+            if len(rows):
+                yield f"unknown {name} {word!r} in {rows_text(rows)}; known are {', '.join(known)}"
+    if table["key"].num_chunks and len(pc.unique(table["key"])) > MAX_KEYS:
+        yield f"more than {MAX_KEYS} different keys"
+
+
+def _number_mistakes(table: pa.Table) -> Iterator[str]:
+    for name in _NUMBERS:
+        if len(rows := _true(pc.less(table[name], 0))):
+            yield f"{name} is negative in {rows_text(rows)}"
+    for name in ("offset", "until"):
+        if len(rows := _true(pc.greater(table[name], MAX_OFFSET))):
+            yield f"{name} is above {MAX_OFFSET} in {rows_text(rows)}"
+    if len(rows := _true(pc.less(table["until"], table["offset"]))):
+        yield f"until is below offset in {rows_text(rows)}"
+
+
+def _kind_mistakes(table: pa.Table) -> Iterator[str]:
+    for kind, required in REQUIRED_BY_KIND.items():
+        of_kind = pc.equal(table["kind"], kind.name.lower())
+        for name in required:
+            if len(rows := _true(pc.and_(of_kind, table[name].is_null()))):
+                yield f"{kind.name.lower()} without {name} in {rows_text(rows)}"
+
+
+def _fate_mistakes(table: pa.Table) -> Iterator[str]:
+    """One operation has one process, status and transaction; one transaction has one status."""
+    for unit, names in (("op", ("process", "status", "txn")), ("txn", ("status",))):
+        numbers = dense(plain_numbers(table[unit]))
+        rows = np.flatnonzero(numbers >= 0)
+        first = _first_rows(numbers, rows)
+        for name in names:
+            codes = codes_of(table[name])[0]
+            bad = rows[codes[rows] != codes[first[numbers[rows]]]]
+            if len(bad):
+                yield f"{name} differs from that of the first row of the same {unit} in {rows_text(bad)}"
+
+
+def _first_rows(numbers: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    first = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
+    first[numbers[rows][::-1]] = rows[::-1]
+    return first
+
+
+def _true(mask: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    return np.flatnonzero(np.asarray(mask.fill_null(False)))

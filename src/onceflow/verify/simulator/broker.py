@@ -1,0 +1,166 @@
+"""Model of a Kafka cluster as one pipeline sees it: a transaction coordinator, a group coordinator, partition leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from onceflow.kafka import codes
+from onceflow.transaction.messages import Identity
+from onceflow.verify.simulator.choices import Choices
+from onceflow.verify.simulator.coverage import reach
+from onceflow.verify.simulator.group import Group
+from onceflow.verify.simulator.partition import Partition
+from onceflow.verify.simulator.requests import (
+    GROUP,
+    INVALID_PRODUCER_EPOCH,
+    NOT_COORDINATOR,
+    PRODUCER_FENCED,
+    AddPartitions,
+    Answer,
+    CommitOffsets,
+    DescribeProducer,
+    DescribeTransaction,
+    EndTransaction,
+    FetchOffsets,
+    InitProducerId,
+    Produce,
+    Request,
+)
+from onceflow.verify.simulator.scheduler import Scheduler
+from onceflow.verify.simulator.transactions import Transactions
+
+TRANSACTION_TIMEOUT = 100
+MARKER_DELAYS = (1, 20, 80, 260)
+AWAY = 30
+
+
+class Broker:
+    """Answers requests at the moment at which they arrive; what comes later by itself is planned with the scheduler."""
+
+    def __init__(
+        self, scheduler: Scheduler, choices: Choices, version: int, partitions: int = 2, first_epoch: int = 0
+    ) -> None:
+        self.version = version
+        self.transactions = Transactions(version, first_epoch, self._write_markers, self._start_timer)
+        self.partitions = [Partition() for _ in range(partitions)]
+        self.group = Group()
+        self.newest = 0  # the driver that fenced last, for the judge
+        self.late_fence = False  # a fence arrived when nobody waited for it any more, and fenced whoever was there
+        self._scheduler = scheduler
+        self._choices = choices
+        self._markers_missing = 0
+        self._coordinator_back = 0
+        self._group_back = 0
+
+    def ask(self, request: Request) -> Answer:
+        """The answer, after the request has had its effect."""
+        match request:
+            case Produce():
+                return self._produce(request)
+            case DescribeProducer():
+                return Answer(held=self.partitions[request.partition].held(request.identity))
+            case CommitOffsets() | FetchOffsets():
+                return self._ask_group(request)
+            case _:
+                return self._ask_coordinator(request)
+
+    # ---------------------------------------------------------------------------------------------------- coordinators
+
+    def _ask_coordinator(self, request: Request) -> Answer:
+        if self._scheduler.now < self._coordinator_back:
+            return NOT_COORDINATOR
+        match request:
+            case InitProducerId():
+                return self._initialise(request)
+            case AddPartitions():
+                return self.transactions.add(request.identity, request.partition)
+            case EndTransaction():
+                return self.transactions.end(request)
+            case DescribeTransaction():
+                return Answer(snapshot=self.transactions.describe())
+        raise AssertionError(request)
+
+    def _initialise(self, request: InitProducerId) -> Answer:
+        answer = self.transactions.initialise(request)
+        if request.expected is None and answer.code == codes.NONE:
+            self.newest = request.by
+        return answer
+
+    def _ask_group(self, request: CommitOffsets | FetchOffsets) -> Answer:
+        if self._scheduler.now < self._group_back:
+            return NOT_COORDINATOR
+        if isinstance(request, FetchOffsets):
+            return self.group.fetch()
+        if self.group.is_fenced(request.identity):
+            reach("group: offsets of a fenced epoch are refused")
+            return INVALID_PRODUCER_EPOCH
+        joined = self._joined(request.identity, GROUP, is_open=self.group.is_open(request.identity))
+        return self.group.commit(request) if joined.code == codes.NONE else joined
+
+    def move_coordinator(self) -> None:
+        """Another broker takes the transaction coordinator over."""
+        reach("broker: the transaction coordinator moves")
+        self.transactions.move()
+        self._coordinator_back = self._scheduler.now + AWAY
+
+    def move_group(self) -> None:
+        """Another broker takes the group coordinator over."""
+        reach("broker: the group coordinator moves")
+        self._group_back = self._scheduler.now + AWAY
+
+    # ------------------------------------------------------------------------------------------------ partition leaders
+
+    def _produce(self, request: Produce) -> Answer:
+        leader = self.partitions[request.partition]
+        if leader.is_fenced(request.identity):
+            reach("partition: a write of a fenced epoch is refused")
+            return INVALID_PRODUCER_EPOCH
+        opened = leader.is_open(request.identity)
+        if not opened:
+            leader.verifying(request)
+        joined = self._joined(request.identity, request.partition, is_open=opened)
+        if joined.code != codes.NONE:
+            return joined
+        end = leader.end
+        strict = self.version >= 2
+        answer = leader.append(request, strict=strict)
+        lossy = leader.end > end and leader.may_lose_tail(request.identity, strict=strict)
+        if lossy and self._choices.pick("tail", 2):
+            reach("partition: an acknowledged batch is lost")
+            leader.lose_tail(request.identity)
+        return answer
+
+    def _joined(self, identity: Identity, partition: int, *, is_open: bool) -> Answer:
+        """A leader asks the coordinator before the first batch of a transaction (KIP-890), and renames one refusal."""
+        if is_open:
+            return Answer()
+        if self._scheduler.now < self._coordinator_back:
+            return NOT_COORDINATOR
+        known = self.transactions.add if self.version >= 2 else self.transactions.verify
+        answer = known(identity, partition)
+        return INVALID_PRODUCER_EPOCH if answer is PRODUCER_FENCED else answer
+
+    # --------------------------------------------------------------------------------------------- by the broker itself
+
+    def _start_timer(self, begun: int) -> None:
+        self._scheduler.after(TRANSACTION_TIMEOUT, partial(self.transactions.expire, begun))
+
+    def _write_markers(self, partitions: frozenset[int], identity: Identity, commit: bool) -> None:
+        self._markers_missing = len(partitions)
+        for partition in sorted(partitions):
+            delay = MARKER_DELAYS[self._choices.pick("marker", len(MARKER_DELAYS))]
+            if delay > TRANSACTION_TIMEOUT:
+                reach("broker: a marker takes longer than a transaction may")
+            self._scheduler.after(delay, partial(self._write_marker, self._marked(partition), identity, commit))
+        if not partitions:
+            self.transactions.complete()
+
+    def _marked(self, partition: int) -> Callable[[Identity, bool], None]:
+        return self.group.mark if partition == GROUP else self.partitions[partition].mark
+
+    def _write_marker(self, mark: Callable[[Identity, bool], None], identity: Identity, commit: bool) -> None:
+        mark(identity, commit)
+        self._markers_missing -= 1
+        if self._markers_missing == 0:
+            self.transactions.complete()

@@ -1,0 +1,49 @@
+"""Rare branches by name: a run reports which it took, and CI fails when no seed takes one of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from onceflow.transaction import protocol
+
+_NEVER = {("AUDIT", "Refused")}  # DescribeProducers refuses no identity
+_reached: set[str] = set()
+
+
+def reach(label: str) -> None:
+    """Marks a branch as taken. ``label`` must be a literal: ``labels`` reads them from the source."""
+    _reached.add(label)
+
+
+def reach_row(state: str, event: str) -> None:
+    """Marks a row of the transition table as used."""
+    _reached.add(row(state, event))
+
+
+def collect() -> frozenset[str]:
+    """What was taken since the last call."""
+    taken = frozenset(_reached)
+    _reached.clear()
+    return taken
+
+
+def labels() -> frozenset[str]:
+    """Every branch that has a name: each ``reach("…")`` of this package, and each row of the protocol's table."""
+    rows = {(state.name, event.__name__) for state, event in protocol.TRANSITIONS} - _NEVER
+    found = {row(*each) for each in rows}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        found.update(_named_in(ast.walk(ast.parse(path.read_text()))))
+    return frozenset(found)
+
+
+def row(state: str, event: str) -> str:
+    """The label of a row of the transition table."""
+    return f"protocol: {state} hears {event}"
+
+
+def _named_in(nodes: Iterable[ast.AST]) -> set[str]:
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    reached = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "reach"]
+    return {str(argument.value) for argument in reached if isinstance(argument, ast.Constant)}

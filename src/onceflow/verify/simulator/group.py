@@ -1,0 +1,58 @@
+"""Model of the group coordinator: committed offsets, and those of open transactions (KIP-447)."""
+
+from __future__ import annotations
+
+from onceflow.transaction.messages import Identity
+from onceflow.verify.simulator.coverage import reach
+from onceflow.verify.simulator.requests import (
+    INVALID_PRODUCER_EPOCH,
+    OK,
+    UNSTABLE_OFFSET_COMMIT,
+    Answer,
+    CommitOffsets,
+    Committed,
+)
+
+
+class Group:
+    """The offsets of one pipeline's group."""
+
+    def __init__(self) -> None:
+        self.committed = Committed()
+        self._pending: dict[int, Committed] = {}
+        self._epochs: dict[int, int] = {}
+
+    def is_open(self, identity: Identity) -> bool:
+        return identity.producer_id in self._pending and self._epochs[identity.producer_id] == identity.epoch
+
+    def is_fenced(self, identity: Identity) -> bool:
+        return identity.epoch < self._epochs.get(identity.producer_id, -1)
+
+    def commit(self, request: CommitOffsets) -> Answer:
+        """Takes offsets into the open transaction."""
+        if self.is_fenced(request.identity):
+            return INVALID_PRODUCER_EPOCH
+        pid = request.identity.producer_id
+        before = self._pending.get(pid, self.committed)
+        source = before.source if request.source is None else request.source
+        self._epochs[pid] = request.identity.epoch
+        self._pending[pid] = Committed(request.progress, source)
+        return OK
+
+    def mark(self, identity: Identity, commit: bool) -> None:
+        """The transaction's marker: its offsets are committed, or dropped."""
+        pending = self._pending.pop(identity.producer_id, None)
+        self._epochs[identity.producer_id] = max(identity.epoch, self._epochs.get(identity.producer_id, -1))
+        if commit and pending is not None:
+            self.committed = pending
+
+    def fetch(self) -> Answer:
+        """OffsetFetch; while a transaction holds offsets, a stable answer has to wait."""
+        if self._pending:
+            reach("group: offsets are unstable")
+            return UNSTABLE_OFFSET_COMMIT
+        return Answer(committed=self.committed)
+
+    @property
+    def hanging(self) -> bool:
+        return bool(self._pending)

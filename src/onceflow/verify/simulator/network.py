@@ -1,0 +1,119 @@
+"""The way between one driver and the broker: a request or its answer may be lost, come twice, or come late.
+
+The connection may also be cut for a while, both ways or only from the broker to the client; and the broker may deny a request
+that it would have performed (an ACL that was taken away), or ask to abort (TRANSACTION_ABORTABLE).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from onceflow.verify.simulator.broker import Broker
+from onceflow.verify.simulator.choices import Choices
+from onceflow.verify.simulator.coverage import reach
+from onceflow.verify.simulator.requests import (
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTION_ABORTABLE,
+    AddPartitions,
+    Answer,
+    CommitOffsets,
+    DescribeProducer,
+    InitProducerId,
+    Produce,
+    Request,
+)
+from onceflow.verify.simulator.scheduler import Process, Scheduler, Wait
+
+REQUEST_TIMEOUT = 30
+LATE = (7, 60, 150, 400)
+CUT = 250  # longer than a client's patience
+_USUAL, _LOST, _ANSWER_LOST, _TWICE = range(4)
+
+
+class Network:
+    """One tick each way. What is not answered in ``REQUEST_TIMEOUT`` ticks is answered with None: the connection broke."""
+
+    def __init__(self, scheduler: Scheduler, choices: Choices, broker: Broker) -> None:
+        self._scheduler = scheduler
+        self._choices = choices
+        self._broker = broker
+        self._dead_until = 0  # nothing gets through
+        self._deaf_until = 0  # no answer gets through
+
+    def ask(self, request: Request) -> Wait:
+        """Waits for the ``Answer``, or for None."""
+
+        def begin(process: Process) -> None:
+            _Exchange(self, process, request)
+
+        return begin
+
+    def deliver(self, request: Request, *, awaited: bool) -> Answer | None:
+        """The answer, or None if request or answer do not get through."""
+        now = self._scheduler.now
+        self._maybe_cut(now)
+        if now < self._dead_until:
+            return None
+        denied = _DENIALS[self._choices.pick("denied", len(_DENIALS))]
+        if denied is not None and _may_be_denied(request):
+            reach("network: a request is denied")
+            return denied
+        if not awaited and isinstance(request, InitProducerId) and request.expected is None:
+            self._broker.late_fence = True
+        answer = self._broker.ask(request)
+        return None if now < self._deaf_until else answer
+
+    def _maybe_cut(self, now: int) -> None:
+        match self._choices.pick("cut", 3):
+            case 1:
+                reach("network: cut")
+                self._dead_until = now + CUT
+            case 2:
+                reach("network: cut in one direction")
+                self._deaf_until = now + CUT
+
+
+_DENIALS = (None, TOPIC_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE)
+
+
+def _may_be_denied(request: Request) -> bool:
+    return isinstance(request, AddPartitions | CommitOffsets | DescribeProducer | Produce)
+
+
+class _Exchange:
+    """One request under way. The client hears of it once."""
+
+    def __init__(self, network: Network, process: Process, request: Request) -> None:
+        self._network = network
+        self._process = process
+        self._request = request
+        self._waiting = True
+        choices, scheduler = network._choices, network._scheduler  # noqa: SLF001  one concept, two classes
+        # 0 usual, 1 lost, 2 the answer lost, 3 twice, from 4 on late
+        fate = choices.pick("request", 4 + len(LATE))
+        if fate == _USUAL:
+            scheduler.after(2, partial(self._arrive, answered=True))
+        elif fate == _LOST:
+            reach("network: a request is lost")
+        elif fate == _ANSWER_LOST:
+            reach("network: an answer is lost")
+            scheduler.after(2, partial(self._arrive, answered=False))
+        elif fate == _TWICE:
+            reach("network: a request comes twice")
+            scheduler.after(2, partial(self._arrive, answered=True))
+            scheduler.after(LATE[choices.pick("request", len(LATE))], partial(self._arrive, answered=False))
+        else:
+            scheduler.after(LATE[fate - 4], partial(self._arrive, answered=True))
+        scheduler.after(REQUEST_TIMEOUT, partial(self._hear, None))
+
+    def _arrive(self, *, answered: bool) -> None:
+        if not self._waiting:
+            reach("network: a request arrives when nobody waits for it")
+        answer = self._network.deliver(self._request, awaited=self._waiting)
+        if answered and answer is not None:
+            self._hear(answer)
+
+    def _hear(self, answer: Answer | None) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._process.resume(answer)

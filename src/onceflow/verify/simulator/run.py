@@ -1,0 +1,61 @@
+"""One seed, one run, one verdict; and of a failing run the fewest faults that still fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from onceflow.verify.simulator import coverage
+from onceflow.verify.simulator.choices import Choices, Key, Point, Taken
+from onceflow.verify.simulator.judge import judge
+from onceflow.verify.simulator.scenario import Scenario
+from onceflow.verify.simulator.world import Variant, World
+
+PRODUCTION = Variant()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a run. ``taken`` together with the scenario replays it; ``points`` are all its decisions."""
+
+    seed: int
+    scenario: Scenario
+    anomalies: tuple[str, ...]
+    reached: frozenset[str]
+    taken: dict[Key, int]
+    points: Sequence[Point]
+    trace: Sequence[str] = field(repr=False, default=())
+
+    def story(self) -> str:
+        """The failure in words: the scenario, the faults, and the trace."""
+        faults = ", ".join(f"{kind} {n}: option {option}" for (kind, n), option in self.taken.items())
+        head = f"seed {self.seed}, {self.scenario}\nfaults: {faults or 'none'}\n"
+        return head + "".join(f"! {anomaly}\n" for anomaly in self.anomalies) + "\n".join(self.trace)
+
+
+def run(
+    seed: int,
+    variant: Variant = PRODUCTION,
+    *,
+    scenario: Scenario | None = None,
+    taken: Taken | None = None,
+    tracing: bool = False,
+) -> Outcome:
+    """Runs a seed; ``scenario`` and ``taken`` replace what the seed says about the frame and the faults."""
+    scenario = scenario or Scenario.of(seed)
+    choices = Choices(seed, scenario.rates, taken)
+    world = World(scenario, choices, variant, tracing=tracing)
+    coverage.collect()
+    world.run()
+    anomalies = tuple(judge(world))
+    return Outcome(seed, scenario, anomalies, coverage.collect(), choices.taken, choices.points, world.trace)
+
+
+def shrink(outcome: Outcome, variant: Variant = PRODUCTION) -> Outcome:
+    """The same failure with as few faults as leaving one out after another gives, and with its trace."""
+    taken = dict(outcome.taken)
+    for left_out in reversed(outcome.taken):
+        fewer = {key: option for key, option in taken.items() if key != left_out}
+        if run(outcome.seed, variant, scenario=outcome.scenario, taken=fewer).anomalies:
+            taken = fewer
+    return run(outcome.seed, variant, scenario=outcome.scenario, taken=taken, tracing=True)

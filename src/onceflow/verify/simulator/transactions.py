@@ -1,0 +1,283 @@
+"""Model of Kafka's transaction coordinator for one transactional id: KIP-98, KIP-360, KIP-890 (versions 1 and 2).
+
+Follows ``TransactionCoordinator`` and ``TransactionMetadata`` of Kafka 4.3, whose names it uses. A request is atomic; what
+takes time is the markers: the coordinator stays in ``PREPARE_…`` until every partition has its marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from onceflow.transaction.messages import Coordinated, Identity, Snapshot
+from onceflow.verify.simulator.coverage import reach
+from onceflow.verify.simulator.requests import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    OK,
+    PRODUCER_FENCED,
+    TRANSACTION_ABORTABLE,
+    UNKNOWN_SERVER_ERROR,
+    Answer,
+    EndTransaction,
+    InitProducerId,
+)
+
+EXHAUSTED = 32766  # TransactionMetadata.isEpochExhausted
+NONE = -1
+
+
+class Phase(Enum):
+    """TransactionState."""
+
+    EMPTY = auto()
+    ONGOING = auto()
+    PREPARE_COMMIT = auto()
+    PREPARE_ABORT = auto()
+    COMPLETE_COMMIT = auto()
+    COMPLETE_ABORT = auto()
+
+
+PREPARE = (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT)
+_SHOWN = {
+    Phase.EMPTY: Coordinated.EMPTY,
+    Phase.ONGOING: Coordinated.ONGOING,
+    Phase.PREPARE_COMMIT: Coordinated.COMPLETING,
+    Phase.PREPARE_ABORT: Coordinated.COMPLETING,
+    Phase.COMPLETE_COMMIT: Coordinated.COMPLETE,
+    Phase.COMPLETE_ABORT: Coordinated.COMPLETE,
+}
+
+OnPrepared = Callable[[frozenset[int], Identity, bool], None]
+"""Told to write markers: the partitions, the marker's identity, commit or abort."""
+
+
+@dataclass(slots=True)
+class Metadata:
+    """TransactionMetadata. ``last_epoch``: whose repeated InitProducerId is answered with the current epoch."""
+
+    pid: int
+    epoch: int = NONE
+    last_epoch: int = NONE
+    previous_pid: int = NONE
+    next_pid: int = NONE
+    phase: Phase = Phase.EMPTY
+    partitions: set[int] = field(default_factory=set)
+    begun: int = 0  # counts transactions, so that a timer knows its own
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.pid, self.epoch)
+
+    @property
+    def following(self) -> Identity:
+        """The identity once the markers are written."""
+        return Identity(self.next_pid, 0) if self.next_pid != NONE else self.identity
+
+
+class Transactions:
+    """The coordinator. ``on_begin`` is told when a transaction opens (its timeout starts)."""
+
+    def __init__(
+        self, version: int, first_epoch: int, on_prepared: OnPrepared, on_begin: Callable[[int], None]
+    ) -> None:
+        self.metadata: Metadata | None = None
+        self._version = version
+        self._first_epoch = first_epoch  # as if InitProducerId had been called so often before
+        self._next_pid = 1000
+        self._on_prepared = on_prepared
+        self._on_begin = on_begin
+
+    # ------------------------------------------------------------------------------------------------- InitProducerId
+
+    def initialise(self, request: InitProducerId) -> Answer:
+        """InitProducerId; with an expected identity it is a compare-and-set, but only while nothing is open."""
+        entry = self.metadata
+        if entry is None:
+            entry = self.metadata = Metadata(self._new_pid(), epoch=self._first_epoch - 1)
+            if self._first_epoch:
+                reach("coordinator: epochs begin near their end")
+                self._first_epoch = 0
+        if request.expected is not None and not self._may_be(entry, request.expected):
+            return PRODUCER_FENCED
+        if entry.phase in PREPARE:
+            return CONCURRENT_TRANSACTIONS
+        if entry.phase is Phase.ONGOING:
+            reach("coordinator: InitProducerId aborts the open transaction")
+            self.fence()
+            return CONCURRENT_TRANSACTIONS
+        return self._renewed(entry, None if request.expected is None else request.expected.epoch)
+
+    def _may_be(self, entry: Metadata, expected: Identity) -> bool:
+        exhausted = expected.producer_id == entry.previous_pid and expected.epoch >= EXHAUSTED
+        return entry.epoch == NONE or expected.producer_id == entry.pid or exhausted
+
+    def _renewed(self, entry: Metadata, expected: int | None) -> Answer:
+        if entry.epoch >= EXHAUSTED and expected in (None, entry.epoch):
+            reach("coordinator: a new producer id, the epochs are used up")
+            entry.previous_pid, entry.pid = entry.pid, self._new_pid()
+            entry.last_epoch, entry.epoch = (NONE if expected is None else entry.epoch), 0
+        elif entry.epoch >= EXHAUSTED:
+            reach("coordinator: no epoch left and another one expected")
+            return UNKNOWN_SERVER_ERROR
+        elif expected is None:
+            entry.epoch, entry.last_epoch = entry.epoch + 1, NONE
+        elif entry.epoch in (NONE, expected):
+            entry.last_epoch, entry.epoch = entry.epoch, entry.epoch + 1
+        elif expected == entry.last_epoch:
+            reach("coordinator: a repeated InitProducerId gets the current epoch")
+        else:
+            reach("coordinator: InitProducerId with an epoch that another one replaced")
+            return PRODUCER_FENCED
+        entry.phase = Phase.EMPTY
+        return Answer(identity=entry.identity)
+
+    def _new_pid(self) -> int:
+        self._next_pid += 1
+        return self._next_pid
+
+    # --------------------------------------------------------------------------------------------------- adding, ending
+
+    def add(self, identity: Identity, partition: int) -> Answer:
+        """AddPartitionsToTxn by a client (version 1) or by a partition leader (version 2)."""
+        entry = self.metadata
+        refused = self._refused(identity)
+        if entry is None or refused is not None:
+            return refused or INVALID_PRODUCER_ID_MAPPING
+        if entry.phase is not Phase.ONGOING:
+            entry.phase = Phase.ONGOING
+            entry.partitions = set()
+            entry.begun += 1
+            self._on_begin(entry.begun)
+        entry.partitions.add(partition)
+        return OK
+
+    def verify(self, identity: Identity, partition: int) -> Answer:
+        """A partition leader asks before the first batch whether the partition belongs to the transaction (version 1)."""
+        entry = self.metadata
+        refused = self._refused(identity)
+        if entry is None or refused is not None:
+            return refused or INVALID_PRODUCER_ID_MAPPING
+        if entry.phase is not Phase.ONGOING or partition not in entry.partitions:
+            reach("coordinator: a late write is not part of a transaction")
+            return TRANSACTION_ABORTABLE
+        return OK
+
+    def _refused(self, identity: Identity) -> Answer | None:
+        entry = self.metadata
+        if entry is None or entry.pid != identity.producer_id:
+            return INVALID_PRODUCER_ID_MAPPING
+        if entry.epoch != identity.epoch:
+            return PRODUCER_FENCED
+        return CONCURRENT_TRANSACTIONS if entry.phase in PREPARE else None
+
+    def end(self, request: EndTransaction) -> Answer:
+        """EndTxn of the request's version: 5 on transaction version 2, at most 4 on version 1."""
+        if self.metadata is None:
+            return INVALID_PRODUCER_ID_MAPPING
+        ended = self._end_2 if self._version >= 2 else self._end_1
+        return ended(self.metadata, request.identity, request.commit)
+
+    def _end_1(self, entry: Metadata, identity: Identity, commit: bool) -> Answer:
+        if entry.pid != identity.producer_id:
+            return INVALID_PRODUCER_ID_MAPPING
+        if entry.epoch != identity.epoch:
+            return PRODUCER_FENCED
+        if entry.phase is Phase.ONGOING:
+            self._prepare(entry, commit)
+            return OK
+        return _repeated(entry.phase, commit)
+
+    def _end_2(self, entry: Metadata, identity: Identity, commit: bool) -> Answer:
+        overflow = (entry.previous_pid, EXHAUSTED, 0) == (identity.producer_id, identity.epoch, entry.epoch)
+        again = overflow or entry.epoch == identity.epoch + 1
+        if entry.pid != identity.producer_id and not overflow:
+            return INVALID_PRODUCER_ID_MAPPING
+        if not self._may_end(entry, identity, again=again):
+            return PRODUCER_FENCED
+        if entry.phase is Phase.ONGOING or not (again or commit or entry.phase in PREPARE):
+            self._prepare(entry, commit)
+            return Answer(identity=entry.following)
+        if again:
+            answer = _repeated(entry.phase, commit)
+            return Answer(identity=entry.identity) if answer is OK else answer
+        return INVALID_TXN_STATE
+
+    def _may_end(self, entry: Metadata, identity: Identity, *, again: bool) -> bool:
+        if entry.phase in PREPARE:
+            return again
+        if entry.phase in (Phase.EMPTY, Phase.ONGOING):
+            return entry.epoch == identity.epoch
+        return again or entry.epoch == identity.epoch
+
+    # ------------------------------------------------------------------------------------------- what the broker does
+
+    def fence(self) -> None:
+        """Aborts the open transaction under the next epoch: by InitProducerId, or because it timed out."""
+        assert self.metadata is not None
+        entry = self.metadata
+        entry.last_epoch = entry.epoch if self._version >= 2 else NONE
+        entry.epoch += 1
+        self._marked(entry, commit=False)
+
+    def expire(self, begun: int) -> None:
+        """The transaction's timeout; ``begun`` names the transaction that the timer was started for."""
+        if self.metadata is not None and self.metadata.phase is Phase.ONGOING and self.metadata.begun == begun:
+            reach("coordinator: a transaction times out")
+            self.fence()
+
+    def _prepare(self, entry: Metadata, commit: bool) -> None:
+        if entry.phase is not Phase.ONGOING:
+            reach("coordinator: an abort of nothing gives the next epoch")
+            entry.partitions = set()
+        if self._version >= 2:
+            entry.last_epoch = entry.epoch
+            if entry.epoch >= EXHAUSTED:
+                reach("coordinator: EndTxn gives a new producer id")
+                entry.next_pid = self._new_pid()
+            entry.epoch += 1
+        self._marked(entry, commit)
+
+    def _marked(self, entry: Metadata, commit: bool) -> None:
+        entry.phase = Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT
+        self._on_prepared(frozenset(entry.partitions), entry.identity, commit)
+
+    def complete(self) -> None:
+        """Every partition has its marker."""
+        assert self.metadata is not None
+        entry = self.metadata
+        commit = entry.phase is Phase.PREPARE_COMMIT
+        entry.phase = Phase.COMPLETE_COMMIT if commit else Phase.COMPLETE_ABORT
+        entry.partitions = set()
+        if entry.next_pid != NONE:
+            entry.previous_pid, entry.pid, entry.epoch, entry.next_pid = entry.pid, entry.next_pid, 0, NONE
+
+    def move(self) -> None:
+        """Another broker loads the coordinator's log, which does not hold the last epoch."""
+        if self.metadata is not None:
+            self.metadata.last_epoch = NONE
+
+    def forget(self) -> bool:
+        """``transactional.id.expiration.ms`` has passed; never while a transaction is open or being completed."""
+        if self.metadata is None or self.metadata.phase in (Phase.ONGOING, *PREPARE):
+            return False
+        self.metadata = None
+        return True
+
+    def describe(self) -> Snapshot:
+        """DescribeTransactions."""
+        if self.metadata is None:
+            return Snapshot(Coordinated.ABSENT, None)
+        return Snapshot(_SHOWN[self.metadata.phase], self.metadata.identity)
+
+
+def _repeated(phase: Phase, commit: bool) -> Answer:
+    """The answer to an EndTxn that is decided already."""
+    if phase is (Phase.COMPLETE_COMMIT if commit else Phase.COMPLETE_ABORT):
+        reach("coordinator: a repeated EndTxn succeeds")
+        return OK
+    if phase is (Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT):
+        return CONCURRENT_TRANSACTIONS
+    return INVALID_TXN_STATE

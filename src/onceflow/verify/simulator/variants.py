@@ -1,0 +1,163 @@
+"""Undefended variants: the production protocol without one of its defences. Each shows that a fault of the simulator bites.
+
+A variant stands between the machine and whoever drives it, and answers in the broker's place or asks for something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from onceflow.transaction.messages import (
+    Audit,
+    Audited,
+    Coordinated,
+    Described,
+    Effect,
+    End,
+    Ended,
+    Event,
+    Initialise,
+    Initialised,
+    Offered,
+    ProgressRead,
+    ReadProgress,
+    Ready,
+    Refused,
+    Snapshot,
+    Start,
+    Unreachable,
+)
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.protocol import Protocol, Settings, State
+from onceflow.verify.simulator.world import Variant
+from onceflow.verify.simulator.writer import Rules
+
+
+class NoAudit(Protocol):
+    """Believes its writers."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        return super().handle(Audited(effect.counts)) if isinstance(effect, Audit) else effect
+
+
+class OneEpoch(NoAudit):
+    """Version 1 without a fresh epoch per batch: a late EndTxn meets the next transaction (KAFKA-17754)."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        identity = self.context.identity
+        if self.context.state is State.REFRESH and identity is not None:
+            return super().handle(Initialised(identity))
+        return effect
+
+
+class AbortAfterCommit(Protocol):
+    """A commit that is not answered is aborted, and the batch written again."""
+
+    def handle(self, event: Event) -> Effect:
+        state, identity = self.context.state, self.context.identity
+        if state is State.COMMIT and isinstance(event, Unreachable) and identity is not None:
+            self.context = replace(self.context, state=State.ABORT, failure=event.reason)
+            return End(identity, commit=False)
+        if state is State.ABORT and isinstance(event, Refused):
+            event = Ended(None)
+        return super().handle(event)
+
+
+class NoClaim(Protocol):
+    """Does not ask who claimed the name."""
+
+    def handle(self, event: Event) -> Effect:
+        if isinstance(event, ProgressRead) and event.progress is not None:
+            event = ProgressRead(event.progress.claimed_by(self.context.name))
+        return super().handle(event)
+
+
+class FencesBack(NoClaim):
+    """Takes the name back from whoever has it."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.LOOK and isinstance(event, Described):
+            settled = event.snapshot.state is not Coordinated.COMPLETING
+            event = Described(Snapshot(Coordinated.COMPLETE, self.context.identity)) if settled else event
+        effect = super().handle(event)
+        return Initialise(None) if self.context.state is State.RETAKE else effect
+
+
+class ProgressBeforeFence(Protocol):
+    """Reads the progress first and fences then."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._early: Progress | None = None
+        self._reading = False
+
+    def handle(self, event: Event) -> Effect:
+        if isinstance(event, Start) and self.context.state is State.NEW:
+            self._reading = True
+            return ReadProgress()
+        if self._reading and isinstance(event, ProgressRead):
+            self._reading, self._early = False, event.progress
+            return super().handle(Start())
+        if self._reading:
+            self._reading = False
+            super().handle(Start())
+        if self.context.state is State.READ and isinstance(event, ProgressRead):
+            event = ProgressRead(self._early)
+        return super().handle(event)
+
+
+class NoConfirm(Protocol):
+    """Does not look whether another driver fenced it while it read the progress."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.CONFIRM and isinstance(event, Described):
+            event = Described(Snapshot(Coordinated.EMPTY, self.context.identity))
+        return super().handle(event)
+
+
+class TrustsBatchIds(Protocol):
+    """Skips a batch whose id is committed, without looking what is in it."""
+
+    def handle(self, event: Event) -> Effect:
+        progress = self.context.progress if self.context.state is State.READY else None
+        if isinstance(event, Offered) and progress is not None and event.batch.id < progress.next_batch:
+            return Ready(event.batch)
+        return super().handle(event)
+
+
+class RefusedIsAborted(Protocol):
+    """Takes a refused commit for an abort: does not let the progress decide."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.RESOLVE and isinstance(event, ProgressRead) and self.context.batch is not None:
+            known = self.context.progress
+            event = ProgressRead(known.claimed_by(self.context.name) if known else None)
+        return super().handle(event)
+
+
+class UnknownIsCommitted(Protocol):
+    """Takes a commit without an answer for done."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.COMMIT and isinstance(event, Refused | Unreachable):
+            event = Ended(None)
+        return super().handle(event)
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "no audit": Variant(NoAudit),
+    "no fresh epoch": Variant(OneEpoch, Rules(continue_sequences=True)),
+    "abort after commit": Variant(AbortAfterCommit),
+    "no claim": Variant(NoClaim),
+    "fences back": Variant(FencesBack),
+    "progress before fence": Variant(ProgressBeforeFence),
+    "no confirmation": Variant(NoConfirm),
+    "trusts batch ids": Variant(TrustsBatchIds),
+    "refused is aborted": Variant(RefusedIsAborted),
+    "unknown is committed": Variant(UnknownIsCommitted),
+    "retried tasks write": Variant(rules=Rules(retry_tasks=True)),
+}
+"""By name. ``tests/verify/simulator/test_variants.py`` names the faults that break each."""

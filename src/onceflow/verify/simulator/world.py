@@ -1,0 +1,180 @@
+"""One run: a broker, a checkpoint, an input, drivers that come and go, and who restarts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from onceflow.transaction.progress import OnMismatch, Progress
+from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.verify.simulator.broker import Broker
+from onceflow.verify.simulator.checkpoint import Checkpoint
+from onceflow.verify.simulator.choices import Choices
+from onceflow.verify.simulator.client import Client
+from onceflow.verify.simulator.coverage import reach
+from onceflow.verify.simulator.driver import Driver, Fate, Machine
+from onceflow.verify.simulator.network import Network
+from onceflow.verify.simulator.requests import InitProducerId
+from onceflow.verify.simulator.scenario import Scenario
+from onceflow.verify.simulator.scheduler import Process, Scheduler
+from onceflow.verify.simulator.writer import Rules, Writer
+
+ROUND = 10
+MOST_DRIVERS = 30
+MOST_EVENTS = 20_000
+PATIENCE_AFTER_FAULTS = 4000
+PARTITIONS = 2
+STRANGER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What is simulated: the production protocol, or something that lacks one of its defences (``variants.py``)."""
+
+    machine: Callable[[Settings], Machine] = Protocol
+    rules: Rules = Rules()  # noqa: RUF009  frozen
+
+
+class World:
+    """Runs to its end by ``run``; then ``anomalies`` say what went wrong on the way, ``judge.py`` what at the end."""
+
+    def __init__(self, scenario: Scenario, choices: Choices, variant: Variant, *, tracing: bool = False) -> None:
+        self.scenario = scenario
+        self.choices = choices
+        self.anomalies: list[str] = []
+        self.trace: list[str] = []
+        self.done = False
+        self._variant = variant
+        self._tracing = tracing
+        self._scheduler = Scheduler()
+        self.broker = Broker(self._scheduler, choices, scenario.version, PARTITIONS, scenario.first_epoch)
+        self.checkpoint = Checkpoint(self._scheduler, choices, "q1", 0)
+        self._queries = 1
+        self._plans: dict[tuple[str, int], set[int]] = {}
+        self._allowed = OnMismatch.REFUSE
+        self._started = 0
+        self._living: set[int] = set()
+        self._identity_doubtful = False  # the coordinator forgot something that a driver needs to know itself by
+
+    # ------------------------------------------------------------------------------------------------ what drivers tell
+
+    def note(self, driver: int, text: str) -> None:
+        """A line of the trace."""
+        if self._tracing:
+            self.trace.append(f"{self._scheduler.now:6} driver {driver}: {text}")
+
+    def anomaly(self, text: str) -> None:
+        """Something happened that never may."""
+        self.anomalies.append(text)
+        if self._tracing:
+            self.trace.append(f"{self._scheduler.now:6} ANOMALY: {text}")
+
+    def planned(self, query_id: str, number: int, end: int) -> None:
+        """A driver planned a batch. Two plans of one batch explain a conflict."""
+        self._plans.setdefault((query_id, number), set()).add(end)
+
+    # ----------------------------------------------------------------------------------------------------------- running
+
+    def run(self) -> None:
+        """Until everything has come to rest, or does not."""
+        for _ in range(self.scenario.drivers):
+            self._start_driver()
+        self._scheduler.after(ROUND, self._round)
+        while self._scheduler.step():
+            if self._scheduler.happened > MOST_EVENTS:
+                self.anomaly(f"no end after {MOST_EVENTS} events")
+                return
+
+    def _round(self) -> None:
+        """What happens without a driver: the faults of the surroundings, and somebody who starts drivers."""
+        scenario, now = self.scenario, self._scheduler.now
+        self.choices.quiet = now > scenario.faults_until
+        if now > scenario.faults_until + PATIENCE_AFTER_FAULTS:
+            self.anomaly("stuck: the faults are long over")
+            return
+        self._surroundings()
+        if not self._living and not self.done:
+            self._start_driver()
+        if self._living or not self.done:
+            self._scheduler.after(ROUND, self._round)
+
+    def _surroundings(self) -> None:
+        pick = self.choices.pick
+        match pick("move", 3):
+            case 1:
+                self._identity_doubtful = True
+                self.broker.move_coordinator()
+            case 2:
+                self.broker.move_group()
+        if pick("expire", 2) and self.broker.transactions.forget():
+            reach("broker: the transactional id expires")
+            self._identity_doubtful = True
+        if pick("hijack", 2):
+            reach("broker: a stranger takes the transactional id")
+            self.broker.ask(InitProducerId(None, STRANGER))
+        if pick("second", 2) and len(self._living) < 2 and not self.done:
+            reach("driver: a second one starts")
+            self._start_driver()
+
+    def _start_driver(self) -> None:
+        if self._started >= MOST_DRIVERS:
+            self.anomaly(f"{MOST_DRIVERS} drivers did not finish")
+            self.done = True
+            return
+        self._started += 1
+        order, scheduler = self._started, self._scheduler
+        version, variant = self.scenario.version, self._variant
+        settings = Settings(f"driver-{order}", version >= 2, self._allowed, max_attempts=3)
+        network = Network(scheduler, self.choices, self.broker)
+        client = Client(scheduler, network, version, order)
+        writer = Writer(scheduler, network, self.choices, version, PARTITIONS, variant.rules)
+        driver = Driver(self, order, variant.machine(settings), client, writer)
+        self._living.add(order)
+        Process(scheduler, driver.life(), partial(self._ended, driver))
+
+    def _ended(self, driver: Driver, fate: Fate) -> None:
+        self.note(driver.order, f"ended: {fate.value}")
+        self._living.discard(driver.order)
+        match fate:
+            case Fate.DONE:
+                self.done = True
+            case Fate.FENCED:
+                self._check_fenced(driver)
+            case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
+                self._check_conflict()
+                self._resume()
+            case _:
+                pass
+
+    def _check_fenced(self, driver: Driver) -> None:
+        """The newest driver goes on. It stops only where it cannot know that it is the newest::
+
+        its InitProducerId is not answered, and the coordinator moves: the new one does not know the last epoch, and
+        refuses the repeated request as it would refuse an older driver's
+        """
+        if driver.order != self.broker.newest:
+            reach("driver: an older one stops")
+        elif self._identity_doubtful or self.broker.late_fence:
+            reach("driver: the newest stops, for it cannot know that it is")
+        else:
+            self.anomaly("the newest driver stopped for good")
+
+    def _check_conflict(self) -> None:
+        """It has a cause: a batch planned twice, a damaged file, or a commit after the user looked where to resume."""
+        planned_twice = any(len(ends) > 1 for ends in self._plans.values())
+        committed = self.broker.group.committed
+        overtaken = committed.source != self.checkpoint.initial and not self._is_ours(committed.progress)
+        if not (planned_twice or self.checkpoint.damaged or overtaken):
+            self.anomaly("a conflict, although checkpoint and progress agree")
+
+    def _is_ours(self, progress: Progress | None) -> bool:
+        return progress is None or progress.query_id in ("", self.checkpoint.query_id)
+
+    def _resume(self) -> None:
+        """The user resumes: a new checkpoint that starts at the committed offsets."""
+        reach("user: resumes with a new checkpoint")
+        self._queries += 1
+        self._allowed = OnMismatch.RESUME
+        initial = self.broker.group.committed.source
+        self.checkpoint = Checkpoint(self._scheduler, self.choices, f"q{self._queries}", initial)

@@ -1,0 +1,525 @@
+"""For each anomaly the smallest history that shows it, and near misses: histories almost like it that are legal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onceflow.verify.history import Recorder
+from onceflow.verify.history.recorder import (
+    assign,
+    crash,
+    effect,
+    gone,
+    log_end,
+    poll,
+    position,
+    send,
+    stable_end,
+    subscribe,
+    window,
+)
+
+Story = Callable[[Recorder], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What happened, and the anomalies that it must be found to have: exactly these."""
+
+    name: str
+    story: Story
+    anomalies: tuple[str, ...]
+
+    def table(self) -> pa.Table:
+        recorder = Recorder()
+        self.story(recorder)
+        return recorder.table()
+
+
+CASES: list[Case] = []
+
+
+def shows(*anomalies: str) -> Callable[[Story], Story]:
+    """Registers a story under its function's name."""
+
+    def register(story: Story) -> Story:
+        CASES.append(Case(story.__name__, story, anomalies))
+        return story
+
+    return register
+
+
+# Missing records.
+
+
+@shows("lost")
+def nobody_reads_what_stands_below_the_highest_read(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("reader", poll("k", 1, 2))
+
+
+@shows()
+def a_failed_send_may_be_missing(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), status="fail")
+    history.add("writer", send("k", 2, 1))
+    history.add("reader", poll("k", 1, 2))
+
+
+@shows()
+def a_send_of_unknown_outcome_may_be_missing(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), status="info")
+    history.add("writer", send("k", 2, 1))
+    history.add("reader", poll("k", 1, 2))
+
+
+@shows()
+def what_compaction_dropped_is_not_lost(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("broker", gone("k", 0, 1))
+    history.add("reader", poll("k", 1, 2))
+
+
+@shows("lost")
+def what_stands_beside_the_dropped_range_is_lost(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), send("k", 3, 2))
+    history.add("broker", gone("k", 0, 1))
+    history.add("reader", poll("k", 2, 3))
+
+
+@shows()
+def what_stood_nobody_knows_where_may_have_been_compacted(history: Recorder) -> None:
+    history.add("writer", send("k", 1), send("k", 2, 5))
+    history.add("broker", gone("k", 0, 1))
+    history.add("reader", window("k", 0, 6), poll("k", 5, 2))
+
+
+@shows()
+def what_nobody_has_reached_yet_is_not_lost(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("reader", poll("k", 0, 1))
+
+
+@shows("unseen")
+def nobody_reads_the_end_though_a_reader_went_there(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("reader", window("k", 0, 2), poll("k", 0, 1))
+
+
+@shows("unseen")
+def nobody_reads_a_record_whose_offset_is_not_known(history: Recorder) -> None:
+    history.add("writer", send("k", 1))
+    history.add("reader", window("k", 0, 2))
+
+
+@shows()
+def a_reader_that_went_to_the_end_before_the_send_proves_nothing(history: Recorder) -> None:
+    history.add("reader", window("k", 0, 2))
+    history.add("writer", send("k", 1, 0), send("j", 2, 0))
+
+
+@shows()
+def a_reader_of_another_partition_proves_nothing(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 0), send("i", 3, 0))
+    history.add("reader", window("j", 0, 2), poll("j", 0, 2))
+
+
+@shows("torn_transaction")
+def a_part_of_a_committed_transaction_is_missing(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 0), txn=1)
+    history.add("reader", poll("k", 0, 1))
+    history.add("reader", window("j", 0, 1))
+
+
+@shows("torn_transaction")
+def a_part_of_a_transaction_of_unknown_outcome_is_visible(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1, status="info")
+    history.add("reader", poll("k", 1, 2))
+
+
+@shows()
+def a_transaction_of_unknown_outcome_is_wholly_visible(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 0), txn=1, status="info")
+    history.add("reader", window("k", 0, 1), poll("k", 0, 1), window("j", 0, 1), poll("j", 0, 2))
+
+
+@shows()
+def a_transaction_of_unknown_outcome_is_wholly_missing(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 0), txn=1, status="info")
+    history.add("reader", window("k", 0, 2), window("j", 0, 1))
+
+
+@shows()
+def two_attempts_of_unknown_outcome_and_one_of_them_is_visible(history: Recorder) -> None:
+    history.add("writer", send("k", 1), send("k", 2), txn=1, status="info")
+    history.add("writer", send("k", 1), txn=2, status="info")
+    history.add("reader", window("k", 0, 9), poll("k", 3, 1))
+
+
+@shows()
+def one_offset_tells_which_of_two_attempts_is_visible(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2), txn=1, status="info")
+    history.add("writer", send("k", 1, 3), send("k", 2), txn=2, status="info")
+    history.add("reader", window("k", 0, 9), poll("k", 3, 1), poll("k", 4, 2))
+
+
+@shows("torn_transaction")
+def one_offset_tells_which_of_two_attempts_is_torn(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2), txn=1, status="info")
+    history.add("writer", send("k", 1, 3), send("k", 2), txn=2, status="info")
+    history.add("reader", window("k", 0, 9), poll("k", 3, 1))
+
+
+@shows()
+def the_other_part_of_a_transaction_was_not_looked_for(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 0), txn=1)
+    history.add("reader", poll("k", 0, 1))
+
+
+# Places and values.
+
+
+@shows("duplicated")
+def one_value_stands_at_two_offsets(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("reader", poll("k", 0, 1), poll("k", 1, 1))
+
+
+@shows("duplicated")
+def one_value_was_acknowledged_elsewhere_than_it_was_read(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("reader", poll("k", 1, 1))
+
+
+@shows()
+def one_value_on_two_partitions_is_two_records(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 1, 1))
+    history.add("reader", poll("k", 0, 1), poll("j", 1, 1))
+
+
+@shows()
+def an_aborted_batch_is_run_again_with_the_same_values(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="fail")
+    history.add("writer", send("k", 1, 2), txn=2)
+    history.add("reader", window("k", 0, 4), poll("k", 2, 1))
+
+
+@shows()
+def of_two_attempts_without_offsets_the_one_that_committed_is_read(history: Recorder) -> None:
+    history.add("writer", send("k", 1), txn=1, status="fail")
+    history.add("writer", send("k", 1), txn=2)
+    history.add("reader", poll("k", 2, 1))
+
+
+@shows("inconsistent_offsets")
+def one_offset_holds_two_values(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1))
+    history.add("other", poll("k", 0, 2))
+
+
+@shows()
+def two_readers_see_the_same(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1))
+    history.add("other", poll("k", 0, 1))
+
+
+@shows("phantom")
+def a_value_was_written_by_nobody(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("reader", poll("k", 0, 1), poll("k", 1, 2))
+
+
+@shows()
+def the_writers_of_another_partition_are_not_in_the_history(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("reader", poll("k", 0, 1), poll("j", 1, 2))
+
+
+# Isolation.
+
+
+@shows("aborted_read")
+def a_reader_sees_what_was_aborted(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="fail")
+    history.add("reader", poll("k", 0, 1))
+
+
+@shows("aborted_read")
+def a_reader_sees_the_attempt_that_was_aborted(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="fail")
+    history.add("writer", send("k", 1, 2), txn=2)
+    history.add("reader", poll("k", 0, 1), poll("k", 2, 1))
+
+
+@shows()
+def what_failed_itself_may_have_read_anything(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="fail")
+    history.add("copier", poll("k", 0, 1), txn=2, status="fail")
+
+
+@shows("precommitted_read")
+def a_transaction_sees_its_own_record(history: Recorder) -> None:
+    history.add("copier", send("k", 1, 0), poll("k", 0, 1), txn=1)
+
+
+@shows()
+def a_later_transaction_of_the_same_process_sees_it(history: Recorder) -> None:
+    history.add("copier", send("k", 1, 0), txn=1)
+    history.add("copier", poll("k", 0, 1), txn=2)
+
+
+@shows("intermediate_read")
+def a_window_shows_a_part_of_a_transaction(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1)
+    history.add("one", window("k", 0, 2), poll("k", 0, 1))
+    history.add("other", poll("k", 0, 1), poll("k", 1, 2))
+
+
+@shows("intermediate_read")
+def a_window_over_two_partitions_shows_one_half(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 0), txn=1)
+    history.add("one", poll("k", 0, 1), window("j", 0, 1))
+    history.add("other", poll("j", 0, 2))
+
+
+@shows()
+def a_poll_ends_in_the_middle_of_a_transaction(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1)
+    history.add("one", poll("k", 0, 1))
+    history.add("one", poll("k", 1, 2))
+
+
+@shows()
+def a_window_without_any_of_the_transaction(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1)
+    history.add("one", window("k", 0, 2))
+    history.add("other", poll("k", 0, 1), poll("k", 1, 2))
+
+
+@shows("wr_cycle")
+def two_transactions_read_each_other(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), poll("j", 0, 2), txn=1)
+    history.add("other", send("j", 2, 0), poll("k", 0, 1), txn=2)
+
+
+@shows("wr_cycle")
+def three_transactions_read_in_a_circle(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), poll("i", 0, 3), txn=1)
+    history.add("two", send("j", 2, 0), poll("k", 0, 1), txn=2)
+    history.add("three", send("i", 3, 0), poll("j", 0, 2), txn=3)
+
+
+@shows()
+def three_transactions_read_in_a_chain_backwards(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), poll("j", 0, 2), txn=1)
+    history.add("two", send("j", 2, 0), poll("i", 0, 3), txn=2)
+    history.add("three", send("i", 3, 0), txn=3)
+
+
+# Order of polls.
+
+
+@shows("poll_skip")
+def the_next_poll_begins_behind_a_record(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1))
+    history.add("one", poll("k", 2, 3))
+    history.add("other", poll("k", 1, 2))
+
+
+@shows()
+def the_next_poll_begins_behind_a_marker(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1))
+    history.add("one", poll("k", 2, 3))
+
+
+@shows()
+def the_next_poll_begins_behind_what_was_compacted(history: Recorder) -> None:
+    history.add("other", poll("k", 1, 2))
+    history.add("broker", gone("k", 0, 2))
+    history.add("one", assign("k", 0))
+    history.add("one", poll("k", 2, 3))
+
+
+@shows("poll_skip")
+def the_first_poll_begins_behind_the_assigned_offset(history: Recorder) -> None:
+    history.add("one", assign("k", 0))
+    history.add("one", poll("k", 1, 2))
+    history.add("other", poll("k", 0, 1))
+
+
+@shows("poll_skip")
+def a_consumer_goes_on_behind_an_aborted_transaction(history: Recorder) -> None:
+    history.add("copier", poll("k", 0, 1), txn=1)
+    history.add("copier", poll("k", 1, 2), txn=2, status="fail")
+    history.add("copier", poll("k", 2, 3), txn=3)
+
+
+@shows()
+def a_consumer_goes_back_after_an_aborted_transaction(history: Recorder) -> None:
+    history.add("copier", poll("k", 0, 1), txn=1)
+    history.add("copier", poll("k", 1, 2), txn=2, status="fail")
+    history.add("copier", poll("k", 1, 2), txn=3)
+
+
+@shows()
+def after_an_unknown_outcome_the_position_is_not_known(history: Recorder) -> None:
+    history.add("copier", poll("k", 0, 1), txn=1)
+    history.add("copier", poll("k", 1, 2), txn=2, status="info")
+    history.add("copier", poll("k", 2, 3), txn=3)
+
+
+@shows()
+def in_a_group_partitions_move_between_polls(history: Recorder) -> None:
+    history.add("one", subscribe())
+    history.add("one", poll("k", 0, 1))
+    history.add("one", poll("k", 2, 3))
+    history.add("other", poll("k", 1, 2))
+    history.add("one", poll("k", 0, 1))
+
+
+@shows()
+def after_a_crash_the_position_is_not_known(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1), poll("k", 1, 2))
+    history.add("one", crash())
+    history.add("one", poll("k", 0, 1))
+
+
+@shows("nonmonotonic_poll")
+def a_group_of_one_process_is_none_of_another(history: Recorder) -> None:
+    history.add("one", subscribe())
+    for name in ("one", "other"):
+        history.add(name, poll("k", 0, 1))
+        history.add(name, poll("k", 0, 1))
+
+
+@shows("nonmonotonic_poll")
+def the_next_poll_reads_again(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1))
+    history.add("one", poll("k", 0, 1))
+
+
+@shows()
+def the_next_poll_reads_again_as_it_was_told(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1))
+    history.add("one", assign("k", 0))
+    history.add("one", poll("k", 0, 1))
+
+
+@shows("int_poll_skip")
+def one_transaction_skips_a_record(history: Recorder) -> None:
+    history.add("one", subscribe())
+    history.add("one", poll("k", 0, 1), txn=1)
+    history.add("one", poll("k", 2, 3), txn=1)
+    history.add("other", poll("k", 1, 2))
+
+
+@shows()
+def one_transaction_skips_a_record_because_the_partition_moved(history: Recorder) -> None:
+    history.add("one", subscribe())
+    history.add("one", poll("k", 0, 1), assign("k"), poll("k", 2, 3), txn=1)
+    history.add("other", poll("k", 1, 2))
+
+
+@shows("int_nonmonotonic_poll")
+def one_operation_goes_back(history: Recorder) -> None:
+    history.add("one", poll("k", 1, 2), poll("k", 0, 1))
+
+
+# Order of sends.
+
+
+@shows("nonmonotonic_send")
+def a_later_send_stands_first(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1))
+    history.add("writer", send("k", 2, 0))
+
+
+@shows()
+def sends_of_two_processes_stand_in_any_order(history: Recorder) -> None:
+    history.add("one", send("k", 1, 1))
+    history.add("other", send("k", 2, 0))
+
+
+@shows("nonmonotonic_send")
+def a_later_send_was_read_first(history: Recorder) -> None:
+    history.add("writer", send("k", 1))
+    history.add("writer", send("k", 2))
+    history.add("reader", poll("k", 0, 2), poll("k", 1, 1))
+
+
+@shows("int_nonmonotonic_send")
+def the_sends_of_one_transaction_stand_in_reverse(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1), send("k", 2, 0), txn=1)
+
+
+@shows("int_send_skip")
+def another_writer_stands_between_the_sends_of_a_transaction(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), send("k", 2, 2), txn=1)
+    history.add("other", send("k", 3, 1))
+    history.add("reader", poll("k", 0, 1), poll("k", 1, 3), poll("k", 2, 2))
+
+
+# Processing.
+
+
+@shows("consumed_twice")
+def two_transactions_consume_one_record(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), txn=1)
+    history.add("other", poll("k", 0, 1, "copy"), txn=2)
+
+
+@shows()
+def two_groups_consume_one_record(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), txn=1)
+    history.add("other", poll("k", 0, 1, "sum"), txn=2)
+
+
+@shows()
+def a_transaction_that_failed_consumed_nothing(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), txn=1, status="fail")
+    history.add("other", poll("k", 0, 1, "copy"), txn=2)
+
+
+@shows("effect_repeated")
+def an_effect_is_found_twice(history: Recorder) -> None:
+    history.add("ledger", effect("accounts", 1))
+    history.add("ledger", effect("accounts", 1))
+
+
+@shows()
+def an_effect_on_two_targets(history: Recorder) -> None:
+    history.add("ledger", effect("accounts", 1))
+    history.add("ledger", effect("archive", 1))
+    history.add("ledger", effect("archive", 1), status="fail")
+
+
+@shows("hung_transaction")
+def the_stable_end_stays_below_the_end(history: Recorder) -> None:
+    history.add("probe", stable_end("k", 1), log_end("k", 2))
+
+
+@shows()
+def the_stable_end_arrives(history: Recorder) -> None:
+    history.add("probe", stable_end("k", 1), log_end("k", 2))
+    history.add("probe", stable_end("k", 2), log_end("k", 2))
+
+
+@shows("stuck_progress")
+def a_position_stays_below_a_record(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1))
+    history.add("probe", stable_end("k", 3), position("k", 1, "copy"))
+
+
+@shows()
+def a_position_stays_below_markers_only(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1), send("later", 2, 0))
+    history.add("probe", stable_end("k", 3), position("k", 1, "copy"))
+    history.add("probe", stable_end("k", 3), position("k", 2, "copy"))
+
+
+@shows("stuck_progress")
+def one_of_two_groups_stays_behind(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1))
+    history.add("probe", stable_end("k", 3), position("k", 2, "copy"), position("k", 0, "sum"))

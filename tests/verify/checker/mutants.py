@@ -1,0 +1,299 @@
+"""Damage by name: each takes the rows of a good history and gives the rows of a bad one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+Damage = Callable[["Rows"], list[Row]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A damage and the anomalies, exactly these, that a history must be found to have after it."""
+
+    name: str
+    damage: Damage
+    anomalies: tuple[str, ...]
+
+
+MUTANTS: list[Mutant] = []
+
+
+def shows(*anomalies: str) -> Callable[[Damage], Damage]:
+    def register(damage: Damage) -> Damage:
+        MUTANTS.append(Mutant(damage.__name__, damage, anomalies))
+        return damage
+
+    return register
+
+
+class Rows:
+    """The rows of a good history, with questions that the mutants ask to find a place worth damaging."""
+
+    def __init__(self, rows: list[Row], seed: int) -> None:
+        self.all = rows
+        self.random = random.Random(seed)
+        self.gone = [row for row in rows if row["kind"] == "gone"]
+        self.readers: dict[tuple[str, int], set[str]] = defaultdict(set)
+        self.place: dict[tuple[str, int], int] = {}
+        for row in self.of("poll"):
+            self.readers[row["key"], row["value"]].add(row["process"])
+            self.place[row["key"], row["value"]] = row["offset"]
+        self.sent = Counter((row["key"], row["value"]) for row in self.of("send"))
+        self.size = Counter(row["txn"] for row in self.of("send"))
+
+    def of(self, kind: str, process: str | None = None) -> list[Row]:
+        return [row for row in self.all if row["kind"] == kind and process in (None, row["process"])]
+
+    def pick(self, rows: list[Row], number: int = 1) -> list[Row]:
+        assert len(rows) >= number, "the history has no place for this damage"
+        return self.random.sample(rows, number)
+
+    def kept(self, row: Row) -> bool:
+        """Whether the log surely still has it."""
+        offset = self.place.get((row["key"], row["value"]))
+        inside = [each for each in self.gone if each["key"] == row["key"] and offset is not None]
+        return offset is not None and not any(each["offset"] <= offset < each["until"] for each in inside)
+
+    def acknowledged(self) -> list[Row]:
+        """Sends that committed at a known offset, at the first attempt, and were read."""
+        return [
+            row
+            for row in self.of("send")
+            if row["status"] == "ok" and row["offset"] is not None and self.sent[row["key"], row["value"]] == 1
+            if self.kept(row)
+        ]
+
+    def last(self, key: str) -> int:
+        return max(offset for (name, _), offset in self.place.items() if name == key)
+
+    def is_last(self, row: Row) -> bool:
+        return bool(self.place[row["key"], row["value"]] == self.last(row["key"]))
+
+    def without_reads_of(self, row: Row) -> list[Row]:
+        same = (row["key"], row["value"])
+        return [each for each in self.all if each["kind"] != "poll" or (each["key"], each["value"]) != same]
+
+    def and_then(self, *new: Row) -> list[Row]:
+        """The rows and after them operations of a row each."""
+        number = max(row["op"] for row in self.all)
+        common = {"status": "ok", "txn": None, "value": None, "group": None, "until": None}
+        return [*self.all, *({**common, "op": number + 1 + nth, **row} for nth, row in enumerate(new))]
+
+    def with_after(self, row: Row, *new: Row) -> list[Row]:
+        """The rows with others in the same operation behind one of them."""
+        at = next(number for number, each in enumerate(self.all) if each is row)
+        return [*self.all[: at + 1], *({**row, **each} for each in new), *self.all[at + 1 :]]
+
+    def without(self, row: Row) -> list[Row]:
+        return [each for each in self.all if each is not row]
+
+    def copies(self) -> dict[int, list[Row]]:
+        """The sends of each committed transaction."""
+        found: dict[int, list[Row]] = defaultdict(list)
+        for row in self.acknowledged():
+            if row["txn"] is not None:
+                found[row["txn"]].append(row)
+        return found
+
+
+@shows("lost")
+def drop_a_committed_record(rows: Rows) -> list[Row]:
+    alone = [row for row in rows.acknowledged() if row["txn"] is None and not rows.is_last(row)]
+    return rows.without_reads_of(rows.pick(alone)[0])
+
+
+@shows("unseen")
+def drop_the_last_record(rows: Rows) -> list[Row]:
+    return rows.without_reads_of(rows.pick([r for r in rows.acknowledged() if r["txn"] is None and rows.is_last(r)])[0])
+
+
+@shows("torn_transaction")
+def tear_a_transaction(rows: Rows) -> list[Row]:
+    whole = [sends for sends in rows.copies().values() if len(sends) > 1]
+    return rows.without_reads_of(rows.pick(rows.random.choice(whole))[0])
+
+
+@shows("duplicated")
+def append_a_record_again(rows: Rows) -> list[Row]:
+    row = rows.pick(rows.acknowledged())[0]
+    again = {"offset": rows.last(row["key"]) + 5, "key": row["key"], "value": row["value"]}
+    return rows.and_then({"process": "late reader", "kind": "poll", **again})
+
+
+@shows("inconsistent_offsets", "phantom")
+def corrupt_a_value_on_its_way_to_one_reader(rows: Rows) -> list[Row]:
+    row = rows.pick([row for row in rows.of("poll", "final") if len(rows.readers[row["key"], row["value"]]) > 1])[0]
+    return [{**each, "value": 10**9} if each is row else each for each in rows.all]
+
+
+@shows("duplicated", "inconsistent_offsets")
+def give_one_reader_another_record_in_its_place(rows: Rows) -> list[Row]:
+    known = {(row["key"], row["value"]) for row in rows.acknowledged()}
+    shared = [row for row in _read_by_others(rows) if (row["key"], row["value"]) in known]
+    row = rows.pick(shared)[0]
+    other = rows.pick([each for each in shared if each["key"] == row["key"] and each is not row])[0]
+    return [{**each, "value": other["value"]} if each is row else each for each in rows.all]
+
+
+@shows("aborted_read")
+def show_an_aborted_record(rows: Rows) -> list[Row]:
+    failed = [row for row in rows.of("send") if row["status"] == "fail" and row["offset"] is not None and row["txn"]]
+    row = rows.pick(failed)[0]
+    return rows.and_then({"process": "late reader", "kind": "poll"} | {n: row[n] for n in ("key", "offset", "value")})
+
+
+@shows("precommitted_read")
+def show_a_transaction_its_own_record(rows: Rows) -> list[Row]:
+    row = rows.pick([row for row in rows.acknowledged() if row["txn"] is not None])[0]
+    return rows.with_after(row, {"kind": "poll"})
+
+
+@shows("wr_cycle")
+def let_two_transactions_read_each_other(rows: Rows) -> list[Row]:
+    one, other = rows.pick([sends[0] for sends in rows.copies().values()], 2)
+    first = rows.with_after(one, {"kind": "poll", **{name: other[name] for name in ("key", "offset", "value")}})
+    return Rows(first, 0).with_after(other, {"kind": "poll", **{n: one[n] for n in ("key", "offset", "value")}})
+
+
+def _read_by_others(rows: Rows) -> list[Row]:
+    """Final polls in the middle of a partition whose records others saw too, and that were not compacted."""
+    final = rows.of("poll", "final")
+    return [
+        row
+        for before, row, after in zip(final, final[1:], final[2:], strict=False)
+        if before["key"] == row["key"] == after["key"] and rows.kept(row)
+        if len(rows.readers[row["key"], row["value"]]) > 1
+    ]
+
+
+@shows("int_poll_skip")
+def skip_a_record_inside_one_operation(rows: Rows) -> list[Row]:
+    return rows.without(rows.pick([row for row in _read_by_others(rows) if row["key"].startswith("in")])[0])
+
+
+@shows("int_poll_skip", "intermediate_read")
+def hide_a_record_of_a_transaction_from_one_reader(rows: Rows) -> list[Row]:
+    large = {row["value"] for sends in rows.copies().values() if len(sends) > 1 for row in sends}
+    read = [row for row in _read_by_others(rows) if row["key"].startswith("out") and row["value"] in large]
+    return rows.without(rows.pick(read)[0])
+
+
+@shows("intermediate_read")
+def hide_the_end_of_a_transaction_from_one_reader(rows: Rows) -> list[Row]:
+    large = {row["value"] for sends in rows.copies().values() if len(sends) > 1 for row in sends}
+    last = [row for row in rows.of("poll", "final") if row["key"].startswith("out") and rows.is_last(row)]
+    row = rows.pick([row for row in last if row["value"] in large and rows.kept(row)])[0]
+    also = {"process": "late reader", "kind": "poll", **{name: row[name] for name in ("key", "offset", "value")}}
+    return Rows(rows.and_then(also), 0).without(row)
+
+
+@shows("poll_skip")
+def skip_a_whole_poll(rows: Rows) -> list[Row]:
+    """Of a reader that had a position, and goes on behind it."""
+    events = [row for row in rows.of("poll") + rows.of("assign") if row["process"] == "reader-0"]
+    lanes: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(events, key=lambda row: int(row["op"])):
+        lanes[row["key"]].append(row)
+    chosen = []
+    for lane in lanes.values():
+        operations = list(dict.fromkeys(row["op"] for row in lane))
+        kinds = {op: {row["kind"] for row in lane if row["op"] == op} for op in operations}
+        for before, op, after in zip(operations, operations[1:], operations[2:], strict=False):
+            reads = [row for row in lane if row["op"] == op]
+            known = any(map(rows.kept, reads)) and all(len(rows.readers[row["key"], row["value"]]) > 1 for row in reads)
+            if known and kinds[before] == kinds[op] == kinds[after] == {"poll"}:
+                chosen.append({"op": op, "key": reads[0]["key"]})
+    lost = rows.pick(chosen)[0]
+    return [each for each in rows.all if (each["op"], each["key"]) != (lost["op"], lost["key"])]
+
+
+@shows("nonmonotonic_poll")
+def read_again(rows: Rows) -> list[Row]:
+    row = rows.of("poll", "final")[0]
+    rows.all = rows.and_then({**row, "process": "late reader", "op": 10**6})
+    return [*rows.all, {**rows.all[-1], "op": 10**6 + 1}]
+
+
+@shows("int_nonmonotonic_poll")
+def read_again_inside_one_operation(rows: Rows) -> list[Row]:
+    return rows.with_after(rows.pick(rows.of("poll", "final"))[0], {})
+
+
+def _swap_in_the_log(rows: Rows, one: Row, other: Row) -> list[Row]:
+    """Wherever the one stood stands the other; both were acknowledged where they are now."""
+    values = {one["value"]: other["value"], other["value"]: one["value"]}
+
+    def after(row: Row) -> Row:
+        if row["kind"] == "poll" and row["key"] == one["key"] and row["value"] in values:
+            return {**row, "value": values[row["value"]]}
+        if row is one or row is other:
+            return {**row, "offset": other["offset"] if row is one else one["offset"]}
+        return row
+
+    return [after(row) for row in rows.all]
+
+
+def _neighbours(rows: Rows, same_operation: bool) -> list[tuple[Row, Row]]:
+    lanes: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows.of("send"):
+        if row["status"] == "ok":
+            lanes[row["process"], row["key"]].append(row)
+    good = {id(row) for row in rows.acknowledged()}
+    return [
+        (one, other)
+        for lane in lanes.values()
+        for one, other in itertools.pairwise(lane)
+        if id(one) in good and id(other) in good and (one["op"] == other["op"]) == same_operation
+    ]
+
+
+def _separated(rows: Rows) -> list[tuple[Row, Row]]:
+    """Records of two operations that have no other of theirs between or beside them."""
+    size = Counter(row["op"] for row in rows.of("send"))
+    return [pair for pair in _neighbours(rows, False) if all(size[row["op"]] == 1 for row in pair)]
+
+
+@shows("nonmonotonic_send")
+def swap_what_was_sent_one_after_the_other(rows: Rows) -> list[Row]:
+    return _swap_in_the_log(rows, *rows.random.choice([p for p in _separated(rows) if p[0]["txn"] is None]))
+
+
+@shows("int_nonmonotonic_send")
+def swap_what_was_sent_in_one_operation(rows: Rows) -> list[Row]:
+    size = Counter((row["op"], row["key"]) for row in rows.of("send"))
+    pairs = [p for p in _neighbours(rows, True) if p[0]["txn"] is None and size[p[0]["op"], p[0]["key"]] == 2]
+    return _swap_in_the_log(rows, *rows.random.choice(pairs))
+
+
+@shows("consumed_twice")
+def let_another_transaction_consume_it_too(rows: Rows) -> list[Row]:
+    row = rows.pick([row for row in rows.of("poll") if row["group"] and row["status"] == "ok" and rows.kept(row)])[0]
+    same = {name: row[name] for name in ("kind", "key", "offset", "value", "group")}
+    return rows.and_then({**same, "process": "zombie", "txn": 10**6})
+
+
+@shows("effect_repeated")
+def apply_an_effect_again(rows: Rows) -> list[Row]:
+    return rows.with_after(rows.pick(rows.of("effect"))[0], {})
+
+
+@shows("hung_transaction")
+def leave_a_transaction_open(rows: Rows) -> list[Row]:
+    end = rows.pick(rows.of("log_end"))[0]
+    return [{**row, "offset": row["offset"] + 1} if row is end else row for row in rows.all]
+
+
+@shows("stuck_progress")
+def leave_the_last_record_to_nobody(rows: Rows) -> list[Row]:
+    last = rows.pick([row for row in rows.of("position") if row["offset"] > 0])[0]
+    key = last["key"]
+    below = [row for row in rows.of("poll") if row["key"] == key and row["offset"] < last["offset"] and rows.kept(row)]
+    offset = max(row["offset"] for row in below)
+    return [{**row, "offset": offset} if row is last else row for row in rows.all]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.verify.checker.world import World
+
+from onceflow.verify.checker import CHECKS
+from onceflow.verify.checker.__main__ import main
+from onceflow.verify.history import Recorder, read_history, write_history
+from onceflow.verify.history.recorder import poll, send
+
+DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
+
+
+def bad(directory: Path) -> Path:
+    recorder = Recorder()
+    recorder.add("writer", send("k", 1, 0), send("k", 2, 1), send("k", 3, 2))
+    recorder.add("reader", poll("k", 0, 1), poll("k", 2, 3))
+    write_history(recorder.table(), directory / "bad.jsonl")
+    return directory / "bad.jsonl"
+
+
+def test_a_good_history_is_good(tmp_path: Path) -> None:
+    write_history(World(5).run(200), tmp_path / "good.parquet")
+    command = [sys.executable, "-m", "onceflow.verify.checker", str(tmp_path / "good.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in CHECKS)
+
+
+def test_a_violation_is_shown_and_its_smallest_history_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(bad(tmp_path)), "--json", "--keep", str(tmp_path / "kept")]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["good"] is False
+    assert {name: count for name, count in report["counts"].items() if count} == {"lost": 1}
+    (example,) = report["examples"]
+    assert (example["key"], example["offset"], example["value"]) == ("k", 1, 2)
+    assert example["rows"] == [
+        {"row": 1, "op": 0, "process": "writer", "kind": "send", "status": "ok", "key": "k", "offset": 1, "value": 2}
+    ]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["lost.jsonl"]
+    smallest = read_history(tmp_path / "kept" / "lost.jsonl").to_pylist()
+    assert [(row["kind"], row["value"]) for row in smallest] == [("send", 2), ("poll", 3)]
+
+
+def test_a_violation_is_shown_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(bad(tmp_path))]) == 1
+    assert "'process': 'writer'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["missing.parquet", "wrong.jsonl"])
+def test_a_file_that_cannot_be_read_is_no_verdict(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wrong.jsonl").write_text("{}\n{")
+    assert main([str(tmp_path / name)]) == 2
+    assert name in capsys.readouterr().err
+
+
+def test_every_anomaly_is_documented() -> None:
+    for name in (*CHECKS, "diverged_output"):
+        assert f"| `{name}` |" in DOCUMENTED, name

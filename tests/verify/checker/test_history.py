@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.verify.checker.world import World
+
+from onceflow.errors import HistoryInvalid
+from onceflow.verify.history import SCHEMA, VERSION, Kind, Recorder, Status, read_history, validate, write_history
+from onceflow.verify.history.recorder import poll, send
+
+DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
+
+
+def rows_table(*rows: dict[str, Any], version: str | None = str(VERSION), **columns: Any) -> pa.Table:
+    """A table of rows that are good but for what is said."""
+    good = {"op": 0, "process": "p", "kind": "send", "status": "ok", "key": "k", "value": 1}
+    full = [{**good, "op": number, **row} for number, row in enumerate(rows)]
+    arrays = {name: pa.array([row.get(name) for row in full]) for name in {name for row in full for name in row}}
+    metadata = {"onceflow.history": version} if version else None
+    return pa.table({**arrays, **columns}).replace_schema_metadata(metadata)
+
+
+def mistakes(table: pa.Table) -> tuple[str, ...]:
+    with pytest.raises(HistoryInvalid) as caught:
+        validate(table)
+    return tuple(caught.value.fields["mistakes"])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+def test_a_history_comes_back_from_a_file_as_it_was(ending: str, tmp_path: Path) -> None:
+    table = World(3).run(300)
+    write_history(table, tmp_path / f"history.{ending}")
+    back = read_history(tmp_path / f"history.{ending}")
+    assert back.to_pylist() == table.to_pylist()
+    assert back.schema.metadata == SCHEMA.metadata
+
+
+def test_values_may_be_text() -> None:
+    recorder = Recorder()
+    recorder.add("p", send("k", "order-1", 0))
+    recorder.add("q", poll("k", 0, "order-1"))
+    assert recorder.table()["value"].to_pylist() == ["order-1", "order-1"]
+
+
+def test_an_empty_history_is_a_history(tmp_path: Path) -> None:
+    write_history(Recorder().table(), tmp_path / "empty.jsonl")
+    assert len(read_history(tmp_path / "empty.jsonl")) == 0
+
+
+def test_columns_that_are_wrong_are_all_named() -> None:
+    table = pa.table({"op": ["a"], "kind": ["send"], "status": ["ok"], "txn": [0.5], "colour": ["red"]})
+    assert mistakes(table) == (
+        "the format version is missing; this onceflow reads 1",
+        "column op is of type string, not int64",
+        "column process is missing",
+        "column txn is of type double, not int64",
+        "unknown columns: colour",
+    )
+    assert mistakes(rows_table({}, version="2")) == ("format version 2; this onceflow reads 1",)
+
+
+def test_words_and_numbers_that_are_wrong_are_all_named() -> None:
+    table = rows_table({"kind": "sned"}, {"status": "done"}, {"process": None}, {"offset": -1}, {"offset": 2**43})
+    found = mistakes(table)
+    assert "column process is empty in row 2" in found
+    assert any(each.startswith("unknown kind 'sned' in row 0; known are send, poll,") for each in found)
+    assert "unknown status 'done' in row 1; known are ok, info, fail" in found
+    assert "offset is negative in row 3" in found
+    assert f"offset is above {2**43 - 1} in row 4" in found
+    assert len(found) == 5
+
+
+def test_what_a_kind_must_have_is_asked_for() -> None:
+    rows = [{"kind": kind.name.lower(), "key": None, "value": None} for kind in Kind]
+    found = mistakes(rows_table(*rows))
+    assert "send without key in row 0" in found
+    assert "poll without value in row 1" in found
+    assert "window without until in row 2" in found
+    assert len(found) == 2 + 3 + 3 + 1 + 2 + 2 + 2 + 2 + 3
+    assert mistakes(rows_table({"kind": "gone", "offset": 3, "until": 2})) == ("until is below offset in row 0",)
+
+
+def test_one_transaction_has_one_fate_and_one_operation_one_process() -> None:
+    rows: list[dict[str, Any]] = [{"txn": 5}, {"txn": 5, "status": "fail"}, {"op": 9}, {"op": 9, "process": "q"}]
+    assert mistakes(rows_table(*rows)) == (
+        "process differs from that of the first row of the same op in row 3",
+        "status differs from that of the first row of the same txn in row 1",
+    )
+
+
+def test_many_rows_with_one_mistake_are_counted() -> None:
+    (found,) = mistakes(rows_table(*[{"value": None}] * 8))
+    assert found == "send without value in rows 0, 1, 2, 3, 4 and 3 more"
+
+
+def test_lines_that_are_wrong_are_all_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"onceflow_history": 1}\n{"op": 0,\n[]\n')
+    with pytest.raises(HistoryInvalid, match=r"2 mistakes(.|\n)*line 2 is not JSON(.|\n)*line 3 is not an object"):
+        read_history(path)
+    path.write_text('{"onceflow_history": 1}\n{"op": 0, "value": 1}\n{"op": "a", "value": "b"}\n')
+    with pytest.raises(HistoryInvalid, match=r"op mixes types; row 1(.|\n)*value mixes types; row 1 differ"):
+        read_history(path)
+
+
+@pytest.mark.parametrize("name", ["history.csv", "history.parquet", "history.arrow"])
+def test_a_file_that_is_no_history_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("nothing")
+    with pytest.raises(HistoryInvalid):
+        read_history(tmp_path / name)
+
+
+def test_every_column_kind_and_status_is_documented() -> None:
+    for word in (*SCHEMA.names, *(kind.name.lower() for kind in Kind), *(status.name.lower() for status in Status)):
+        assert f"| `{word}` |" in DOCUMENTED, word

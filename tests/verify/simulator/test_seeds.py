@@ -1,0 +1,77 @@
+"""The production protocol on many seeds: no anomaly, every branch taken, and each run the same when it is run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from onceflow.verify.simulator import Scenario, explore, run, shrink
+from onceflow.verify.simulator.campaign import campaign
+from onceflow.verify.simulator.variants import VARIANTS
+
+SEEDS = 12_000
+
+
+def test_no_seed_shows_an_anomaly_and_every_branch_is_taken() -> None:
+    found = campaign(range(SEEDS))
+    assert not found.failed, shrink(run(found.failed[0])).story()
+    assert not found.missed, f"no seed of {SEEDS} reached: {sorted(found.missed)}"
+
+
+def test_a_seed_is_the_same_run_bit_for_bit() -> None:
+    for seed in range(40):
+        assert run(seed, tracing=True) == run(seed, tracing=True)
+
+
+def test_a_run_is_replayed_by_its_faults_alone() -> None:
+    for seed in range(40):
+        first = run(seed, tracing=True)
+        again = run(seed + 1, scenario=first.scenario, taken=first.taken, tracing=True)
+        assert again.trace == first.trace
+
+
+def test_shrinking_leaves_a_failure_with_the_faults_that_it_needs() -> None:
+    variant = VARIANTS["no audit"]
+    scenario = Scenario(rates={"tail": 0.05, "request": 0.05})
+    runs = (run(seed, variant, scenario=scenario) for seed in range(1000))
+    failing = next(outcome for outcome in runs if outcome.anomalies and len(outcome.taken) > 5)
+    small = shrink(failing, variant)
+    assert small.anomalies
+    assert [kind for kind, _ in small.taken] == ["tail"]
+    assert "lost" in small.story()
+
+
+# ----------------------------------------------------------------------------------------------------- small cases, all
+
+
+def three_batches(version: int, **rates: float) -> Scenario:
+    """Two tasks, two partitions; faults until everything has surely come by."""
+    return Scenario(version=version, records=6, batch_records=2, faults_until=150, rates=rates)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_two_moments_at_which_drivers_are_killed_stopped_or_interrupted(version: int) -> None:
+    """One driver, three batches, two tasks, two partitions; also killed in its recovery."""
+    scenario = three_batches(version, driver=1.0)
+    check_all(scenario, bound=2, least=3000)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_second_driver_at_every_moment_and_one_of_them_killed_or_stopped_at_every_moment(version: int) -> None:
+    scenario = three_batches(version, driver=1.0, second=1.0)
+    check_all(scenario, bound=2, least=1000)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_two_drivers_from_the_beginning_and_every_request_lost_late_or_twice(version: int) -> None:
+    scenario = replace(three_batches(version, driver=1.0, request=1.0), drivers=2)
+    check_all(scenario, bound=1, least=300)
+
+
+def check_all(scenario: Scenario, bound: int, least: int) -> None:
+    runs = 0
+    for outcome in explore(scenario, bound):
+        runs += 1
+        assert not outcome.anomalies, run(0, scenario=scenario, taken=outcome.taken, tracing=True).story()
+    assert runs >= least
