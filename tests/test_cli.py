@@ -209,6 +209,9 @@ def test_broker_start_is_repeatable(tmp_path: Path) -> None:
         assert "started" in onceflow_says(tmp_path, "broker", "start", "-d", "here")
         assert "runs already" in onceflow_says(tmp_path, "broker", "start", "-d", "here")
         assert json.loads(onceflow_says(tmp_path, "broker", "status", "-d", "here", "--json"))["running"] is True
+        for _ in range(2):
+            onceflow_says(tmp_path, "broker", "create", "-d", "here", "--partitions", "2", "orders")
+        assert "1 record sent" in onceflow_says(tmp_path, "broker", "send", "-d", "here", "orders", given="a")
     finally:
         onceflow_says(tmp_path, "broker", "stop", "-d", "here")
     assert "no broker runs" in onceflow_says(tmp_path, "broker", "stop", "-d", "here")

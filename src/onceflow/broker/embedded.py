@@ -81,7 +81,9 @@ class EmbeddedBroker:
         status = cls(directory).status()
         if not status.running:
             raise SetupError(
-                f"no broker runs in {status.directory}", action="start one first", directory=str(status.directory)
+                f"no broker runs in {status.directory}",
+                action="start one first: onceflow broker start",
+                directory=str(status.directory),
             )
         return cls(directory, transaction_version=status.transaction_version or 2, detached=True)
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from onceflow.broker import BrokerStatus
     from onceflow.kafka.settings import ClusterSettings
 
-app = typer.Typer(help="The embedded broker: start, stop, status, and records in and out.", no_args_is_help=True)
+app = typer.Typer(
+    help="The embedded broker: start, stop, status, topics, and records in and out.", no_args_is_help=True
+)
 Directory = Annotated[Path, typer.Option("--directory", "-d", help="Where its data is.")]
 DEFAULT = Path(".onceflow") / "broker"
 
@@ -69,6 +71,20 @@ def _words(found: BrokerStatus) -> str:
         return f"no broker runs in {found.directory}"
     since = datetime.fromtimestamp(found.started_at or 0, UTC).astimezone().isoformat(" ", "seconds")
     return f"{found.bootstrap_servers} runs since {since} (pid {found.pid}, data in {found.directory})"
+
+
+@app.command()
+def create(
+    topics: Annotated[list[str], typer.Argument(help="The names; a topic that exists is left as it is.")],
+    directory: Directory = DEFAULT,
+    partitions: Annotated[int, typer.Option(help="Of each topic.", min=1)] = 4,
+) -> None:
+    """Create topics."""
+    with shown_errors():
+        from onceflow.kafka.admin import ClusterAdmin
+
+        ClusterAdmin(_settings(directory)).create_topics(topics, partitions=partitions)
+        out(f"{', '.join(topics)}: there")
 
 
 @app.command()

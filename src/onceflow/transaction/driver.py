@@ -202,7 +202,12 @@ class Driver:
     def _commit(self, offered: MicroBatch, write: Callable[..., Counts]) -> bool:
         ready = self._coordinator.commit(offered.batch, offered.kafka_end(), write)
         if ready.note:
-            log.warning("pipeline %s took up batch %d, although %s", self._options.name, offered.batch.id, ready.note)
+            log.warning(
+                "pipeline %s took up batch %d, as on_mismatch allows: %s",
+                self._options.name,
+                offered.batch.id,
+                ready.note,
+            )
         return ready.committed
 
     def _write_plain(self, writer: BatchWriter, attempts: int) -> None:
