@@ -1,0 +1,88 @@
+"""What one run under faults gives: all that the report shows, and nothing that it would have to compute again.
+
+Times are seconds since the run's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import pyarrow as pa
+
+from onceflow.verify.checker.verdict import Verdict
+
+
+class Lane(StrEnum):
+    """The row of the timeline on which something happened."""
+
+    FAULT = "fault"  # from its injection until it is healed
+    DRIVER = "driver"  # the life of a driver process, from its start until its end
+    EXECUTOR = "executor"  # the same of an executor or Python worker
+    BROKER = "broker"  # the same of a broker
+    BATCH = "batch"  # a committed micro-batch, from Spark's trigger until the commit was answered
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened from ``began_s`` until ``ended_s`` (the same, for what takes no time)."""
+
+    lane: Lane
+    name: str
+    began_s: float
+    ended_s: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long a fault kept new output away: from ``fault`` at ``at_s`` to the first record of a batch that was not yet
+    committed then, as a read_committed reader saw it. ``seconds`` None: none came until the end.
+    """
+
+    fault: str
+    at_s: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A quantity over time, both float64 and of one length: visible output records, distance of the last stable offset
+    from the log's end, lag of the pipeline.
+    """
+
+    name: str
+    unit: str
+    at_s: pa.DoubleArray
+    value: pa.DoubleArray
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One run of one engine. ``failures`` are reasons for which the run proves nothing (it did not end, say)."""
+
+    engine: str  # "onceflow", "Spark's Kafka sink", ...
+    pipeline: str
+    seed: int
+    faults: tuple[str, ...]  # the kinds of the mix, whether or not each was drawn
+    began_at: float  # seconds since the epoch
+    seconds: float
+    verdict: Verdict
+    happenings: tuple[Happening, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    series: tuple[Series, ...] = ()
+    counts: Mapping[str, int] = field(
+        default_factory=dict
+    )  # records of input committed, aborted, of output, batches, ...
+    versions: Mapping[str, str] = field(default_factory=dict)  # of onceflow, Kafka, Spark, Java, Python
+    failures: tuple[str, ...] = ()
+    judged: bool = True  # False: a control, whose violations are shown and do not fail the verification
+    lso_held_s: float | None = None  # the longest time for which a dead instance held the last stable offset
+    command: str = ""  # what runs it again
+
+    @property
+    def good(self) -> bool:
+        """Whether the run shows that nothing is lost, repeated or torn."""
+        return not self.failures and not self.verdict.violations
