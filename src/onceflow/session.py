@@ -79,7 +79,7 @@ def spark_session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _environment(_launch_environment(master)):
+    with _environment(_launch_environment(master, settings.get("spark.pyspark.python"))):
         session = builder.getOrCreate()
     _check_connector(session)
     return session
@@ -174,15 +174,16 @@ def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _launch_environment(master: str) -> dict[str, str]:
+def _launch_environment(master: str, python: str | None) -> dict[str, str]:
     """What Spark's launcher reads from the environment alone.
 
     It takes JAVA_HOME first, whatever its version, and for Python workers the ``python3`` on PATH, which outside of an
-    activated virtual environment is another Python without our packages.
+    activated virtual environment is another Python without our packages. PySpark itself does not look at the setting
+    ``spark.pyspark.python``, only ``spark-submit`` does.
     """
     environment = {"JAVA_HOME": str(java_home(find_java()))}
-    if _in_one_process(master) and "PYSPARK_PYTHON" not in os.environ:
-        environment["PYSPARK_PYTHON"] = sys.executable
+    if python or (_in_one_process(master) and "PYSPARK_PYTHON" not in os.environ):
+        environment["PYSPARK_PYTHON"] = python or sys.executable
     return environment
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
-from tests.faults import proxy as apis
 from tests.faults.light import Job, LightDriver
-from tests.faults.proxy import Loss, Proxy
 from tests.faults.support import Cluster, expected_records
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import OutcomeUnknown
+from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, Wire, apis
 
 pytestmark = pytest.mark.faults
 
@@ -37,9 +37,19 @@ LOSSES = {
 }
 
 
-def job(cluster: Cluster, directory: Path, proxy: Proxy, patience_s: float = 30.0) -> Job:
+@contextmanager
+def losing(
+    api: int, first: int, count: int = 1, then: Callable[[], object] = lambda: None
+) -> Iterator[tuple[Wire, ActiveRule]]:
+    """A wire that loses answers to one kind of request, and the rule that counts them."""
+    with Wire() as wire:
+        rule = Rule(Do.CUT, frozenset({api}), Direction.ANSWER, first=first, count=count, then=then)
+        yield wire, wire.rules.add(rule)
+
+
+def job(cluster: Cluster, directory: Path, wire: Wire, patience_s: float = 30.0) -> Job:
     name = cluster.unique("lost")
-    options = {"proxy_url": proxy.url}
+    options = {"proxy_url": wire.url}
     checkpoint = str(directory / name)
     return Job(cluster.servers, name, cluster.make_topic(), checkpoint, patience_s=patience_s, options=options)
 
@@ -49,10 +59,10 @@ def test_the_answer_is_lost(cluster: Cluster, tmp_path: Path, what: str) -> None
     api, number, versions = LOSSES[what]
     if cluster.broker.status().transaction_version not in versions:
         pytest.skip("no such request in this transaction version")
-    with Proxy(Loss(api, number)) as proxy:
-        driver = LightDriver(job(cluster, tmp_path, proxy))
+    with losing(api, number) as (wire, loss):
+        driver = LightDriver(job(cluster, tmp_path, wire))
         driver.run()
-    assert proxy.lost == 1
+    assert loss.applied == 1
     cluster.check_exactly(driver.topic, expected_records(2))
     assert "ABORT" not in [step for step, _ in driver.steps]
     assert [step for step, _ in driver.steps].count("WRITE") == 2, "a batch was written again"
@@ -60,8 +70,8 @@ def test_the_answer_is_lost(cluster: Cluster, tmp_path: Path, what: str) -> None
 
 def test_no_commit_is_answered_until_the_driver_gives_up(cluster: Cluster, tmp_path: Path) -> None:
     """The outcome is unknown: an error that says so; the same driver then looks, and finds it committed."""
-    with Proxy(Loss(apis.END_TXN, 1, count=10**6)) as proxy:
-        driver = LightDriver(job(cluster, tmp_path, proxy, patience_s=1.0))
+    with losing(apis.END_TXN, 1, count=10**6) as (wire, _):
+        driver = LightDriver(job(cluster, tmp_path, wire, patience_s=1.0))
         coordinator = driver.open()
         with pytest.raises(OutcomeUnknown, match="a commit was sent and not answered"):
             driver.run_batch(coordinator, 0)
@@ -93,19 +103,19 @@ def test_the_broker_is_killed_before_it_can_answer(
         broker.kill()
         broker.start()
 
-    with Proxy(Loss(api, number, then=restart)) as proxy:
-        driver = LightDriver(replace(job(cluster, tmp_path, proxy), patience_s=60.0))
+    with losing(api, number, then=restart) as (wire, loss):
+        driver = LightDriver(replace(job(cluster, tmp_path, wire), patience_s=60.0))
         driver.run()
-    assert proxy.lost == 1
+    assert loss.applied == 1
     cluster.check_exactly(driver.topic, expected_records(2))
     cluster.close()
 
 
 def test_a_slow_query_does_not_use_up_the_patience_of_the_write(v2: Cluster, tmp_path: Path) -> None:
     """The write begins when the first rows come; what the query took until then is no silence of the broker."""
-    with Proxy(Loss(apis.PRODUCE, 0)) as proxy:
-        driver = LightDriver(job(v2, tmp_path, proxy))
+    with losing(apis.PRODUCE, 0) as (wire, loss):
+        driver = LightDriver(job(v2, tmp_path, wire))
         driver.before_records = lambda producer: setattr(producer, "_last_progress", producer._last_progress - 1000)
         driver.run()
-    assert proxy.lost == 1
+    assert loss.applied == 1
     v2.check_exactly(driver.topic, expected_records(2))

@@ -1,45 +1,45 @@
-"""A broker whose clients talk to it through a proxy, which can lose the answer to a chosen request."""
+"""A broker whose clients talk to it through a wire, which can lose the answer to a chosen request."""
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from tests.faults.proxy import Loss, Proxy, _close
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.broker.home import BrokerState
-from onceflow.broker.settings import HOST, as_properties, free_ports
+from onceflow.broker.settings import HOST, Place, free_ports, server_properties
+from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Loses the answers to ``api`` from ``first`` to ``first + count - 1``; ``then`` is called before the connection breaks."""
+
+    api: int
+    first: int = 0
+    count: int = 1
+    then: Callable[[], object] = field(default=lambda: None)
+
 
 NOTHING = Loss(api=-1)
 
 
-class WireProxy(Proxy):
-    """The proxy for clients that know no HTTP CONNECT: they take it for the broker."""
+class WireProxy(Wire):
+    """The wire; clients take it for the broker."""
 
-    def __init__(self) -> None:
-        super().__init__(NOTHING)
-        self.target = 0
-        self.port = int(self._listener.getsockname()[1])
+    _loss: ActiveRule | None = None
 
     def lose(self, loss: Loss) -> None:
         """From now on."""
-        with self._lock:
-            self._loss, self._answers, self.lost = loss, 0, 0
+        rule = Rule(Do.CUT, frozenset({loss.api}), Direction.ANSWER, first=loss.first, count=loss.count, then=loss.then)
+        self.rules.clear()
+        self._loss = self.rules.add(rule)
 
-    def _tunnel(self, client: socket.socket) -> None:
-        self._sockets.append(client)
-        try:
-            broker = socket.create_connection((HOST, self.target))
-        except OSError:
-            _close(client)
-            return
-        self._sockets.append(broker)
-        asked: dict[int, int] = {}
-        threading.Thread(target=self._forward_requests, args=(client, broker, asked), daemon=True).start()
-        self._forward_answers(client, broker, asked)
+    @property
+    def lost(self) -> int:
+        """How many answers, since ``lose`` was called last."""
+        return self._loss.applied if self._loss else 0
 
 
 class ProxiedBroker(EmbeddedBroker):
@@ -48,13 +48,10 @@ class ProxiedBroker(EmbeddedBroker):
     def __init__(self, directory: Path, proxy: WireProxy) -> None:
         super().__init__(directory, heap_mb=256)
         self.proxy = proxy
-        proxy.target = free_ports(1)[0]
-        self.servers = f"{HOST}:{proxy.port}"
+        self._behind = (free_ports(1)[0], proxy.port)
+        proxy.target = (HOST, self._behind[0])
+        self.servers = proxy.address
 
     def _write_settings(self, state: BrokerState) -> Mapping[str, str]:
-        found = dict(super()._write_settings(state))
-        found["listeners"] += f",WIRE://{HOST}:{self.proxy.target}"
-        found["advertised.listeners"] += f",WIRE://{HOST}:{self.proxy.port}"
-        found["listener.security.protocol.map"] += ",WIRE:PLAINTEXT"
-        self._home.properties.write_text(as_properties(found))
-        return found
+        place = Place(state.port, state.controller_port, behind=self._behind)
+        return self._process.write_settings(server_properties(self._home.data, place, self._config))

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import logging
-import os
-import signal
-import subprocess
-import sys
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from onceflow.broker import guard, settings
-from onceflow.broker.home import BrokerHome, BrokerState, without_stack
-from onceflow.broker.java_tool import java_command, run_java_tool
+from onceflow.broker import settings
+from onceflow.broker.home import BrokerHome, BrokerState
+from onceflow.broker.process import BrokerProcess, new_cluster_id
 from onceflow.broker.readiness import wait_until_ready
 from onceflow.errors import BrokerStartError, SetupError
 
 _log = logging.getLogger("onceflow.broker")
 
 TRANSACTION_VERSIONS = (1, 2)
-_KILL_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +61,9 @@ class EmbeddedBroker:
         self._home = BrokerHome(Path(directory))
         self._port = port
         self._transaction_version = transaction_version
-        self._heap_mb = heap_mb
         self._config = dict(config or {})
-        self._detached = detached
         self._start_timeout_s = start_timeout_s
-        self._guard: subprocess.Popen[str] | None = None
+        self._process = BrokerProcess(self._home, heap_mb=heap_mb, detached=detached, start_timeout_s=start_timeout_s)
 
     @classmethod
     def attach(cls, directory: str | Path) -> Self:
@@ -134,13 +124,13 @@ class EmbeddedBroker:
             properties = self._write_settings(state)
             self._home.write_state(state)
             if not self._home.is_formatted:
-                self._format(state)
-            pid = self._spawn(lock)
+                self._process.format(new_cluster_id(), state.transaction_version)
+            pid = self._process.spawn(lock)
             self._home.write_state(replace(state, pid=pid, started_at=time.time()))
         try:
-            lack = wait_until_ready(state.port, properties, self._home.is_running, self._start_timeout_s)
+            lack = wait_until_ready([state.port], properties, self._home.is_running, self._start_timeout_s)
             if lack:
-                raise self._start_error(lack)
+                raise self._process.start_error(lack)
         except BaseException:
             self.kill()
             raise
@@ -168,106 +158,23 @@ class EmbeddedBroker:
         return BrokerState(port, controller_port, self._transaction_version)
 
     def _write_settings(self, state: BrokerState) -> Mapping[str, str]:
-        properties = settings.server_properties(self._home.data, state.port, state.controller_port, self._config)
-        self._home.properties.write_text(settings.as_properties(properties))
-        self._home.logging.write_text(settings.logging_properties(self._home.log))
-        return properties
-
-    def _format(self, state: BrokerState) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        feature = f"transaction.version={state.transaction_version}"
-        # Attached to its option: one id in 64 begins with a hyphen, and would be taken for an option itself.
-        arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(self._home.properties), "--feature", feature]
-        said = run_java_tool(
-            "kafka.tools.StorageTool",
-            arguments,
-            timeout_s=self._start_timeout_s,
-            jvm_options=[self._logging_option()],
-        )
-        if said.returncode:
-            told = "\n".join(without_stack(said.stdout + said.stderr))
-            raise BrokerStartError(
-                f"the broker's storage could not be formatted:\n{told}",
-                action="correct the config",
-                directory=str(self.directory),
-            )
-
-    def _spawn(self, lock: int) -> int:
-        options = [f"-Xmx{self._heap_mb}m", "-XX:+ExitOnOutOfMemoryError", self._logging_option()]
-        command = java_command("kafka.Kafka", [str(self._home.properties)], jvm_options=options)
-        mode = "detached" if self._detached else "attached"
-        with self._home.output.open("w") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", guard.__file__, str(lock), mode, *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-                cwd=self.directory,
-                pass_fds=(lock,),
-                # Ctrl-C in a terminal goes to all processes of the session; the broker is stopped by us, in our order.
-                start_new_session=True,
-            )
-        assert process.stdout is not None
-        told = process.stdout.readline()
-        process.stdout.close()
-        self._guard = process
-        if not told.strip():
-            self._reap()
-            raise self._start_error("its process could not be started")
-        if self._detached:
-            self._reap()
-        return int(told)
-
-    def _logging_option(self) -> str:
-        return f"-Dlog4j2.configurationFile={self._home.logging}"
-
-    def _start_error(self, lack: str) -> BrokerStartError:
-        state = "died" if not self.is_running else f"was not ready after {self._start_timeout_s:.0f} s"
-        return BrokerStartError(
-            f"the broker in {self.directory} {state}: {lack}. The end of its log:\n{self._home.log_tail()}",
-            action=f"see {self._home.log} and {self._home.output}",
-            directory=str(self.directory),
-        )
+        place = settings.Place(state.port, state.controller_port)
+        return self._process.write_settings(settings.server_properties(self._home.data, place, self._config))
 
     # Ending
 
     def stop(self, timeout_s: float = 20) -> None:
         """Stop the broker, if it runs, in an orderly way; kill it if it is still there after ``timeout_s`` seconds."""
-        if not self._signal(signal.SIGTERM, timeout_s):
-            _log.warning("the broker in %s did not stop within %.0f s and is killed", self.directory, timeout_s)
-            self.kill()
+        self._process.stop(timeout_s)
 
     def kill(self) -> None:
         """Kill the broker (SIGKILL), so that it cannot finish anything, and wait until it is gone."""
-        if not self._signal(signal.SIGKILL, _KILL_TIMEOUT_S):
-            raise SetupError(
-                f"the broker in {self.directory} (pid {self.pid}) is still there {_KILL_TIMEOUT_S} s after SIGKILL"
-            )
+        self._process.kill()
 
     def restart(self) -> Self:
         """Stop and start again at the same address."""
         self.stop()
         return self.start()
-
-    def _signal(self, number: signal.Signals, timeout_s: float) -> bool:
-        """Send a signal and wait until the broker is gone; False if it is not."""
-        pid = self.pid
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        gone = self._home.wait_gone(timeout_s)
-        if gone:
-            self._reap()
-        return gone
-
-    def _reap(self) -> None:
-        if self._guard is None:
-            return
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
-        self._guard.wait(timeout=_KILL_TIMEOUT_S)
-        self._guard = None
 
     def __enter__(self) -> Self:
         return self.start()

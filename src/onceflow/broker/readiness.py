@@ -1,4 +1,4 @@
-"""When a started broker can be used: it answers, and its group and transaction coordinators have loaded all partitions.
+"""When started brokers can be used: they answer, and their group and transaction coordinators have loaded all partitions.
 
 A broker listens some hundred milliseconds before that. Whoever asks then is told COORDINATOR_NOT_AVAILABLE,
 NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS; so those questions are asked here, once, instead of in every client's
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
-from onceflow.broker.settings import HOST, NODE_ID
+from onceflow.broker.settings import HOST
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 
@@ -30,13 +30,18 @@ _REQUEST_TIMEOUT_MS = 5_000
 _LOADED = (kafka.errors.NoError, kafka.errors.GroupIdNotFoundError, kafka.errors.TransactionalIdNotFoundError)
 
 
-def wait_until_ready(port: int, settings: Mapping[str, str], is_alive: Callable[[], bool], timeout_s: float) -> str:
-    """Wait until the broker can be used. Gives "" then, or what it still lacked when it died or time was up."""
+def wait_until_ready(
+    ports: Sequence[int], settings: Mapping[str, str], is_alive: Callable[[], bool], timeout_s: float
+) -> str:
+    """Wait until the nodes that listen on ``ports`` can be used, all of them.
+
+    Gives "" then, or what they still lacked when one died or time was up.
+    """
     deadline = time.monotonic() + timeout_s
     lack = "it does not listen"
     while lack and time.monotonic() < deadline and is_alive():
-        if _listens(port):
-            lack = _lack_until(deadline, port, settings, is_alive)
+        if all(_listens(port) for port in ports):
+            lack = _lack_until(deadline, ports, settings, is_alive)
         else:
             time.sleep(_POLL_S)
     return lack
@@ -50,8 +55,10 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _lack_until(deadline: float, port: int, settings: Mapping[str, str], is_alive: Callable[[], bool]) -> str:
-    with _connected(port) as ask:
+def _lack_until(
+    deadline: float, ports: Sequence[int], settings: Mapping[str, str], is_alive: Callable[[], bool]
+) -> str:
+    with _connected(ports) as ask:
         lack = _lack(ask, settings)
         while lack and time.monotonic() < deadline and is_alive():
             time.sleep(_POLL_S)
@@ -59,15 +66,23 @@ def _lack_until(deadline: float, port: int, settings: Mapping[str, str], is_aliv
     return lack
 
 
-@contextmanager
-def _connected(port: int) -> Iterator[Callable[[Any], Any]]:
-    net = NetworkSelector()
-    manager = KafkaConnectionManager(net, bootstrap_servers=f"{HOST}:{port}", client_id="onceflow-broker")
+_Ask = Callable[[int | None, Any], Any]
 
-    def ask(request: Any) -> Any:
+
+@contextmanager
+def _connected(ports: Sequence[int]) -> Iterator[_Ask]:
+    net = NetworkSelector()
+    servers = [f"{HOST}:{port}" for port in ports]
+    manager = KafkaConnectionManager(net, bootstrap_servers=servers, client_id="onceflow-broker")
+
+    def ask(node_id: int | None, request: Any) -> Any:
         if not manager.bootstrapped:
             manager.bootstrap(timeout_ms=_REQUEST_TIMEOUT_MS)
-        return manager.run(manager.send, request, NODE_ID, _REQUEST_TIMEOUT_MS)
+        try:
+            return manager.run(manager.send, request, node_id, _REQUEST_TIMEOUT_MS)
+        except kafka.errors.KafkaError:
+            manager.call_soon(manager.cluster.request_update)  # perhaps it is a node that was not there before
+            raise
 
     try:
         yield ask
@@ -76,21 +91,39 @@ def _connected(port: int) -> Iterator[Callable[[Any], Any]]:
         net.close()
 
 
-def _lack(ask: Callable[[Any], Any], settings: Mapping[str, str]) -> str:
-    """What the broker cannot do yet; "" for nothing."""
-    groups = _one_name_per_partition(settings["offsets.topic.num.partitions"])
-    transactions = _one_name_per_partition(settings["transaction.state.log.num.partitions"])
+def _lack(ask: _Ask, settings: Mapping[str, str]) -> str:
+    """What the nodes cannot do yet; "" for nothing."""
     try:
-        return (
-            _lacking("group coordinator", ask(_find(CoordinatorType.GROUP, groups)).coordinators)
-            or _lacking("transaction coordinator", ask(_find(CoordinatorType.TRANSACTION, transactions)).coordinators)
-            or _lacking("groups", ask(DescribeGroupsRequest(groups=groups)).groups)
-            or _lacking(
-                "transactions", ask(DescribeTransactionsRequest(transactional_ids=transactions)).transaction_states
-            )
-        )
+        return _groups_lack(ask, settings) or _transactions_lack(ask, settings)
     except kafka.errors.KafkaError as error:
         return f"it does not answer ({error})"
+
+
+def _groups_lack(ask: _Ask, settings: Mapping[str, str]) -> str:
+    names = _one_name_per_partition(settings["offsets.topic.num.partitions"])
+    found = ask(None, _find(CoordinatorType.GROUP, names)).coordinators
+    lack = _lacking("group coordinator", found)
+    for node, groups in () if lack else _by_node(found):
+        lack = lack or _lacking("groups", ask(node, DescribeGroupsRequest(groups=groups)).groups)
+    return lack
+
+
+def _transactions_lack(ask: _Ask, settings: Mapping[str, str]) -> str:
+    names = _one_name_per_partition(settings["transaction.state.log.num.partitions"])
+    found = ask(None, _find(CoordinatorType.TRANSACTION, names)).coordinators
+    lack = _lacking("transaction coordinator", found)
+    for node, ids in () if lack else _by_node(found):
+        states = ask(node, DescribeTransactionsRequest(transactional_ids=ids)).transaction_states
+        lack = lack or _lacking("transactions", states)
+    return lack
+
+
+def _by_node(coordinators: list[Any]) -> list[tuple[int, list[str]]]:
+    """The names that each node coordinates."""
+    nodes: dict[int, list[str]] = {}
+    for each in coordinators:
+        nodes.setdefault(each.node_id, []).append(each.key)
+    return list(nodes.items())
 
 
 def _find(kind: CoordinatorType, names: list[str]) -> FindCoordinatorRequest:

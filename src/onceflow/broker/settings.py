@@ -1,10 +1,11 @@
-"""The broker's settings: one KRaft node, broker and controller in one process, on this machine's loopback alone."""
+"""The broker's settings: KRaft nodes, broker and controller in one process, on this machine's loopback alone."""
 
 from __future__ import annotations
 
 import random
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onceflow.errors import BrokerStartError, ConfigurationError
@@ -43,24 +44,55 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What the embedded broker sets where Kafka's own default does not suit one node; ``config`` overrides it."""
 
+_REPLICATED: Mapping[str, str] = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
+"""The same for a node of three: one of them may fail, and nothing acknowledged is lost."""
 
-def server_properties(data: Path, port: int, controller_port: int, config: Mapping[str, str]) -> dict[str, str]:
-    """All settings of the broker. Raises ConfigurationError if ``config`` touches what makes the node this node."""
-    fixed = _fixed(data, port, controller_port)
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node listens, and its place in the cluster.
+
+    ``voters``: node id and controller port of every node, nothing for a node that is alone. ``behind``: a further port
+    for clients that come through a proxy, and the proxy's port, which they are told.
+    """
+
+    port: int
+    controller_port: int
+    node_id: int = NODE_ID
+    voters: Mapping[int, int] = field(default_factory=dict)
+    behind: tuple[int, int] | None = None
+
+
+def server_properties(data: Path, place: Place, config: Mapping[str, str]) -> dict[str, str]:
+    """All settings of a node. Raises ConfigurationError if ``config`` touches what makes the node this node."""
+    fixed = _fixed(data, place)
     mistakes = [f"{key} is the embedded broker's own and cannot be set" for key in sorted(fixed.keys() & config.keys())]
     if mistakes:
         raise ConfigurationError.of("the embedded broker's config", mistakes)
-    return {**DEFAULTS, **config, **fixed}
+    return {**DEFAULTS, **(_REPLICATED if place.voters else {}), **config, **fixed}
 
 
-def _fixed(data: Path, port: int, controller_port: int) -> dict[str, str]:
+def _fixed(data: Path, place: Place) -> dict[str, str]:
+    voters = place.voters or {place.node_id: place.controller_port}
+    clients = {"BROKER": (place.port, place.port)}
+    if place.behind:
+        clients["WIRE"] = place.behind
+    listening = {name: ports[0] for name, ports in clients.items()} | {"CONTROLLER": place.controller_port}
     return {
         "process.roles": "broker,controller",
-        "node.id": str(NODE_ID),
-        "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
-        "listeners": f"BROKER://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"BROKER://{HOST}:{port}",
-        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "node.id": str(place.node_id),
+        "controller.quorum.voters": ",".join(f"{node}@{HOST}:{port}" for node, port in voters.items()),
+        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in listening.items()),
+        "advertised.listeners": ",".join(f"{name}://{HOST}:{told}" for name, (_, told) in clients.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listening),
         "inter.broker.listener.name": "BROKER",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),

@@ -1,0 +1,276 @@
+"""A private Spark standalone cluster: a master and workers as real processes, started from PySpark's own jars.
+
+Drivers connect with ``spark_session(master=cluster.master_url, config=cluster.settings)``. Each driver gets one executor with
+one core on each worker; several drivers at a time (a standby, a zombie) have room.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from onceflow.broker.guarded import Guarded
+from onceflow.broker.java_tool import FAST_START
+from onceflow.broker.settings import HOST, free_ports
+from onceflow.errors import SetupError
+from onceflow.java import find_java, java_home
+from onceflow.kafka.client import Pause
+from onceflow.verify.cluster import processes
+
+_log = logging.getLogger(__name__)
+
+_START_S = 300.0
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_PYTHON_WORKER = "pyspark.daemon"
+_CORES = 16  # what a worker says that it has: no driver ever waits for another one's
+_MEMORY_MB = 16_384
+
+
+class SparkProcess:
+    """The master or a worker. ``kill``, ``stop``, ``start`` and freezing as with a Kafka ``Node``."""
+
+    def __init__(self, name: str, command: list[str], directory: Path, port: int) -> None:
+        self.name = name
+        self.port = port
+        self._command = command
+        self._directory = directory
+        self._guarded: Guarded | None = None
+        self.is_paused = False
+
+    def __repr__(self) -> str:
+        return f"SparkProcess({self.name}, {HOST}:{self.port})"
+
+    @property
+    def output(self) -> Path:
+        """Where its log is."""
+        return self._directory / f"{self.name}.out"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None while it does not run."""
+        return self._guarded.pid if self._guarded and self._guarded.is_running else None
+
+    @property
+    def is_running(self) -> bool:
+        return self.pid is not None
+
+    def start(self) -> None:
+        """Start it, and do not wait: ``SparkCluster.wait_until_healthy`` does."""
+        self.end_all()  # of an incarnation that has ended
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._guarded = Guarded(self._command, "group", self.output, environment=_environment(self._directory))
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL), and not what it has started: a worker's executors notice, and end by themselves."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order (SIGTERM)."""
+        self.resume()
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP)."""
+        self._send(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on, if it is frozen."""
+        if self.is_paused:
+            self._send(signal.SIGCONT)
+            self.is_paused = False
+
+    def end_all(self) -> None:
+        """Kill it and whatever it has started and still runs."""
+        if self._guarded:
+            self._guarded.end()
+            self._guarded = None
+
+    def _end(self, number: signal.Signals) -> None:
+        self._send(number)
+        if self._guarded:
+            self._guarded.wait()
+        self.is_paused = False
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.pid is not None:
+            processes.send(self.pid, number)
+
+
+class SparkCluster:
+    """A master and ``workers`` workers on 127.0.0.1. A context manager; everything ends with this process, however it ends.
+
+    ``executor_memory_mb`` is each executor's heap. ``silence_s`` is how long the master waits for a worker's word, and a
+    driver for an executor's, before they replace it (Spark's own times are one and two minutes). Runs on Linux: it looks into
+    ``/proc``.
+    """
+
+    def __init__(
+        self, directory: str | Path, *, workers: int = 2, executor_memory_mb: int = 512, silence_s: int = 15
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self.silence_s = silence_s
+        self._executor_memory_mb = executor_memory_mb
+        port, self._web_port, *ports = free_ports(2 + 2 * workers)
+        self.master_url = f"spark://{HOST}:{port}"
+        at_master = [_MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(self._web_port)]
+        self.master = SparkProcess("master", _command(at_master, silence_s), self.directory, port)
+        self.workers = tuple(self._worker(n, ports[2 * n], ports[2 * n + 1]) for n in range(workers))
+
+    def _worker(self, number: int, port: int, web_port: int) -> SparkProcess:
+        directory = self.directory / f"worker-{number}"
+        options = {
+            "--host": HOST,
+            "--port": str(port),
+            "--webui-port": str(web_port),
+            "--cores": str(_CORES),
+            "--memory": f"{_MEMORY_MB}m",
+            "--work-dir": str(directory),
+        }
+        arguments = [_WORKER, *(word for option in options.items() for word in option), self.master_url]
+        return SparkProcess(f"worker-{number}", _command(arguments, self.silence_s), directory, port)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What a driver sets (``spark_session(config=...)``, a plan's ``[spark]``) to run here."""
+        return {
+            "spark.driver.host": HOST,
+            "spark.driver.bindAddress": HOST,
+            "spark.pyspark.python": sys.executable,
+            "spark.executor.memory": f"{self._executor_memory_mb}m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": str(len(self.workers)),
+            "spark.executor.extraJavaOptions": " ".join(FAST_START),
+            "spark.executor.heartbeatInterval": "2s",
+            "spark.network.timeout": f"{self.silence_s}s",
+            "spark.network.timeoutInterval": "2s",
+            "spark.sql.shuffle.partitions": str(len(self.workers)),
+        }
+
+    # Life
+
+    def start(self, timeout_s: float = _START_S) -> Self:
+        """Start master and workers at the same time and wait until the master knows all of them. Raises SetupError."""
+        began = time.monotonic()
+        try:
+            for each in (self.master, *self.workers):
+                each.start()
+            self.wait_until_healthy(timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+        _log.info("Spark with %d workers started in %.1f s", len(self.workers), time.monotonic() - began)
+        return self
+
+    def kill(self) -> None:
+        """Kill everything, executors and what is frozen too."""
+        orphans = self.executors()
+        for each in (*self.workers, self.master):
+            each.end_all()
+        for pid in orphans:  # of workers that were killed before
+            processes.send(pid, signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def heal(self, patience_s: float = _START_S) -> None:
+        """Let what is frozen go on, start what does not run, and wait until the master knows all workers."""
+        for each in (self.master, *self.workers):
+            each.resume()
+            if not each.is_running:
+                each.start()
+        for pid in self.executors():
+            processes.send(pid, signal.SIGCONT)
+        self.wait_until_healthy(patience_s)
+
+    def wait_until_healthy(self, patience_s: float = _START_S) -> None:
+        """Wait until the master knows every worker as alive. Raises SetupError with what it says and the end of its log."""
+        pause = Pause(patience_s)
+        wanted = sorted(worker.port for worker in self.workers)
+        while (found := self.alive_workers()) != wanted:
+            if pause.expired:
+                logs = ", ".join(str(each.output) for each in (self.master, *self.workers))
+                raise SetupError(f"the Spark master knows the workers {found}, not {wanted}", action=f"see {logs}")
+            pause.wait()
+
+    def alive_workers(self) -> list[int]:
+        """The ports of the workers that the master takes for alive."""
+        workers = self._state().get("workers", [])
+        return sorted(each["port"] for each in workers if each["state"] == "ALIVE")
+
+    def _state(self) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self._web_port}/json/", timeout=2) as answer:
+                state: dict[str, Any] = json.load(answer)
+                return state
+        except (OSError, ValueError):
+            return {}
+
+    # What workers have started
+
+    def executors(self) -> list[int]:
+        """The pids of the executors' JVMs."""
+        ours = [f"spark://Worker@{HOST}:{worker.port}" for worker in self.workers]
+        return [
+            pid
+            for pid, _, command in processes.running()
+            if _EXECUTOR in command and any(url in command for url in ours)
+        ]
+
+    def python_workers(self) -> list[int]:
+        """The pids of the Python processes that run tasks for the executors (not of the daemon that they come from)."""
+        executors = set(self.executors())
+        pythons = {pid: parent for pid, parent, command in processes.running() if _PYTHON_WORKER in command}
+        daemons = {pid for pid, parent in pythons.items() if parent in executors}
+        return [pid for pid, parent in pythons.items() if parent in daemons]
+
+
+def _command(arguments: list[str], silence_s: int) -> list[str]:
+    options = [
+        *FAST_START,
+        "-Xmx256m",
+        f"-Dspark.worker.timeout={silence_s}",
+        "-Dspark.deploy.maxExecutorRetries=50",  # faults in a row must not end an application
+        "-Dspark.master.rest.enabled=false",  # it would take a port of its own
+    ]
+    return [str(find_java()), *options, "-cp", str(_spark_home() / "jars" / "*"), *arguments]
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "JAVA_HOME": str(java_home(find_java())),
+        "SPARK_HOME": str(_spark_home()),
+        "SPARK_SCALA_VERSION": _scala_version(),  # a worker looks for build directories otherwise
+        "SPARK_LOCAL_IP": HOST,  # web pages too
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+    }
+
+
+def _spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _scala_version() -> str:
+    """As the jars are named: ``spark-core_<version>-<Spark's>.jar``."""
+    (core,) = (_spark_home() / "jars").glob("spark-core_*.jar")
+    return core.name.removeprefix("spark-core_").partition("-")[0]

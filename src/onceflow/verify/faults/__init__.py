@@ -1,0 +1,1 @@
+"""Faults that a verification injects, see ``catalog``."""

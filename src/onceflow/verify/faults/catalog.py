@@ -1,0 +1,71 @@
+"""Every fault by its name, and the mixes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from onceflow.verify.faults.brokers import BROKER_FAULTS
+from onceflow.verify.faults.checkpoint import CHECKPOINT_FAULTS
+from onceflow.verify.faults.disk import DISK_FAULTS
+from onceflow.verify.faults.driver import DRIVER_FAULTS
+from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition, HijackTransactionalId
+from onceflow.verify.faults.network import NETWORK_FAULTS
+from onceflow.verify.faults.spark import SPARK_FAULTS
+
+if TYPE_CHECKING:
+    from onceflow.verify.running.world import World
+
+
+class Fault(Protocol):
+    """One kind of fault. ``needs`` names what the world must have for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def needs(self) -> Collection[str]: ...
+
+    def inject(self, world: World, random: Random) -> None:
+        """Returns when the fault has happened and is healed again."""
+
+
+def _by_name(*faults: Fault) -> dict[str, Fault]:
+    return {fault.name: fault for fault in faults}
+
+
+MIXES: Mapping[str, Mapping[str, Fault]] = {
+    "none": {},
+    "driver": _by_name(*DRIVER_FAULTS),
+    "brokers": _by_name(*BROKER_FAULTS),
+    "network": _by_name(*NETWORK_FAULTS),
+    "disk": _by_name(*DISK_FAULTS),
+    "spark": _by_name(*SPARK_FAULTS),
+    "identity": _by_name(HijackTransactionalId()),
+    "checkpoint": _by_name(*CHECKPOINT_FAULTS),
+    "topics": _by_name(AddInputPartition(), AddOutputPartition()),
+}
+"""Kinds of faults by the name of their mix; ``all`` is all of them but those of ``topics``, which change what there is to judge:
+a key's records move to another partition, and their order with it."""
+
+FAULTS: Mapping[str, Fault] = {name: fault for mix in MIXES.values() for name, fault in mix.items()}
+
+ALL = "all"
+_NOT_IN_ALL = frozenset(MIXES["topics"])
+
+
+def chosen(names: Iterable[str]) -> tuple[list[Fault], list[str]]:
+    """The faults of names and mixes in the catalog's order, and what is wrong with the names."""
+    wanted: set[str] = set()
+    mistakes = []
+    known = [ALL, *MIXES, *FAULTS]
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f", did you mean {close[0]}?" if close else "; --list-faults shows all"
+            mistakes.append(f"--faults {name}: there is no such fault or mix{hint}")
+        wanted |= set(FAULTS) - _NOT_IN_ALL if name == ALL else set(MIXES.get(name, (name,)))
+    return [fault for name, fault in FAULTS.items() if name in wanted], mistakes

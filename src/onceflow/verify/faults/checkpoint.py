@@ -1,0 +1,111 @@
+"""Faults of the checkpoint: what a file system forgets when its writes were not synchronised before the power went (F12, F13).
+
+The driver is down meanwhile, as it is when the machine went down with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onceflow.verify.running.world import World
+
+STATELESS = "stateless plan"
+_EMPTIED = 0.3
+_START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoseCommitLog:
+    """The newest entry of Spark's commit log is gone, or its content is: Spark runs a batch again that Kafka has committed.
+
+    Spark does not start on an empty entry, and says so. What an operator does then is to remove it; so does this.
+    """
+
+    name: str = "lose-commit-log"
+    text: str = "the newest commit log entry of the checkpoint is lost, or empty"
+    needs: tuple[str, ...] = ()
+
+    def inject(self, world: World, random: Random) -> None:
+        empties = random.random() < _EMPTIED
+        with world.driver.down():
+            newest = _newest(world.checkpoint / "commits")
+            if newest is None:
+                return
+            _change(newest, (lambda path: path.write_bytes(b"")) if empties else _gone)
+            world.note(f"{'emptied' if empties else 'lost'} commits/{newest.name}")
+        if empties and not world.driver.await_failure_or_batch(_START_S):
+            with world.driver.down():
+                _change(newest, _gone)
+                world.note(f"removed the empty commits/{newest.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class LoseOffsets:
+    """The newest committed batch is forgotten, and what was planned after it: the checkpoint is older than the progress.
+
+    Spark plans that batch anew, over more input than before. The pipeline must refuse and name the way out, which is to resume
+    from the committed offsets; the supervisor takes it. A resumed pipeline begins with empty state, so what a stateful one then
+    writes is nothing to judge.
+    """
+
+    name: str = "lose-offsets"
+    text: str = "the newest committed batch is lost from the checkpoint, with all after it"
+    needs: tuple[str, ...] = (STATELESS,)
+
+    def inject(self, world: World, random: Random) -> None:  # noqa: ARG002  the interface
+        with world.driver.down():
+            newest = _newest(world.checkpoint / "commits")
+            if newest is not None:
+                for log in ("offsets", "commits"):
+                    for entry in _from(world.checkpoint / log, int(newest.name)):
+                        _change(entry, _gone)
+                world.note(f"lost batch {newest.name} of the checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class TornCheckpointWrite:
+    """The newest entry of the offset log exists and is empty: created, renamed, its content never synchronised.
+
+    Spark cannot start on it and says so; the pipeline must not go on over it. Resuming is the way out.
+    """
+
+    name: str = "torn-checkpoint-write"
+    text: str = "the newest offset log entry of the checkpoint is cut off"
+    needs: tuple[str, ...] = (STATELESS,)
+
+    def inject(self, world: World, random: Random) -> None:
+        with world.driver.down():
+            newest = _newest(world.checkpoint / "offsets")
+            if newest is not None:
+                length = random.choice((0, newest.stat().st_size // 2))
+                _change(newest, lambda path: path.write_bytes(path.read_bytes()[:length]))
+                world.note(f"cut offsets/{newest.name} to {length} bytes")
+
+
+CHECKPOINT_FAULTS = (LoseCommitLog(), LoseOffsets(), TornCheckpointWrite())
+
+
+def _newest(log: Path) -> Path | None:
+    """The newest entry of one of Spark's metadata logs."""
+    return max(_from(log, 0), key=lambda each: int(each.name), default=None)
+
+
+def _from(log: Path, batch: int) -> list[Path]:
+    """Its entries from a batch on."""
+    entries = list(log.iterdir()) if log.exists() else []
+    return [each for each in entries if each.name.isdecimal() and int(each.name) >= batch]
+
+
+def _gone(entry: Path) -> None:
+    entry.unlink(missing_ok=True)
+
+
+def _change(entry: Path, change: Callable[[Path], object]) -> None:
+    """With its checksum, which Hadoop's file system keeps beside it."""
+    change(entry)
+    entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)

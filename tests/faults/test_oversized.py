@@ -1,0 +1,63 @@
+"""An input becomes a record larger than its topic accepts: the pipeline stops and names it; the limit raised, nothing is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from tests.conftest import Workbench
+
+pytestmark = pytest.mark.faults
+
+LIMIT = "max.message.bytes"
+TIMEOUT_S = 60
+RECORDS = [(f"k{number % 5}", str(number)) for number in range(60)]
+BIG = ("k-big", "big")
+
+
+def swollen(lines: DataFrame) -> DataFrame:
+    """The input is small; what the pipeline makes of it is not, and does not compress."""
+    return lines.selectExpr(
+        "key",
+        "case when value = 'big' then concat('big', repeat(uuid(), 1000)) else cast(value as string) end as value",
+        "topic as _topic",
+        "partition as _partition",
+        "offset as _offset",
+    )
+
+
+def raise_limit(servers: str, topic: str) -> None:
+    entry = ConfigEntry(LIMIT, "1000000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+
+
+def test_nothing_is_lost_once_the_limit_is_raised(bench: Workbench) -> None:
+    source, target = bench.topic(2), bench.topic(2, config={LIMIT: "20000"})
+    sink = {"compression": "none"}
+
+    def run() -> None:
+        bench.run(source, target, sink, transform=swollen)
+
+    def written() -> Counter[str]:
+        """By the values' beginnings; fails when a transaction is still open."""
+        return Counter((m.value() or b"")[:3].decode() for m in bench.read(target))
+
+    bench.fill(source, RECORDS[:30])
+    run()
+    bench.fill(source, [*RECORDS[30:], BIG])
+    for _ in range(2):  # a second start changes nothing
+        with pytest.raises(
+            Exception, match=rf"(?s)RECORD_TOO_LARGE.*{target}-\d.*from source {source}-\d at offset \d+"
+        ):
+            run()
+        assert written() == Counter(value for _, value in RECORDS[:30])
+    raise_limit(bench.broker.bootstrap_servers, target)
+    run()
+    assert written() == Counter(value for _, value in [*RECORDS, BIG])

@@ -1,0 +1,35 @@
+"""A driver on a Spark cluster that copies a topic through ``KafkaSink``, on the executors, until its standard input ends.
+
+Arguments: master, its settings as JSON, bootstrap servers, source topic, target topic, checkpoint. A program of its own, because
+a process can have one Spark session.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from onceflow import KafkaSink, spark_session
+from onceflow.session import SOURCE_DEFAULTS
+
+
+def main(master: str, settings: str, servers: str, source: str, target: str, checkpoint: str) -> None:
+    spark = spark_session("cluster", master=master, config=json.loads(settings))
+    sink = KafkaSink(target, name=target, bootstrap_servers=servers, driver_bytes=0)
+    lines = spark.readStream.format("kafka").options(**SOURCE_DEFAULTS).option("kafka.bootstrap.servers", servers)
+    lines = lines.option("subscribe", source).option("startingOffsets", "earliest")
+    writer = (
+        lines.load().select("key", "value").writeStream.foreachBatch(sink).trigger(processingTime="200 milliseconds")
+    )
+    query = writer.option("checkpointLocation", checkpoint).start()
+    sys.stdin.read()
+    error = query.exception()
+    query.stop()
+    sink.close()
+    spark.stop()
+    if error:
+        raise error
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

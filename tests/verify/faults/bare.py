@@ -1,0 +1,123 @@
+"""A world without Spark for the faults of brokers and network: the production protocol writes batches until it is told to end."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.faults.light import Job, LightDriver, records_of
+from tests.faults.support import eventually
+
+from onceflow.errors import Fenced
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.requests import transactional_id
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.running.world import World
+
+PATIENCE_S = 240.0
+PARTITIONS = 3
+_numbers = itertools.count()
+
+
+class SteadyDriver:
+    """Writes one batch after the other, on a thread of its own."""
+
+    def __init__(self, cluster: KafkaCluster, directory: Path, timeout_ms: int = 60_000) -> None:
+        self.name = f"steady-{next(_numbers)}"
+        admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
+        admin.create_topics([NewTopic(self.name, PARTITIONS)])[self.name].result(PATIENCE_S)
+        options = {"request_timeout_ms": 5_000}
+        checkpoint = str(directory / self.name)
+        job = Job(cluster.bootstrap_servers, self.name, self.name, checkpoint, timeout_ms=timeout_ms)
+        self._driver = LightDriver(
+            Job(**{**_fields(job), "patience_s": PATIENCE_S, "max_attempts": 1000, "options": options})
+        )
+        self.batches = 0
+        self.fenced = 0
+        self.failure: BaseException | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self._live()
+        except BaseException as error:  # noqa: BLE001  the test must hear of it
+            self.failure = error
+
+    def _live(self) -> None:
+        """One life of the driver; whoever is fenced by a stranger is started again by its supervisor."""
+        coordinator = self._driver.open()
+        try:
+            while not self._ending.is_set():
+                self._driver.run_batch(coordinator, self.batches)
+                self.batches += 1
+        except Fenced:
+            self.fenced += 1
+        finally:
+            self._driver.close()
+
+    @property
+    def steps(self) -> list[str]:
+        return [step for step, _ in self._driver.steps]
+
+    def goes_on(self, batches: int = 2) -> None:
+        """Waits until it has committed some batches more."""
+        wanted = self.batches + batches
+        eventually(lambda: self.batches >= wanted or self.failure is not None, bool, "more batches", PATIENCE_S)
+        assert self.failure is None, self.failure
+
+    def end(self) -> list[tuple[str, str]]:
+        """Ends after the running batch; what it has written in all."""
+        self._ending.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        assert self.failure is None, self.failure
+        return [record for batch in range(self.batches) for record in records_of(batch)]
+
+
+def _fields(job: Job) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in job.__slots__}
+
+
+@dataclass
+class BareWorld:
+    """What faults of brokers and network use of a ``World``."""
+
+    kafka: KafkaCluster
+    driver_of_batches: SteadyDriver
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def transactional_id(self) -> str:
+        return transactional_id(self.driver_of_batches.name)
+
+    @property
+    def topics_out(self) -> tuple[str, ...]:
+        return (self.driver_of_batches.name,)
+
+    topics_in = topics_out
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+        eventually(condition, bool, what, max(patience_s, PATIENCE_S))
+
+    def sleep(self, seconds: float) -> None:
+        """The time for which a fault lasts."""
+        time.sleep(seconds)
+
+    def as_world(self) -> World:
+        return cast(World, self)
+
+
+def leaders(client: KafkaClient, topic: str) -> dict[int, int]:
+    return dict(client.topics([topic], refresh=True)[topic].leaders)

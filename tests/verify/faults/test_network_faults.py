@@ -1,0 +1,114 @@
+"""Each fault of the network really happens, and costs a pipeline that commits all the time not one record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.faults.support import Cluster
+from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.faults.network import (
+    CutConnections,
+    DelayRequests,
+    DuplicateRequests,
+    LateEndTxn,
+    LoseEndTxnAnswer,
+    OneWayCut,
+)
+from onceflow.verify.wire import Do, Rule, apis
+
+pytestmark = pytest.mark.faults
+
+FREQUENT = {kind: apis.KINDS[kind] for kind in ("PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN")}
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+def wired(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """One broker behind a wire, of each transaction version."""
+    directory = tmp_path_factory.mktemp("wired")
+    with KafkaCluster(directory, transaction_version=request.param, wire=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(wired: KafkaCluster, tmp_path: Path) -> Iterator[BareWorld]:
+    """With a driver that writes; at the end all it has committed is there exactly once."""
+    driver = SteadyDriver(wired, tmp_path)
+    driver.goes_on()
+    yield BareWorld(wired, driver)
+    driver.goes_on()
+    judge = Cluster(cast(EmbeddedBroker, wired))
+    written = driver.end()
+    judge.check_exactly(driver.name, written)
+    judge.close()
+
+
+def test_lose_endtxn_answer(world: BareWorld) -> None:
+    for seed in range(3):
+        LoseEndTxnAnswer().inject(world.as_world(), Random(seed))
+        assert (met := re.match(r"(\d) of (\d) ", world.notes[-1]))
+        assert met[1] == met[2]
+    assert "ABORT" not in world.driver_of_batches.steps
+
+
+def test_late_endtxn(world: BareWorld) -> None:
+    for seed in range(3):
+        LateEndTxn().inject(world.as_world(), Random(seed))
+        assert world.notes[-1] == "the late EndTxn arrived"
+
+
+@pytest.mark.parametrize(
+    "fault", [DelayRequests(kinds=FREQUENT), DuplicateRequests(kinds=FREQUENT)], ids=lambda fault: fault.name
+)
+def test_requests_are_delayed_or_doubled(world: BareWorld, fault: DelayRequests | DuplicateRequests) -> None:
+    fault.inject(world.as_world(), Random(1))
+    assert (met := re.match(r"(\d+) of (\d+) ", world.notes[-1]))
+    assert int(met[1]) > 0
+
+
+def test_cut_connections(world: BareWorld) -> None:
+    CutConnections(kinds=FREQUENT).inject(world.as_world(), Random(1))
+    assert (met := re.match(r"(\d+) connections were cut, (\d+) more", world.notes[-1]))
+    assert int(met[1]) > 0
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_way_cut(world: BareWorld, seed: int) -> None:
+    OneWayCut().inject(world.as_world(), Random(seed))
+    assert (met := re.match(r"(\d+) connections of node 1 lost every (request|answer)", world.notes[-1]))
+    assert int(met[1]) > 0
+
+
+def test_control_a_late_endtxn_commits_what_a_plain_producer_aborts(wired: KafkaCluster) -> None:
+    """librdkafka begins the next transaction under the same epoch, so the late request commits it (KAFKA-17754)."""
+    topic = f"control-{wired.transaction_version}"
+    admin = AdminClient({"bootstrap.servers": wired.direct_servers})
+    admin.create_topics([NewTopic(topic)])[topic].result(PATIENCE_S)
+    options = {"bootstrap.servers": wired.bootstrap_servers, "transactional.id": topic, "log_level": 0}
+    producer = Producer(options)
+    producer.init_transactions(PATIENCE_S)
+    rule = Rule(Do.HOLD, frozenset({apis.END_TXN}), count=1)
+    with wired.rules.during(rule) as (held,):
+        producer.begin_transaction()
+        producer.produce(topic, "committed")
+        producer.commit_transaction(PATIENCE_S)
+        assert held.applied == 1
+        producer.begin_transaction()
+        producer.produce(topic, "aborted")
+        assert producer.flush(PATIENCE_S) == 0
+    judge = Cluster(cast(EmbeddedBroker, wired))
+    judge.stable_end(topic)  # nobody has ended the second transaction but the late request
+    with suppress(KafkaException):
+        producer.abort_transaction(PATIENCE_S)
+    assert [value for _, _, value in judge.read(topic)] == ["committed", "aborted"]
+    judge.close()
