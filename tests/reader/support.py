@@ -169,13 +169,13 @@ class LightReader:
         assert self.process.stdout is not None
         return "" if self.process.stdout.closed else self.process.stdout.read()
 
-    def until_it_says(self, text: str) -> None:
-        """Reads what it prints up to a line with ``text``."""
+    def until_it_says(self, *texts: str) -> None:
+        """Reads what it prints up to a line with one of these texts."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if text in line:
+            if any(text in line for text in texts):
                 return
-        raise AssertionError(f"it ended without saying {text}")
+        raise AssertionError(f"it ended without saying {' or '.join(texts)}")
 
     def until_stopped(self) -> None:
         """Waits until it has stopped itself."""

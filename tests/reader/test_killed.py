@@ -12,7 +12,7 @@ from tests.reader.support import Place
 
 EVENTS = [str(number) for number in range(60)]
 INBOX_STEPS = ["taken", "polled", "admitted", "handled", "committed", "offsets", "revoked"]
-CLAIM_STEPS = ["claimed", "committed", "offsets"]
+CLAIM_STEPS = ["taken", "polled", "claimed", "committed", "offsets", "revoked"]
 
 
 def job(place: Place, step: str, before: int, **given: object) -> Job:
@@ -44,7 +44,9 @@ def test_killed_again_in_the_recovery(place: Place) -> None:
 @pytest.mark.parametrize("step", CLAIM_STEPS)
 def test_killed_outside_of_the_handler_claims_repeat_nothing(place: Place, tmp_path: Path, step: str) -> None:
     place.send(EVENTS)
-    kill_and_finish(place, job(place, step, 0 if step == "offsets" else 3, mode="claims", ledger=elsewhere(tmp_path)))
+    kill_and_finish(
+        place, job(place, step, 3 if step in ("claimed", "committed") else 0, mode="claims", ledger=elsewhere(tmp_path))
+    )
     assert effects_in(tmp_path) == EVENTS
 
 

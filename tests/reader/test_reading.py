@@ -209,3 +209,28 @@ def test_the_effect_and_the_position_are_in_one_transaction(place: Place) -> Non
     assert place.effects() == []
     place.book_all()
     assert place.effects() == ["1"]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_an_asyncio_handler_with_effects_elsewhere_handles_each_event_once(place: Place, batch: bool) -> None:
+    place.send([*EVENTS, *EVENTS[:20]])
+    seen: list[str] = []
+    failures = iter(range(2))
+    reader = place.reader(batch_size=50)
+
+    async def one(event: Event) -> None:
+        await asyncio.sleep(0)
+        if event.value == b"33" and next(failures, None) is not None:
+            raise ConnectionError("not now")
+        seen.append((event.value or b"").decode())
+
+    async def several(events: list[Event]) -> None:
+        if any(event.value == b"33" for event in events) and next(failures, None) is not None:
+            raise ConnectionError("not now")
+        for event in events:
+            await one(event)
+
+    reader.handler(batch=batch)(several if batch else one)
+    assert reader.mode == "claim, process, confirm"
+    reader.run(until_end=True)
+    assert seen == EVENTS

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
 import redis
 from tests.reader.conftest import SESSION_TIMEOUT_S
 from tests.reader.stores.conftest import Server, postgresql_server, running_redis
+from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.support import Place, eventually
 
+from onceflow.errors import EffectRefused
 from onceflow.reader.event import Event
+from onceflow.reader.reader import Reader
 from onceflow.reader.stores.postgresql import PostgresqlStore
 
 EVENTS = [str(number) for number in range(60)]
@@ -110,3 +116,159 @@ def test_on_redis_the_effects_are_in_the_store_s_transaction(place: Place) -> No
         client = redis.Redis.from_url(server.url)
         assert [each.decode() for each in client.lrange("ledger", 0, -1)] == EVENTS  # type: ignore[union-attr]
         client.close()
+
+
+# ----------------------------------------------------------------------------------------------------------------- Redis
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[Server]:
+    """A Redis of this file's own, because a test kills it."""
+    with running_redis() as server:
+        yield server
+
+
+def pushed(server: Server, place: Place) -> list[str]:
+    with closing(redis.Redis.from_url(server.url, decode_responses=True)) as client:
+        return [str(each) for each in client.lrange(place.topic, 0, -1)]
+
+
+@pytest.mark.parametrize("step", ["admitted", "handled", "committed"])
+def test_redis_a_reader_killed_at_a_step(place: Place, redis_server: Server, step: str) -> None:
+    place.send([*EVENTS, *EVENTS[:10]])
+    options = {"batch_size": 10, "group_instance_id": "one"}
+    job = place.job(store=redis_server.url, mode="redis", interrupt=(step, 2, signal.SIGKILL), options=options)
+    assert place.start(job).wait() == -signal.SIGKILL
+    place.finish(job)
+    assert pushed(redis_server, place) == EVENTS
+
+
+def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
+    place: Place, redis_server: Server
+) -> None:
+    """Nothing is locked, so the new owner handles all; the one that wakes is refused by the script."""
+    place.send(EVENTS)
+    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
+    job = place.job(store=redis_server.url, mode="redis", options=options, until_end=False)
+    stopped = place.start(replace(job, interrupt=("handled", 1, signal.SIGSTOP)))
+    stopped.until_stopped()
+    other = place.start(job)
+    eventually(lambda: pushed(redis_server, place), lambda found: len(found) == len(EVENTS), "the new owner's effects")
+    stopped.signal(signal.SIGCONT)
+    stopped.until_it_says("is owned under epoch")
+    place.send(["more"])
+    eventually(lambda: pushed(redis_server, place), lambda found: "more" in found, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0)
+    assert pushed(redis_server, place) == [*EVENTS, "more"]
+
+
+def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redis_server: Server) -> None:
+    place.send(EVENTS)
+    killed: list[int] = []
+    reader = place.reader(store=redis_server.url, batch_size=10, backoff_max_s=0.5, retries=0)
+
+    @reader.handler
+    def push(event: Event, tx: Any) -> None:
+        if event.value == b"25" and not killed:
+            killed.append(event.offset)
+            redis_server.kill()
+            redis_server.start()
+        tx.rpush(place.topic, event.value)
+
+    reader.run(until_end=True)
+    assert killed == [25]
+    assert pushed(redis_server, place) == EVENTS
+
+
+# ------------------------------------------------------------------------------- the connection is cut after the effect
+
+
+def test_the_answer_to_a_commit_of_postgresql_is_lost(
+    place: Place, database: Server, ledger: Callable[[], list[str]]
+) -> None:
+    """The effects are there, and the reader does not know: the position tells it. Without that the batch would repeat."""
+    place.send(EVENTS)
+    socket = Path(parse_qs(urlsplit(database.url).query)["host"][0]) / ".s.PGSQL.5432"
+    with CuttingProxy(socket) as proxy:
+        reader = place.reader(store=f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", batch_size=10)
+
+        @reader.handler
+        def book(event: Event, tx: Any) -> None:
+            insert(tx, event)
+            if event.value in (b"15", b"44"):
+                proxy.arm(b"COMMIT\0")
+
+        reader.run(until_end=True)
+        assert proxy.cut.is_set()
+    assert ledger() == EVENTS
+
+
+def test_the_answer_to_a_commit_of_redis_is_lost(place: Place, redis_server: Server) -> None:
+    place.send(EVENTS)
+    with CuttingProxy(Path(urlsplit(redis_server.url).path)) as proxy:
+        reader = place.reader(store=f"redis://127.0.0.1:{proxy.port}", batch_size=10)
+
+        @reader.handler
+        def push(event: Event, tx: Any) -> None:
+            tx.rpush(place.topic, event.value)
+            if event.value in (b"15", b"44"):
+                proxy.arm(b"EVALSHA")
+
+        reader.run(until_end=True)
+        assert proxy.cut.is_set()
+    assert pushed(redis_server, place) == EVENTS
+
+
+@pytest.mark.parametrize("url", ["postgresql", "redis"])
+def test_the_answer_to_a_confirmation_is_lost_and_no_effect_elsewhere_repeats(
+    place: Place, database: Server, redis_server: Server, url: str
+) -> None:
+    """The effect happened: the reader remembers that, and only confirms once more."""
+    place.send(EVENTS)
+    sockets = {
+        "postgresql": Path(parse_qs(urlsplit(database.url).query)["host"][0]) / ".s.PGSQL.5432",
+        "redis": Path(urlsplit(redis_server.url).path),
+    }
+    words = {"postgresql": b"COMMIT\0", "redis": b"EVALSHA"}
+    with CuttingProxy(sockets[url]) as proxy:
+        urls = {
+            "postgresql": f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres",
+            "redis": f"redis://127.0.0.1:{proxy.port}",
+        }
+        reader = place.reader(store=urls[url], batch_size=10)
+        seen: list[str] = []
+
+        @reader.handler
+        def elsewhere(event: Event) -> None:
+            seen.append((event.value or b"").decode())
+            if event.value in (b"15", b"44"):
+                proxy.arm(words[url])
+
+        reader.run(until_end=True)
+        assert proxy.cut.is_set()
+    assert seen == EVENTS
+
+
+def test_a_command_that_redis_refuses_ends_the_reader_and_its_events_count_as_handled(
+    place: Place, redis_server: Server
+) -> None:
+    place.send(EVENTS)
+    with closing(redis.Redis.from_url(redis_server.url)) as client:
+        client.set(f"text:{place.topic}", "no list")
+
+    def reader() -> Reader:
+        made = place.reader(store=redis_server.url, batch_size=1)
+
+        @made.handler
+        def push(event: Event, tx: Any) -> None:
+            tx.rpush(place.topic, event.value)
+            if event.value == b"7":
+                tx.rpush(f"text:{place.topic}", event.value)
+
+        return made
+
+    with pytest.raises(EffectRefused, match=r"(?i)rpush: "):
+        reader().run(until_end=True)
+    assert pushed(redis_server, place) == EVENTS[:8]
+    reader().run(until_end=True)
+    assert pushed(redis_server, place) == EVENTS

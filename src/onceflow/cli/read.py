@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from onceflow.kafka.settings import ClusterSettings
 
 
+_REASON = "onceflow_reason"  # of a dead letter
+
+
 def read(
     topic: Annotated[str, typer.Argument(help="An existing topic.")],
     bootstrap_servers: Annotated[
@@ -89,7 +92,8 @@ def _event(message: Message) -> Mapping[str, Any]:
 
 def _line(event: Mapping[str, Any]) -> str:
     name = f"{event['source']} {event['id']}" if event["id"] is not None else ""
-    return f"{event['partition']}@{event['offset']}\t{name}\t{event['key'] or ''}\t{event['value']}"
+    reason = next((f"\t{value}" for header, value in reversed(event["headers"]) if header == _REASON), "")
+    return f"{event['partition']}@{event['offset']}\t{name}\t{event['key'] or ''}\t{event['value']}{reason}"
 
 
 def _settings(bootstrap_servers: str | None, directory: Path, kafka: list[str]) -> ClusterSettings:

@@ -12,6 +12,9 @@ What this survives::
     the database is lost, or restored from a backup of yesterday; Kafka's offsets are of today
     StoreLost, before one event is handled; the user says which of the two is right
 
+    A takes partition 0 at position 10 and is stopped; B takes it, handles offsets 10 to 19, and Kafka hears of 20; A wakes
+    Kafka's offset is read before the store's position: read after it, 20 would look like a store that lost ten events
+
     A takes partition 0 late (it was stopped inside this callback), after B took it
     B is refused by the store, finds that it is still a member of the group, and takes it back (loop.py); A is no member
 """
@@ -56,9 +59,9 @@ class Assignment:
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: takes them in the store and begins where it says."""
         places = [(each.topic, each.partition) for each in partitions]
+        committed = patiently(lambda: _committed_offsets(consumer, places), self._settings)
         owned = patiently(lambda: self.take(places), self._settings)
         self._on_step(Step.TAKEN)
-        committed = patiently(lambda: _committed_offsets(consumer, places), self._settings)
         starts = []
         for ownership in owned:
             place = ownership.topic, ownership.partition

@@ -11,12 +11,16 @@ What it survives::
     the process is stopped inside the handler, its partition moves, it wakes
     its confirmation is refused (StoreFenced); the effect may have been repeated by the new owner, as after a death
 
+    the process is stopped between two events of a batch that it has claimed, its partition moves, it wakes
+    it sees that it stood still, and claims the rest again before it handles any of it: refused, nothing repeats
+
 Events are claimed by the batch and confirmed one by one, so that only the event in hand can repeat; a batch handler's events
 are confirmed together.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from onceflow.reader.event import Event
@@ -24,8 +28,10 @@ from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store
+from onceflow.reader.tally import Tally
 
 NAME = "claim, process, confirm"
+STOOD_STILL_S = 1.0  # far longer than nothing takes, far shorter than a group waits for a member
 
 
 class Held(Exception):
@@ -35,16 +41,19 @@ class Held(Exception):
 class Claims:
     """Handles batches of one partition. Raises Failed, Held and StoreError."""
 
-    def __init__(self, store: Store, handler: Handler, on_step: OnStep, lease_s: float) -> None:
+    def __init__(self, store: Store, handler: Handler, on_step: OnStep, lease_s: float, tally: Tally) -> None:
         self._store = store
         self._handler = handler
         self._on_step = on_step
         self._lease_s = lease_s
+        self._tally = tally
+        self._asked_at = 0.0  # when the store answered last
 
     def handle(self, lane: Lane, events: Sequence[Event]) -> None:
         """Handles and confirms what is new of these, up to the first that is held by another reader."""
         entries = [event.entry for event in events]
         standings = self._store.claim(lane.ownership, entries, self._lease_s)
+        self._asked_at = time.monotonic()
         self._on_step(Step.CLAIMED)
         free = standings.index(Standing.HELD) if Standing.HELD in standings else len(events)
         if self._handler.batch:
@@ -57,17 +66,19 @@ class Claims:
 
     def _part(self, lane: Lane, events: Sequence[Event], standings: Sequence[Standing]) -> None:
         """Events that are confirmed together."""
-        if not events:
-            return
+        if not events or time.monotonic() - self._asked_at > STOOD_STILL_S:
+            return  # what is not handled stays pending, and is claimed again
         done = lane.effects_done
         new = [e for e, standing in zip(events[done:], standings[done:], strict=True) if standing is Standing.NEW]
         self._handler.run(new, None)
         lane.effects_done = len(events)
         self._on_step(Step.HANDLED)
         self._confirm(lane, events)
+        self._tally.add(len(events), standings.count(Standing.NEW))
 
     def _confirm(self, lane: Lane, events: Sequence[Event]) -> None:
         self._store.confirm(lane.ownership, [event.entry for event in events])
+        self._asked_at = time.monotonic()
         self._on_step(Step.COMMITTED)
         lane.advance(len(events))
 
@@ -80,6 +91,7 @@ class Claims:
             send_letter()
             self._on_step(Step.BURIED)
         self._confirm(lane, [event])
+        self._tally.dead_letters += standing is Standing.NEW
 
     def book(self, ownership: Ownership, entries: Sequence[EventKey]) -> None:
         """Books events as handled without handling them."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaException, Producer
 
 from onceflow.errors import BrokerUnreachable, KafkaError, RequestFailed
-from onceflow.events import ID_HEADER, SOURCE_HEADER
+from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader.event import Event
 from onceflow.reader.settings import ReaderSettings
@@ -16,6 +16,7 @@ from onceflow.reader.settings import ReaderSettings
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 _REASON_CHARS = 1000
 PREFIX = "onceflow_"
+SEQUENCE = PREFIX + "sequence"
 
 
 class DeadLetters:
@@ -74,8 +75,12 @@ class DeadLetters:
 
 
 def _headers(event: Event, reason: Exception, attempts: int, group: str) -> list[tuple[str, str | bytes | None]]:
-    """The event's own headers first; one without id gets the id of its position, so that a repeated letter is known."""
-    own = event.headers
+    """The event's own headers first; one without id gets the id of its position, so that a repeated letter is known.
+
+    The sequence goes by another name: it rises along the partition that the event came from, and letters of several partitions
+    (or topics) may stand in one. Taken for a sequence there, 5 after 6 would be a duplicate, and nobody would handle it.
+    """
+    own = [(SEQUENCE if name == SEQUENCE_HEADER else name, value) for name, value in event.headers]
     identity = [] if event.identity else [(ID_HEADER, event.entry.id), (SOURCE_HEADER, event.entry.source)]
     return [*own, *identity, *((PREFIX + name, text) for name, text in _told(event, reason, attempts, group))]
 

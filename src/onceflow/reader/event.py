@@ -11,6 +11,7 @@ from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER, EventIden
 from onceflow.reader.stores.interface import EventKey
 
 Headers = list[tuple[str, bytes | None]]
+_new = tuple.__new__  # a named tuple's own constructor takes twice the time
 
 
 class Event:
@@ -93,7 +94,8 @@ def entry_of(message: Message, place: str) -> EventKey:
         # The offset rises along the partition: one number is enough to know them all.
         return EventKey(offset, place, str(offset), offset)
     sequence = found.get(SEQUENCE_HEADER)
-    return EventKey(offset, _text(found.get(SOURCE_HEADER)), _text(event_id), _number(sequence) if sequence else None)
+    number = _number(sequence) if sequence else None
+    return _new(EventKey, (offset, _text(found.get(SOURCE_HEADER)), _text(event_id), number))
 
 
 def _text(value: str | bytes | None) -> str:

@@ -27,6 +27,7 @@ from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store
+from onceflow.reader.tally import Tally
 
 NAME = "transactional inbox"
 
@@ -34,10 +35,11 @@ NAME = "transactional inbox"
 class Inbox:
     """Handles batches of one partition, each in one unit of the store. Raises Failed and StoreError."""
 
-    def __init__(self, store: Store, handler: Handler, on_step: OnStep) -> None:
+    def __init__(self, store: Store, handler: Handler, on_step: OnStep, tally: Tally) -> None:
         self._store = store
         self._handler = handler
         self._on_step = on_step
+        self._tally = tally
 
     def handle(self, lane: Lane, events: Sequence[Event]) -> None:
         """Handles what is new of these, and commits."""
@@ -50,6 +52,7 @@ class Inbox:
             self._on_step(Step.HANDLED)
         self._on_step(Step.COMMITTED)
         lane.advance(len(events))
+        self._tally.add(len(events), len(new))
 
     def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
         """Books an event as handled whose dead letter is written first.
@@ -57,11 +60,13 @@ class Inbox:
         Dying between letter and commit writes the letter again, with the same id; the event's effect is never there.
         """
         with self._store.unit() as unit:
-            if unit.admit(lane.ownership, [event.entry]) == [Standing.NEW]:
+            is_new = unit.admit(lane.ownership, [event.entry]) == [Standing.NEW]
+            if is_new:
                 send_letter()
                 self._on_step(Step.BURIED)
         self._on_step(Step.COMMITTED)
         lane.advance(1)
+        self._tally.dead_letters += is_new
 
     def book(self, ownership: Ownership, entries: Sequence[EventKey]) -> None:
         """Books events as handled without handling them."""

@@ -31,15 +31,18 @@ from onceflow.reader.event import Event, entry_of
 from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
+from onceflow.reader.membership import owns
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Store
+from onceflow.reader.tally import Tally
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 
 IDLE_S = 0.2
 OFFSETS_EVERY_S = 1.0
+OFFSETS_EVERY_S_OF_A_FORGETFUL_STORE = 0.1
 FORGET_EVERY_S = 60.0
 ASK_AGAIN_S = 0.2
 
@@ -55,6 +58,7 @@ class Loop:
         assignment: Assignment,
         stop: threading.Event,
         on_step: OnStep,
+        tally: Tally,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -63,6 +67,7 @@ class Loop:
         self._letters = DeadLetters(settings)
         self._stop = stop
         self._on_step = on_step
+        self._tally = tally
         self._offsets_at = 0.0
         self._forget_at = time.monotonic() + FORGET_EVERY_S
 
@@ -89,6 +94,7 @@ class Loop:
             self._advance(lane)
         self._tell_kafka()
         self._forget()
+        self._tally.now_and_then()
 
     def _at_end(self) -> bool:
         lanes = self._assignment.lanes.values()
@@ -122,7 +128,7 @@ class Loop:
                 self._receive_error(message)
                 continue
             lane = lanes.get((message.topic() or "", message.partition() or 0))
-            if lane is not None:
+            if lane is not None and self._settings.reads(message):
                 lane.pending.append(Event(message, entry_of(message, lane.place)))
                 lane.at_end = False
         if messages:
@@ -226,22 +232,20 @@ class Loop:
     def _is_member(self, lane: Lane) -> bool:
         """Asks Kafka, which checks the member and its generation before it accepts an offset."""
         if lane.position is None:
-            return True  # nothing to commit; the store's epoch decides
+            return owns(self._settings, self._consumer.memberid(), lane.ownership.topic, lane.ownership.partition)
         lane.sent_position = None
         return tell_kafka(self._consumer, [lane], wait=True)
 
     # ------------------------------------------------------------------------------------------------------ now and then
 
     def _tell_kafka(self) -> None:
-        """A store that forgets with its process depends on these offsets, so there they are waited for."""
-        durable = self._store.capabilities.durable
+        """A store that forgets with its process depends on these offsets: they are told more often, and waited for."""
         now = time.monotonic()
-        if durable and now < self._offsets_at:
-            return
         news = [lane for lane in self._assignment.lanes.values() if lane.position != lane.sent_position]
-        if not news:
+        if not news or now < self._offsets_at:
             return
-        self._offsets_at = now + OFFSETS_EVERY_S
+        durable = self._store.capabilities.durable
+        self._offsets_at = now + (OFFSETS_EVERY_S if durable else OFFSETS_EVERY_S_OF_A_FORGETFUL_STORE)
         tell_kafka(self._consumer, news, wait=not durable)
         self._on_step(Step.OFFSETS)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +16,7 @@ from typing import Any, TypeVar, overload
 
 from onceflow.errors import ConfigurationError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.reader import claims, inbox
+from onceflow.reader import claims, collector, inbox
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
 from onceflow.reader.handling import Handler, RunCoroutine
@@ -26,7 +29,9 @@ from onceflow.reader.settings import Checker, GroupProtocol, LostStore, ReaderSe
 from onceflow.reader.steps import OnStep
 from onceflow.reader.stores import open_store
 from onceflow.reader.stores.interface import Retention, Store
+from onceflow.reader.tally import Tally
 
+log = logging.getLogger("onceflow.reader")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -172,17 +177,33 @@ class Reader:
             raise ConfigurationError.of("Reader", ["no handler is given: decorate a function with @reader.handler"])
         return self._handler
 
+    def dead_letters(self) -> Reader:
+        """A reader of the dead letters that this one wrote, for when their reason is mended: the same store and handler.
+
+        Each letter is handled once, also where it was written twice, under the idempotency key of its event. It is a group of
+        its own (``{group}.dead-letter``); what fails again goes to ``{letter topic}.again``, and ``dead_letters()`` of this
+        reader handles that. Raises ConfigurationError where there are no dead letters.
+        """
+        self._required_handler()
+        if self._settings.dead_letters is None:
+            raise ConfigurationError.of("Reader.dead_letters", ["this reader writes none: dead_letters is None"])
+        reader = copy.copy(self)
+        reader._settings = self._settings.of_dead_letters()  # noqa: SLF001
+        reader._stop = threading.Event()  # noqa: SLF001
+        return reader
+
     # --------------------------------------------------------------------------------------------------------- running
 
-    def run(self, *, until_end: bool = False) -> None:
+    def run(self, *, until_end: bool = False, progress: bool = False) -> None:
         """Handles events until ``stop()``, SIGINT or SIGTERM; with ``until_end`` until all there is now is handled.
 
+        Every ten seconds and at the end it logs how much it did (``onceflow.reader``, INFO); ``progress`` prints that as well.
         On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
         """
         with self._ended_by_signals(), asyncio.Runner() as runner:
-            self._run(runner.run, until_end=until_end)
+            self._run(runner.run, until_end=until_end, progress=progress)
 
-    async def run_async(self, *, until_end: bool = False) -> None:
+    async def run_async(self, *, until_end: bool = False, progress: bool = False) -> None:
         """As ``run``, within a running event loop: asyncio handlers run on it, the rest on a thread. Cancelling stops it."""
         loop = asyncio.get_running_loop()
         work = asyncio.ensure_future(
@@ -190,6 +211,7 @@ class Reader:
                 self._run,
                 lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(),
                 until_end=until_end,
+                progress=progress,
             )
         )
         try:
@@ -203,25 +225,29 @@ class Reader:
         """Ends ``run`` after the batch in hand. May be called from any thread."""
         self._stop.set()
 
-    def _run(self, run_coroutine: RunCoroutine, *, until_end: bool) -> None:
+    def _run(self, run_coroutine: RunCoroutine, *, until_end: bool, progress: bool) -> None:
         handler = self._required_handler()
         handler.run_coroutine = run_coroutine
         self._check_topics()
         settings, store = self._settings, self._store
         patiently(lambda: store.open(settings.group, settings.retention), settings)
         try:
-            mode = self._mode(handler)
+            tally = Tally(_printed if progress else log.info)
+            mode = self._mode(handler, tally)
             owner = f"{socket.gethostname()}-{os.getpid()}"
             assignment = Assignment(settings, store, owner, Rebuilder(settings, mode.book), self._on_step)
-            Loop(settings, store, mode, assignment, self._stop, self._on_step).run(until_end=until_end)
+            loop = Loop(settings, store, mode, assignment, self._stop, self._on_step, tally)
+            with collector.seldom(settings.batch_size):
+                loop.run(until_end=until_end)
+            tally.tell("ended")
         finally:
             store.close()
             self._stop.clear()
 
-    def _mode(self, handler: Handler) -> Inbox | Claims:
+    def _mode(self, handler: Handler, tally: Tally) -> Inbox | Claims:
         if handler.takes_transaction:
-            return Inbox(self._store, handler, self._on_step)
-        return Claims(self._store, handler, self._on_step, self._settings.lease_s)
+            return Inbox(self._store, handler, self._on_step, tally)
+        return Claims(self._store, handler, self._on_step, self._settings.lease_s, tally)
 
     def _check_topics(self) -> None:
         known = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s).partitions()
@@ -240,6 +266,11 @@ class Reader:
         finally:
             for number, old in before.items():
                 signal.signal(number, old)
+
+
+def _printed(text: str) -> None:
+    log.info(text)
+    print(text, file=sys.stderr, flush=True)
 
 
 def _opened(store: str | Store, checker: Checker) -> Store | None:

@@ -48,7 +48,7 @@ class Rebuilder:
                 error = message.error()
                 if error is not None and not error.retriable():
                     raise RequestFailed(f"{source}: {error.str()}")
-            good = (message for message in messages if message.error() is None)
+            good = (message for message in messages if message.error() is None and self._settings.reads(message))
             entries = [entry for entry in (entry_of(message, source) for message in good) if entry.offset < end]
             if entries:
                 self._book(ownership, entries)

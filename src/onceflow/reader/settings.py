@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from confluent_kafka import Message
+
 from onceflow.errors import ConfigurationError
+from onceflow.kafka.names import is_topic
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.reader.event import headers_of
 from onceflow.reader.retries import Backoff
 from onceflow.reader.stores.interface import Retention
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+GROUP_HEADER = "onceflow_group"
+"""Which group wrote a dead letter."""
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
@@ -60,6 +64,26 @@ class ReaderSettings:
     backoff: Backoff
     dead_letters: str | None
     patience_s: float
+    letters_of: str | None = None  # a group: of dead letters, only those that it wrote are read
+
+    def of_dead_letters(self) -> ReaderSettings:
+        """For the letters that a reader with these settings writes: a group of its own, and a next topic for what fails again."""
+        return replace(
+            self,
+            topics=tuple(dict.fromkeys(map(self.dead_letter_topic, self.topics))),
+            group=f"{self.group}.dead-letter",
+            dead_letters="{topic}.again",
+            start=Start.EARLIEST,
+            letters_of=self.group,
+        )
+
+    def reads(self, message: Message) -> bool:
+        """Whether a record is for this reader.
+
+        A letter of another group is left out before it has an identity: it may be of the same event as one of ours, which
+        would then be its duplicate.
+        """
+        return self.letters_of is None or dict(headers_of(message)).get(GROUP_HEADER) == self.letters_of.encode()
 
     def dead_letter_topic(self, topic: str) -> str:
         """Where poison of ``topic`` goes."""
@@ -123,7 +147,7 @@ class Checker:
         names = (given,) if isinstance(given, str) else tuple(given)
         if not names:
             self.mistakes.append("no topic is given")
-        self.mistakes += [f"{name!r} is no name of a topic" for name in names if not _TOPIC.fullmatch(name)]
+        self.mistakes += [f"{name!r} is no name of a topic" for name in names if not is_topic(name)]
         return names
 
     def dead_letters(self, name: str | None, topics: Sequence[str]) -> None:
@@ -131,7 +155,7 @@ class Checker:
         if name is None:
             return
         targets = [name.replace("{topic}", topic) for topic in topics]
-        if not all(_TOPIC.fullmatch(target) for target in targets):
+        if not all(is_topic(target) for target in targets):
             self.mistakes.append(f"dead_letters: {name!r} is no name of a topic")
         self.mistakes += [
             f"dead_letters: {target} is read by this very reader" for target in targets if target in topics

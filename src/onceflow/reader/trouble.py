@@ -1,4 +1,11 @@
-"""What librdkafka reports, told apart: what passes by itself, and what ends the reader."""
+"""What librdkafka reports, told apart: what passes by itself, and what ends the reader.
+
+What it survives::
+
+    a second process starts with the same group.instance.id; Kafka fences this one
+    librdkafka says ``_FATAL`` once, without saying ``fatal()``, and is silent from then on: passed over, the reader would
+    wait for ever and tell nobody
+"""
 
 from __future__ import annotations
 
@@ -15,7 +22,7 @@ log = logging.getLogger("onceflow.reader")
 T = TypeVar("T")
 
 _UNAUTHORISED = {Problem.TOPIC_AUTHORIZATION_FAILED, Problem.GROUP_AUTHORIZATION_FAILED}
-_REPLACED = {Problem.FENCED_INSTANCE_ID, Problem._FENCED}  # noqa: SLF001 - that is how librdkafka's own codes are named
+_REPLACED = tuple(Problem(code).str() for code in (Problem.FENCED_INSTANCE_ID, Problem.UNRELEASED_INSTANCE_ID))
 
 
 def is_end(error: Problem) -> bool:
@@ -32,7 +39,8 @@ def check(error: Problem, where: str, position: int | None = None) -> None:
             action="events were deleted before they were handled, or the topic was made anew. Check the topic's retention; "
             "a new group begins where the topic does",
         )
-    if code in _REPLACED:
+    is_fatal = error.fatal() or code == Problem._FATAL  # noqa: SLF001
+    if is_fatal and any(text in error.str() for text in _REPLACED):  # the cause stands in the text alone
         raise ReaderReplaced(
             f"another reader with the same group_instance_id runs: {error.str()}",
             action="give each process of the group its own group_instance_id",
@@ -41,7 +49,7 @@ def check(error: Problem, where: str, position: int | None = None) -> None:
         raise TopicMissing(f"{where}: {error.str()}", action="create the topic")
     if code in _UNAUTHORISED:
         raise NotAuthorized(f"{where}: {error.str()}", action="grant READ on the topics and on the group")
-    if error.fatal():
+    if is_fatal:
         raise RequestFailed(f"{where}: {error.str()}", error=error.name())
     log.info("%s: %s", where, error.str())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Mapping
 from enum import Enum
@@ -11,13 +10,13 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from onceflow.errors import ConfigurationError, Draining
+from onceflow.kafka.names import is_pipeline
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import OnStep
 from onceflow.transaction.driver import BatchReport, Driver, Guarantee, Options
 from onceflow.transaction.progress import OnMismatch
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
@@ -106,7 +105,7 @@ class KafkaSink:
 
 
 def _checked_name(name: str, mistakes: list[str]) -> str:
-    if not _NAME.fullmatch(name):
+    if not is_pipeline(name):
         mistakes.append(f"name = {name!r}: 1 to 200 letters, digits, '.', '_' or '-'")
     return name
 

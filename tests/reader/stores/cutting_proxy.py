@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from pathlib import Path
 from typing import Self
 
 
 class CuttingProxy:
-    """Forwards to a unix socket. After ``arm(word)`` the answer to the next request with it is lost, with the connection."""
+    """Forwards to a unix socket. After ``arm(word)`` the answer to the next request with it is lost, with the connection.
 
-    def __init__(self, target: Path) -> None:
+    With ``tls`` clients must speak TLS, those of PostgreSQL (``asks_first``) after they asked whether they may.
+    """
+
+    def __init__(self, target: Path, tls: ssl.SSLContext | None = None, *, asks_first: bool = False) -> None:
         self._target = target
+        self._tls = tls
+        self._asks_first = asks_first
         self._word = b""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = [self._listener]
@@ -36,13 +42,28 @@ class CuttingProxy:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
+                plain, _ = self._listener.accept()
+                self._sockets.append(plain)
+                if (client := self._secured(plain)) is None:
+                    continue
                 server = socket.socket(socket.AF_UNIX)
                 server.connect(str(self._target))
                 self._sockets += [client, server]
                 losing = threading.Event()
                 threading.Thread(target=self._requests, args=(client, server, losing), daemon=True).start()
                 threading.Thread(target=self._answers, args=(client, server, losing), daemon=True).start()
+
+    def _secured(self, client: socket.socket) -> socket.socket | None:
+        if self._tls is None:
+            return client
+        try:
+            if self._asks_first:
+                client.recv(8)  # PostgreSQL's SSLRequest
+                client.sendall(b"S")
+            return self._tls.wrap_socket(client, server_side=True)
+        except OSError:  # the client does not like the certificate
+            _close(client)
+            return None
 
     def _requests(self, client: socket.socket, server: socket.socket, losing: threading.Event) -> None:
         with contextlib.suppress(OSError):

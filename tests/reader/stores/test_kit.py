@@ -222,8 +222,8 @@ class ConfirmPassesOpenClaims(Mutant):
     """Moves the position behind the last confirmed event, whatever is open before it."""
 
     class tables(SqliteTables):  # noqa: N801
-        def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:  # noqa: ARG002
-            return []
+        def lowest_open(self, ownership: Ownership) -> int | None:  # noqa: ARG002
+            return None
 
 
 class ForgetsEarlyConfirmations(Mutant):

@@ -188,6 +188,11 @@ def test_eviction_is_refused(group: str) -> None:
         RedisStore(server.url).open(group, Retention())
 
 
+def test_a_cluster_is_refused(group: str) -> None:
+    with running_redis("--cluster-enabled", "yes") as server, pytest.raises(StoreMismatch, match="Redis Cluster"):
+        RedisStore(server.url).open(group, Retention())
+
+
 @pytest.mark.parametrize(
     ("settings", "durable"),
     [

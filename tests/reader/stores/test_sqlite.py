@@ -148,6 +148,12 @@ def test_savepoint_when_sqlite_gives_up(store: SqliteStore, path: Path) -> None:
     assert ledger(path) == []
 
 
+def test_too_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 37, 2))
+    with pytest.raises(StoreMismatch, match=r"too old\n.*3\.38"):
+        SqliteStore(path).open("group", Retention())
+
+
 def test_is_durable_by_its_settings(store: SqliteStore) -> None:
     connection = store._opened().connection
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

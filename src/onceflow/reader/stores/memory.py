@@ -5,13 +5,12 @@ It is bounded: beyond ``limit`` ids the oldest go, also those that the retention
 
 from __future__ import annotations
 
-import bisect
 import logging
 import time
-from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from itertools import repeat
 
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.epochs import next_epoch
@@ -24,11 +23,9 @@ _log = logging.getLogger(__name__)
 _Partition = tuple[str, int]
 
 
-@dataclass(slots=True)
-class _Claim:
-    partition: _Partition
-    key: EventKey
-    lease_until: float | None  # None: confirmed before something older was
+_Claim = tuple[_Partition, int, float | None]
+"""Whose it is, its offset, and its lease (None: confirmed before something older was). Plain tuples of plain values: the
+garbage collector leaves them alone, and there are many."""
 
 
 class MemoryStore:
@@ -70,9 +67,10 @@ class MemoryTables:
         self._warned = False
         self._positions: dict[_Partition, Position] = {}
         self._sequences: defaultdict[_Partition, dict[str, int]] = defaultdict(dict)
-        self._ids: OrderedDict[EventId, float] = OrderedDict()  # when it was handled, oldest first
+        self._ids: dict[EventId, float] = {}  # when it was handled
+        self._by_age: deque[EventId] = deque()  # the same, oldest first
         self._claims: dict[EventId, _Claim] = {}
-        self._open: defaultdict[_Partition, list[tuple[int, EventId]]] = defaultdict(list)  # sorted
+        self._open: defaultdict[_Partition, dict[int, EventId]] = defaultdict(dict)  # by offset, in their order
         self._early: defaultdict[_Partition, dict[EventId, EventKey]] = defaultdict(dict)
 
     def take(self, topic: str, partition: int) -> Ownership:
@@ -80,7 +78,7 @@ class MemoryTables:
         before = self._positions.get((topic, partition), Position(0, None))
         position = Position(next_epoch(before.epoch), before.next_offset)
         self._positions[topic, partition] = position
-        for _, event in self._open.pop((topic, partition), []):
+        for event in self._open.pop((topic, partition), {}).values():
             del self._claims[event]
         return Ownership(topic, partition, position.epoch, position.next_offset)
 
@@ -98,43 +96,52 @@ class MemoryTables:
         self._sequences[_partition(ownership)].update(sequences)
 
     def book(self, events: Collection[EventId]) -> set[EventId]:
-        fresh = {event for event in events if event not in self._ids}
+        fresh = set(events).difference(self.known(events))
         self._ids.update(dict.fromkeys(fresh, time.time()))
+        self._by_age.extend(fresh)
         self._keep_limit()
         return fresh
 
     def known(self, events: Collection[EventId]) -> set[EventId]:
-        return {event for event in events if event in self._ids}
+        return self._ids.keys() & events
 
     def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
-        found = ((event, self._claims.get(event)) for event in events)
-        return {event for event, claim in found if claim is not None and claim.lease_until is None}
+        return {event for event in self._claims.keys() & events if self._claims[event][2] is None}
 
-    def put_claims(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> set[EventId]:
-        now = time.time()
-        free = [key for key in keys if self._is_free(ownership, key, now)]
-        for key in free:
-            self._drop(event_id(key))
-            self._claims[event_id(key)] = _Claim(_partition(ownership), key, now + lease_s)
-            bisect.insort(self._open[_partition(ownership)], (key.offset, event_id(key)))
-        return {event_id(key) for key in free}
+    def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
+        now, place = time.time(), _partition(ownership)
+        taken = self._claims.keys() & keys.keys()
+        refused = {event for event in taken if not self._is_free(place, event, keys[event], now)}
+        self._drop(taken - refused)
+        free = keys if not refused else {event: key for event, key in keys.items() if event not in refused}
+        offsets = [key.offset for key in free.values()]
+        self._claims.update(zip(free, zip(repeat(place), offsets, repeat(now + lease_s)), strict=False))
+        self._add_open(place, offsets, free)
+        return refused
 
-    def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:
-        return self._open[_partition(ownership)][:limit]
+    def _add_open(self, place: _Partition, offsets: Sequence[int], events: Iterable[EventId]) -> None:
+        held = self._open[place]
+        in_order = not (held and offsets) or next(reversed(held)) < offsets[0]
+        held.update(zip(offsets, events, strict=True))
+        if not in_order:
+            self._open[place] = dict(sorted(held.items()))
+
+    def lowest_open(self, ownership: Ownership) -> int | None:
+        return next(iter(self._open[_partition(ownership)]), None)
 
     def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
-        for key in keys:
-            self._drop(event_id(key))
-            self._claims[event_id(key)] = _Claim(_partition(ownership), key, None)
-            self._early[_partition(ownership)][event_id(key)] = key
+        place = _partition(ownership)
+        events = {event_id(key): key for key in keys}
+        self._drop(self._claims.keys() & events.keys())
+        self._claims.update((event, (place, key.offset, None)) for event, key in events.items())
+        self._early[place].update(events)
 
     def early_below(self, ownership: Ownership, offset: int) -> list[EventKey]:
         return [key for key in self._early[_partition(ownership)].values() if key.offset < offset]
 
     def drop_claims(self, ownership: Ownership, events: Collection[EventId]) -> None:
-        for event in events:
-            if (claim := self._claims.get(event)) and claim.partition == _partition(ownership):
-                self._drop(event)
+        place = _partition(ownership)
+        self._drop(event for event in events if (claim := self._claims.get(event)) and claim[0] == place)
 
     def forget_expired(self) -> int:
         """Deletes the oldest ids as long as both bounds are exceeded."""
@@ -143,26 +150,21 @@ class MemoryTables:
             return 0
         newest = float("inf") if seconds is None else time.time() - seconds
         before = len(self._ids)
-        while len(self._ids) > (count or 0) and next(iter(self._ids.values())) < newest:
-            self._ids.popitem(last=False)
+        while len(self._ids) > (count or 0) and self._ids[self._by_age[0]] < newest:
+            del self._ids[self._by_age.popleft()]
         return before - len(self._ids)
 
-    def _is_free(self, ownership: Ownership, key: EventKey, now: float) -> bool:
-        claim = self._claims.get(event_id(key))
-        if claim is None:
-            return True
-        is_same = claim.partition == _partition(ownership) and claim.key.offset == key.offset
-        return claim.lease_until is not None and (is_same or claim.lease_until <= now)
+    def _is_free(self, place: _Partition, event: EventId, key: EventKey, now: float) -> bool:
+        holder, offset, lease_until = self._claims[event]
+        return lease_until is not None and ((holder, offset) == (place, key.offset) or lease_until <= now)
 
-    def _drop(self, event: EventId) -> None:
-        claim = self._claims.pop(event, None)
-        if claim is None:
-            return
-        if claim.lease_until is None:
-            del self._early[claim.partition][event]
-        else:
-            held = self._open[claim.partition]
-            del held[bisect.bisect_left(held, (claim.key.offset, event))]
+    def _drop(self, events: Iterable[EventId]) -> None:
+        for event in events:
+            place, offset, lease_until = self._claims.pop(event)
+            if lease_until is None:
+                del self._early[place][event]
+            else:
+                self._open[place].pop(offset, None)
 
     def _keep_limit(self) -> None:
         if len(self._ids) > self._limit:
@@ -171,7 +173,7 @@ class MemoryTables:
             self._warned = True
             _log.warning("more than %d ids within the retention: the oldest are forgotten", self._limit)
         while len(self._ids) > self._limit:
-            self._ids.popitem(last=False)
+            del self._ids[self._by_age.popleft()]
 
 
 def _partition(ownership: Ownership) -> _Partition:

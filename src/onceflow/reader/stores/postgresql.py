@@ -12,7 +12,7 @@ The fence is the row of the partition's position, locked ``FOR UPDATE`` from ``a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from onceflow.errors import StoreUnavailable
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.postgresql_session import Session, translated
-from onceflow.reader.stores.tables import EventId, Position, event_id
+from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
 TAKEOVER_S = 5.0
 
@@ -61,11 +61,11 @@ class PostgresqlStore:
 
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
         with self._tables() as tables:
-            return rules.claim(tables, ownership, keys, lease_s)
+            return rules.claim(tables, ownership, storable(keys), lease_s)
 
     def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
         with self._tables() as tables:
-            rules.confirm(tables, ownership, keys)
+            rules.confirm(tables, ownership, storable(keys))
 
     def forget_expired(self) -> int:
         with self._tables() as tables:
@@ -104,7 +104,7 @@ class PostgresqlUnit:
 
     def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
         with translated():
-            return rules.admit(self._tables, ownership, keys)
+            return rules.admit(self._tables, ownership, storable(keys))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -185,22 +185,28 @@ class PostgresqlTables:
         return set(self._execute(_KNOWN, (*_columns(events), self._group)))
 
     def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
+        if not events or not self._has_claims():
+            return set()
         return set(self._execute(_CONFIRMED_EARLY, (*_columns(events), self._group)))
 
-    def put_claims(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> set[EventId]:
+    def _has_claims(self) -> bool:
+        """The inbox has none, but where the group claimed before."""
+        found = self._execute("SELECT EXISTS (SELECT FROM onceflow_claims WHERE consumer_group = %s)", (self._group,))
+        return bool(found[0][0])
+
+    def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
         if not keys:
             return set()
-        parameters = (*self._place(ownership), lease_s, *_key_columns(keys))
-        return set(self._execute(_INSERT_CLAIMS + _WHERE_FREE + " RETURNING source, id", parameters))
+        parameters = (*self._place(ownership), lease_s, *_key_columns(keys.values()))
+        return keys.keys() - set(self._execute(_INSERT_CLAIMS + _WHERE_FREE + " RETURNING source, id", parameters))
 
-    def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:
+    def lowest_open(self, ownership: Ownership) -> int | None:
         rows = self._execute(
-            "SELECT at_offset, source, id FROM onceflow_claims"
-            " WHERE consumer_group = %s AND topic = %s AND partition = %s AND lease_until IS NOT NULL"
-            " ORDER BY at_offset LIMIT %s",
-            (*self._place(ownership), limit),
+            "SELECT min(at_offset) FROM onceflow_claims"
+            " WHERE consumer_group = %s AND topic = %s AND partition = %s AND lease_until IS NOT NULL",
+            self._place(ownership),
         )
-        return [(offset, (source, event)) for offset, source, event in rows]
+        return rows[0][0] if rows else None
 
     def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
         self._execute(_INSERT_CLAIMS, (*self._place(ownership), None, *_key_columns(keys)))
@@ -299,7 +305,7 @@ def _columns(events: Collection[EventId]) -> tuple[list[str], list[str]]:
     return [source for source, _ in ordered], [event for _, event in ordered]
 
 
-def _key_columns(keys: Sequence[EventKey]) -> tuple[list[int], list[str], list[str], list[int | None]]:
+def _key_columns(keys: Iterable[EventKey]) -> tuple[list[int], list[str], list[str], list[int | None]]:
     ordered = sorted(keys, key=event_id)
     return (
         [key.offset for key in ordered],

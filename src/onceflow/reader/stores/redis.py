@@ -26,6 +26,7 @@ from onceflow.reader.stores import rules
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.redis_session import Session
 from onceflow.reader.stores.redis_tables import Conflict, RedisTables
+from onceflow.reader.stores.tables import storable
 
 _ATTEMPTS = 20
 _MOST_WORDS = 5000  # Lua unpacks them to its stack
@@ -33,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class RedisStore:
-    """Keeps one group in the Redis (6.2 or later) at ``url``. All its keys carry the hash tag ``{group}``: one cluster slot.
+    """Keeps one group in the Redis (6.2 or later) at ``url``; not in a cluster.
 
     ``capabilities`` are known after ``open``: durable is what the server's configuration says.
     """
@@ -65,10 +66,10 @@ class RedisStore:
         unit.commit()
 
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
-        return self._atomically(lambda tables: rules.claim(tables, ownership, keys, lease_s))
+        return self._atomically(lambda tables: rules.claim(tables, ownership, storable(keys), lease_s))
 
     def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
-        self._atomically(lambda tables: rules.confirm(tables, ownership, keys))
+        self._atomically(lambda tables: rules.confirm(tables, ownership, storable(keys)))
 
     def forget_expired(self) -> int:
         return self._session.forget_expired(self._retention)
@@ -115,7 +116,7 @@ class RedisUnit:
         return self._commands
 
     def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
-        return rules.admit(self._tables, ownership, keys)
+        return rules.admit(self._tables, ownership, storable(keys))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

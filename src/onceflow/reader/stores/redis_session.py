@@ -116,11 +116,16 @@ class Session:
         return status.decode(), detail.decode()
 
     def _check_server(self) -> None:
-        """Refuses a server that is too old, or that may drop keys when its memory is full."""
+        """Refuses a server that is too old, a cluster, or one that may drop keys when its memory is full."""
         server, memory = self.client.info("server"), self.client.info("memory")
         version = str(server["redis_version"])
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_VERSION:
             raise StoreMismatch(f"Redis {version} is too old", action="use Redis 6.2 or later")
+        if int(self.client.info("cluster").get("cluster_enabled", 0)):
+            raise StoreMismatch(
+                "this is a node of a Redis Cluster, whose keys move to other nodes and whose failover loses answered writes",
+                action="use one Redis, or one with replicas",
+            )
         policy = memory["maxmemory_policy"]
         if policy != "noeviction":
             raise StoreMismatch(

@@ -84,21 +84,30 @@ class RedisTables:
         return found
 
     def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
+        if not events or not (self._claims or self._has_claims()):
+            return set()
         return {event for event, claim in self._read_claims(events).items() if claim and claim[3] is None}
 
-    def put_claims(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> set[EventId]:
-        now_ms = self._session.now_ms()
-        claims = self._read_claims([event_id(key) for key in keys])
-        free = [key for key in keys if _is_free(claims[event_id(key)], ownership, key, now_ms)]
-        for key in free:
-            self._put(ownership, key, now_ms + round(lease_s * 1000))
-        return {event_id(key) for key in free}
+    def _has_claims(self) -> bool:
+        """The inbox has none, but where the group claimed before."""
+        with translated():
+            return bool(self._session.client.exists(self._session.key("claims")))
 
-    def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:
+    def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
+        now_ms = self._session.now_ms()
+        claims = self._read_claims(keys)
+        refused = {event for event, key in keys.items() if not _is_free(claims[event], ownership, key, now_ms)}
+        for event, key in keys.items():
+            if event not in refused:
+                self._put(ownership, key, now_ms + round(lease_s * 1000))
+        return refused
+
+    def lowest_open(self, ownership: Ownership) -> int | None:
+        changed = {event for event, (before, after) in self._claims.items() if before != after}
         name = self._session.key(f"open:{_place(ownership)}")
         with translated():
-            found = self._session.client.zrange(name, 0, limit - 1, withscores=True)
-        return [(int(offset), _event(member)) for member, offset in found]
+            found = self._session.client.zrange(name, 0, len(changed), withscores=True)
+        return next((int(offset) for member, offset in found if _event(member) not in changed), None)
 
     def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
         self._read_claims([event_id(key) for key in keys])

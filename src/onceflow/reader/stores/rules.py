@@ -17,12 +17,12 @@ Hazards, as sequences of events::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 
 from onceflow.errors import StoreFenced, StoreLost
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing
-from onceflow.reader.stores.tables import EventId, Position, Tables, event_id, storable
+from onceflow.reader.stores.tables import EventId, Position, Tables, event_id
 
 NEW, DUPLICATE, HELD = Standing.NEW, Standing.DUPLICATE, Standing.HELD
 
@@ -30,18 +30,19 @@ NEW, DUPLICATE, HELD = Standing.NEW, Standing.DUPLICATE, Standing.HELD
 def admit(tables: Tables, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
     """Books events as handled and moves the position behind the last."""
     start = fence(tables, ownership)
-    keys = storable(keys)
-    pending = [key for key in keys if key.offset >= start]
-    if not pending:
+    if not keys or keys[-1].offset < start:
         return [DUPLICATE] * len(keys)
-    handled = tables.confirmed_early([event_id(key) for key in pending])
-    plain = {event_id(key) for key in pending if key.sequence is None} - handled
-    sequences = _sequences(tables, ownership, pending)
-    memory = _Memory(start, handled | (plain - tables.book(plain)), dict(sequences))
-    standings = [NEW if memory.is_new(key) else DUPLICATE for key in keys]
-    _raise_sequences(tables, ownership, sequences, memory.sequences)
-    tables.move(ownership, pending[-1].offset + 1)
-    return standings
+    events = list(map(event_id, keys))
+    handled = tables.confirmed_early(events)
+    plain = {
+        event for event, key in zip(events, keys, strict=True) if key.sequence is None and key.offset >= start
+    } - handled
+    before = _sequences(tables, ownership, keys)
+    after = dict(before)
+    new = _are_new(events, keys, start, handled | (plain - tables.book(plain)), after)
+    _raise_sequences(tables, ownership, before, after)
+    tables.move(ownership, keys[-1].offset + 1)
+    return [NEW if each else DUPLICATE for each in new]
 
 
 def claim(tables: Tables, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
@@ -49,23 +50,23 @@ def claim(tables: Tables, ownership: Ownership, keys: Sequence[EventKey], lease_
 
     The same event twice in one call: the second is a DUPLICATE, because the position cannot pass the first unconfirmed.
     """
-    keys = storable(keys)
-    memory = _Memory(fence(tables, ownership), set(), _sequences(tables, ownership, keys))
-    candidates = [key for key in keys if memory.is_new(key)]
-    claimed = tables.put_claims(ownership, candidates, lease_s)
-    known = tables.known([event_id(key) for key in candidates if key.sequence is None])
-    tables.drop_claims(ownership, claimed & known)
-    refused = [event for key in candidates if (event := event_id(key)) not in claimed]
-    settled = known | tables.confirmed_early(refused)
-    answers = {key.offset: _standing(event_id(key), claimed, settled) for key in candidates}
-    return [answers.get(key.offset, DUPLICATE) for key in keys]
+    start = fence(tables, ownership)
+    events = list(map(event_id, keys))
+    new = _are_new(events, keys, start, set(), _sequences(tables, ownership, keys))
+    candidates = dict(compress(zip(events, keys, strict=True), new))
+    refused = tables.put_claims(ownership, candidates, lease_s)
+    known = tables.known([event for event, key in candidates.items() if key.sequence is None])
+    tables.drop_claims(ownership, known - refused)
+    answers = dict.fromkeys(refused, HELD) | dict.fromkeys(known | tables.confirmed_early(refused), DUPLICATE)
+    return [answers.get(event, NEW) if is_new else DUPLICATE for event, is_new in zip(events, new, strict=True)]
 
 
 def confirm(tables: Tables, ownership: Ownership, keys: Sequence[EventKey]) -> None:
     """Books events as handled, claimed or not, and moves the position behind the last, but never past an open claim."""
     start = fence(tables, ownership)
-    pending = [key for key in storable(keys) if key.offset >= start]
-    horizon = _lowest_open(tables, ownership, {event_id(key) for key in pending})
+    pending = [key for key in keys if key.offset >= start]
+    tables.drop_claims(ownership, list(map(event_id, pending)))
+    horizon = tables.lowest_open(ownership)
     done = [key for key in pending if horizon is None or key.offset < horizon]
     early = pending[len(done) :]
     if early:
@@ -107,26 +108,24 @@ def lost(ownership: Ownership) -> StoreLost:
     )
 
 
-@dataclass(slots=True)
-class _Memory:
-    """What is known before the first key of a call, and remembers each key for those after it."""
+def _are_new(
+    events: Iterable[EventId], keys: Iterable[EventKey], start: int, seen: set[EventId], highest: dict[str, int]
+) -> list[bool]:
+    """Whether each is new, to what was known before (position, events, sequences) and to those in front of it.
 
-    start: int
-    events: set[EventId]
-    sequences: dict[str, int]
-
-    def is_new(self, key: EventKey) -> bool:
-        event = (key.source, key.id)
-        if key.offset < self.start or event in self.events:
-            return False
-        self.events.add(event)
-        if key.sequence is None:
-            return True
-        highest = self.sequences.get(key.source)
-        if highest is not None and key.sequence <= highest:
-            return False
-        self.sequences[key.source] = key.sequence
-        return True
+    It adds to ``seen`` and ``highest``.
+    """
+    found = []
+    for event, (offset, source, _, sequence) in zip(events, keys, strict=True):
+        is_new = offset >= start and event not in seen
+        if is_new:
+            seen.add(event)
+            if sequence is not None:
+                is_new = source not in highest or sequence > highest[source]
+                if is_new:
+                    highest[source] = sequence
+        found.append(is_new)
+    return found
 
 
 def _settle(tables: Tables, ownership: Ownership, done: Sequence[EventKey]) -> None:
@@ -136,28 +135,22 @@ def _settle(tables: Tables, ownership: Ownership, done: Sequence[EventKey]) -> N
     crash has perhaps not read yet what stands in between.
     """
     last = done[-1].offset
-    settled = [*done, *tables.early_below(ownership, last)]
-    tables.book({event_id(key) for key in settled if key.sequence is None})
+    early = tables.early_below(ownership, last)
+    tables.drop_claims(ownership, list(map(event_id, early)))
+    settled = [*done, *early]
+    tables.book(_plain(settled))
     before = _sequences(tables, ownership, settled)
     after = dict(before)
     for key in settled:
         if key.sequence is not None:
             after[key.source] = max(key.sequence, after.get(key.source, key.sequence))
     _raise_sequences(tables, ownership, before, after)
-    tables.drop_claims(ownership, [event_id(key) for key in settled])
     tables.move(ownership, last + 1)
 
 
-def _lowest_open(tables: Tables, ownership: Ownership, besides: Collection[EventId]) -> int | None:
-    """The lowest offset that stays claimed when ``besides`` are confirmed."""
-    lowest = tables.open_claims(ownership, limit=len(besides) + 1)
-    return next((offset for offset, event in lowest if event not in besides), None)
-
-
-def _standing(event: EventId, claimed: Container[EventId], settled: Container[EventId]) -> Standing:
-    if event in settled:
-        return DUPLICATE
-    return NEW if event in claimed else HELD
+def _plain(keys: Iterable[EventKey]) -> set[EventId]:
+    """Those that are known by their id: they have no sequence."""
+    return {event_id(key) for key in keys if key.sequence is None}
 
 
 def _sequences(tables: Tables, ownership: Ownership, keys: Iterable[EventKey]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from onceflow.reader.stores import rules
 from onceflow.reader.stores.epochs import next_epoch
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.sqlite_session import Session
-from onceflow.reader.stores.tables import EventId, Position, event_id
+from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -58,11 +58,11 @@ class SqliteStore:
 
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
         with self._transaction() as tables:
-            return rules.claim(tables, ownership, keys, lease_s)
+            return rules.claim(tables, ownership, storable(keys), lease_s)
 
     def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
         with self._transaction() as tables:
-            rules.confirm(tables, ownership, keys)
+            rules.confirm(tables, ownership, storable(keys))
 
     def forget_expired(self) -> int:
         with self._transaction() as tables:
@@ -92,7 +92,7 @@ class SqliteUnit:
         return self._session.connection
 
     def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
-        return rules.admit(self._tables, ownership, keys)
+        return rules.admit(self._tables, ownership, storable(keys))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -182,6 +182,8 @@ class SqliteTables:
         return set(rows.fetchall())
 
     def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
+        if not events or not self._has_claims():
+            return set()
         rows = self._connection.execute(
             "SELECT source, stored.id FROM json_each(?) AS given CROSS JOIN onceflow_claims AS stored"
             " ON consumer_group = ? AND source = given.value ->> 0 AND stored.id = given.value ->> 1 AND lease_until IS NULL",
@@ -189,22 +191,28 @@ class SqliteTables:
         )
         return set(rows.fetchall())
 
-    def put_claims(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> set[EventId]:
+    def _has_claims(self) -> bool:
+        """The inbox has none, but where the group claimed before."""
+        found = self._connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM onceflow_claims WHERE consumer_group = ?)", (self._group,)
+        )
+        return bool(found.fetchone()[0])
+
+    def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
         now = time.time()
         rows = self._connection.execute(
             _INSERT_CLAIMS + _WHERE_FREE + " RETURNING source, id",
-            (*self._place(ownership), now + lease_s, _json_keys(keys), now),
+            (*self._place(ownership), now + lease_s, _json_keys(keys.values()), now),
         )
-        return set(rows.fetchall())
+        return keys.keys() - set(rows.fetchall())
 
-    def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:
-        rows = self._connection.execute(
-            "SELECT at_offset, source, id FROM onceflow_claims"
-            " WHERE consumer_group = ? AND topic = ? AND partition = ? AND lease_until IS NOT NULL"
-            " ORDER BY at_offset LIMIT ?",
-            (*self._place(ownership), limit),
-        )
-        return [(offset, (source, event)) for offset, source, event in rows]
+    def lowest_open(self, ownership: Ownership) -> int | None:
+        row = self._connection.execute(
+            "SELECT min(at_offset) FROM onceflow_claims"
+            " WHERE consumer_group = ? AND topic = ? AND partition = ? AND lease_until IS NOT NULL",
+            self._place(ownership),
+        ).fetchone()
+        return row[0] if row else None
 
     def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
         self._connection.execute(_INSERT_CLAIMS, (*self._place(ownership), None, _json_keys(keys)))
@@ -265,5 +273,5 @@ def _json(events: Collection[EventId]) -> str:
     return json.dumps(sorted(events))  # sorted: neighbours in the index are written together
 
 
-def _json_keys(keys: Sequence[EventKey]) -> str:
+def _json_keys(keys: Iterable[EventKey]) -> str:
     return json.dumps([(key.offset, *event_id(key), key.sequence) for key in keys])

@@ -19,6 +19,7 @@ from pathlib import Path
 from onceflow.errors import CommitUnknown, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 
+_OLDEST_VERSION = (3, 38)  # the first with the operator ->>
 _BEGIN = "BEGIN IMMEDIATE -- onceflow"
 _COMMIT = "COMMIT -- onceflow"
 _ROLLBACK = "ROLLBACK -- onceflow"
@@ -43,6 +44,11 @@ class Session:
     """A connection with the store's tables in it. Raises StoreUnavailable, or StoreMismatch for another layout."""
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
+        if sqlite3.sqlite_version_info < _OLDEST_VERSION:
+            raise StoreMismatch(
+                f"Python's SQLite {sqlite3.sqlite_version} is too old",
+                action="use a Python with SQLite 3.38 or later, or another store",
+            )
         self._path = path
         self._guarded = False
         try:

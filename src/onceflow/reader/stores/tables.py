@@ -11,8 +11,10 @@ still come again is never among them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Protocol
 
 from onceflow.errors import StoreMismatch
@@ -25,14 +27,14 @@ EventId = tuple[str, str]
 """(source, id): what names an event."""
 
 
-def event_id(key: EventKey) -> EventId:
-    """What names this event."""
-    return (key.source, key.id)
+event_id: Callable[[EventKey], EventId] = itemgetter(EventKey._fields.index("source"), EventKey._fields.index("id"))
+"""What names an event."""
 
 
 def storable(keys: Sequence[EventKey]) -> Sequence[EventKey]:
-    """The same events, with names that every store can keep: NUL (which PostgreSQL refuses) is escaped, one name to one."""
-    if not any("\0" in key.id or "\\" in key.id or "\0" in key.source or "\\" in key.source for key in keys):
+    """The same events, with names that every server can keep: NUL (which PostgreSQL refuses) is escaped, one name to one."""
+    text = "".join(chain.from_iterable(map(event_id, keys)))
+    if "\0" not in text and "\\" not in text:
         return keys
     return [key._replace(source=_escaped(key.source), id=_escaped(key.id)) for key in keys]
 
@@ -82,14 +84,14 @@ class Tables(Protocol):
     def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
         """Which of them are claims that were confirmed before their position passed them."""
 
-    def put_claims(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> set[EventId]:
-        """Claims those that nobody else holds and nobody confirmed. Which they are.
+    def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
+        """Claims those that nobody else holds and nobody confirmed. Which of them somebody does, or did.
 
-        That is: no row, an open one whose lease ran out, or an open one of this very partition and offset.
+        Free is: no row, an open one whose lease ran out, or an open one of this very partition and offset.
         """
 
-    def open_claims(self, ownership: Ownership, limit: int) -> list[tuple[int, EventId]]:
-        """The partition's open claims with the lowest offsets, in order."""
+    def lowest_open(self, ownership: Ownership) -> int | None:
+        """The offset of the partition's lowest open claim, if there is one."""
 
     def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
         """Books claims as confirmed that cannot leave the table yet."""
