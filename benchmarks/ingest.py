@@ -1,27 +1,38 @@
-"""How fast an ingest takes a CSV file into a topic: ``python benchmarks/ingest.py [--file FILE] [--rounds 3]``.
+"""How fast an ingest takes files and tables into a topic: ``python benchmarks/ingest.py [--file FILE] [--rounds 3]``.
 
-Without a file, the day of invoices that the project ships, over and over, about 540,000 rows; gzip, zstd, JSON Lines and
-Parquet are made of the same rows. The broker is real and on the same machine. ``a core`` counts the processor time of the
-ingesting process alone, so that the broker and other processes disturb less; ``wall`` is what a user sees. One process.
+Without a file, the day of invoices that the project ships, over and over, about 540,000 rows; gzip, zstd, JSON Lines, Parquet
+and tables of SQLite and PostgreSQL are made of the same rows; ``--only sqlite,postgresql`` measures some of them. The broker is
+real and on the same machine. ``a core`` counts the processor time of the ingesting process alone, so that the broker, a database
+server and other processes disturb less; ``wall`` is what a user sees. One process.
 """
 
 from __future__ import annotations
 
 import argparse
+import sqlite3
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from harness import Series
 from pyarrow import csv
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the server that the tests start
+from tests.postgresql import running_postgresql
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.files import FileOptions, FileSource, Format
 from onceflow.ingest.json_rows import rows_as_json
 from onceflow.ingest.runner import Ingest
+from onceflow.ingest.source import Source
+from onceflow.ingest.tables import TableOptions, TableSource, connect
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 
@@ -56,13 +67,51 @@ def prepared(directory: Path, given: Path | None) -> dict[str, tuple[Path, Forma
     return {**made, "jsonl": (lines, Format.JSONL), "parquet": (directory / "rows.parquet", Format.PARQUET)}
 
 
-def measure(
-    settings: ClusterSettings, name: str, path: Path, form: Format, key: str | None
-) -> tuple[int, float, float]:
-    """Rows, seconds of the processor and of the clock."""
+MakeSource = Callable[[str | None], Source]
+"""The source, with the key."""
+
+
+def of_file(path: Path, form: Format) -> MakeSource:
+    return lambda key: FileSource(FileOptions([str(path)], form, key, finished=True))
+
+
+def of_table(url: str) -> MakeSource:
+    def make(key: str | None) -> Source:
+        options = TableOptions("lines", "id", key)
+        return TableSource(connect(url, options), options)
+
+    return make
+
+
+def fill_sqlite(path: Path, rows: pa.Table) -> str:
+    """The rows as a table, with an id."""
+    names = ", ".join(f'"{name}"' for name in rows.schema.names)
+    marks = ", ".join("?" * rows.num_columns)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"create table lines (id integer primary key autoincrement, {names})")
+        for batch in rows.to_batches(10_000):
+            values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            connection.executemany(f"insert into lines ({names}) values ({marks})", values)
+        connection.commit()
+    return f"sqlite://{path}"
+
+
+def fill_postgresql(url: str, rows: pa.Table) -> str:
+    """The rows as a table, with an id; all columns are text, as in the file."""
+    names = ", ".join(f'"{name}"' for name in rows.schema.names)
+    columns = ", ".join(f'"{name}" text' for name in rows.schema.names)
+    with psycopg.connect(url) as connection:
+        connection.execute(f"create table lines (id bigint generated always as identity primary key, {columns})")
+        with connection.cursor().copy(f"copy lines ({names}) from stdin") as copy:
+            for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+                copy.write_row(row)
+    return url
+
+
+def measure(settings: ClusterSettings, name: str, make: MakeSource, key: str | None) -> tuple[int, float, float]:
+    """Rows, seconds of the processor (of this process: a database server's are its own) and of the clock."""
     ClusterAdmin(settings).create_topics([name], partitions=PARTITIONS)
-    source = FileSource(FileOptions([str(path)], form, key, finished=True))
-    with SourceCommitter(name, settings) as committer:
+    with closing(make(key)) as source, SourceCommitter(name, settings) as committer:
         started, cpu = time.perf_counter(), time.process_time()
         rows = Ingest(name, name, source).run(committer)
         return rows, time.process_time() - cpu, time.perf_counter() - started
@@ -73,24 +122,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="some of the kinds, with commas between")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as directory:
-        forms = prepared(Path(directory), arguments.file)
-        with EmbeddedBroker(Path(directory) / "broker", heap_mb=1024) as broker:
+    with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name, running_postgresql() as url:
+        directory = Path(name)
+        forms = prepared(directory, arguments.file)
+        makers = {label: of_file(*form) for label, form in forms.items()}
+        text = csv.ConvertOptions(column_types=dict.fromkeys(csv.read_csv(forms["csv"][0]).schema.names, pa.string()))
+        rows = csv.read_csv(forms["csv"][0], convert_options=text)
+        makers["sqlite"] = of_table(fill_sqlite(directory / "rows.db", rows))
+        makers["postgresql"] = of_table(fill_postgresql(url, rows))
+        with EmbeddedBroker(directory / "broker", heap_mb=1024) as broker:
             settings = ClusterSettings.of(broker.bootstrap_servers)
-            measure(settings, "warm-up", *forms["csv"], KEY)  # the first array imports pandas, once a process
+            measure(settings, "warm-up", makers["csv"], KEY)  # the first array imports pandas, once a process
             print(f"{'':<22}{'rows':>10}  {'rows/s a core (range)':<34}rows/s wall (range)")
-            for label, (path, form) in forms.items():
+            for label in arguments.only.split(",") if arguments.only else makers:
                 for key in (KEY, None):
-                    report(settings, f"{label}{', keyed' if key else ''}", path, form, key, arguments.rounds)
+                    report(settings, f"{label}{', keyed' if key else ''}", makers[label], key, arguments.rounds)
 
 
-def report(settings: ClusterSettings, label: str, path: Path, form: Format, key: str | None, rounds: int) -> None:
+def report(settings: ClusterSettings, label: str, make: MakeSource, key: str | None, rounds: int) -> None:
     """One line of the table."""
     core, wall, rows = Series(), Series(), 0
     for number in range(rounds):
         name = f"{label.replace(', ', '-').replace(' ', '-')}-{number}"
-        rows, cpu_s, wall_s = measure(settings, name, path, form, key)
+        rows, cpu_s, wall_s = measure(settings, name, make, key)
         core.add(rows / cpu_s)
         wall.add(rows / wall_s)
     print(f"{label:<22}{rows:>10,}  {core.text():<34}{wall.text()}", flush=True)

@@ -1,25 +1,19 @@
 """A driver without Spark, to be killed: real requests to a real broker, batches made by hand, a checkpoint of one file.
 
-Run as a program it is the place that such drivers come from: it has imported everything already, and forks one process for
-each job that it reads, so that a driver costs milliseconds and not a second. Lines of JSON in, lines of JSON out.
+Run as a program it is the place that such drivers come from (``tests/forkserver.py``).
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import signal
-import sys
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.forkserver import serve
 
-from onceflow.errors import OnceflowError
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.catalog import TopicCatalog
@@ -149,39 +143,10 @@ class LightDriver:
         yield from router.flush()
 
 
-# ------------------------------------------------------------------------------------------------------ the fork server
-
-
-def _child(job: Job, report: Path) -> None:
-    driver = LightDriver(job)
-    outcome: dict[str, Any] = {}
-    try:
-        driver.run()
-    except OnceflowError as error:
-        outcome = {"error": error.code, "text": str(error)}
-    except BaseException:  # noqa: BLE001  whatever it was, the test must hear of it
-        outcome = {"error": "BUG", "text": traceback.format_exc()}
-    report.write_text(json.dumps({**outcome, "steps": driver.steps}))
-
-
-def _start(request: dict[str, Any]) -> dict[str, Any]:
-    pid = os.fork()
-    if pid == 0:
-        code = 70
-        try:
-            _child(Job(**request["job"]), Path(request["report"]))
-            code = 0
-        finally:
-            os._exit(code)
-    return {"pid": pid}
-
-
-def _wait(request: dict[str, Any]) -> dict[str, Any]:
-    """Until the process has ended, or (with ``stopped``) has been stopped by SIGSTOP."""
-    _, status = os.waitpid(request["pid"], os.WUNTRACED if request["stopped"] else 0)
-    if os.WIFSTOPPED(status):
-        return {"stopped": True}
-    return {"stopped": False, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
+def _live(fields: dict[str, Any], told: dict[str, Any]) -> None:
+    driver = LightDriver(Job(**fields))
+    told["steps"] = driver.steps
+    driver.run()
 
 
 def _warm_up() -> None:
@@ -191,15 +156,6 @@ def _warm_up() -> None:
     list(router.flush())
 
 
-def main() -> None:
-    logging.disable(logging.CRITICAL)
-    _warm_up()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for line in sys.stdin:
-        request = json.loads(line)
-        answer = _start(request) if request["do"] == "start" else _wait(request)
-        print(json.dumps(answer), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    _warm_up()
+    serve(_live)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.faults.light import RECORDS_PER_BATCH, Job
+from tests.forkserver import Ended, ForkServer
 
 from onceflow.broker import EmbeddedBroker
 
-LIGHT = Path(__file__).with_name("light.py")
 TIMEOUT_S = 60.0
 PARTITIONS = 3
 
@@ -146,70 +140,15 @@ def _text(data: bytes | str | None) -> str | None:
     return data.decode() if isinstance(data, bytes) else data
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a light driver ended: the signal that killed it (0: none), its error code, its message, its steps."""
-
-    signal: int
-    error: str
-    text: str
-    steps: tuple[tuple[str, int], ...]
-
-
-class LightDrivers:
+class LightDrivers(ForkServer):
     """The fork server of ``light.py``."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._numbers = itertools.count()
-        self._reports: dict[int, Path] = {}
-        self._server = subprocess.Popen(
-            [sys.executable, str(LIGHT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def close(self) -> None:
-        assert self._server.stdin is not None
-        self._server.stdin.close()
-        self._server.wait(TIMEOUT_S)
-        assert self._server.stdout is not None
-        self._server.stdout.close()
+        super().__init__("tests.faults.light", directory)
 
     def job(self, cluster: Cluster, topic: str, **options: Any) -> Job:
         name = cluster.unique("light")
         return Job(cluster.servers, name, topic, str(self._directory / name), **options)
-
-    def start(self, job: Job) -> int:
-        report = self._directory / f"report-{next(self._numbers)}"
-        pid: int = self._ask(do="start", job=asdict(job), report=str(report))["pid"]
-        self._reports[pid] = report
-        return pid
-
-    def wait(self, pid: int) -> Ended:
-        status = self._ask(do="wait", pid=pid, stopped=False)
-        report = self._reports.pop(pid)
-        told = json.loads(report.read_text()) if report.exists() else {}
-        steps = tuple((step, batch) for step, batch in told.get("steps", ()))
-        return Ended(status["signal"], told.get("error", ""), told.get("text", ""), steps)
-
-    def wait_until_stopped(self, pid: int) -> None:
-        status = self._ask(do="wait", pid=pid, stopped=True)
-        assert status["stopped"], f"it ended before it was stopped: {status}"
-
-    def go_on(self, pid: int) -> None:
-        os.kill(pid, signal.SIGCONT)
-
-    def run(self, job: Job) -> Ended:
-        return self.wait(self.start(job))
-
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps(request) + "\n")
-        self._server.stdin.flush()
-        answer = self._server.stdout.readline()
-        assert answer, "the fork server died"
-        told: dict[str, Any] = json.loads(answer)
-        return told
 
 
 def expected_records(batches: int) -> list[tuple[str, str]]:

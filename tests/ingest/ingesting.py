@@ -1,33 +1,35 @@
-"""An ingest to be killed: a real process, real requests, a real file.
+"""An ingest to be killed: a real process, real requests, a real file or table.
 
-Run as a program it forks one process for each job that it reads, as ``tests/faults/light.py`` does, so that a killed ingest costs
-milliseconds. Lines of JSON in, lines of JSON out.
+Run as a program it is where they come from (``tests/forkserver.py``).
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.forkserver import serve
 
-from onceflow.errors import OnceflowError
+from onceflow.ingest import tables
 from onceflow.ingest.committer import Rows, SourceCommitter
 from onceflow.ingest.event_rows import event_rows, numbers_as_text
 from onceflow.ingest.files import FileOptions, FileSource, Format
 from onceflow.ingest.runner import Ingest
+from onceflow.ingest.source import Source
+from onceflow.ingest.tables import TableOptions, TableSource, connect
 from onceflow.kafka.settings import ClusterSettings
 
 
 @dataclass(frozen=True)
 class Job:
-    """``interrupt``: (step, batch id, signal) that it sends itself, once. ``apart``: positions in a transaction of their own."""
+    """``interrupt``: (step, batch id, signal) that it sends itself, once. ``apart``: positions in a transaction of their own.
+
+    ``path`` of a file, or with ``table`` the address of a database.
+    """
 
     servers: str
     name: str
@@ -36,6 +38,9 @@ class Job:
     interrupt: tuple[str, int, int] | None = None
     apart: bool = False
     timeout_ms: int = 60_000
+    table: str = ""
+    rising: str = "n"
+    tiebreak: str | None = None
 
 
 class _Steps:
@@ -85,53 +90,31 @@ class _Committer(SourceCommitter):
         return count
 
 
+def source_of(job: Job) -> Source:
+    """Small blocks and pages, so that a few rows take several batches a transaction, and several transactions."""
+    if not job.table:
+        return FileSource(FileOptions([job.path], Format.JSONL, block_bytes=60))
+    tables.PAGE_ROWS = 7
+    options = TableOptions(job.table, job.rising, tiebreak=job.tiebreak, delay_s=0.0)
+    return TableSource(connect(job.path, options), options)
+
+
 def run(job: Job, steps: _Steps) -> int:
-    # Small blocks, so that a small file takes several batches a transaction, and several transactions.
-    source = FileSource(FileOptions([job.path], Format.JSONL, block_bytes=60))
-    with _Committer(job, steps) as committer:
+    with closing(source_of(job)) as source, _Committer(job, steps) as committer:
         return Ingest(job.name, job.topic, source, transaction_rows=20).run(committer)
 
 
-def _child(job: Job, report: Path) -> None:
+def _live(fields: dict[str, Any], told: dict[str, Any]) -> None:
+    job = Job(**fields)
     steps = _Steps(job)
-    outcome: dict[str, Any] = {}
-    try:
-        outcome["rows"] = run(job, steps)
-    except OnceflowError as error:
-        outcome = {"error": error.code, "text": str(error)}
-    except BaseException:  # noqa: BLE001  whatever it was, the test must hear of it
-        outcome = {"error": "BUG", "text": traceback.format_exc()}
-    report.write_text(json.dumps({**outcome, "steps": steps.seen}))
-
-
-def _start(request: dict[str, Any]) -> dict[str, Any]:
-    pid = os.fork()
-    if pid == 0:
-        code = 70
-        try:
-            _child(Job(**request["job"]), Path(request["report"]))
-            code = 0
-        finally:
-            os._exit(code)
-    return {"pid": pid}
-
-
-def _wait(request: dict[str, Any]) -> dict[str, Any]:
-    """Until the process has ended, or (with ``stopped``) has been stopped by SIGSTOP."""
-    _, status = os.waitpid(request["pid"], os.WUNTRACED if request["stopped"] else 0)
-    if os.WIFSTOPPED(status):
-        return {"stopped": True}
-    return {"stopped": False, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
-
-
-def main() -> None:
-    # The first array imports pandas, which takes a second: done here, it is done for all.
-    event_rows(pa.array(["a"]), None, "any", numbers_as_text(1, 1), rising=True)
-    actions = {"start": _start, "wait": _wait}
-    for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps(actions[request["do"]](request)), flush=True)
+    told["steps"] = steps.seen
+    told["rows"] = run(job, steps)
 
 
 if __name__ == "__main__":
-    main()
+    import onceflow.ingest.postgresql
+    import onceflow.ingest.sqlite  # noqa: F401
+
+    # The first array imports pandas, which takes a second: done here, it is done for all.
+    event_rows(pa.array(["a"]), None, "any", numbers_as_text(1, 1), rising=True)
+    serve(_live)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.faults.support import eventually
+from tests.ingest.support import files
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import AttemptsExhausted, Fenced, OnceflowError, ProgressConflict
+from onceflow.errors import AttemptsExhausted, ConfigurationError, Fenced, OnceflowError, ProgressConflict
+from onceflow.ingest import runner
 from onceflow.ingest.committer import SourceCommitter
-from onceflow.ingest.positions import positions_topic
+from onceflow.ingest.files import Format
+from onceflow.ingest.positions import positions_topic, read_positions
 from onceflow.kafka.settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -106,3 +112,77 @@ def test_after_an_error_only_a_start_goes_on(cluster: EmbeddedBroker, target: st
         assert not isinstance(caught.value, AttemptsExhausted)
         with pytest.raises(AssertionError, match="start first"):
             source.commit([(target, rows("a"))], {"file": "1"})
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 201])
+def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no name"):
+        SourceCommitter(name, ClusterSettings.of("127.0.0.1:9"))
+
+
+def test_positions_whose_progress_the_cluster_has_forgotten(cluster: EmbeddedBroker, target: str, read: Reader) -> None:
+    """As it does when nothing was committed for a week; the positions are still there, and the user may vouch for them."""
+    with committer(cluster, target) as source:
+        source.start()
+        source.commit([(target, rows("a"))], {"file": "1"})
+    forget_progress(cluster, target)
+    with committer(cluster, target) as source, pytest.raises(ProgressConflict, match="has no progress") as caught:
+        source.start()
+    assert "--trust-positions" in caught.value.action
+    with committer(cluster, target, trust_positions=True) as source:
+        assert source.start() == {"file": "1"}
+        source.commit([(target, rows("b"))], {"file": "2"})
+    with committer(cluster, target) as source:
+        assert source.start() == {"file": "2"}
+    assert sorted(m.value() or b"" for m in read(target, on=cluster)) == [b"a", b"b"]
+
+
+def test_trust_does_not_reach_positions_that_contradict_the_progress(cluster: EmbeddedBroker, target: str) -> None:
+    with committer(cluster, target) as source:
+        source.start()
+        source.commit([(target, rows("a"))], {"file": "1"})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for done in admin.delete_topics([positions_topic("ingest", target)], operation_timeout=30).values():
+        done.result(60)
+    with committer(cluster, target, trust_positions=True) as source, pytest.raises(ProgressConflict):
+        source.start()
+
+
+def forget_progress(cluster: EmbeddedBroker, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    group = f"onceflow-ingest-{name}"
+    admin.delete_consumer_groups([group], request_timeout=60)[group].result(60)
+
+
+def test_an_ingest_that_finds_nothing_for_days_is_not_forgotten(
+    cluster: EmbeddedBroker, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "KEEP_S", 0.0)
+    path = tmp_path / "a.jsonl"
+    path.write_text("1\n")
+    with committer(cluster, target) as source, ThreadPoolExecutor() as background:
+        ingest = runner.Ingest(target, target, files(path, Format.JSONL))
+        done = background.submit(ingest.run, source, follow=True)
+        try:
+            eventually(lambda: source._positions is not None or done.done(), bool, "the ingest starts")
+            eventually(lambda: source._progress.next_batch, lambda batch: batch > 3, "commits of nothing")
+        finally:
+            ingest.stop()
+        assert done.result(60) == 1
+    with committer(cluster, target) as source:
+        assert len(source.start()) == 1
+
+
+def test_positions_whose_marker_comes_late_are_waited_for(
+    cluster: EmbeddedBroker, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit is answered when it is decided, a moment before readers see it."""
+    with committer(cluster, target) as source:
+        source.start()
+        source.commit([(target, rows("a"))], {"file": "1"})
+        looks = iter([{"file": "0"}, {"file": "0"}])
+        module = "onceflow.ingest.committer"
+        monkeypatch.setattr(f"{module}.read_positions", lambda *given: next(looks, None) or read_positions(*given))
+        monkeypatch.setattr(f"{module}._LOOK_AGAIN_S", 0.0)
+        assert source.start() == {"file": "1"}
+        assert next(looks, None) is None

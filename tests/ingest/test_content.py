@@ -13,7 +13,7 @@ from pyarrow import csv
 
 from onceflow.errors import InputError
 from onceflow.ingest import content
-from onceflow.ingest.content import end_of_csv_records, end_of_lines, whole_records
+from onceflow.ingest.content import Records, end_of_csv_records, end_of_lines
 
 PATH = Path("any.csv")
 
@@ -57,14 +57,14 @@ def test_a_quote_inside_of_an_unquoted_field_is_text() -> None:
 
 def test_records_longer_than_a_block() -> None:
     data = b"a" * 1000 + b"\n" + b"b" * 10 + b"\nhalf"
-    blocks = list(whole_records(io.BytesIO(data), PATH, end_of_lines, last_is_whole=False, block_bytes=16))
+    blocks = list(Records(io.BytesIO(data), PATH, end_of_lines, last_is_whole=False, block_bytes=16))
     assert b"".join(blocks) == data[:-4]
 
 
 def test_a_last_record_without_a_line_end_counts_only_if_it_is_whole() -> None:
     def blocks(*, last_is_whole: bool) -> bytes:
         content = io.BytesIO(b"one\ntwo")
-        return b"".join(whole_records(content, PATH, end_of_lines, last_is_whole=last_is_whole, block_bytes=3))
+        return b"".join(Records(content, PATH, end_of_lines, last_is_whole=last_is_whole, block_bytes=3))
 
     assert blocks(last_is_whole=False) == b"one\n"
     assert blocks(last_is_whole=True) == b"one\ntwo"
@@ -74,9 +74,5 @@ def test_a_quote_that_is_never_closed_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(content, "LONGEST_RECORD_BYTES", 1000)
     data = b'1,"open\n' + b"2,x\n" * 1000
     with pytest.raises(InputError, match="never closed") as caught:
-        list(
-            whole_records(
-                io.BytesIO(data), PATH, lambda d: end_of_csv_records(d, ","), last_is_whole=True, block_bytes=64
-            )
-        )
+        list(Records(io.BytesIO(data), PATH, lambda d: end_of_csv_records(d, ","), last_is_whole=True, block_bytes=64))
     assert '1,"open' in caught.value.message

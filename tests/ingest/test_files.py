@@ -210,3 +210,69 @@ def test_a_pattern_that_matches_nothing_is_a_mistake(tmp_path: Path) -> None:
     take(source, {})
     with pytest.raises(ConfigurationError, match="matches no file"):
         source.check_end()
+
+
+def test_csv_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeff1,"x\ny"\n2,\u00e9\n'.encode())
+    rows = in_runs(path, Format.CSV, 1, columns=("n", "text"), key="n", block_bytes=8)
+    assert [json.loads(row.value) for row in rows] == [{"n": "1", "text": "x\ny"}, {"n": "2", "text": "\u00e9"}]
+    assert [row.key for row in rows] == ["1", "2"]
+    assert ids(rows) == ["1", "2"]
+    with path.open("a") as file:
+        file.write("3,4,5\n")
+    with pytest.raises(InputError, match="Expected 2 columns"):
+        take(files(path, columns=("n", "text")), {})
+
+
+def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('\ufeff{"k":"a"}\n{"k":"b"}\n'.encode())
+    rows = in_runs(path, Format.JSONL, 1, key="k", block_bytes=16)
+    assert values(rows) == ['{"k":"a"}', '{"k":"b"}']
+    assert [row.key for row in rows] == ["a", "b"]
+
+
+def test_a_header_with_line_separators_that_csv_does_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a\u2028b,c\x0bd\n1,2\n", encoding="utf-8")
+    assert [json.loads(row.value) for row in take(files(path), {})] == [{"a\u2028b": "1", "c\x0bd": "2"}]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_packed_file_that_grows_by_members(tmp_path: Path, compression: str) -> None:
+    """Each member is whole by itself, so nothing tells that more will come; a line that goes on in the next one is not split."""
+    path, positions, found = tmp_path / "a.csv.packed", dict[str, str](), list[str]()
+    for text in ("a\n1\n2", "2\n3\n", "4\n5", "5\n"):
+        with path.open("ab") as file:
+            file.write(
+                pa.compress(text.encode(), codec=compression, asbytes=True)
+                if compression == "zstd"
+                else gzip.compress(text.encode())
+            )
+        source = files(path)
+        found += [json.loads(value)["a"] for value in values(take(source, positions))]
+        if not text.endswith("\n"):
+            with pytest.raises(SourceUnfinished):
+                source.check_end()
+    assert found == ["1", "22", "3", "4", "55"]
+    assert take(files(path), positions) == []
+
+
+def test_a_last_packed_line_without_an_end_counts_if_the_file_is_finished(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"a\n1\n22"))
+    positions: dict[str, str] = {}
+    assert len(take(files(path), positions)) == 1
+    assert values(take(files(path, finished=True), positions)) == ['{"a":"22"}']
+    assert take(files(path, finished=True), positions) == []
+
+
+def test_parquet_whose_pages_are_damaged_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": list(range(1000))}), path, compression="none")
+    data = bytearray(path.read_bytes())
+    data[4:60] = b"\xff" * 56
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="Parquet"):
+        take(files(path, Format.PARQUET), {})

@@ -1,4 +1,18 @@
-"""The whole way into a real broker: killed at every step, stopped, two at once, started by hand."""
+"""The whole way into a real broker: killed at every step, stopped, two at once, started by hand.
+
+================  ================================  ====================  ========================================
+step              SIGKILL                           SIGSTOP, another one  the broker, or the database
+================  ================================  ====================  ========================================
+start (6 steps)   file; PostgreSQL (READ)           any start fences      answer lost (progress)
+WRITE, HALF       file, PostgreSQL, SQLite,         file, PostgreSQL      broker killed, answer lost;
+                  with a tiebreak, version 1                              database killed between two pages
+AUDIT             file, PostgreSQL, SQLite
+STORE             file, PostgreSQL, SQLite          file                  answer lost
+COMMIT, DONE      all of these                      file                  broker killed, answer lost
+================  ================================  ====================  ========================================
+
+The control: positions apart from the rows, which repeat.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +20,22 @@ import csv
 import itertools
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from tests.conftest import create_topic, read_topic
+from tests.faults.support import eventually
+from tests.forkserver import Ended, ForkServer
 from tests.ingest.ingesting import Job
 from tests.ingest.support import DAY, files
 
@@ -25,7 +45,9 @@ from onceflow.events import identity_of
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.files import FileSource, Format
 from onceflow.ingest.runner import Ingest
+from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -38,82 +60,50 @@ TIMEOUT_S = 120.0
 START = ("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT")
 BATCH = ("WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE")
 POINTS = [*((step, -1) for step in START), *((step, batch) for batch in range(3) for step in BATCH)]
-ONLY_ON_VERSION_1 = {("REFRESH", batch) for batch in range(3)}
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How an ingest ended: the signal that killed it (0: none), its error code, the rows it wrote, its steps."""
-
-    signal: int
-    error: str
-    text: str
-    rows: int
-    steps: tuple[tuple[str, int], ...]
-
-
-class Ingests:
+class Ingests(ForkServer):
     """Ingests in processes of their own, from the fork server of ``ingesting.py``."""
 
     def __init__(self, broker: EmbeddedBroker, topic: TopicFactory, directory: Path) -> None:
+        super().__init__("tests.ingest.ingesting", directory)
         self._broker = broker
         self._topic = topic
         self._directory = directory
-        self._numbers = itertools.count()
-        self._reports: dict[int, Path] = {}
-        program = str(Path(__file__).with_name("ingesting.py"))
-        self._server = subprocess.Popen(
-            [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._names = itertools.count()
 
-    def close(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.wait(TIMEOUT_S)
-        self._server.stdout.close()
-
-    def job(self, **options: Any) -> Job:
-        number = next(self._numbers)
+    def job(self, *, on: EmbeddedBroker | None = None, **options: Any) -> Job:
+        """Of a file of its own."""
+        number = next(self._names)
         path = self._directory / f"rows-{number}.jsonl"
         path.write_text("".join(f'{{"n":{row}}}\n' for row in range(ROWS)))
-        return Job(self._broker.bootstrap_servers, f"killed-{number}", self._topic(2), str(path), **options)
+        servers, topic = (on or self._broker).bootstrap_servers, self._topic(2, on=on)
+        return Job(servers, f"killed-{number}", topic, str(path), **options)
 
-    def start(self, job: Job) -> int:
-        report = self._directory / f"report-{next(self._numbers)}"
-        pid: int = self._ask(do="start", job=asdict(job), report=str(report))["pid"]
-        self._reports[pid] = report
-        return pid
+    def of_table(self, url: str, **options: Any) -> Job:
+        """Of a table of its own, whose numbers begin at 1; its times of change are the same for two rows."""
+        job = self.job(**options)
+        table = f"rows_{next(self._names)}"
+        is_sqlite = url.startswith("sqlite")
+        column = "integer primary key autoincrement" if is_sqlite else "bigint generated always as identity primary key"
+        connection: Any = sqlite3.connect(url[9:]) if is_sqlite else psycopg.connect(url)
+        with closing(connection):
+            connection.execute(f"create table {table} (n {column}, changed integer not null)")
+            values = ", ".join(f"({row // 2})" for row in range(ROWS))
+            connection.execute(f"insert into {table} (changed) values {values}")
+            connection.commit()
+        return replace(job, path=url, table=table)
 
-    def wait(self, pid: int) -> Ended:
-        status = self._ask(do="wait", pid=pid, stopped=False)
-        report = self._reports.pop(pid)
-        told = json.loads(report.read_text()) if report.exists() else {}
-        steps = tuple((step, batch) for step, batch in told.get("steps", ()))
-        return Ended(status["signal"], told.get("error", ""), told.get("text", ""), told.get("rows", 0), steps)
-
-    def wait_until_stopped(self, pid: int) -> None:
-        assert self._ask(do="wait", pid=pid, stopped=True)["stopped"]
-
-    def run(self, job: Job) -> Ended:
-        ended = self.wait(self.start(job))
-        assert ended.error == "", ended.text
+    def finish(self, job: Job) -> Ended:
+        ended = self.run(job)
+        assert (ended.signal, ended.error) == (0, ""), ended.text
         return ended
-
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps(request) + "\n")
-        self._server.stdin.flush()
-        told: dict[str, Any] = json.loads(self._server.stdout.readline())
-        return told
 
 
 @pytest.fixture(scope="module")
 def ingests(broker: EmbeddedBroker, topic: TopicFactory, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingests]:
-    running = Ingests(broker, topic, tmp_path_factory.mktemp("ingests"))
-    yield running
-    running.close()
+    with Ingests(broker, topic, tmp_path_factory.mktemp("ingests")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -135,27 +125,130 @@ def numbers(messages: list[Message]) -> list[int]:
     return found
 
 
+def rows_of(messages: list[Message]) -> list[int]:
+    """What arrived of a table."""
+    return [json.loads(message.value() or b"")["n"] - 1 for message in messages]
+
+
 def killed_at(ingests: Ingests, job: Job, point: tuple[str, int]) -> bool:
-    return ingests.run(replace(job, interrupt=(*point, int(signal.SIGKILL)))).signal == signal.SIGKILL
+    ended = ingests.run(replace(job, interrupt=(*point, int(signal.SIGKILL))))
+    assert ended.error == "", ended.text
+    return ended.signal == signal.SIGKILL
 
 
 def test_the_steps_are_those_of_a_whole_run(ingests: Ingests, read: Reader) -> None:
     """So that no step is forgotten below; and a second run writes nothing."""
     job = ingests.job()
-    ended = ingests.run(job)
-    assert ended.rows == ROWS
-    assert set(ended.steps) - ONLY_ON_VERSION_1 == set(POINTS)
-    again = ingests.run(job)
-    assert (again.rows, {batch for _, batch in again.steps}) == (0, {-1})
+    ended = ingests.finish(job)
+    assert ended.told["rows"] == ROWS
+    assert set(ended.steps) == set(POINTS)
+    again = ingests.finish(job)
+    assert (again.told["rows"], {batch for _, batch in again.steps}) == (0, {-1})
     assert sorted(numbers(read(job.topic))) == list(range(ROWS))
 
 
 def test_killed_at_every_step(ingests: Ingests, read: Reader) -> None:
-    for point in POINTS:
+    for point in [(step, batch) for step, batch in POINTS if batch < 2]:
         job = ingests.job()
         assert killed_at(ingests, job, point), f"it did not come to {point}"
-        assert ingests.run(job).signal == 0
+        ingests.finish(job)
         assert sorted(numbers(read(job.topic))) == list(range(ROWS)), f"killed at {point}"
+
+
+@pytest.mark.parametrize("point", [("REFRESH", 1), ("HALF", 1), ("COMMIT", 1), ("DONE", 1)])
+def test_killed_on_transaction_version_1(
+    broker_v1: EmbeddedBroker, ingests: Ingests, read: Reader, point: tuple[str, int]
+) -> None:
+    job = ingests.job(on=broker_v1)
+    assert killed_at(ingests, job, point), f"it did not come to {point}"
+    ingests.finish(job)
+    assert sorted(numbers(read(job.topic, on=broker_v1))) == list(range(ROWS))
+
+
+IN_A_BATCH = [(step, 1) for step in BATCH]
+
+
+@pytest.mark.parametrize(
+    ("database", "tiebreak", "points"),
+    [
+        ("postgresql", False, [("READ", -1), *IN_A_BATCH]),
+        ("sqlite", False, IN_A_BATCH),
+        ("postgresql", True, [("HALF", 1), ("COMMIT", 1), ("DONE", 1)]),
+        ("sqlite", True, [("HALF", 1), ("COMMIT", 1), ("DONE", 1)]),
+    ],
+)
+def test_killed_at_every_step_of_a_table(
+    request: pytest.FixtureRequest,
+    ingests: Ingests,
+    read: Reader,
+    tmp_path: Path,
+    database: str,
+    tiebreak: bool,
+    points: list[tuple[str, int]],
+) -> None:
+    """With a tiebreak each page and each transaction ends between two rows of the same value."""
+    url = f"sqlite://{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+    order = {"rising": "changed", "tiebreak": "n"} if tiebreak else {}
+    for point in points:
+        job = ingests.of_table(url, **order)
+        assert killed_at(ingests, job, point), f"it did not come to {point}"
+        ingests.finish(job)
+        assert sorted(rows_of(read(job.topic))) == list(range(ROWS)), f"killed at {point}"
+
+
+def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(ingests: Ingests, read: Reader, postgresql: str) -> None:
+    job = ingests.of_table(postgresql)
+    sleeping = ingests.start(replace(job, interrupt=("HALF", 1, int(signal.SIGSTOP))))
+    ingests.wait_until_stopped(sleeping)
+    ingests.finish(job)
+    ingests.go_on(sleeping)
+    assert ingests.wait(sleeping).error == "FENCED"
+    assert sorted(rows_of(read(job.topic))) == list(range(ROWS))
+
+
+def test_the_database_is_killed_between_two_pages(ingests: Ingests, read: Reader, postgresql: str) -> None:
+    """A server process that is killed takes all others with it; the server recovers by itself."""
+    job = ingests.of_table(postgresql)
+    waiting = ingests.start(replace(job, interrupt=("DONE", 0, int(signal.SIGSTOP))))
+    ingests.wait_until_stopped(waiting)
+    with closing(psycopg.connect(postgresql)) as connection:
+        query = "select pid from pg_stat_activity where application_name = 'onceflow ingest'"
+        [(process,)] = connection.execute(query).fetchall()
+    os.kill(process, signal.SIGKILL)
+    ingests.go_on(waiting)
+    assert ingests.wait(waiting).error == "SOURCE_UNAVAILABLE"
+    eventually(lambda: answers(postgresql), bool, "the server is back")
+    ingests.finish(job)
+    assert sorted(rows_of(read(job.topic))) == list(range(ROWS))
+
+
+def answers(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("api", "number"), [(apis.PRODUCE, 1), (apis.TXN_OFFSET_COMMIT, 1), (apis.END_TXN, 1), (apis.OFFSET_FETCH, 0)]
+)
+def test_an_answer_of_the_broker_is_lost(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, tmp_path: Path, api: int, number: int
+) -> None:
+    """The connection breaks after the request had its effect; the first commit of all is that of the claim."""
+    path, target = tmp_path / "a.jsonl", topic()
+    path.write_text("".join(f'{{"n":{row}}}\n' for row in range(ROWS)))
+    settings = ClusterSettings.of(broker.bootstrap_servers)
+    source = files(path, Format.JSONL, block_bytes=60)
+    with Wire() as wire, SourceCommitter(f"lost-{api}", settings) as used:
+        loss = wire.rules.add(Rule(Do.CUT, frozenset({api}), Direction.ANSWER, first=number, count=1))
+        used._client.close()
+        used._client.close()
+        used._client = KafkaClient({**settings.for_protocol(), "proxy_url": wire.url}, patience_s=60)
+        Ingest(f"lost-{api}", target, source, transaction_rows=20).run(used)
+        assert loss.applied == 1
+    assert numbers(read(target)) == list(range(ROWS))
 
 
 def test_killed_in_one_life_after_the_other(ingests: Ingests, read: Reader) -> None:
@@ -171,7 +264,7 @@ def test_killed_in_one_life_after_the_other(ingests: Ingests, read: Reader) -> N
         ("READ", -1),
     ]:
         killed_at(ingests, job, point)
-    ingests.run(job)
+    ingests.finish(job)
     assert sorted(numbers(read(job.topic))) == list(range(ROWS))
 
 
@@ -179,7 +272,7 @@ def test_positions_apart_from_the_rows_would_repeat(ingests: Ingests, read: Read
     """The control: rows in one transaction, the position in the next. Killed in between, the rows come twice."""
     job = ingests.job(apart=True)
     assert killed_at(ingests, job, ("COMMIT", 1)), "batch 1 holds the positions of batch 0"
-    ingests.run(job)
+    ingests.finish(job)
     arrived = numbers(read(job.topic))
     assert set(arrived) == set(range(ROWS))
     assert len(arrived) > ROWS
@@ -191,8 +284,8 @@ def test_a_stopped_ingest_is_fenced_by_the_next(ingests: Ingests, read: Reader, 
     job = ingests.job()
     sleeping = ingests.start(replace(job, interrupt=(step, 1, int(signal.SIGSTOP))))
     ingests.wait_until_stopped(sleeping)
-    assert ingests.run(job).signal == 0
-    os.kill(sleeping, signal.SIGCONT)
+    ingests.finish(job)
+    ingests.go_on(sleeping)
     ended = ingests.wait(sleeping)
     assert ended.error == "FENCED", ended.text
     assert sorted(numbers(read(job.topic))) == list(range(ROWS))
@@ -226,9 +319,9 @@ def test_a_broker_killed_in_the_middle(ingests: Ingests, mortal: EmbeddedBroker,
     ingests.wait_until_stopped(waiting)
     mortal.kill()
     mortal.start()
-    os.kill(waiting, signal.SIGCONT)
+    ingests.go_on(waiting)
     ended = ingests.wait(waiting)
-    assert (ended.error, ended.rows) == ("", ROWS), ended.text
+    assert (ended.error, ended.told.get("rows")) == ("", ROWS), ended.text
     assert sorted(numbers(read_topic(mortal, job.topic))) == list(range(ROWS))
 
 
@@ -319,10 +412,62 @@ def test_the_command_follows_a_rotated_log(
 
 
 def test_the_command_names_every_mistake(tmp_path: Path) -> None:
-    wrong = ("--file", "a.txt", "--changed", "maybe", "--kafka", "acks", "--finished", "--follow")
-    command = Command(tmp_path, "x", "--topic", "t", *wrong)
+    wrong = (
+        "--file",
+        "a.txt",
+        "--changed",
+        "maybe",
+        "--kafka",
+        "acks",
+        "--finished",
+        "--follow",
+        "--columns",
+        "a,a",
+        "--delay",
+        "1",
+    )
+    command = Command(tmp_path, "x y", "--topic", "t", *wrong)
     event = command.next("error")
     assert event["code"] == "CONFIGURATION"
-    for said in ("--format is needed", "--changed maybe", "--kafka acks", "--finished says"):
-        assert said in event["message"]
+    said = (
+        "'x y' is no name",
+        "--format is needed",
+        "--changed maybe",
+        "--kafka acks",
+        "--finished says",
+        "two columns are called",
+    )
+    for mistake in (*said, "--delay are for tables"):
+        assert mistake in event["message"]
     assert command.end()[0] == 2
+
+
+def test_the_command_says_that_it_starts_a_broker(tmp_path: Path) -> None:
+    """And that it goes on running."""
+    (tmp_path / "a.csv").write_text("1,x\n2,y\n")
+    arguments = [
+        sys.executable,
+        "-m",
+        "onceflow.cli",
+        "ingest",
+        "a",
+        "--topic",
+        "t",
+        "--file",
+        "a.csv",
+        "--columns",
+        "n,text",
+    ]
+    try:
+        done = subprocess.run(
+            arguments, cwd=tmp_path, capture_output=True, text=True, timeout=5 * TIMEOUT_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        first, *_, last = done.stdout.splitlines()
+        assert re.fullmatch(r"embedded broker \S+ started \(data in .*\)", first)
+        assert "goes on running" in last
+        broker = EmbeddedBroker.attach(tmp_path / ".onceflow/broker")
+        values = [message.value() for message in read_topic(broker, "t")]
+        assert values == [b'{"n":"1","text":"x"}', b'{"n":"2","text":"y"}']
+    finally:
+        EmbeddedBroker(tmp_path / ".onceflow/broker").stop()

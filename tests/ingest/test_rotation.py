@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tests.ingest.support import files, look, take, values
 
 from onceflow.errors import SourceChanged
+from onceflow.ingest import discovery
+from onceflow.ingest import files as files_module
+from onceflow.ingest.file_position import Print
 from onceflow.ingest.files import Format
 
 
@@ -207,3 +213,81 @@ def test_ids_go_on_after_a_rename(log: Log) -> None:
 
 def ids_up_to(count: int) -> list[str]:
     return [str(number) for number in range(1, count + 1)]
+
+
+def test_a_report_that_is_made_anew_with_the_same_rows_is_refused(log: Log) -> None:
+    """Deleted and written again the next day, it may get the very same inode, and it has the very same bytes."""
+    log.write(5)
+    log.take()
+    same = log.path.read_text()
+    for _ in range(3):  # one of them gets the number that became free
+        log.path.unlink()
+        log.path.write_text(same)
+        log.refused()
+
+
+def test_devices_that_are_numbered_otherwise_after_a_restart_change_nothing(log: Log) -> None:
+    log.write(5)
+    log.take()
+    log.positions = {
+        source: json.dumps({**json.loads(text), "device": 99999}) for source, text in log.positions.items()
+    }
+    log.write(2)
+    log.take()
+    log.check()
+
+
+def test_a_rotation_while_the_names_are_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """app.jsonl was found as the old file, and is the new one when it is opened; app.jsonl.1 was not found."""
+    log.write(5)
+    log.take("app.jsonl")
+    log.write(2)
+    found = discovery._renamed
+    rotations = [1]
+
+    def renamed_after_the_look(known: discovery.Known) -> list[Path]:
+        paths = list(found(known))
+        if rotations:
+            rotations.pop()
+            rotate(log)
+            log.write(3)
+        return paths
+
+    monkeypatch.setattr(discovery, "_renamed", renamed_after_the_look)
+    log.take("app.jsonl")
+    log.check()
+
+
+def test_a_file_that_vanishes_between_the_look_and_the_opening(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.write(5)
+    gone = log.path.with_name("app.jsonl.0")
+    gone.write_text("1\n")
+    distinct = discovery._distinct
+
+    def deleted(paths: Iterable[Path]) -> list[discovery.Seen]:
+        seen = list(distinct(paths))
+        gone.unlink(missing_ok=True)
+        return seen
+
+    monkeypatch.setattr(discovery, "_distinct", deleted)
+    log.take()
+    log.check()
+
+
+def test_emptied_between_the_reading_of_a_block_and_its_position(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered is taken before the check, so bytes of the new content are never taken for those that were read."""
+    log.write(2000)
+    source = files(log.path, Format.JSONL, block_bytes=1000)
+    source.restore({})
+    batches = source.batches()
+    next(batches)
+    taken = files_module._print
+
+    def emptied(file: IO[bytes], size: int) -> Print:
+        log.path.write_text("")
+        log.write(3000)
+        return taken(file, size)
+
+    monkeypatch.setattr(files_module, "_print", emptied)
+    with pytest.raises(SourceChanged, match="while it was read"):
+        next(batches)

@@ -15,8 +15,7 @@ from psycopg import sql
 from tests.ingest.support import ids, look, take, values
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
-from onceflow.ingest import postgresql as postgresql_module
-from onceflow.ingest import tables
+from onceflow.ingest import horizon, tables
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.runner import Ingest
 from onceflow.ingest.tables import TableOptions, TableSource, connect
@@ -28,6 +27,11 @@ if TYPE_CHECKING:
     from onceflow.broker import EmbeddedBroker
 
 _numbers = itertools.count()
+
+
+def next_number() -> int:
+    """For a name of its own."""
+    return next(_numbers)
 
 
 class Table:
@@ -200,7 +204,7 @@ def test_sqlite_values_keep_their_types(tmp_path: Path) -> None:
 
 def test_a_row_that_becomes_visible_late_is_not_skipped(orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open transaction holds number 1 while 2 is committed: nothing is read before it ends, and then both."""
-    monkeypatch.setattr(postgresql_module, "_SETTLE_S", 0.05)
+    monkeypatch.setattr(horizon, "SETTLE_S", 0.05)
     positions: dict[str, str] = {}
     with psycopg.connect(orders.url) as late:
         late.execute(sql.SQL("INSERT INTO {} (note) VALUES ('late')").format(sql.Identifier(orders.name)))
@@ -221,7 +225,7 @@ def test_a_row_that_becomes_visible_late_is_not_skipped(orders: Table, monkeypat
 
 def test_what_came_after_the_horizon_waits_for_the_next_one(orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """1 is open and 2 committed; then 3 is open and 4 committed, and 1 ends: 2 may be read now, 4 may not."""
-    monkeypatch.setattr(postgresql_module, "_SETTLE_S", 0.05)
+    monkeypatch.setattr(horizon, "SETTLE_S", 0.05)
     positions: dict[str, str] = {}
     insert = sql.SQL("INSERT INTO {} (note) VALUES ('late')").format(sql.Identifier(orders.name))
     source = orders.source()

@@ -13,8 +13,8 @@ from onceflow.broker import EmbeddedBroker
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this directory share
 
 from tests.faults.support import Cluster
+from tests.forkserver import ForkServer
 from tests.outbox.support import Shop, make_postgresql, make_sqlite
-from tests.outbox.worker import Workers
 from tests.postgresql import running_postgresql
 
 
@@ -50,7 +50,6 @@ def shop(request: pytest.FixtureRequest) -> Shop:
 
 
 @pytest.fixture(scope="session")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    found = Workers(tmp_path_factory.mktemp("workers"))
-    yield found
-    found.close()
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    with ForkServer("tests.outbox.worker", tmp_path_factory.mktemp("workers")) as found:
+        yield found

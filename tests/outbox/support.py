@@ -127,9 +127,11 @@ def _with_topic(shop: Shop) -> Shop:
     return shop
 
 
-def make_topics(cluster: Cluster, names: Sequence[str], partitions: int = 3) -> None:
+def make_topics(
+    cluster: Cluster, names: Sequence[str], partitions: int = 3, config: dict[str, str] | None = None
+) -> None:
     from confluent_kafka.cimpl import NewTopic
 
-    new = [NewTopic(name, partitions, 1) for name in names]
+    new = [NewTopic(name, partitions, 1, config=config or {}) for name in names]
     for future in cluster.admin.create_topics(new, operation_timeout=60).values():
         future.result(60)

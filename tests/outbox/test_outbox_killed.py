@@ -1,15 +1,29 @@
-"""Relays killed, stopped and replaced at every step; and undefended ones, that lose or repeat there."""
+"""Relays killed, stopped and replaced at every step; and undefended ones, that lose or repeat there.
+
+=====================  ===========================  =====================  ==========================================
+step                   SIGKILL                      SIGSTOP, another one   the connections (``test_outbox_service.py``)
+=====================  ===========================  =====================  ==========================================
+start, FENCED          PostgreSQL (FENCED: both)    any start fences       database cut, again and again
+TAKEN                  both                         both                   cut between COMMIT and answer, server killed
+WRITE, AUDIT, STORE    PostgreSQL                   as for an ingest       Kafka's answer lost, broker killed
+COMMIT, COMMITTED      both, and in the recovery    both (COMMITTED)       Kafka's answer lost
+FORGOTTEN              both                         both, as TAKEN next    cut between COMMIT and answer
+=====================  ===========================  =====================  ==========================================
+
+The controls: rows deleted before the commit are lost; a position committed apart repeats; a reader that goes on from the largest
+position loses what an open transaction inserts.
+"""
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from tests.forkserver import ForkServer
 from tests.outbox.support import Shop, events
-from tests.outbox.worker import Job, Workers
+from tests.outbox.worker import Job
 
 from onceflow.outbox.service import outbox_at
 from onceflow.outbox.table import Limits
@@ -32,18 +46,18 @@ KAFKA_STEPS = [
 STEPS = [*KAFKA_STEPS, "FENCED", "TAKEN", "COMMITTED", "FORGOTTEN"]
 
 
-def killed_at(workers: Workers, job: Job, step: str, time: int = 1) -> None:
+def killed_at(workers: ForkServer, job: Job, step: str, time: int = 1) -> None:
     ended = workers.run(replace(job, interrupt=(step, time, KILL)))
     assert (ended.signal, ended.error) == (KILL, ""), f"it did not come to {step}: {ended.text}"
 
 
-def finish(workers: Workers, shop: Shop) -> None:
+def finish(workers: ForkServer, shop: Shop) -> None:
     ended = workers.run(shop.job)
     assert (ended.signal, ended.error) == (0, ""), ended.text
     shop.check()
 
 
-def test_the_steps_are_those_of_a_whole_run(shop: Shop, workers: Workers) -> None:
+def test_the_steps_are_those_of_a_whole_run(shop: Shop, workers: ForkServer) -> None:
     """So that no step is forgotten below."""
     shop.insert_all(events(6))
     ended = workers.run(shop.job)
@@ -51,7 +65,7 @@ def test_the_steps_are_those_of_a_whole_run(shop: Shop, workers: Workers) -> Non
     assert set(ended.steps) == set(STEPS)
 
 
-def test_killed_at_every_step(shop: Shop, workers: Workers) -> None:
+def test_killed_at_every_step(shop: Shop, workers: ForkServer) -> None:
     """What happens in Kafka is the same for both databases, and is gone through once."""
     steps = STEPS if shop.table != "outbox" else ["FENCED", "TAKEN", "COMMIT", "COMMITTED", "FORGOTTEN"]
     for number, step in enumerate(steps):
@@ -61,7 +75,9 @@ def test_killed_at_every_step(shop: Shop, workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("again", ["FENCED", "CLAIM_COMMIT", "SETTLED"])
-def test_killed_between_commit_and_delete_and_again_while_it_recovers(shop: Shop, workers: Workers, again: str) -> None:
+def test_killed_between_commit_and_delete_and_again_while_it_recovers(
+    shop: Shop, workers: ForkServer, again: str
+) -> None:
     shop.insert_all(events(6))
     killed_at(workers, shop.job, "COMMITTED")
     assert shop.rows_left() == 6
@@ -69,7 +85,7 @@ def test_killed_between_commit_and_delete_and_again_while_it_recovers(shop: Shop
     finish(workers, shop)
 
 
-def test_what_is_inserted_between_commit_and_recovery_comes_too(shop: Shop, workers: Workers) -> None:
+def test_what_is_inserted_between_commit_and_recovery_comes_too(shop: Shop, workers: ForkServer) -> None:
     shop.insert_all(events(3))
     killed_at(workers, shop.job, "COMMITTED")
     shop.insert_all(events(3, first=3))
@@ -77,19 +93,19 @@ def test_what_is_inserted_between_commit_and_recovery_comes_too(shop: Shop, work
 
 
 @pytest.mark.parametrize("step", ["TAKEN", "COMMITTED"])
-def test_a_relay_that_slept_stops_when_another_has_taken_over(shop: Shop, workers: Workers, step: str) -> None:
+def test_a_relay_that_slept_stops_when_another_has_taken_over(shop: Shop, workers: ForkServer, step: str) -> None:
     shop.insert_all(events(6))
     pid = workers.start(replace(shop.job, interrupt=(step, 1, STOP)))
     workers.wait_until_stopped(pid)
     finish(workers, shop)
     shop.insert_all(events(6, first=6))
-    os.kill(pid, signal.SIGCONT)
+    workers.go_on(pid)
     ended = workers.wait(pid)
     assert (ended.signal, ended.error) == (0, "FENCED"), ended.text
     finish(workers, shop)
 
 
-def test_rows_that_were_deleted_by_others_before_the_relay_could_are_told(shop: Shop, workers: Workers) -> None:
+def test_rows_that_were_deleted_by_others_before_the_relay_could_are_told(shop: Shop, workers: ForkServer) -> None:
     shop.insert_all(events(4))
     killed_at(workers, shop.job, "COMMITTED")
     shop.change(f"delete from {shop.table} where position = (select min(position) from {shop.table})")
@@ -102,14 +118,14 @@ def test_rows_that_were_deleted_by_others_before_the_relay_could_are_told(shop: 
 # ------------------------------------------------------------------------------------------------------- controls
 
 
-def test_deleting_before_the_commit_would_lose(shop: Shop, workers: Workers) -> None:
+def test_deleting_before_the_commit_would_lose(shop: Shop, workers: ForkServer) -> None:
     shop.insert_all(events(4))
     killed_at(workers, replace(shop.job, variant="deletes first"), "BETWEEN")
     assert shop.rows_left() == 0
     assert shop.values() == []
 
 
-def test_a_position_committed_apart_from_the_records_would_repeat(shop: Shop, workers: Workers) -> None:
+def test_a_position_committed_apart_from_the_records_would_repeat(shop: Shop, workers: ForkServer) -> None:
     shop.insert_all(events(4))
     killed_at(workers, replace(shop.job, variant="commits apart"), "BETWEEN")
     workers.run(shop.job)

@@ -83,10 +83,12 @@ def test_a_missing_topic_stops_the_relay_and_loses_nothing(shop: Shop) -> None:
     with closing(shop.connect()) as connection:
         shop.insert(connection, "1", "1", kind=f"{shop.kind}-none")
         connection.commit()
-    with pytest.raises(TopicMissing):
+    with pytest.raises(TopicMissing, match=f"{shop.kind}-none") as caught:
         shop.relay()
-    make_topics(shop.cluster, [f"outbox.event.{shop.kind}-none"])
-    assert shop.relay() == 1
+    assert "--create-topics" in caught.value.action
+    assert shop.rows_left() == 1
+    assert shop.relay(create_partitions=2) == 1
+    assert len(shop.cluster.partitions(f"outbox.event.{shop.kind}-none")) == 2
 
 
 def test_large_payloads_make_smaller_batches(shop: Shop) -> None:

@@ -23,11 +23,14 @@ from tests.outbox.support import Shop, events, make_postgresql, make_sqlite
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, OnceflowError, OutboxUnavailable
+from onceflow.ingest.committer import SourceCommitter
+from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox import relay as relay_module
-from onceflow.outbox.service import OutboxService, outbox_at
+from onceflow.outbox.service import KIND, OutboxService, outbox_at
 from onceflow.outbox.table import Limits
 from onceflow.outbox.waker import Waker
+from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 NEVER_S = 3600.0
 
@@ -129,6 +132,43 @@ def test_a_connection_cut_between_a_commit_and_its_answer(shop_postgresql: Shop,
         assert proxy.cut.wait(120)
         all_sent(shop)
     assert len(troubles(service)) == 1
+    shop.check()
+
+
+@pytest.mark.faults
+def test_the_database_is_killed_while_the_relay_runs(shop_postgresql: Shop) -> None:
+    """The process that serves the relay is killed, and the server takes all others with it and recovers by itself."""
+    shop = shop_postgresql
+    of_relay = "select pid from pg_stat_activity where application_name = 'onceflow outbox'"
+    with running(shop) as service:
+        shop.insert_all(events(20))
+        [(process,)] = shop.query(of_relay)
+        os.kill(process, signal.SIGKILL)
+        eventually(lambda: rows_once_it_is_back(shop), lambda rows: rows is not None, "the server is back")
+        shop.insert_all(events(20, first=20))
+        all_sent(shop)
+    assert troubles(service)
+    shop.check()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("api", "number"), [(apis.PRODUCE, 0), (apis.TXN_OFFSET_COMMIT, 1), (apis.END_TXN, 1)])
+def test_an_answer_of_the_broker_is_lost(shop_sqlite: Shop, api: int, number: int) -> None:
+    """The connection breaks after the request had its effect; the first commit of all is that of the claim."""
+    shop = shop_sqlite
+    shop.insert_all(events(9))
+    settings = ClusterSettings.of(shop.cluster.servers)
+    table = outbox_at(shop.url, shop.table)
+    table.open()
+    with Wire() as wire, SourceCommitter(shop.name, settings, kind=KIND) as committer:
+        loss = wire.rules.add(Rule(Do.CUT, frozenset({api}), Direction.ANSWER, first=number, count=1))
+        committer._client.close()
+        committer._client = KafkaClient({**settings.for_protocol(), "proxy_url": wire.url}, patience_s=60)
+        relay = relay_module.Relay(shop.name, table, committer, limits=Limits(4))
+        relay.start()
+        assert sum(iter(relay.step, 0)) == 9
+        assert loss.applied == 1
+    table.close()
     shop.check()
 
 
@@ -292,7 +332,7 @@ def test_the_command_relays_once(shop: Shop) -> None:
     )
     code, out, err = output(relay)
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "5 events sent"
+    assert out.splitlines()[-1] == "5 events sent by this run"
     shop.check()
 
 
@@ -329,6 +369,12 @@ def test_mistakes_in_the_arguments_are_told_all_at_once() -> None:
     ):
         assert told in err
     assert "geheim" not in err
+
+
+def test_init_takes_no_name_of_a_database() -> None:
+    code, out, err = output(onceflow("init", "postgresql", "shop"))
+    assert (code, out) == (2, "")
+    assert "onceflow outbox init postgresql | psql shop" in err
 
 
 def test_a_relay_without_its_table_says_how_to_make_it(shop: Shop) -> None:

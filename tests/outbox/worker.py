@@ -1,24 +1,17 @@
 """Relays in processes of their own, to be killed or stopped at a step; among them undefended ones, as controls.
 
-Run as a program it is where they come from: it has imported everything and forks one process for each job that it reads.
+Run as a program it is where they come from (``tests/forkserver.py``).
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-import logging
 import os
-import signal
-import subprocess
-import sys
-import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from onceflow.errors import OnceflowError
+from tests.forkserver import serve
+
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.position import KEY
@@ -26,8 +19,7 @@ from onceflow.outbox.records import as_records
 from onceflow.outbox.relay import Relay
 from onceflow.outbox.service import KIND, outbox_at
 from onceflow.outbox.table import Limits
-
-TIMEOUT_S = 120.0
+from onceflow.outbox.topics import Topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +33,8 @@ class Job:
     batch_rows: int = 4
     variant: str = "real"
     interrupt: tuple[str, int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    signal: int
-    error: str
-    text: str
-    steps: tuple[str, ...]
+    dead_letters: bool = False
+    create_partitions: int | None = None
 
 
 class DeletesFirst(Relay):
@@ -102,107 +88,31 @@ def relay_all(job: Job, on_step: Callable[..., None] = lambda *step: None) -> in
     settings = ClusterSettings.of(job.servers)
     try:
         table.open()
-        with SourceCommitter(job.name, settings, kind=KIND, on_step=on_step) as committer:
-            kind = VARIANTS[job.variant]
-            relay = kind(job.name, table, committer, limits=Limits(job.batch_rows), on_step=on_step)
+        with SourceCommitter(job.name, settings, kind=KIND, trust_positions=True, on_step=on_step) as committer:
+            relay = VARIANTS[job.variant](
+                job.name,
+                table,
+                committer,
+                limits=Limits(job.batch_rows),
+                topics=Topics(settings, job.create_partitions),
+                dead_letters=job.dead_letters,
+                on_step=on_step,
+            )
             relay.start()
             return sum(iter(relay.step, 0))
     finally:
         table.close()
 
 
-# ------------------------------------------------------------------------------------------------------ the fork server
-
-
-class Workers:
-    """The fork server, as the tests use it."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._numbers = itertools.count()
-        self._reports: dict[int, Path] = {}
-        self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def close(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.wait(TIMEOUT_S)
-        self._server.stdout.close()
-
-    def start(self, job: Job) -> int:
-        report = self._directory / f"report-{next(self._numbers)}"
-        pid: int = self._ask(do="start", job=asdict(job), report=str(report))["pid"]
-        self._reports[pid] = report
-        return pid
-
-    def wait(self, pid: int) -> Ended:
-        status = self._ask(do="wait", pid=pid, stopped=False)
-        report = self._reports.pop(pid)
-        told = json.loads(report.read_text()) if report.exists() else {}
-        return Ended(status["signal"], told.get("error", ""), told.get("text", ""), tuple(told.get("steps", ())))
-
-    def wait_until_stopped(self, pid: int) -> None:
-        assert self._ask(do="wait", pid=pid, stopped=True)["stopped"], "it ended before it was stopped"
-
-    def run(self, job: Job) -> Ended:
-        return self.wait(self.start(job))
-
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(json.dumps(request) + "\n")
-        self._server.stdin.flush()
-        answer = self._server.stdout.readline()
-        assert answer, "the fork server died"
-        told: dict[str, Any] = json.loads(answer)
-        return told
-
-
-def _child(job: Job, report: Path) -> None:
+def _live(fields: dict[str, Any], told: dict[str, Any]) -> None:
+    job = Job(**fields)
     steps = Steps(job.interrupt)
-    outcome: dict[str, Any] = {}
-    try:
-        relay_all(job, steps)
-    except OnceflowError as error:
-        outcome = {"error": error.code, "text": str(error)}
-    except BaseException:  # noqa: BLE001  whatever it was, the test must hear of it
-        outcome = {"error": "BUG", "text": traceback.format_exc()}
-    report.write_text(json.dumps({**outcome, "steps": steps.seen}))
-
-
-def _start(request: dict[str, Any]) -> dict[str, Any]:
-    pid = os.fork()
-    if pid == 0:
-        code = 70
-        try:
-            _child(Job(**request["job"]), Path(request["report"]))
-            code = 0
-        finally:
-            os._exit(code)
-    return {"pid": pid}
-
-
-def _wait(request: dict[str, Any]) -> dict[str, Any]:
-    _, status = os.waitpid(request["pid"], os.WUNTRACED if request["stopped"] else 0)
-    if os.WIFSTOPPED(status):
-        return {"stopped": True}
-    return {"stopped": False, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0}
-
-
-def main() -> None:
-    logging.disable(logging.CRITICAL)
-    import onceflow.outbox.postgresql
-    import onceflow.outbox.sqlite  # noqa: F401
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for line in sys.stdin:
-        request = json.loads(line)
-        answer = _start(request) if request["do"] == "start" else _wait(request)
-        print(json.dumps(answer), flush=True)
+    told["steps"] = steps.seen
+    told["sent"] = relay_all(job, steps)
 
 
 if __name__ == "__main__":
-    main()
+    import onceflow.outbox.postgresql
+    import onceflow.outbox.sqlite  # noqa: F401
+
+    serve(_live)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from datetime import UTC, datetime
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from onceflow.cli.errors import out
-from onceflow.ingest.events import Committed, Event, Finished, Listener, Started
+from onceflow.ingest.events import BrokerReady, Committed, Event, Finished, Listener, Started
 
 
 @contextmanager
@@ -30,7 +32,8 @@ def told(*, as_json: bool) -> Iterator[Listener]:
 
 def _as_json(event: Event) -> str:
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"event": type(event).__name__.lower(), "at": at, **asdict(event)})
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    return json.dumps({"event": name, "at": at, **asdict(event)})
 
 
 def _lines() -> Callable[[Event], None]:
@@ -39,6 +42,8 @@ def _lines() -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         rate.count(event)
         match event:
+            case BrokerReady():
+                out(_broker(event))
             case Started():
                 out(_beginning(event))
             case Committed(rows, _):
@@ -47,6 +52,17 @@ def _lines() -> Callable[[Event], None]:
                 out(_ending(event))
 
     return tell
+
+
+def _broker(event: BrokerReady) -> str:
+    state = "started" if event.started else "runs already"
+    return f"embedded broker {event.bootstrap_servers} {state} (data in {event.directory})"
+
+
+def goes_on(broker: BrokerReady) -> str:
+    """The last word about an embedded broker."""
+    command = f"onceflow broker stop --directory {shlex.quote(broker.directory)}"
+    return f"the embedded broker goes on running at {broker.bootstrap_servers}; to stop it: {command}"
 
 
 def _beginning(event: Started) -> str:
@@ -92,6 +108,8 @@ class _Bar:
         """Shows an event."""
         self._rate.count(event)
         match event:
+            case BrokerReady():
+                self._progress.console.print(_broker(event))
             case Started():
                 self._progress.console.print(_beginning(event))
                 self._progress.update(self._task, description=event.topic, total=event.size_bytes)

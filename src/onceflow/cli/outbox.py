@@ -21,6 +21,13 @@ app = typer.Typer(help="Relay an outbox table to Kafka, each event exactly once.
 Table = Annotated[str, typer.Option(help="The outbox, as table or schema.table.")]
 
 
+class Refused(StrEnum):
+    """What becomes of a row that Kafka can never take."""
+
+    stop = "stop"
+    dead_letter = "dead-letter"
+
+
 class Database(StrEnum):
     """Where an outbox can be."""
 
@@ -31,14 +38,21 @@ class Database(StrEnum):
 @app.command()
 def init(
     database: Annotated[Database, typer.Argument(help="The database that gets the outbox.")],
-    table: Table = "outbox",
+    extra: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     *,
+    table: Table = "outbox",
     notify: Annotated[bool, typer.Option(help="With LISTEN/NOTIFY, for low latency (PostgreSQL).")] = True,
 ) -> None:
     """Print the SQL that makes the outbox. It can run again: onceflow outbox init postgresql | psql mydatabase"""
     with shown_errors():
         from onceflow.outbox import sql
 
+        if extra:
+            raise ConfigurationError(
+                f"init connects to nothing and takes the kind of database alone, so {' '.join(extra)!r} has no meaning",
+                action=f"pipe what it prints: onceflow outbox init {database} | "
+                f"{'psql' if database is Database.postgresql else 'sqlite3'} {extra[0]}; for a table of another name: --table",
+            )
         name = sql.TableName.parse(table)
         if database is Database.postgresql:
             out(sql.postgresql(name, notify=notify))
@@ -55,7 +69,16 @@ def relay(
     ],
     table: Table = "outbox",
     once: Annotated[bool, typer.Option("--once", help="Send what is there, and end.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="The most events in one Kafka transaction.")] = 2000,
+    batch_size: Annotated[
+        int, typer.Option(min=1, max=10_000, help="The most events in one Kafka transaction.")
+    ] = 2000,
+    refused: Annotated[
+        Refused,
+        typer.Option(help="A row that Kafka can never take: stop, or set it aside with a dead letter and go on."),
+    ] = Refused.stop,
+    create_topics: Annotated[
+        int | None, typer.Option(min=1, metavar="PARTITIONS", help="Make missing topics, of so many partitions.")
+    ] = None,
     bootstrap_servers: Annotated[
         str | None, typer.Option(help="host:port,... ; without it the embedded broker of this directory.")
     ] = None,
@@ -78,13 +101,25 @@ def relay(
         with Waker() as waker:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: waker.wake())
-            service = OutboxService(name, outbox, settings, waker, limits=Limits(batch_size))
+            service = OutboxService(
+                name,
+                outbox,
+                settings,
+                waker,
+                limits=Limits(batch_size),
+                create_partitions=create_topics,
+                dead_letters=refused is Refused.dead_letter,
+            )
             service.on_start = lambda: tell("started", f"relay {name} sends {outbox.address}", address=outbox.address)
             service.on_trouble = tell.trouble
             try:
                 service.once() if once else service.run()
             finally:
-                tell("ended", f"{service.sent} event{'' if service.sent == 1 else 's'} sent", sent=service.sent)
+                tell(
+                    "ended",
+                    f"{service.sent} event{'' if service.sent == 1 else 's'} sent by this run",
+                    sent=service.sent,
+                )
 
 
 class _Tell:
@@ -106,11 +141,16 @@ class _Tell:
 
 def _check(name: str, source: str, table: str, options: list[str]) -> None:
     """Raises ConfigurationError with every mistake in the arguments."""
-    from onceflow.outbox.service import check_name, outbox_at
+    from onceflow.ingest.positions import check_name
+    from onceflow.outbox.service import outbox_at
     from onceflow.outbox.sql import TableName
 
     mistakes = [f"--kafka {text!r} has no value: write key=value" for text in options if "=" not in text]
-    for check in (lambda: check_name(name), lambda: TableName.parse(table), lambda: outbox_at(source, "outbox")):
+    for check in (
+        lambda: check_name("outbox relay", name),
+        lambda: TableName.parse(table),
+        lambda: outbox_at(source, "outbox"),
+    ):
         try:
             check()
         except ConfigurationError as error:

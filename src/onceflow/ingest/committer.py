@@ -8,7 +8,9 @@ Connect's source connectors), and a start reads them only after it has fenced wh
     B fences first: either A's commit was decided before it, and B reads 200, or it never can be
 
 The progress record of the protocol carries a digest of all positions of each commit. It proves at the start that the positions
-that were read are those that were committed: a positions topic that was deleted, or restored from an old copy, is refused.
+that were read are those that were committed: a positions topic that was deleted, or restored from an old copy, is refused. The
+cluster forgets that record when nothing was committed for ``offsets.retention.minutes``; then nothing vouches for the positions
+but whoever says ``trust_positions``.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from typing import Self
 import pyarrow as pa
 
 from onceflow.errors import ProgressConflict
-from onceflow.ingest.positions import as_records, ensure_positions_topic, positions_topic, read_positions
+from onceflow.ingest.positions import (
+    as_records,
+    check_name,
+    ensure_positions_topic,
+    positions_topic,
+    read_positions,
+)
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.anchor import ensure_anchor_topic
@@ -36,6 +44,9 @@ from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.router import Encoding, TopicRouter
 
+_MARKERS_S = 5.0
+_LOOK_AGAIN_S = 0.1
+
 Rows = Iterable[tuple[str, pa.RecordBatch]]
 """(topic, columns as for Spark's Kafka sink: value, and optionally key, headers, timestamp, partition). Read again by each
 attempt, so it must give the same rows each time."""
@@ -45,7 +56,9 @@ class SourceCommitter:
     """One instance's hold on one source's name. ``start``, then ``commit`` again and again; for one thread at a time.
 
     ``kind`` keeps names apart: an ingest and an outbox relay may have the same ``name``. After an error ``start`` again: it
-    finds out what is committed. Needs no Spark; as a context manager it closes its connections.
+    finds out what is committed. ``trust_positions``: where the cluster has forgotten the progress record, go on from the
+    positions that are there. Needs no Spark; as a context manager it closes its connections. Raises ConfigurationError for a
+    name that no topic can have.
     """
 
     def __init__(
@@ -57,14 +70,17 @@ class SourceCommitter:
         codec: Codec = Codec.LZ4,
         transaction_timeout_ms: int = 60_000,
         patience_s: float = 60.0,
+        trust_positions: bool = False,
         on_step: OnStep | None = None,
     ) -> None:
+        check_name(kind, name)
         self._name = name
         self._kind = kind
         self._settings = settings
         self._codec = codec
         self._timeout_ms = transaction_timeout_ms
         self._patience_s = patience_s
+        self._trust_positions = trust_positions
         self._on_step = on_step
         self._client = KafkaClient(settings.for_protocol(), patience_s=patience_s)
         self._coordinator: TransactionCoordinator | None = None
@@ -93,10 +109,27 @@ class SourceCommitter:
         if self._coordinator is None:
             self._coordinator = self._connected()
         self._coordinator.ensure_started()
-        positions = read_positions(self._settings, self._topic, self._patience_s)
+        positions = self._read()
         self._check(positions)
         self._positions = positions
         return dict(positions)
+
+    def _read(self) -> dict[str, str]:
+        """The positions, read again for a while where they are not yet those of the progress::
+
+        a commit is answered when it is decided; its marker in the positions topic, which makes them visible, comes after that
+        """
+        deadline = time.monotonic() + _MARKERS_S
+        while True:
+            found = read_positions(self._settings, self._topic, self._patience_s)
+            if digest_of(found) == self._committed or not self._progress.ends or time.monotonic() > deadline:
+                return found
+            time.sleep(_LOOK_AGAIN_S)
+
+    @property
+    def _committed(self) -> str:
+        """The digest of the positions that were committed last."""
+        return self._progress.ends[-1] if self._progress.ends else digest_of({})
 
     def _connected(self) -> TransactionCoordinator:
         self._client.open()
@@ -119,8 +152,17 @@ class SourceCommitter:
         return progress
 
     def _check(self, positions: Mapping[str, str]) -> None:
-        committed = self._progress.ends[-1] if self._progress.ends else digest_of({})
-        if digest_of(positions) != committed:
+        forgotten = bool(positions) and not self._progress.ends
+        if forgotten and self._trust_positions:
+            return
+        if forgotten:
+            raise ProgressConflict(
+                f"{self._kind} {self._name!r} has {len(positions)} positions in topic {self._topic}, but the cluster has no "
+                "progress of it: nothing was committed for longer than offsets.retention.minutes, or the offsets were deleted",
+                action="if the topic was not restored from an old copy the positions are right: go on with --trust-positions",
+                name=self._name,
+            )
+        if digest_of(positions) != self._committed:
             raise ProgressConflict(
                 f"the positions in topic {self._topic} are not those that {self._kind} {self._name!r} committed last",
                 action="restore the topic, or begin anew under another name (which sends everything again)",
@@ -155,6 +197,10 @@ class SourceCommitter:
         self._coordinator.commit(batch, {}, write)
         self._positions = after
         return sum(count for (topic, _), count in written[0].items() if topic != self._topic)
+
+    def keep(self) -> None:
+        """Commits nothing new: a cluster forgets offsets and transactional ids that nothing was committed to for a week."""
+        self.commit([], {})
 
     def _write(self, identity: Identity, batch_id: int, rows: Rows, positions: Mapping[str, str | None]) -> Counts:
         producer = BatchProducer(self._client, Target(identity, self._requests.id, self._requests.version))

@@ -7,10 +7,14 @@ Hazards::
 
     a compressed file is still being copied
     its end is missing, and reading it fails before its last, perhaps half, line could be taken for a whole one
+
+    a compressed file grows member by member (bgzip, a log that is packed in pieces), and a member ends in the middle of a line
+    nothing says that its end is missing; so here too a line end alone makes a line whole
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,32 +64,53 @@ def open_content(file: IO[bytes], start: int = 0) -> Content:
     return stream
 
 
+def begin_of_text(file: IO[bytes]) -> int:
+    """Where the text begins in a file's unpacked bytes: behind the byte order mark that some programs write."""
+    return len(codecs.BOM_UTF8) if open_content(file).read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+
+
 def for_arrow(file: IO[bytes]) -> pa.PythonFile:
     """An open file as Arrow wants it. Arrow closes what it is given, so it gets a descriptor of its own; the place is shared."""
     return pa.PythonFile(os.fdopen(os.dup(file.fileno()), "rb", buffering=0), "r")
 
 
-def whole_records(
-    content: Content, path: Path, find_end: FindEnd, *, last_is_whole: bool, block_bytes: int
-) -> Iterator[bytes]:
+class Records:
     """Blocks of whole records up to the end; with ``last_is_whole`` also a last one without a line end.
 
-    Raises InputError for a record without end, and for a compressed file that is cut off.
+    ``left_bytes`` after the last block: how much of a record without a line end was left. Raises InputError for a record without
+    end, and for a compressed file that is cut off.
     """
-    rest = b""
-    while data := _read(content, path, block_bytes):
-        data = rest + data
-        end = find_end(data)
-        if end:
-            yield data[:end]
-        rest = data[end:]
+
+    def __init__(
+        self, content: Content, path: Path, find_end: FindEnd, *, last_is_whole: bool, block_bytes: int
+    ) -> None:
+        self._content = content
+        self._path = path
+        self._find_end = find_end
+        self._last_is_whole = last_is_whole
+        self._block_bytes = block_bytes
+        self.left_bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        while data := _read(self._content, self._path, self._block_bytes):
+            data = rest + data
+            end = self._find_end(data)
+            if end:
+                yield data[:end]
+            rest = data[end:]
+            self._check_length(rest)
+        if rest and self._last_is_whole:
+            yield rest
+        elif rest:
+            self.left_bytes = len(rest)
+
+    def _check_length(self, rest: bytes) -> None:
         if len(rest) > LONGEST_RECORD_BYTES:
             raise InputError(
-                f"{path} has a record of more than {LONGEST_RECORD_BYTES >> 20} MiB; it begins {rest[:60]!r}",
+                f"{self._path} has a record of more than {LONGEST_RECORD_BYTES >> 20} MiB; it begins {rest[:60]!r}",
                 action="look for a quote that is opened and never closed; --quoting none takes quotes as text",
             )
-    if rest and last_is_whole:
-        yield rest
 
 
 def _read(content: Content, path: Path, size: int) -> bytes:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from onceflow.errors import InputError
-from onceflow.ingest.content import FindEnd, end_of_csv_records, end_of_lines, open_content, whole_records
+from onceflow.ingest.content import (
+    FindEnd,
+    Records,
+    begin_of_text,
+    end_of_csv_records,
+    end_of_lines,
+    open_content,
+)
 
 
 class CsvReader:
-    """The records of CSV files. The first record of each file is its header."""
+    """The records of CSV files. The first record of each file is its header, unless ``columns`` names the columns."""
 
-    def __init__(self, delimiter: str = ",", *, quoted: bool = True) -> None:
+    def __init__(self, delimiter: str = ",", *, quoted: bool = True, columns: Sequence[str] = ()) -> None:
+        self._columns = list(columns)
         self._delimiter = delimiter
         self._quoted = quoted
         self._parse = arrow_csv.ParseOptions(
@@ -30,9 +39,12 @@ class CsvReader:
         return partial(end_of_csv_records, delimiter=self._delimiter) if self._quoted else end_of_lines
 
     def header(self, file: IO[bytes], path: Path) -> tuple[list[str], int] | None:
-        """The column names and the bytes that the header takes; None while it is not complete. Raises InputError."""
+        """The column names and where the rows begin; None while the header is not complete. Raises InputError."""
+        if self._columns:
+            return self._columns, begin_of_text(file)
         whole = partial(_first_record, find_end=self.find_end)
-        data = next(whole_records(open_content(file), path, whole, last_is_whole=False, block_bytes=1 << 16), None)
+        records = Records(open_content(file), path, whole, last_is_whole=False, block_bytes=1 << 16)
+        data = next(iter(records), None)
         if data is None:
             return None
         return self._names(data, path), len(data)
@@ -42,11 +54,9 @@ class CsvReader:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: the header is not UTF-8: {error}", action="convert the file to UTF-8") from None
-        lines = text.splitlines(keepends=True)
-        plain = csv.reader(lines, delimiter=self._delimiter, quoting=csv.QUOTE_NONE)
-        names = next(csv.reader(lines, delimiter=self._delimiter) if self._quoted else plain, [])
-        mistakes = [f"column {at} has no name" for at, name in enumerate(names, 1) if not name]
-        mistakes += [f"two columns are called {name!r}" for name in sorted({n for n in names if names.count(n) > 1})]
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._quoted else csv.QUOTE_NONE
+        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, quoting=quoting), [])
+        mistakes = name_mistakes(names)
         if mistakes or not names:
             raise InputError(f"{path}: the header {text.strip()!r}: {'; '.join(mistakes) or 'is empty'}")
         return names
@@ -68,6 +78,12 @@ class CsvReader:
                 path=str(path),
             ) from None
         return _one_batch(table)
+
+
+def name_mistakes(names: Sequence[str]) -> list[str]:
+    """What is wrong with the names of columns."""
+    mistakes = [f"column {at} has no name" for at, name in enumerate(names, 1) if not name]
+    return mistakes + [f"two columns are called {name!r}" for name in sorted({n for n in names if names.count(n) > 1})]
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

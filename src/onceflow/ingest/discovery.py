@@ -10,6 +10,9 @@
     what was written to the old file since the last look is gone, and whether the new one repeats old rows (an editor saved it)
     or holds new ones only the user knows: refused, until the user says ``new``
 
+    a rotation happens while the names are read
+    app.log was found as the old file and is the new one when it is opened, and app.log.1 was not found: the names are read again
+
     app.log.1 is packed to app.log.1.gz, or the files are moved to another disk
     other inodes with the same content: reading them would repeat everything, so they are refused too
 """
@@ -19,12 +22,15 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onceflow.errors import SourceChanged
 from onceflow.ingest.content import open_content
 from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, new_position
+
+_LOOKS = 3
 
 Known = Mapping[str, FilePosition]
 """The positions of all files ever read, by source."""
@@ -48,26 +54,43 @@ def find(patterns: Sequence[str], known: Known, *, accept_new: bool = False) -> 
     With ``accept_new`` a file under the name of another, vanished one is a new one, and that one's position comes back as
     ``replaced``. Raises SourceChanged with every file that cannot be told.
     """
+    for _ in range(_LOOKS):
+        look = _look(patterns, known)
+        if not any(look.suspects.values()):
+            break
+    else:
+        if not accept_new:
+            raise _changed(look.suspects)
+    given_up = {p.source: replace(p, replaced=True) for doubtful in look.suspects.values() for p in doubtful}
+    return look.begun + list(given_up.values()) + _new(look.unknown, set(known))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the names lead to: files with a position, others, and which vanished ones each of these may be."""
+
+    begun: list[FilePosition]
+    unknown: list[Seen]
+    suspects: dict[Path, list[FilePosition]]
+
+
+def _look(patterns: Sequence[str], known: Known) -> _Look:
     seen = list(_distinct([*_matching(patterns), *_renamed(known)]))
     matched = {entry.path: position for entry in seen if (position := _same_file(entry, known))}
     begun = [replace(position, path=str(path)) for path, position in matched.items()]
     missing = [p for p in known.values() if not p.replaced and p.source not in {found.source for found in begun}]
     unknown = sorted((entry for entry in seen if entry.path not in matched), key=_age)
-    suspects = {entry.path: [p for p in missing if _may_be(entry, p)] for entry in unknown}
-    if any(suspects.values()) and not accept_new:
-        raise _changed(suspects)
-    given_up = {p.source: replace(p, replaced=True) for doubtful in suspects.values() for p in doubtful}
-    return begun + list(given_up.values()) + _new(unknown, set(known))
+    return _Look(begun, unknown, {entry.path: [p for p in missing if _may_be(entry, p)] for entry in unknown})
 
 
 def _new(unknown: Iterable[Seen], taken: set[str]) -> list[FilePosition]:
     found = []
     for entry in unknown:
         size = min(entry.status.st_size, WINDOW_BYTES)
-        with entry.path.open("rb") as file:
+        with suppress(FileNotFoundError), entry.path.open("rb") as file:  # renamed: the next look finds it
             seen = Print.of(file.fileno(), size)
-        if size and seen is not None:
-            found.append(new_position(entry.path, entry.status, seen, taken))
+            if size and seen is not None:
+                found.append(new_position(entry.path, entry.status, seen, taken))
     return found
 
 
@@ -78,7 +101,7 @@ def _matching(patterns: Iterable[str]) -> Iterator[Path]:
 
 def _renamed(known: Known) -> Iterator[Path]:
     """Files beside the places where known ones were last, for those that are there under another name."""
-    files = {position.file[1] for position in known.values()}
+    files = {position.inode for position in known.values()}
     for directory in sorted({Path(position.path).parent for position in known.values()}):
         if directory.is_dir():
             yield from (Path(entry.path) for entry in os.scandir(directory) if entry.inode() in files)
@@ -103,7 +126,7 @@ def _age(entry: Seen) -> tuple[int, str]:
 
 
 def _same_file(entry: Seen, known: Known) -> FilePosition | None:
-    found = [p for p in known.values() if p.file == entry.file and p.seen.continues_in(entry.path)]
+    found = [p for p in known.values() if p.is_at(entry.path, entry.status) and p.seen.continues_in(entry.path)]
     return max(found, key=lambda position: position.offset, default=None)
 
 

@@ -7,6 +7,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerReady:
+    """No cluster was named, so the embedded broker is used; it outlives this process."""
+
+    bootstrap_servers: str
+    directory: str
+    started: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """The name is held. ``size_bytes``: what there is to read, if known; ``resumed``: positions were committed before."""
 
@@ -33,5 +42,5 @@ class Finished:
     reason: str
 
 
-Event = Started | Committed | Finished
+Event = BrokerReady | Started | Committed | Finished
 Listener = Callable[[Event], None]

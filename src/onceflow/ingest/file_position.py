@@ -6,6 +6,9 @@ remembered as well::
 
     app.log is read up to byte 5000 and emptied (copytruncate, or ``> app.log``), then grows to 9000 bytes
     going on at 5000 would skip its first rows in silence; the bytes before 5000 differ, and it is seen
+
+    report.csv is read to its end and deleted; the next day's report.csv has the very same rows, and is given the same inode
+    they are new rows; the time when the file was made differs, and it is seen
 """
 
 from __future__ import annotations
@@ -13,9 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from onceflow.ingest.born import born_ns
 
 WINDOW_BYTES = 1024
 
@@ -36,9 +42,10 @@ class Print:
         return cls(size, digest(head), digest(tail)) if len(head) == len(tail) == length else None
 
     def continues_in(self, path: Path) -> bool:
-        """Whether the file of that name begins with what was seen."""
-        with path.open("rb") as file:
+        """Whether the file of that name, if there is one, begins with what was seen."""
+        with suppress(FileNotFoundError), path.open("rb") as file:
             return self.is_of(file.fileno())
+        return False
 
     def is_of(self, file: int) -> bool:
         """The same of an open file, whatever its name is by now."""
@@ -56,8 +63,8 @@ class FilePosition:
 
     ``seen`` covers the bytes before ``offset``; of a packed or a Parquet file all that there was. ``source`` names the file
     in its events and stays when it is renamed; ``path`` is where it was last. ``ended``: there is no more in a file that came
-    as a whole. ``replaced``: the user said that its name was
-    given to another file, so nothing is expected of it any more.
+    as a whole. ``replaced``: the user said that its name was given to another file, so nothing is expected of it any more.
+    ``born_ns``: when it was made; 0 if nobody knows.
     """
 
     source: str
@@ -69,6 +76,7 @@ class FilePosition:
     rows: int = 0
     ended: bool = False
     replaced: bool = False
+    born_ns: int = 0
 
     def text(self) -> str:
         """As JSON."""
@@ -80,9 +88,13 @@ class FilePosition:
         fields: dict[str, Any] = json.loads(text)
         return cls(**{**fields, "seen": Print(**fields["seen"])})
 
-    @property
-    def file(self) -> tuple[int, int]:
-        return self.device, self.inode
+    def is_at(self, path: Path, status: os.stat_result) -> bool:
+        """Whether that may be this file, by all but its bytes.
+
+        A restarted machine may number its devices in another order, so at its own path the device does not count.
+        """
+        is_here = self.device == status.st_dev or self.path == str(path)
+        return is_here and self.inode == status.st_ino and (not self.born_ns or born_ns(path) in (self.born_ns, 0))
 
 
 def new_position(path: Path, status: os.stat_result, seen: Print, taken: set[str]) -> FilePosition:
@@ -91,4 +103,4 @@ def new_position(path: Path, status: os.stat_result, seen: Print, taken: set[str
     source, again = base, 2
     while source in taken:
         source, again = f"{base}-{again}", again + 1
-    return FilePosition(source, str(path), status.st_dev, status.st_ino, seen)
+    return FilePosition(source, str(path), status.st_dev, status.st_ino, seen, born_ns=born_ns(path))

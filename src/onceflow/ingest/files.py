@@ -17,15 +17,15 @@ from typing import IO
 
 import pyarrow as pa
 
-from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnfinished
+from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
 from onceflow.ingest.content import (
     BLOCK_BYTES,
-    LONGEST_RECORD_BYTES,
     FindEnd,
+    Records,
+    begin_of_text,
     compression_of,
     end_of_lines,
     open_content,
-    whole_records,
 )
 from onceflow.ingest.csv_rows import CsvReader
 from onceflow.ingest.discovery import find
@@ -52,7 +52,10 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """``finished``: a last row without a line end is whole. ``accept_new``: what cannot be told apart is new."""
+    """``finished``: a last row without a line end is whole. ``accept_new``: what cannot be told apart is new.
+
+    ``columns``: the names of a CSV file's columns, when its first record is not a header.
+    """
 
     patterns: Sequence[str]
     format: Format
@@ -61,6 +64,7 @@ class FileOptions:
     quoted: bool = True
     finished: bool = False
     accept_new: bool = False
+    columns: Sequence[str] = ()
     block_bytes: int = BLOCK_BYTES
 
 
@@ -69,7 +73,7 @@ class FileSource:
 
     def __init__(self, options: FileOptions) -> None:
         self._options = options
-        self._csv = CsvReader(options.delimiter, quoted=options.quoted)
+        self._csv = CsvReader(options.delimiter, quoted=options.quoted, columns=options.columns)
         self._known: dict[str, FilePosition] = {}
         self._unfinished: dict[str, int] = {}
         readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
@@ -84,8 +88,12 @@ class FileSource:
         self._find()
 
     def size_bytes(self) -> int | None:
-        sizes = [(p, Path(p.path).stat().st_size) for p in self._find() if not p.replaced]
-        return sum(size for position, size in sizes if not (position.ended and position.seen.size == size))
+        total = 0
+        for position in self._find():
+            with suppress(FileNotFoundError):  # renamed since it was found
+                size = Path(position.path).stat().st_size
+                total += 0 if position.replaced or (position.ended and position.seen.size == size) else size
+        return total
 
     def batches(self) -> Iterator[SourceBatch]:
         self._unfinished = {}
@@ -118,7 +126,10 @@ class FileSource:
         """Nothing stays open between looks."""
 
     def _find(self) -> list[FilePosition]:
-        return find(self._options.patterns, self._known, accept_new=self._options.accept_new)
+        try:
+            return find(self._options.patterns, self._known, accept_new=self._options.accept_new)
+        except PermissionError as error:
+            raise SourceUnavailable(f"{error.filename} may not be read", action="grant the right to read it") from error
 
     def _moved(self, rows: pa.RecordBatch | None, position: FilePosition, size_bytes: int) -> SourceBatch:
         self._known[position.source] = position
@@ -141,7 +152,7 @@ class FileSource:
         path = Path(position.path)
         header = self._csv.header(file, path)
         if header is None:
-            self._note_unfinished(file, position, self._csv.find_end)
+            self._unfinished[position.path] = os.fstat(file.fileno()).st_size
             return
         names, size = header
         self._check_key(names, path)
@@ -161,32 +172,36 @@ class FileSource:
             ids = pa.array(indexes + first).cast(pa.string())
             return event_rows(lines, keys, position.source, ids, rising=True), count
 
-        yield from self._text(file, position, end_of_lines, parse)
+        start = replace(position, offset=position.offset or begin_of_text(file))
+        yield from self._text(file, start, end_of_lines, parse)
 
     def _parquet_rows(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
         for table in parquet_batches(file, position):
             self._check_key(table.schema.names, Path(position.path))
             rows = self._rows(table, position.source, position.rows + 1)
-            count = position.rows + table.num_rows
-            position = replace(_checked(file, position), rows=count, offset=count, seen=_whole(file))
+            count, seen = position.rows + table.num_rows, _whole(file)
+            position = replace(_checked(file, position), rows=count, offset=count, seen=seen)
             yield rows, position
         if not position.ended:
             yield None, replace(position, ended=True)
 
     def _text(self, file: IO[bytes], position: FilePosition, find_end: FindEnd, parse: _Parse) -> Iterator[_Step]:
         packed = compression_of(file) is not None
-        content = open_content(file, position.offset)
-        whole, size = packed or self._options.finished, self._options.block_bytes
-        for data in whole_records(content, Path(position.path), find_end, last_is_whole=whole, block_bytes=size):
+        content, finished = open_content(file, position.offset), self._options.finished
+        records = Records(
+            content, Path(position.path), find_end, last_is_whole=finished, block_bytes=self._options.block_bytes
+        )
+        for data in records:
             rows, count = parse(data, position.rows + 1)
             offset = position.offset + len(data)
-            position = replace(_checked(file, position), offset=offset, rows=position.rows + count)
-            position = replace(position, seen=_whole(file) if packed else _print(file, offset))
+            # First what is remembered, then the check: a file that was emptied before either is seen by the check.
+            seen = _whole(file) if packed else _print(file, offset)
+            position = replace(_checked(file, position), offset=offset, rows=position.rows + count, seen=seen)
             yield rows if rows.num_rows else None, position
-        if packed:
+        if records.left_bytes:
+            self._unfinished[position.path] = records.left_bytes
+        elif packed:
             yield None, replace(position, ended=True)
-        elif not self._options.finished:
-            self._note_unfinished(file, position, find_end)
 
     def _rows(self, table: pa.RecordBatch, source: str, first: int) -> pa.RecordBatch:
         key = self._options.key
@@ -199,11 +214,6 @@ class FileSource:
                 f"{path} has no column {self._options.key!r}; it has {', '.join(names)}", action="choose another --key"
             )
 
-    def _note_unfinished(self, file: IO[bytes], position: FilePosition, find_end: FindEnd) -> None:
-        rest = os.pread(file.fileno(), LONGEST_RECORD_BYTES, position.offset)
-        if rest and not find_end(rest):
-            self._unfinished[position.path] = len(rest)
-
 
 def _is_done(file: IO[bytes], position: FilePosition) -> bool:
     """Whether nothing was added since."""
@@ -214,7 +224,7 @@ def _is_done(file: IO[bytes], position: FilePosition) -> bool:
 def _is_other(file: IO[bytes], position: FilePosition) -> bool:
     """Whether the name was given to another file since it was found; the next look sorts it out."""
     status = os.fstat(file.fileno())
-    return (status.st_dev, status.st_ino) != position.file
+    return not position.is_at(Path(position.path), status)
 
 
 def _checked(file: IO[bytes], position: FilePosition) -> FilePosition:

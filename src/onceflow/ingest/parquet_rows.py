@@ -22,7 +22,7 @@ def parquet_batches(file: IO[bytes], position: FilePosition) -> Iterator[pa.Reco
     try:
         with for_arrow(file) as own, pq.ParquetFile(own) as opened:
             yield from _after(opened, position.rows)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:  # OSError: bytes that are no metadata, or no page
         raise InputError(
             f"{position.path} is no whole Parquet file: {error}", action="move files in when they are whole"
         ) from None

@@ -11,14 +11,23 @@ from collections.abc import Mapping
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from onceflow.errors import RequestFailed
+from onceflow.errors import ConfigurationError, RequestFailed
 from onceflow.kafka.client import KafkaClient, Pause
+from onceflow.kafka.names import is_pipeline
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.anchor import ensure_own_topic
 
 _PARTITION = 0
 _POLL_S = 0.05
 _SEGMENT_BYTES = str(4 << 20)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raises ConfigurationError unless ``name`` can be part of a topic's name and of a transactional id."""
+    if not is_pipeline(name):
+        raise ConfigurationError(
+            f"{name!r} is no name for an {kind}", action="use letters, digits, '.', '_' and '-', 200 at most"
+        )
 
 
 def positions_topic(kind: str, name: str) -> str:

@@ -1,23 +1,23 @@
 """A table of a PostgreSQL database, with a horizon that no open transaction can undercut.
 
 Numbers are drawn in the order in which rows are inserted, but become visible in the order of the commits. So, as CREATE INDEX
-CONCURRENTLY does, we wait for the writers::
+CONCURRENTLY does, we wait for the writers (``horizon.py``). Who that is::
 
-    1. the largest visible number M is read
-    2. the transactions that hold a writer's lock on the table now are noted
-    3. once all of them have ended, every row up to M that will ever be there is visible
+    identity and serial columns: the transactions that hold a writer's lock on the table
+    a row up to M that is still invisible drew its number before M was drawn, within an INSERT, which locks the table before it
+    draws. So its transaction was writing when M became visible, and is noted.
 
-    why: a row up to M that is still invisible drew its number before M was drawn, within an INSERT, which locks the table
-    before it draws. So its transaction was writing when M became visible, and is among those of step 2.
+    with a tiebreak (a time of change): every open transaction of the database
+    ``now()`` is the time when the transaction began, and it may write to the table hours later.
 
-This holds for numbers drawn by the INSERT itself (identity and serial columns, sequence cache 1). It does not for numbers that
-an application draws ahead, for caches, and for ``now()``, which is the time when the transaction began: such columns are refused
-unless the user vouches for their order.
+This holds for numbers drawn by the INSERT itself (sequence cache 1). It does not for numbers that an application draws ahead or
+gives by hand, and for caches: such columns are refused unless the user vouches for their order.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -25,10 +25,9 @@ import psycopg
 from psycopg import sql
 
 from onceflow.errors import ConfigurationError, SourceUnavailable
-from onceflow.ingest.tables import Page, TableOptions
+from onceflow.ingest.horizon import Horizon, Writer
+from onceflow.ingest.tables import Page, TableOptions, event_id
 
-_SETTLE_S = 10.0
-_POLL_S = 0.02
 _COLUMN = """
 SELECT a.attname, a.attnum, a.attnotnull, pg_get_serial_sequence(a.attrelid::regclass::text, a.attname)
 FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
@@ -43,7 +42,20 @@ WHERE locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE da
 AND relation IN (SELECT %(table)s UNION SELECT relid FROM pg_partition_tree(%(table)s))
 AND mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
-_Writer = tuple[str, int | None]
+_OPEN = """
+SELECT virtualtransaction, pid FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'virtualxid' AND mode = 'ExclusiveLock' AND granted
+AND datname = current_database() AND usesysid IS NOT NULL AND pid <> pg_backend_pid()
+UNION ALL SELECT 'prepared transaction ' || gid, NULL FROM pg_prepared_xacts WHERE database = current_database()
+"""
+_SYNCHRONOUS = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+_CHILDREN = "SELECT 1 FROM pg_inherits JOIN pg_class c ON c.oid = inhparent WHERE inhparent = %s AND c.relkind = 'r'"
+_REFUSED = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+)
 
 
 class PostgresqlTable:
@@ -51,7 +63,6 @@ class PostgresqlTable:
 
     def __init__(self, url: str, options: TableOptions) -> None:
         self._options = options
-        self._waiting: tuple[str, set[_Writer]] | None = None  # M, and the writers of step 2 that have not ended yet
         try:
             self._connection = psycopg.connect(url, autocommit=True, application_name="onceflow ingest")
         except psycopg.Error as error:
@@ -63,22 +74,35 @@ class PostgresqlTable:
         except BaseException:
             self.close()
             raise
+        delay_s = options.delay_s if options.tiebreak else 0.0
+        self.horizon = Horizon(self._largest, self._writers, delay_s=delay_s)
 
     def _ask(self, query: sql.Composed | sql.SQL, values: Any = None) -> list[Any]:
-        try:
+        with self._told():
             return self._connection.execute(query, values).fetchall()
-        except psycopg.OperationalError as error:
-            raise SourceUnavailable(f"PostgreSQL does not answer: {error}", action="start again") from error
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except _REFUSED as error:
+            raise ConfigurationError.of("the arguments", [f"{self._options.table}: {error}".strip()]) from error
+        except psycopg.Error as error:
+            raise SourceUnavailable(f"PostgreSQL: {error}", action="see the message; then start again") from error
+
+    # ---------------------------------------------------------------------------------------------------------- checks
 
     def _describe(self) -> None:
+        self._ask(sql.SQL("SELECT set_config('datestyle', 'ISO', false)"))  # so that a position reads as it was written
         found = self._ask(sql.SQL("SELECT to_regclass(%s)::oid"), [self._options.table])
         self._oid = found[0][0]
         if self._oid is None:
             raise ConfigurationError.of("the arguments", [f"there is no table {self._options.table}"])
         columns = {row[0]: row[1:] for row in self._ask(sql.SQL(_COLUMN), [self._oid])}
         self._check_names(list(columns))
-        number, self._not_null, self._sequence = columns[self._options.rising]
-        self._check_order(number)
+        _, _, self._sequence = columns[self._options.rising]
+        self._check_order({name: columns[name][0] for name in self._options.order})
+        self._nullable = [name for name in self._options.order if not columns[name][1]]
         [(schema, name, database, system)] = self._ask(
             sql.SQL(
                 "SELECT n.nspname, c.relname, d.oid, s.system_identifier FROM pg_class c JOIN pg_namespace n "
@@ -88,31 +112,40 @@ class PostgresqlTable:
             [self._oid],
         )
         self._table = sql.Identifier(schema, name)
+        self.name = f"{schema}.{name}"
         info = self._connection.info
         host = quote(info.host, safe="")  # which may be the path of a socket
-        self.uri = f"postgresql://{host}:{info.port}/{info.dbname}/{schema}.{name}"
+        self.uri = f"postgresql://{host}:{info.port}/{info.dbname}/{self.name}"
         self.identity = f"{system}-{database}-{self._oid}"
 
     def _check_names(self, columns: list[str]) -> None:
-        given = {"--rising": self._options.rising, "--key": self._options.key}
         mistakes = [
             f"{option}: {self._options.table} has no column {name}; it has {', '.join(columns)}"
-            for option, name in given.items()
-            if name is not None and name not in columns
+            for option, name in self._options.named_columns.items()
+            if name not in columns
         ]
         if mistakes:
             raise ConfigurationError.of("the arguments", mistakes)
 
-    def _check_order(self, number: int) -> None:
+    def _check_order(self, numbers: dict[str, int]) -> None:
+        """``numbers``: those of the order's columns."""
+        *_, (last, number) = numbers.items()
+        option = "--tiebreak" if self._options.tiebreak else "--rising"
         mistakes = []
         if not self._options.trust_order and self._ask(sql.SQL("SELECT pg_is_in_recovery()"))[0][0]:
             mistakes.append("--from is a standby, which does not know the open transactions of its primary")
-        rising = f"--rising: {self._options.rising}"
-        if not self._ask(sql.SQL(_UNIQUE), [self._oid, number]):
-            mistakes.append(f"{rising} has no unique index of its own: of rows with equal values some could be skipped")
-        if not self._options.trust_order and not self._draws_in_order():
+        if self._ask(sql.SQL(_CHILDREN), [self._oid]):
             mistakes.append(
-                f"{rising} is no identity or serial column with a rising sequence of cache 1, so a row may appear behind "
+                f"{self._options.table} has child tables by inheritance, whose rows no index of its own covers"
+            )
+        if not self._ask(sql.SQL(_UNIQUE), [self._oid, number]):
+            hint = "" if self._options.tiebreak else "; a unique column as --tiebreak helps"
+            mistakes.append(
+                f"{option}: {last} has no unique index of its own: of rows with equal values some could be skipped{hint}"
+            )
+        if not (self._options.trust_order or self._options.tiebreak or self._draws_in_order()):
+            mistakes.append(
+                f"{option}: {last} is no identity or serial column with a rising sequence of cache 1, so a row may appear behind "
                 "larger values; where that surely never happens add --trust-order"
             )
         if mistakes:
@@ -125,58 +158,64 @@ class PostgresqlTable:
         return bool(self._sequence and self._ask(sql.SQL(query), [self._sequence])[0][0])
 
     def has_nulls(self) -> bool:
-        if self._not_null:
-            return False
-        return bool(self._ask(self._query("SELECT 1 FROM {table} WHERE {rising} IS NULL LIMIT 1")))
+        found = [sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in self._nullable]
+        query = "SELECT 1 FROM {table} WHERE {missing} LIMIT 1"
+        return bool(found and self._ask(self._query(query, missing=sql.SQL(" OR ").join(found))))
 
     def last_drawn(self) -> int | None:
-        if self._options.trust_order or not self._sequence:
+        if self._options.trust_order or self._options.tiebreak or not self._sequence:
             return None
         found = self._ask(sql.SQL("SELECT pg_sequence_last_value(%s::regclass)"), [self._sequence])[0][0]
         return 0 if found is None else int(found)
 
-    def horizon(self) -> Any:
-        """Waits some seconds for the writers; what they keep back then is tried again at the next look."""
-        if self._waiting is None:
-            found = self._ask(self._query("SELECT max({rising})::text FROM {table}"))[0][0]
-            self._waiting = None if found is None else (found, set() if self._options.trust_order else self._writers())
-        if self._waiting is None:
-            return None
-        deadline = time.monotonic() + _SETTLE_S
-        largest, writers = self._waiting
-        while writers := writers & self._writers():
-            self._waiting = largest, writers
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(_POLL_S)
-        self._waiting = None
-        return largest
+    # ------------------------------------------------------------------------------------------------------------ rows
 
-    def _writers(self) -> set[_Writer]:
+    def _largest(self) -> Any:
+        return self._ask(self._query("SELECT max({rising})::text FROM {table}"))[0][0]
+
+    def _writers(self) -> set[Writer]:
+        if self._options.tiebreak:
+            return set(self._ask(sql.SQL(_OPEN)))
+        if self._options.trust_order:
+            return set()
         return set(self._ask(sql.SQL(_WRITERS), {"table": self._oid}))
 
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
+        order = [sql.SQL("t.{}").format(sql.Identifier(name)) for name in self._options.order]
+        begin = [] if after is None else after if self._options.tiebreak else [after]
         key = sql.SQL("t.{}::text").format(sql.Identifier(self._options.key)) if self._options.key else sql.SQL("NULL")
-        beyond = sql.SQL("") if after is None else self._query(" AND t.{rising} > %(after)s")
         query = self._query(
-            "SELECT t.{rising}::text, {key}, row_to_json(t)::text FROM (SELECT * FROM {table}) t "
-            "WHERE t.{rising} <= %(horizon)s{beyond} ORDER BY t.{rising} LIMIT %(limit)s",
+            "SELECT {key}, row_to_json(t)::text, {texts} FROM (SELECT * FROM {table}) t "
+            "WHERE t.{rising} <= %s{beyond} ORDER BY {order} LIMIT %s",
             key=key,
-            beyond=beyond,
+            texts=sql.SQL(", ").join(sql.SQL("{}::text").format(column) for column in order),
+            beyond=_beyond(order) if begin else sql.SQL(""),
+            order=sql.SQL(", ").join(order),
         )
-        rows = self._ask(query, {"after": after, "horizon": horizon, "limit": limit})
-        ids, keys, values = ([row[column] for row in rows] for column in range(3))
-        return Page(ids, keys if self._options.key else None, values, ids[-1] if ids else None)
+        rows = self._ask(query, [horizon, *begin, limit])
+        if not rows:
+            return Page([], None, [], None)
+        self._settle_on_disk()
+        ids = [event_id(*row[2:]) for row in rows]
+        last = list(rows[-1][2:]) if self._options.tiebreak else rows[-1][2]
+        return Page(ids, [row[0] for row in rows] if self._options.key else None, [row[1] for row in rows], last)
+
+    def _settle_on_disk(self) -> None:
+        """A commit of ours that is on disk (and on the synchronous standby): so is every one before it, asynchronous ones too.
+
+        A standby shows only what is on its primary's disk.
+        """
+        with self._told(), self._connection.transaction():
+            self._ask(sql.SQL(_SYNCHRONOUS))
+            self._ask(sql.SQL("SELECT pg_logical_emit_message(true, 'onceflow', '') WHERE NOT pg_is_in_recovery()"))
 
     def _query(self, text: Any, **parts: sql.Composable) -> sql.Composed:
         return sql.SQL(text).format(table=self._table, rising=sql.Identifier(self._options.rising), **parts)
 
-    def writers(self) -> str:
-        if self._waiting is None:
-            return ""
-        return "open transactions of the processes " + ", ".join(
-            str(pid) for _, pid in sorted(self._waiting[1], key=str)
-        )
-
     def close(self) -> None:
         self._connection.close()
+
+
+def _beyond(order: list[sql.Composed]) -> sql.Composed:
+    columns, values = sql.SQL(", ").join(order), sql.SQL(", ").join([sql.Placeholder()] * len(order))
+    return sql.SQL(" AND ({}) > ({})").format(columns, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from onceflow.ingest.source import Source, SourceBatch
 TRANSACTION_ROWS = 100_000
 TRANSACTION_BYTES = 64 << 20
 LOOK_AGAIN_S = 0.5
+KEEP_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class Ingest:
         self._tell = tell
         self._transaction_rows = transaction_rows
         self._stop = threading.Event()
+        self._committed_at = time.monotonic()
 
     def stop(self) -> None:
         """Asks it to end in order."""
@@ -77,11 +80,18 @@ class Ingest:
             total += self._look(committer)
             if not follow or self._stop.is_set():
                 break
-            self._stop.wait(LOOK_AGAIN_S)
+            self._rest(committer)
         if not self._stop.is_set():
             self._source.check_end()
         self._tell(Finished(self._name, total, "stopped" if self._stop.is_set() else "end"))
         return total
+
+    def _rest(self, committer: SourceCommitter) -> None:
+        """Between two looks: one that finds nothing for days must not be forgotten by the cluster."""
+        if time.monotonic() - self._committed_at > KEEP_S:
+            committer.keep()
+            self._committed_at = time.monotonic()
+        self._stop.wait(LOOK_AGAIN_S)
 
     def _look(self, committer: SourceCommitter) -> int:
         total = 0
@@ -90,6 +100,7 @@ class Ingest:
                 break
             rows = committer.commit(group.rows, group.positions)
             total += rows
+            self._committed_at = time.monotonic()
             self._tell(Committed(rows, group.size_bytes))
         return total
 

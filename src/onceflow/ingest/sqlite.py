@@ -1,15 +1,19 @@
-"""A table of a SQLite file."""
+"""A table of a SQLite file. Its writers come one after the other, so no commit undercuts a number that is visible."""
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
+from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
-from onceflow.ingest.tables import Page, TableOptions
+from onceflow.ingest.tables import Page, TableOptions, event_id
 
 _BUSY_S = 30.0
 
@@ -20,86 +24,134 @@ class SqliteTable:
     def __init__(self, path: str, options: TableOptions) -> None:
         self._path = Path(path).absolute()
         self._options = options
-        try:
+        with self._told():
             # Autocommit: a page is one statement, and no read transaction keeps the writers' log from being emptied.
             uri = f"{self._path.as_uri()}?mode=ro"
             self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)
-            self._columns = [row[1] for row in self._ask("SELECT * FROM pragma_table_info(?)", options.table)]
-        except sqlite3.Error as error:
-            raise SourceUnavailable(f"{self._path} cannot be opened: {error}", action="check the path") from None
-        self._check()
-        status = self._path.stat()
-        self.uri = f"sqlite://{self._path.as_uri().removeprefix('file://')}/{options.table}"
-        self.identity = f"{status.st_dev:x}-{status.st_ino:x}"
+        try:
+            self._describe()
+        except BaseException:
+            self.close()
+            raise
+        # The device is not part of it: a restarted machine may number its devices in another order.
+        self.identity = f"{self._path.stat().st_ino:x}-{self.name}"
+        self.uri = f"sqlite://{self._path.as_uri().removeprefix('file://')}/{self.name}"
+        delay_s = options.delay_s if options.tiebreak else 0.0
+        self.horizon = Horizon(self._largest, delay_s=delay_s)
 
     def _ask(self, query: str, *values: Any) -> list[Any]:
-        return self._connection.execute(query, values).fetchall()
+        with self._told():
+            return self._connection.execute(query, values).fetchall()
 
-    def _check(self) -> None:
-        options = self._options
-        mistakes = [f"there is no table {options.table}"] if not self._columns else []
-        for option, name in (("--rising", options.rising), ("--key", options.key)):
-            if self._columns and name is not None and name not in self._columns:
-                mistakes.append(f"{option}: {options.table} has no column {name}; it has {', '.join(self._columns)}")
-        if not mistakes and not self._is_autoincrement() and not (options.trust_order and self._is_unique()):
-            mistakes.append(
-                f"--rising: {options.rising} is not INTEGER PRIMARY KEY AUTOINCREMENT, so a number may be given twice; "
-                "for a unique column whose values surely only rise add --trust-order"
-            )
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise SourceUnavailable(f"{self._path}: {error}", action="check the path and the message") from error
+
+    # ---------------------------------------------------------------------------------------------------------- checks
+
+    def _describe(self) -> None:
+        """Names are compared as SQLite does, without regard to case."""
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+        found = self._ask(query, self._options.table)
+        if not found:
+            raise ConfigurationError.of(self._where, [f"there is no table {self._options.table}"])
+        [(self.name, created)] = found
+        columns = [row[1] for row in self._ask("SELECT * FROM pragma_table_info(?)", self.name)]
+        self._is_autoincrement = self._whole_key() == self._options.rising and bool(
+            re.search(r"\bAUTOINCREMENT\b", created, re.IGNORECASE)
+        )
+        mistakes = [
+            f"{option}: {self.name} has no column {name}; it has {', '.join(columns)}"
+            for option, name in self._options.named_columns.items()
+            if name not in columns
+        ]
+        mistakes = mistakes or self._order_mistakes()
         if mistakes:
-            self.close()
-            raise ConfigurationError.of(f"the arguments for {self._path}", mistakes)
+            raise ConfigurationError.of(self._where, mistakes)
 
-    def _is_autoincrement(self) -> bool:
-        [(created,)] = self._ask("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", self._options.table)
-        keys = self._ask("SELECT name FROM pragma_table_info(?) WHERE pk", self._options.table)
-        return keys == [(self._options.rising,)] and bool(re.search(r"\bAUTOINCREMENT\b", created, re.IGNORECASE))
+    @property
+    def _where(self) -> str:
+        return f"the arguments for {self._path}"
 
-    def _is_unique(self) -> bool:
+    def _order_mistakes(self) -> list[str]:
+        options = self._options
+        if options.tiebreak is not None:
+            unique = self._is_unique(options.tiebreak)
+            return [] if unique else [f"--tiebreak: {options.tiebreak} has no unique index of its own"]
+        if self._is_autoincrement or (options.trust_order and self._is_unique(options.rising)):
+            return []
+        return [
+            f"--rising: {options.rising} is not INTEGER PRIMARY KEY AUTOINCREMENT, so a number may be given twice; "
+            "for a unique column whose values surely only rise add --trust-order, for one that is not unique --tiebreak"
+        ]
+
+    def _whole_key(self) -> str | None:
+        keys = self._ask("SELECT name FROM pragma_table_info(?) WHERE pk", self.name)
+        return keys[0][0] if len(keys) == 1 else None
+
+    def _is_unique(self, column: str) -> bool:
         query = (
             'SELECT 1 FROM pragma_index_list(?) AS i WHERE i."unique" AND NOT i.partial AND '
             "(SELECT group_concat(name, char(0)) FROM pragma_index_info(i.name)) = ?"
         )
-        whole_key = self._ask("SELECT name FROM pragma_table_info(?) WHERE pk", self._options.table)
-        return whole_key == [(self._options.rising,)] or bool(
-            self._ask(query, self._options.table, self._options.rising)
-        )
+        return self._whole_key() == column or bool(self._ask(query, self.name, column))
 
     def has_nulls(self) -> bool:
-        return bool(self._ask(f"SELECT 1 FROM {self._table} WHERE {self._rising} IS NULL LIMIT 1"))  # noqa: S608
+        missing = " OR ".join(f"{_quoted(name)} IS NULL" for name in self._options.order)
+        return bool(self._ask(f"SELECT 1 FROM {_quoted(self.name)} WHERE {missing} LIMIT 1"))  # noqa: S608
 
     def last_drawn(self) -> int | None:
-        if not self._is_autoincrement():
+        if not self._is_autoincrement:
             return None
-        found = self._ask("SELECT seq FROM sqlite_sequence WHERE name = ?", self._options.table)
+        found = self._ask("SELECT seq FROM sqlite_sequence WHERE name = ?", self.name)
         return int(found[0][0]) if found else 0
 
-    def horizon(self) -> Any:
-        return self._ask(f"SELECT max({self._rising}) FROM {self._table}")[0][0]  # noqa: S608
+    # ------------------------------------------------------------------------------------------------------------ rows
+
+    def _largest(self) -> Any:
+        return self._ask(f"SELECT max({_quoted(self._options.rising)}) FROM {_quoted(self.name)}")[0][0]  # noqa: S608
 
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
-        where = f"{self._rising} <= ?" + ("" if after is None else f" AND {self._rising} > ?")
-        query = f"SELECT * FROM {self._table} WHERE {where} ORDER BY {self._rising} LIMIT ?"  # noqa: S608
-        rows = self._ask(query, horizon, *([] if after is None else [after]), limit)
-        rising = [row[self._columns.index(self._options.rising)] for row in rows]
-        if any(isinstance(value, bytes) for value in rising):
-            raise InputError(f"column {self._options.rising} holds bytes; a position must be a number or text")
-        keys = (
-            None if self._options.key is None else [_text(row[self._columns.index(self._options.key)]) for row in rows]
+        names = [_quoted(name) for name in self._options.order]
+        begin = [] if after is None else after if self._options.tiebreak else [after]
+        beyond = f" AND ({', '.join(names)}) > ({', '.join('?' * len(begin))})" if begin else ""
+        query = (
+            f"SELECT * FROM {_quoted(self.name)} WHERE {names[0]} <= ?{beyond} "  # noqa: S608
+            f"ORDER BY {', '.join(names)} LIMIT ?"
         )
-        values = [json_text(dict(zip(self._columns, row, strict=True))) for row in rows]
-        return Page([str(value) for value in rising], keys, values, rising[-1] if rising else None)
+        with self._told():
+            cursor = self._connection.execute(query, [horizon, *begin, limit])
+            rows = cursor.fetchall()
+        columns = [column[0] for column in cursor.description]  # a column may have been added since the last page
+        if rows:
+            self._sync()
+        return self._page(columns, rows)
 
-    @property
-    def _table(self) -> str:
-        return _quoted(self._options.table)
+    def _page(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Page:
+        places = [columns.index(name) for name in self._options.order]
+        values = [[row[place] for place in places] for row in rows]
+        if any(isinstance(part, bytes) for value in values for part in value):
+            raise InputError(
+                f"column {' or '.join(self._options.order)} holds bytes; a position must be a number or text"
+            )
+        key = self._options.key
+        keys = None if key is None else [_text(row[columns.index(key)]) for row in rows]
+        texts = [json_text(dict(zip(columns, row, strict=True))) for row in rows]
+        last = None if not values else values[-1] if self._options.tiebreak else values[-1][0]
+        return Page([event_id(*map(str, value)) for value in values], keys, texts, last)
 
-    @property
-    def _rising(self) -> str:
-        return _quoted(self._options.rising)
-
-    def writers(self) -> str:
-        return ""
+    def _sync(self) -> None:
+        """Services may commit with ``synchronous = off``. The log first: what has left it since is in the file by then."""
+        for path in (Path(f"{self._path}-wal"), self._path, self._path.parent):
+            with suppress(FileNotFoundError):
+                file = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(file)
+                finally:
+                    os.close(file)
 
     def close(self) -> None:
         self._connection.close()

@@ -1,4 +1,4 @@
-"""SQL tables as a source: the rows behind the largest value of a rising, unique column that was read.
+"""SQL tables as a source: the rows behind the largest value of a rising column that was read.
 
 A position in a table is safe only if no row can appear behind it later::
 
@@ -9,27 +9,38 @@ A position in a table is safe only if no row can appear behind it later::
     only AUTOINCREMENT columns, which never give a number twice; SQLite's writers come one after the other
 
     two rows have the same value, and a page ends between them
-    the column must be unique
+    the column must be unique, or a unique tiebreak column is part of the position
+
+    a row is changed and gets a new time of change while a page is read
+    it leaves the pages behind, and is read with its new value: its event then tells both changes
+
+    the machine of the database loses power, and with it commits that were visible but not yet on disk; their numbers come again
+    a page counts only when all that it shows is on disk
 
     the value is NULL
     such a row would never be read: refused
 
     the table was emptied and its numbers begin anew, or it is another table of that name
     the sequence is behind the position, or the table's own identity is another one: refused
+
+    the next run names another rising column: its values mean nothing to the position
+    the position tells which columns it is made of: refused
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.errors import InputError, SourceChanged, SourceUnfinished
 from onceflow.ingest.event_rows import event_rows
+from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.source import SourceBatch
 
 PAGE_ROWS = 10_000
@@ -37,18 +48,35 @@ PAGE_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """``trust_order``: the user knows that no row appears behind a larger value, where the database cannot tell."""
+    """``trust_order``: the user knows that no row appears behind a larger value, where the database cannot tell.
+
+    ``tiebreak``: a unique column; then values of ``rising`` may be equal, and a value that is drawn ``delay_s`` after another one
+    became visible is larger.
+    """
 
     table: str
     rising: str
     key: str | None = None
     trust_order: bool = False
     accept_new: bool = False
+    tiebreak: str | None = None
+    delay_s: float = 5.0
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that a position is made of."""
+        return (self.rising,) if self.tiebreak is None else (self.rising, self.tiebreak)
+
+    @property
+    def named_columns(self) -> dict[str, str]:
+        """The columns that must exist, by the option that names each."""
+        named = {"--rising": self.rising, "--tiebreak": self.tiebreak, "--key": self.key}
+        return {option: name for option, name in named.items() if name is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows in rising order: each one's value (as text for the id), key and JSON; ``last`` is where the next page begins."""
+    """Rows in rising order: each one's id, key and JSON; ``last`` is the value (with a tiebreak: both) of the last one."""
 
     ids: list[str]
     keys: list[str | None] | None
@@ -58,37 +86,46 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """``value``: the largest that was read. ``source`` names the table in its events, ``identity`` tells it from others."""
+    """``value``: that of the last row read. ``source`` names the table in its events, ``identity`` tells it from others.
+
+    ``order`` names the columns that ``value`` is made of.
+    """
 
     source: str
     identity: str
     value: Any
+    order: tuple[str, ...]
 
     def text(self) -> str:
         """As JSON."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
+    @classmethod
+    def of(cls, text: str) -> TablePosition:
+        """From JSON."""
+        fields = json.loads(text)
+        return cls(**{**fields, "order": tuple(fields["order"])})
+
 
 class Database(Protocol):
-    """One table of a database."""
+    """One table of a database. ``name`` is the same however the user spells it; ``identity`` stays when it is renamed."""
 
+    name: str
     uri: str
     identity: str
 
     def has_nulls(self) -> bool:
-        """Whether a row has no value in the rising column."""
+        """Whether a row has no value in a column of the order."""
 
     def last_drawn(self) -> int | None:
         """The last number that the column's sequence gave; None if nobody can tell."""
 
-    def horizon(self) -> Any:
-        """A value up to which no row is missing or will appear later; None if there is none yet."""
+    @property
+    def horizon(self) -> Horizon:
+        """Up to where no row is missing or will appear later."""
 
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
-        """The next rows in order, after a value (None: from the beginning) and up to the horizon."""
-
-    def writers(self) -> str:
-        """Who keeps the horizon back, for people; empty if nobody does."""
+        """The next rows in order, after a position's value (None: from the beginning) and up to the horizon; on disk for sure."""
 
     def close(self) -> None:
         """Closes the connection."""
@@ -106,33 +143,41 @@ def connect(url: str, options: TableOptions) -> Database:
 
 
 class TableSource:
-    """See ``Source``. The event id is the value of the rising column."""
+    """See ``Source``. The event id is the value of the rising column, with a tiebreak both: ``value/tiebreak``."""
 
     def __init__(self, database: Database, options: TableOptions) -> None:
         self._database = database
         self._options = options
-        self._key = f"table:{options.table}"
-        self._position = TablePosition(f"{database.uri}#{database.identity}", database.identity, None)
+        self._key = f"table:{database.name}"
+        source = f"{database.uri}#{database.identity}"
+        self._position = TablePosition(source, database.identity, None, options.order)
 
     def restore(self, positions: Mapping[str, str]) -> None:
-        if self._key not in positions:
-            return
-        committed = TablePosition(**json.loads(positions[self._key]))
+        found = {key: TablePosition.of(text) for key, text in positions.items() if key.startswith("table:")}
+        renamed = [key for key, position in found.items() if position.identity == self._database.identity]
+        self._key = renamed[0] if renamed else self._key
+        if self._key in found:
+            self._restore(found[self._key])
+
+    def _restore(self, committed: TablePosition) -> None:
         reason = self._mismatch(committed)
         if not reason:
             self._position = committed
         elif not self._options.accept_new:
             raise SourceChanged(
                 f"table {self._options.table}: {reason}; rows up to {committed.value!r} are committed",
-                action="connect to the table that was read before, or read this one from its beginning with --changed new",
+                action="connect to the table that was read before, in the order in which it was read, or read it from its "
+                "beginning with --changed new",
                 table=self._options.table,
             )
         elif committed.identity == self._database.identity:
-            self._position = TablePosition(f"{committed.source}+", committed.identity, None)
+            self._position = replace(self._position, source=f"{committed.source}+")
 
     def _mismatch(self, committed: TablePosition) -> str:
         if committed.identity != self._database.identity:
             return f"it is not the table that was read before ({self._database.identity}, not {committed.identity})"
+        if committed.order != self._options.order:
+            return f"it was read in the order of {', '.join(committed.order)}, not of {', '.join(self._options.order)}"
         drawn = self._database.last_drawn()
         if drawn is not None and int(committed.value) > drawn:
             return f"its numbers began anew, the last one is {drawn}"
@@ -144,15 +189,16 @@ class TableSource:
     def batches(self) -> Iterator[SourceBatch]:
         if self._database.has_nulls():
             raise InputError(
-                f"column {self._options.rising} of {self._options.table} holds NULL: such rows have no place in the order",
+                f"column {' or '.join(self._options.order)} of {self._options.table} holds NULL: such rows have no place in the "
+                "order",
                 action="give them a value, and declare the column NOT NULL",
             )
-        horizon = self._database.horizon()
+        horizon = self._database.horizon.reached()
         while horizon is not None:
             page = self._database.page(self._position.value, horizon, PAGE_ROWS)
             if not page.ids:
                 return
-            self._position = TablePosition(self._position.source, self._position.identity, page.last)
+            self._position = replace(self._position, value=page.last)
             yield SourceBatch(self._rows(page), {self._key: self._position.text()})
 
     def _rows(self, page: Page) -> pa.RecordBatch:
@@ -162,7 +208,7 @@ class TableSource:
         return event_rows(values, keys, self._position.source, ids, rising=rising)
 
     def check_end(self) -> None:
-        writers = self._database.writers()
+        writers = self._database.horizon.kept_back_by()
         if writers:
             raise SourceUnfinished(
                 f"table {self._options.table}: {writers} may still add rows behind the newest ones, which were left",
@@ -171,3 +217,9 @@ class TableSource:
 
     def close(self) -> None:
         self._database.close()
+
+
+def event_id(*values: str) -> str:
+    """The id of a row from the values of its order: a number as it is, several values so that no two rows share one."""
+    first, *rest = values
+    return "/".join([quote(first, safe=" :+-.,"), *rest]) if rest else first

@@ -24,19 +24,24 @@ KEY = "outbox"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The newest batch in Kafka. ``rows`` are ranges of positions without gaps; ``digest`` proves which events they were."""
+    """The newest batch in Kafka. ``rows`` are ranges of positions without gaps; ``digest`` proves which events they were.
+
+    ``refused``: those of them that only a dead letter tells of.
+    """
 
     incarnation: str
     batch: int = 0
     events: int = 0  # in all batches so far
     rows: tuple[tuple[int, int], ...] = ()
     digest: str = ""
+    refused: tuple[int, ...] = ()
 
-    def following(self, rows: Iterable[tuple[int, str]]) -> Sent:
+    def following(self, rows: Iterable[tuple[int, str]], refused: Iterable[int] = ()) -> Sent:
         """The position after the next batch, of (position, id) in rising order."""
         named = list(rows)
-        positions = [position for position, _ in named]
-        return Sent(self.incarnation, self.batch + 1, self.events + len(named), _ranges(positions), digest_of(named))
+        ranges = _ranges([position for position, _ in named])
+        events = self.events + len(named)
+        return Sent(self.incarnation, self.batch + 1, events, ranges, digest_of(named), tuple(sorted(refused)))
 
     def positions(self) -> Iterator[int]:
         """Every position of the batch."""
@@ -49,7 +54,8 @@ class Sent:
     @classmethod
     def from_json(cls, text: str) -> Sent:
         found = json.loads(text)
-        return cls(**{**found, "rows": tuple((first, last) for first, last in found["rows"])})
+        ranges, refused = tuple((first, last) for first, last in found["rows"]), tuple(found.get("refused", ()))
+        return cls(**{**found, "rows": ranges, "refused": refused})
 
 
 def digest_of(rows: Iterable[tuple[int, str]]) -> str:

@@ -20,7 +20,7 @@ from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailabl
 from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import CHANNEL, TableName
-from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, within
+from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
 from onceflow.outbox.waker import Waker
 
 try:
@@ -97,6 +97,10 @@ class PostgresqlOutbox:
             raise not_an_outbox(f"{self._name.relay} has {len(rows)} rows instead of one")
         return Place(*rows[0])
 
+    def check_aside(self) -> None:
+        with self._told():
+            self._run("select 1 from {aside} limit 1")
+
     def claim(self, name: str, instance: str) -> None:
         with self._told():
             done = self._run(
@@ -129,7 +133,7 @@ class PostgresqlOutbox:
         query = sql.SQL("select {} from {} order by position limit %s").format(self._columns, _identifier(self._name))
         with self._open.cursor(name="onceflow_outbox") as cursor:
             cursor.itersize = _FETCH_ROWS
-            return list(within((_row(*row) for row in cursor.execute(query, [limits.rows])), limits))
+            return load(cursor.execute(query, [limits.rows]), limits)
 
     def forget(self, sent: Sent) -> None:
         with self._told(), self._open.transaction():
@@ -142,6 +146,12 @@ class PostgresqlOutbox:
             )
             if not booked:
                 raise moved_on(self.address)
+            if sent.refused:
+                self._run(
+                    "insert into {aside} ({required}) select {required} from {outbox} where position = any(%(positions)s) "
+                    "returning 1",
+                    positions=list(sent.refused),
+                )
             deleted = self._run(
                 "delete from {outbox} where position = any(%(positions)s) returning position, id::text",
                 positions=list(sent.positions()),
@@ -171,8 +181,10 @@ class PostgresqlOutbox:
         return self._connection
 
     def _run(self, query: LiteralString, **values: object) -> list[tuple[Any, ...]]:
-        names = {"outbox": _identifier(self._name), "relay": _identifier(self._name.relay)}
-        return self._open.execute(sql.SQL(query).format(**names), values).fetchall()
+        tables = {"outbox": self._name, "relay": self._name.relay, "aside": self._name.aside}
+        names = {name: _identifier(table) for name, table in tables.items()}
+        required = sql.SQL(", ").join(map(sql.Identifier, REQUIRED))
+        return self._open.execute(sql.SQL(query).format(**names, required=required), values).fetchall()
 
     def _found_columns(self) -> dict[str, str]:
         return dict(
@@ -207,19 +219,6 @@ class PostgresqlOutbox:
             raise OutboxUnavailable(
                 f"{self.address}: {_line(error)}", action="check address, credentials and server; then start again"
             ) from error
-
-
-def _row(
-    position: int,
-    event_id: str,
-    kind: str,
-    aggregate: str,
-    event_type: str,
-    payload: str | bytes | None,
-    at_ms: int | None,
-) -> OutboxRow:
-    value = payload.encode() if isinstance(payload, str) else payload
-    return OutboxRow(position, event_id, kind, aggregate, event_type, value, at_ms)
 
 
 def _columns(found: dict[str, str]) -> sql.SQL:

@@ -8,6 +8,12 @@
 5. **Forget.** The rows are deleted and the batch is booked, in one transaction of the database. They must be those that were
    sent.
 
+A row that Kafka can never take (too large, an aggregatetype that is no topic) stops the relay: what comes after it may depend on
+it. With ``dead_letters`` it is set aside instead, in the table beside the outbox, and a small record tells of it::
+
+    row 5 is refused; the letter and rows 6 to 9 are committed in Kafka, and the relay is killed
+    the position names row 5 as refused, so the next start sets it aside before it deletes the batch
+
 Two relays of one name::
 
     A commits batch 8 in Kafka and is stopped (SIGSTOP, a long pause) before it forgets it
@@ -22,13 +28,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from onceflow.errors import Fenced, OutboxMismatch
+import pyarrow as pa
+
+from onceflow.errors import Fenced, OutboxMismatch, RecordTooLarge
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.outbox.position import KEY, Sent
-from onceflow.outbox.records import as_records
-from onceflow.outbox.table import Limits, OutboxTable, Place
+from onceflow.outbox.records import Refused, as_records, topic_of, without_topic
+from onceflow.outbox.table import Limits, OutboxRow, OutboxTable, Place
+from onceflow.outbox.topics import Topics
 from onceflow.outbox.waker import Waker
 
 OnStep = Callable[[str], None]
@@ -40,6 +49,7 @@ class Relay:
     """One instance's work on one outbox; ``table`` is open. After an error close both and begin with a new one.
 
     ``instance`` stays the same for the relays of one process, so that one that begins again sees whether another took over.
+    ``topics`` sees to missing topics before each commit; without it they are an error of the commit.
     """
 
     def __init__(
@@ -50,8 +60,12 @@ class Relay:
         *,
         instance: str | None = None,
         limits: Limits | None = None,
+        topics: Topics | None = None,
+        dead_letters: bool = False,
         on_step: OnStep | None = None,
     ) -> None:
+        self._topics = topics
+        self._dead_letters = dead_letters
         self._name = name
         self._table = table
         self._committer = committer
@@ -70,6 +84,8 @@ class Relay:
             )
         text = self._committer.start().get(KEY)
         self._on_step("FENCED")
+        if self._dead_letters:
+            self._table.check_aside()
         place = self._table.place()
         self._sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
         _check(self._name, self._table.address, place, self._sent)
@@ -84,14 +100,42 @@ class Relay:
         if not rows:
             return 0
         self._on_step("TAKEN")
-        sent = self._sent.following((row.position, row.id) for row in rows)
-        source = f"/outbox/{self._name}/{sent.incarnation}"
-        self._committer.commit(as_records(rows, source, self._sent.events), {KEY: sent.to_json()})
+        sent = self._commit(rows)
         self._on_step("COMMITTED")
         self._table.forget(sent)
         self._sent = sent
         self._on_step("FORGOTTEN")
         return len(rows)
+
+    def _commit(self, rows: Sequence[OutboxRow]) -> Sent:
+        refused = without_topic(rows) if self._dead_letters else {}
+        while True:
+            sent = self._sent.following(((row.position, row.id) for row in rows), refused)
+            try:
+                self._committer.commit(self._records(rows, refused), {KEY: sent.to_json()})
+            except RecordTooLarge as error:
+                # Nothing of the batch is visible. Kafka counts within the rows of the topic.
+                of_topic = _sent_to(error.fields["topic"], rows, refused)
+                if not of_topic:  # the position or a letter
+                    raise
+                row = of_topic[error.fields["row"]]
+                if not self._dead_letters:
+                    raise _too_large(error, row) from error
+                refused[row.position] = error.message
+                self._committer.start()
+            else:
+                return sent
+
+    def _records(self, rows: Sequence[OutboxRow], refused: Refused) -> list[tuple[str, pa.RecordBatch]]:
+        source = f"/outbox/{self._name}/{self._sent.incarnation}"
+        records = as_records(rows, source, self._sent.events, refused, self._letters)
+        if self._topics is not None:
+            self._topics.ensure(topic for topic, _ in records)
+        return records
+
+    @property
+    def _letters(self) -> str:
+        return f"outbox.dead-letter.{self._name}"
 
     def run(self, waker: Waker, told: Callable[[int], None] = lambda count: None) -> None:
         """Sends what comes until woken; the running batch is finished. ``told`` hears the size of each batch."""
@@ -110,6 +154,19 @@ class Relay:
     def keep(self) -> None:
         """Commits the position once more: a cluster forgets what was not committed for a week."""
         self._committer.commit([], {KEY: self._sent.to_json()})
+
+
+def _sent_to(topic: str, rows: Sequence[OutboxRow], refused: Refused) -> list[OutboxRow]:
+    return [row for row in rows if row.position not in refused and topic_of(row) == topic]
+
+
+def _too_large(error: RecordTooLarge, row: OutboxRow) -> RecordTooLarge:
+    return RecordTooLarge(
+        f"event {row.id} (type {row.type}) of {row.aggregatetype} {row.aggregateid!r:.100}: {error.message}",
+        action="raise the topic's max.message.bytes, or start with --refused dead-letter, which sets such rows aside and goes "
+        "on; nothing of the batch is visible, and the rows stand in the table",
+        **{**error.fields, "event_id": row.id, "position": row.position},
+    )
 
 
 def _check(name: str, address: str, place: Place, sent: Sent) -> None:

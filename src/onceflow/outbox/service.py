@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,32 +10,44 @@ from urllib.parse import unquote, urlsplit
 
 from onceflow.errors import ConfigurationError, OnceflowError
 from onceflow.ingest.committer import SourceCommitter
+from onceflow.ingest.positions import check_name
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.relay import Relay
 from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import Limits, OutboxTable
+from onceflow.outbox.topics import Topics
 from onceflow.outbox.waker import Waker
 
 KIND = "outbox"
 _PAUSE_S = 2.0
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class OutboxService:
     """``run`` relays until ``waker`` is woken; ``once`` sends what is there. Counts the records that it has sent.
 
+    ``create_partitions``: missing topics are made, of so many partitions. ``dead_letters``: see ``relay.py``.
     The first start must succeed. After it, retriable errors are told and the relay begins again; others are raised.
     """
 
     def __init__(
-        self, name: str, table: OutboxTable, settings: ClusterSettings, waker: Waker, *, limits: Limits | None = None
+        self,
+        name: str,
+        table: OutboxTable,
+        settings: ClusterSettings,
+        waker: Waker,
+        *,
+        limits: Limits | None = None,
+        create_partitions: int | None = None,
+        dead_letters: bool = False,
     ) -> None:
-        check_name(name)
+        check_name(KIND, name)
         self._name = name
         self._table = table
         self._settings = settings
         self._waker = waker
         self._limits = limits
+        self._topics = Topics(settings, create_partitions)
+        self._dead_letters = dead_letters
         self._instance = uuid.uuid4().hex
         self._started = False
         self.on_trouble: Callable[[OnceflowError], None] = lambda error: None
@@ -65,8 +76,17 @@ class OutboxService:
     def _relay(self) -> Iterator[Relay]:
         try:
             self._table.open()
-            with SourceCommitter(self._name, self._settings, kind=KIND) as committer:
-                relay = Relay(self._name, self._table, committer, instance=self._instance, limits=self._limits)
+            # The table's own count of batches vouches for the positions where the cluster has forgotten the progress.
+            with SourceCommitter(self._name, self._settings, kind=KIND, trust_positions=True) as committer:
+                relay = Relay(
+                    self._name,
+                    self._table,
+                    committer,
+                    instance=self._instance,
+                    limits=self._limits,
+                    topics=self._topics,
+                    dead_letters=self._dead_letters,
+                )
                 relay.start(again=self._started)
                 self._started = True
                 self.on_start()
@@ -76,14 +96,6 @@ class OutboxService:
 
     def _count(self, count: int) -> None:
         self.sent += count
-
-
-def check_name(name: str) -> None:
-    """Raises ConfigurationError unless it can be part of a topic's name and of a transactional id."""
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"{name!r} is no name for a relay", action="use letters, digits, '.', '_' and '-', 200 at most"
-        )
 
 
 def outbox_at(url: str, table: str) -> OutboxTable:

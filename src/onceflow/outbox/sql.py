@@ -48,6 +48,11 @@ class TableName:
         return cls(schema or None, name)
 
     @property
+    def aside(self) -> TableName:
+        """The table beside it, of the rows that were refused."""
+        return TableName(self.schema, f"{self.name}_refused")
+
+    @property
     def relay(self) -> TableName:
         """The table beside it, of the one row in which the relay keeps its place."""
         return TableName(self.schema, f"{self.name}_relay")
@@ -90,6 +95,9 @@ create table if not exists %table%_relay (
     sending     bigint  not null default 0
 );
 insert into %table%_relay default values on conflict do nothing;
+
+-- Rows that cannot be sent, when the relay runs with --refused dead-letter. The relay then needs INSERT here.
+create table if not exists %table%_refused (like %table% including defaults);
 
 -- The position is taken when the aggregate's lock is held, which is until commit: positions of an aggregate rise as it commits.
 create sequence if not exists %table%_position owned by %table%.position;
@@ -139,4 +147,7 @@ create table if not exists %table%_relay (
     sending     integer not null default 0
 );
 insert or ignore into %table%_relay (only_row) values (1);
+
+-- Rows that cannot be sent, when the relay runs with --refused dead-letter.
+create table if not exists %table%_refused as select * from %table% where false;
 """

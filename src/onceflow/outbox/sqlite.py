@@ -12,7 +12,7 @@ from onceflow.errors import OutboxMismatch, OutboxUnavailable
 from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import TableName
-from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, within
+from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
 from onceflow.outbox.waker import Waker
 
 _BUSY_S = 30.0
@@ -61,6 +61,10 @@ class SqliteOutbox:
             raise not_an_outbox(f"{self._name.relay} has {len(rows)} rows instead of one")
         return Place(*rows[0])
 
+    def check_aside(self) -> None:
+        with self._told():
+            self._run("select 1 from {aside} limit 1")
+
     def claim(self, name: str, instance: str) -> None:
         with self._writing():
             query = "update {relay} set name = ?1, instance = ?2 where name is null or name = ?1"
@@ -80,13 +84,17 @@ class SqliteOutbox:
 
     def _rows(self, limits: Limits) -> list[OutboxRow]:
         with closing(self._run(_ROWS, limits.rows)) as cursor:
-            return list(within((_row(*row) for row in cursor), limits))
+            return load(cursor, limits)
 
     def forget(self, sent: Sent) -> None:
         with self._writing():
             query = "update {relay} set batch = ?1, events = ?2 where batch = ?1 - 1 and incarnation = ?3"
             if self._run(query, sent.batch, sent.events, sent.incarnation).rowcount != 1:
                 raise moved_on(self.address)
+            for position in sent.refused:
+                self._run(
+                    "insert into {aside} ({required}) select {required} from {outbox} where position = ?", position
+                )
             deleted: list[tuple[int, str]] = []
             for first, last in sent.rows:
                 gone = self._run(
@@ -112,7 +120,8 @@ class SqliteOutbox:
 
     def _run(self, query: str, *values: object) -> sqlite3.Cursor:
         """Only names that ``TableName`` has checked are put into the text."""
-        text = query.format(outbox=self._name, relay=self._name.relay, inserted=self._inserted)
+        names = {"outbox": self._name, "relay": self._name.relay, "aside": self._name.aside}
+        text = query.format(**names, inserted=self._inserted, required=", ".join(REQUIRED))
         return self._open.execute(text, values)
 
     @contextmanager
@@ -137,17 +146,3 @@ class SqliteOutbox:
             raise OutboxUnavailable(f"{self.address}: {error}", action="see the message; then start again") from error
         except sqlite3.DatabaseError as error:
             raise OutboxMismatch(f"{self.address}: {error}", action="name a SQLite database") from error
-
-
-def _row(
-    position: int,
-    event_id: object,
-    kind: object,
-    aggregate: object,
-    event_type: object,
-    payload: object,
-    at_ms: int | None,
-) -> OutboxRow:
-    """SQLite's columns hold values of any type."""
-    value = payload if payload is None or isinstance(payload, bytes) else str(payload).encode()
-    return OutboxRow(position, str(event_id), str(kind), str(aggregate), str(event_type), value, at_ms)

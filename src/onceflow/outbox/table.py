@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from onceflow.outbox.position import Sent
 from onceflow.outbox.waker import Waker
@@ -69,6 +69,9 @@ class OutboxTable(Protocol):
 
     def place(self) -> Place: ...
 
+    def check_aside(self) -> None:
+        """Raises OutboxMismatch unless there is a table for rows that are refused."""
+
     def claim(self, name: str, instance: str) -> None:
         """Books the table for the relay ``name``. Raises OutboxMismatch when it is another one's."""
 
@@ -79,13 +82,26 @@ class OutboxTable(Protocol):
         """
 
     def forget(self, sent: Sent) -> None:
-        """Deletes the rows of a batch that is committed in Kafka, and books it; both or nothing.
+        """Deletes the rows of a batch that is committed in Kafka, and books it; both or nothing. Refused ones are set aside.
 
         Raises Fenced when another relay has done it, OutboxMismatch when the rows are not those that were sent.
         """
 
     def wait(self, waker: Waker, timeout_s: float) -> None:
         """Returns when there may be new rows, when the waker is woken, or when the time is over."""
+
+
+def load(columns: Iterable[tuple[Any, ...]], limits: Limits) -> list[OutboxRow]:
+    """The rows of a batch from (position, id, aggregatetype, aggregateid, type, payload, inserted_at in ms), and no more."""
+    return list(within((_row(*values) for values in columns), limits))
+
+
+def _row(
+    position: int, event_id: Any, kind: Any, aggregate: Any, event_type: Any, payload: Any, at_ms: Any
+) -> OutboxRow:
+    """SQLite's columns hold values of any type."""
+    value = payload if payload is None or isinstance(payload, bytes) else str(payload).encode()
+    return OutboxRow(position, str(event_id), str(kind), str(aggregate), str(event_type), value, at_ms)
 
 
 def within(rows: Iterable[OutboxRow], limits: Limits) -> Iterator[OutboxRow]:

@@ -1,0 +1,76 @@
+"""Up to which value of a rising column no row is missing, and none will appear later.
+
+1. The largest visible value M is read.
+2. Where values are not unique (a time of change), ``delay_s`` passes: whatever is drawn after that is larger than M.
+3. The transactions that may hold a value up to M and are not committed yet are noted.
+4. Once all of them have ended, every row up to M that will ever be there is visible.
+
+Why the delay comes before the noting::
+
+    A begins and takes its time of change, 10:00:00; A's first statement is slow to arrive
+    M = 10:00:01 is read, and the open transactions are noted; A is not among them
+    A writes 10:00:00 and commits: behind M, and never read
+    with the delay A is open when the transactions are noted, or its clock and its way are slower than the user has vouched for
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+SETTLE_S = 10.0
+_POLL_S = 0.02
+
+Writer = tuple[str, int | None]
+"""A transaction, and the id of its process if it has one."""
+
+
+class Horizon:
+    """``largest`` gives the largest visible value (None: no row), ``writers`` the transactions to wait for."""
+
+    def __init__(
+        self, largest: Callable[[], Any], writers: Callable[[], set[Writer]] = set, *, delay_s: float = 0.0
+    ) -> None:
+        self._largest = largest
+        self._writers = writers
+        self._delay_s = delay_s
+        self._found: Any = None
+        self._found_at = 0.0
+        self._noted: set[Writer] | None = None
+        self._reached: Any = None
+
+    def reached(self) -> Any:
+        """The value; None if there is nothing new, or if transactions keep it back for longer than some seconds.
+
+        What they keep back is tried again with the next call.
+        """
+        if self._found is None and not self._look():
+            return None
+        time.sleep(max(0.0, self._found_at + self._delay_s - time.monotonic()))
+        deadline = time.monotonic() + SETTLE_S
+        while self._still_open():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_POLL_S)
+        self._reached, self._found, self._noted = self._found, None, None
+        return self._reached
+
+    def _look(self) -> bool:
+        found = self._largest()
+        if found is None or found == self._reached:
+            return False
+        self._found, self._found_at = found, time.monotonic()
+        return True
+
+    def _still_open(self) -> set[Writer]:
+        now = self._writers()
+        self._noted = now if self._noted is None else self._noted & now
+        return self._noted
+
+    def kept_back_by(self) -> str:
+        """Who keeps it back, for people; empty if nobody does."""
+        if not self._noted:
+            return ""
+        named = [f"process {process}" if process else name for name, process in sorted(self._noted, key=str)]
+        return "open transactions (" + ", ".join(named) + ")"

@@ -1,0 +1,308 @@
+"""What would lose or repeat rows of a table: times of change, open transactions, equal values, spelling, crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from tests.faults.support import eventually
+from tests.ingest.support import ids, look, take, values
+from tests.ingest.test_tables import Table, next_number, postgresql_table, sqlite_table
+
+from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
+from onceflow.ingest import horizon, tables
+
+BY_TIME: dict[str, Any] = {"rising": "changed", "tiebreak": "id", "delay_s": 0.0}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def timed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
+    """A table with a time of change."""
+    name = f"timed_{next_number()}"
+    if request.param == "sqlite":
+        create = "CREATE TABLE {t} (id INTEGER PRIMARY KEY, note TEXT, changed INTEGER)"
+        made = Table(f"sqlite://{tmp_path}/shop.db", name, create)
+    else:
+        create = "CREATE TABLE {t} (id bigint PRIMARY KEY, note text, changed timestamptz)"
+        made = Table(request.getfixturevalue("postgresql"), name, create)
+    yield made
+    made.connection.close()
+
+
+def at(table: Table, second: int) -> str:
+    return (
+        str(second)
+        if table.url.startswith("sqlite")
+        else f"'2026-05-01 10:00:00.25+02'::timestamptz + {second} * interval '1 s'"
+    )
+
+
+def put(table: Table, second: int, *numbers: int, note: str = "a") -> None:
+    """Rows that are inserted, or changed, at a time."""
+    for number in numbers:
+        table.run(
+            f"INSERT INTO {{t}} (id, note, changed) VALUES ({number}, '{note}', {at(table, second)}) "
+            "ON CONFLICT (id) DO UPDATE SET note = excluded.note, changed = excluded.changed"
+        )
+
+
+def seen(rows: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return [(row["id"], row["note"]) for row in rows]
+
+
+def test_rows_of_equal_times_in_pages(timed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a page ends, and a run dies: between rows of the same time too."""
+    monkeypatch.setattr(tables, "PAGE_ROWS", 2)
+    put(timed, 1, 5, 3, 4)
+    put(timed, 2, 1, 2, 6, 7)
+    for batches in (1, 2):
+        positions: dict[str, str] = {}
+        found: list[dict[str, Any]] = []
+        while more := timed.take(positions, batches, **BY_TIME):
+            found += more
+        assert [row["id"] for row in found] == [3, 4, 5, 1, 2, 6, 7]
+
+
+def test_a_changed_row_comes_again_as_another_event(timed: Table) -> None:
+    positions: dict[str, str] = {}
+    put(timed, 1, 1, 2)
+    source = timed.source(**BY_TIME)
+    first = take(source, positions)
+    put(timed, 2, 1, note="b")
+    second = look(source, positions)
+    source.close()
+    assert [json.loads(value)["note"] for value in values(second)] == ["b"]
+    assert len({*ids(first), *ids(second)}) == 3
+    assert all(row.identity.sequence is None for row in first)
+    assert ids(second)[0].endswith("/1")
+
+
+def test_a_row_that_is_changed_while_pages_are_read_is_not_lost(timed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "PAGE_ROWS", 2)
+    positions: dict[str, str] = {}
+    put(timed, 1, 1, 2, 3, 4)
+    source = timed.source(**BY_TIME)
+    source.restore({})
+    batches = source.batches()
+    positions.update(next(batches).positions)
+    put(timed, 2, 4, note="b")
+    for batch in batches:
+        positions.update(batch.positions)
+    source.close()
+    assert seen(timed.take(positions, **BY_TIME)) == [(4, "b")]
+
+
+def test_a_time_that_was_taken_before_the_writing_is_waited_for(timed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The delay: who took the time 1 writes it a moment after 2 became visible."""
+    put(timed, 2, 2)
+    positions: dict[str, str] = {}
+    monkeypatch.setattr("onceflow.ingest.horizon.time.sleep", lambda seconds: put(timed, 1, 1) if seconds else None)
+    assert seen(timed.take(positions, **{**BY_TIME, "delay_s": 0.01})) == [(1, "a"), (2, "a")]
+
+
+def test_without_the_delay_it_would_be_skipped(timed: Table) -> None:
+    """The control."""
+    positions: dict[str, str] = {}
+    put(timed, 2, 2)
+    assert seen(timed.take(positions, **BY_TIME)) == [(2, "a")]
+    put(timed, 1, 1)
+    assert timed.take(positions, **BY_TIME) == []
+
+
+def test_an_open_transaction_that_has_not_written_yet_is_waited_for(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its now() is the time of its beginning, whenever it writes: a lock on the table does not tell of it yet."""
+    monkeypatch.setattr(horizon, "SETTLE_S", 0.05)
+    create = "CREATE TABLE {t} (id bigint PRIMARY KEY, note text, changed timestamptz DEFAULT now())"
+    table = Table(postgresql, f"timed_{next_number()}", create)
+    insert = sql.SQL("INSERT INTO {} (id, note) VALUES ({}, 'a')")
+    positions: dict[str, str] = {}
+    source = table.source(**BY_TIME)
+    with psycopg.connect(postgresql) as late:
+        late.execute("SELECT 1")
+        table.run("INSERT INTO {t} (id, note) VALUES (2, 'a')")
+        assert take(source, positions) == []
+        with pytest.raises(SourceUnfinished, match=f"process {late.info.backend_pid}"):
+            source.check_end()
+        late.execute(insert.format(sql.Identifier(table.name), sql.Literal(1)))
+        late.commit()
+        assert [json.loads(value)["id"] for value in values(look(source, positions))] == [1, 2]
+    source.check_end()
+    source.close()
+    table.connection.close()
+
+
+def test_a_tiebreak_must_be_unique_and_never_null(timed: Table) -> None:
+    with pytest.raises(ConfigurationError, match="--tiebreak: note has no unique index"):
+        timed.source(**{**BY_TIME, "tiebreak": "note"})
+    with pytest.raises(ConfigurationError, match="--tiebreak"):
+        timed.source(**{**BY_TIME, "tiebreak": "nobody"})
+    timed.run("INSERT INTO {t} VALUES (1, 'a', NULL)")
+    with pytest.raises(InputError, match="NULL"):
+        timed.take({}, **BY_TIME)
+
+
+def test_another_order_is_refused(timed: Table) -> None:
+    """The position 7 of ``id`` says nothing of ``changed``."""
+    positions: dict[str, str] = {}
+    put(timed, 1, 1, 2)
+    timed.take(positions, **BY_TIME)
+    with pytest.raises(SourceChanged, match="in the order of changed, id, not of id"):
+        timed.take(positions, rising="id", trust_order=True)
+    assert len(timed.take(positions, rising="id", trust_order=True, accept_new=True)) == 2
+
+
+# -------------------------------------------------------------------------------------------------- which table it is
+
+
+def test_a_table_spelled_otherwise_is_the_same(postgresql: str, tmp_path: Path) -> None:
+    for table, spelled in [(postgresql_table(postgresql), "public.{}"), (sqlite_table(tmp_path), "{}")]:
+        positions: dict[str, str] = {}
+        table.insert("a")
+        table.take(positions)
+        table.name = spelled.format(table.name.upper() if "sqlite" in table.url else table.name)
+        assert table.take(positions) == []
+        table.insert("b")
+        assert [row["note"] for row in table.take(positions)] == ["b"]
+        table.connection.close()
+
+
+def test_a_renamed_table_is_the_same(postgresql: str) -> None:
+    table = postgresql_table(postgresql)
+    positions: dict[str, str] = {}
+    table.insert("a")
+    table.take(positions)
+    table.run("ALTER TABLE {t} RENAME TO {t}_old")
+    table.name += "_old"
+    assert table.take(positions) == []
+    table.connection.close()
+
+
+def test_a_column_that_is_added_while_it_is_read(timed: Table) -> None:
+    positions: dict[str, str] = {}
+    put(timed, 1, 1)
+    source = timed.source(**BY_TIME)
+    take(source, positions)
+    timed.run("ALTER TABLE {t} ADD COLUMN more text")
+    put(timed, 2, 2)
+    assert [json.loads(value)["more"] for value in values(look(source, positions))] == [None]
+    source.close()
+
+
+def test_what_the_database_refuses_is_an_error_of_ours(timed: Table) -> None:
+    put(timed, 1, 1)
+    source = timed.source(**BY_TIME)
+    timed.run("DROP TABLE {t}")
+    with pytest.raises((ConfigurationError, SourceUnavailable), match=timed.name):
+        take(source, {})
+    source.close()
+
+
+def test_child_tables_are_refused(postgresql: str) -> None:
+    """The parent's index covers no row of theirs, so a number may be there twice."""
+    table = postgresql_table(postgresql)
+    table.run("CREATE TABLE {t}_child () INHERITS ({t})")
+    with pytest.raises(ConfigurationError, match="child tables"):
+        table.source()
+    table.connection.close()
+
+
+# -------------------------------------------------------------------------------------------- commits not yet on disk
+
+
+@contextmanager
+def wal_writer_stopped(url: str) -> Iterator[None]:
+    """What is committed asynchronously stays in memory; the server restarts by itself when the process is killed."""
+    with closing(psycopg.connect(url)) as connection:
+        found = connection.execute("select pid from pg_stat_activity where backend_type = 'walwriter'").fetchone()
+    assert found is not None
+    os.kill(found[0], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(found[0], signal.SIGKILL)
+
+
+def rows_after_a_crash(table: Table, *, read: bool) -> int:
+    """A row that is committed asynchronously, and perhaps read by an ingest; how many are left after a crash of the server."""
+    source = table.source()
+    with psycopg.connect(table.url) as service:
+        service.execute("set synchronous_commit = off")
+        with wal_writer_stopped(table.url):
+            service.execute(sql.SQL("INSERT INTO {} (note) VALUES ('a')").format(sql.Identifier(table.name)))
+            service.commit()
+            if read:
+                assert len(take(source, {})) == 1
+    source.close()
+    table.connection.close()
+    return eventually(lambda: _count(table), lambda count: count >= 0, "the server is back")
+
+
+def _count(table: Table) -> int:
+    try:
+        with closing(psycopg.connect(table.url)) as connection:
+            query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table.name))
+            found = connection.execute(query).fetchone()
+            return -1 if found is None else int(found[0])
+    except psycopg.OperationalError:
+        return -1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("read", [True, False])
+def test_what_was_read_survives_a_crash_of_the_server(postgresql: str, read: bool) -> None:
+    """Else its number would be given again, behind the position. Not read, it is lost: the control."""
+    table = postgresql_table(postgresql)
+    assert rows_after_a_crash(table, read=read) == int(read)
+
+
+def test_a_role_that_may_only_read(postgresql: str) -> None:
+    table = postgresql_table(postgresql)
+    table.insert("a")
+    table.url += "&options=-cdefault_transaction_read_only%3Don"
+    assert len(table.take({})) == 1
+    table.connection.close()
+
+
+def test_what_was_read_of_sqlite_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log before the file: what a checkpoint moves meanwhile is in one of them."""
+    table = sqlite_table(tmp_path)
+    table.run("PRAGMA journal_mode = wal")
+    table.insert("a")
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    table.take({})
+    assert synced == ["shop.db-wal", "shop.db", tmp_path.name]
+    table.connection.close()
+
+
+def test_sqlite_that_is_locked_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onceflow.ingest import sqlite as module
+
+    monkeypatch.setattr(module, "_BUSY_S", 0.05)
+    table = sqlite_table(tmp_path)
+    table.insert("a")
+    source = table.source()
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SourceUnavailable, match="locked"):
+            take(source, {})
+    assert len(take(source, {})) == 1
+    source.close()
+    table.connection.close()

@@ -1,0 +1,135 @@
+"""Rows that Kafka can never take: they stop the relay, or are set aside with a letter that tells of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.forkserver import ForkServer
+from tests.outbox.support import Shop, events, make_topics
+
+from onceflow.errors import OutboxMismatch, ProgressConflict, RecordTooLarge
+from onceflow.ingest.committer import SourceCommitter
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.outbox.service import KIND
+
+LIMIT_BYTES = 2000
+
+
+@pytest.fixture
+def narrow(shop: Shop) -> Shop:
+    """An outbox whose topic takes small records only."""
+    shop.kind += "-narrow"
+    make_topics(shop.cluster, [shop.topic], config={"max.message.bytes": str(LIMIT_BYTES)})
+    return shop
+
+
+def insert_with_large_ones(shop: Shop, large: set[int], count: int = 6) -> dict[int, str]:
+    """Numbers as payloads, of one aggregate; some are too large, even compressed. Their ids."""
+    found = {}
+    with closing(shop.connect()) as connection:
+        for number in range(count):
+            payload = json.dumps(random.Random(number).randbytes(5 * LIMIT_BYTES).hex())
+            event_id = shop.insert(connection, "7", payload if number in large else str(number))
+            if number in large:
+                found[number] = event_id
+            else:
+                shop.inserted.append(("7", str(number)))
+        connection.commit()
+    return found
+
+
+def letters(shop: Shop) -> list[dict[str, Any]]:
+    return [json.loads(value or "") for _, _, value in shop.cluster.read(f"outbox.dead-letter.{shop.name}")]
+
+
+def set_aside(shop: Shop) -> list[tuple[Any, ...]]:
+    query = f"select cast(id as varchar(99)) from {shop.table}_refused order by position"
+    return shop.query(query)
+
+
+def test_a_row_that_is_too_large_stops_the_relay_and_is_named(narrow: Shop) -> None:
+    ids = insert_with_large_ones(narrow, {1})
+    with pytest.raises(RecordTooLarge) as caught:
+        narrow.relay()
+    assert ids[1] in caught.value.message
+    assert "--refused dead-letter" in caught.value.action
+    assert narrow.values() == []
+    assert narrow.rows_left() == 6
+
+
+def test_rows_are_set_aside_and_told_of_and_the_others_keep_their_order(narrow: Shop) -> None:
+    ids = insert_with_large_ones(narrow, {1, 2, 4})
+    with closing(narrow.connect()) as connection:
+        nameless = narrow.insert(connection, "7", "1", kind="a b")
+        connection.commit()
+    options = {"dead_letters": True, "create_partitions": 1}
+    assert narrow.relay(**options, batch_rows=10) == 7
+    narrow.check()
+    told = letters(narrow)
+    assert sorted(letter["id"] for letter in told) == sorted([*ids.values(), nameless])
+    assert {letter["aggregateid"] for letter in told} == {"7"}
+    assert all("larger than the topic accepts" in letter["reason"] for letter in told if letter["id"] != nameless)
+    assert all(letter["size_bytes"] > LIMIT_BYTES for letter in told if letter["id"] != nameless)
+    assert set_aside(narrow) == [(ids[1],), (ids[2],), (ids[4],), (nameless,)]
+    assert narrow.relay(**options) == 0
+
+
+def test_killed_between_the_letter_and_the_setting_aside(narrow: Shop, workers: ForkServer) -> None:
+    """The position names the rows that are refused."""
+    ids = insert_with_large_ones(narrow, {1}, count=4)
+    job = replace(narrow.job, dead_letters=True, create_partitions=1)
+    ended = workers.run(replace(job, interrupt=("COMMITTED", 1, int(signal.SIGKILL))))
+    assert ended.signal == signal.SIGKILL, ended.text
+    assert set_aside(narrow) == []
+    assert workers.run(job).error == ""
+    assert set_aside(narrow) == [(ids[1],)]
+    assert len(letters(narrow)) == 1
+    narrow.check()
+
+
+def test_without_a_place_for_them_nothing_is_begun(shop: Shop) -> None:
+    shop.change(f"drop table {shop.table}_refused")
+    shop.insert_all(events(1))
+    with pytest.raises(OutboxMismatch, match="_refused"):
+        shop.relay(dead_letters=True)
+    assert shop.relay() == 1
+
+
+# ------------------------------------------------------------------------------------ what the cluster has forgotten
+
+
+def forget_progress(shop: Shop) -> None:
+    """As the cluster does when nothing was committed for ``offsets.retention.minutes``."""
+    group = f"onceflow-{KIND}-{shop.name}"
+    shop.cluster.admin.delete_consumer_groups([group], request_timeout=60)[group].result(60)
+
+
+def test_a_relay_that_rested_for_too_long_goes_on_by_the_table(shop: Shop) -> None:
+    shop.insert_all(events(3))
+    shop.relay()
+    forget_progress(shop)
+    settings = ClusterSettings.of(shop.cluster.servers)
+    with (
+        SourceCommitter(shop.name, settings, kind=KIND) as careful,
+        pytest.raises(ProgressConflict, match="no progress"),
+    ):
+        careful.start()
+    shop.insert_all(events(3, first=3))
+    shop.relay()
+    shop.check()
+
+
+def test_and_not_where_the_table_disagrees(shop: Shop) -> None:
+    for number in range(2):
+        shop.insert_all(events(1, first=number))
+        shop.relay()
+    forget_progress(shop)
+    shop.change(f"update {shop.table}_relay set batch = {shop.mark}", 0)
+    with pytest.raises(OutboxMismatch, match="sent 0 batches, Kafka has 2"):
+        shop.relay()
