@@ -28,6 +28,7 @@ from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.options import LOGIN_MODULES
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, run
+from onceflow.writer.writer import Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,6 +145,22 @@ def test_all_three_libraries_get_in(secured: SecuredBroker, spark: SparkSession,
     assert send_lines(settings, "in", [kind], key=None) == 1
     frame = spark.read.format("kafka").options(**settings.for_spark()).option("subscribe", "in").load()
     assert kind in [row.value.decode() for row in frame.select("value").collect()]
+
+
+@pytest.mark.parametrize("kind", ["tls", "plain", "scram", "scram over tls"])
+def test_a_writer_gets_in_with_its_producer_and_the_ledger_of_its_transactions(
+    secured: SecuredBroker, kind: str
+) -> None:
+    settings = settings_for(secured, kind)
+    name = kind.replace(" ", "-")
+    options = dict(settings.options)
+    with Writer(
+        bootstrap_servers=settings.bootstrap_servers, source="s", transactional_id=name, kafka=options
+    ) as writer:
+        with writer.transaction(progress="1"):
+            writer.send("in", f"written with {kind}", id="1")
+        assert writer.progress == "1"
+    assert f"written with {kind}" in [record.value for record in read_committed(settings, "in")]
 
 
 # kafka-python leaves the socket of a handshake that never ends to the garbage collector.

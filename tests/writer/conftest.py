@@ -54,6 +54,14 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Em
 
 
 @pytest.fixture(scope="session")
+def punctual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that ends a transaction soon after its timeout, and not up to 10 s later."""
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with EmbeddedBroker(tmp_path_factory.mktemp("punctual"), heap_mb=256, config=config) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedBroker]:
     """A broker that clients reach through a proxy alone."""
     with WireProxy() as proxy, ProxiedBroker(tmp_path_factory.mktemp("proxied"), proxy) as broker:

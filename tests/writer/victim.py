@@ -1,36 +1,45 @@
 """A service of its own process: it writes numbered events in transactions, or without, and is killed where it is told to be.
 
-``victim.py <servers> <transactional id or -> <topic> <step or ->``: blocks of 5 events up to 15, progress in the marker (with a
-transactional id) or in nothing at all (without). SIGKILL comes in block 1, at the step.
+``victim.py <servers> <transactional id or -> <topic> <step or -> [stop]``: blocks of 5 events up to 15, progress in the marker
+(with a transactional id) or in nothing at all (without). SIGKILL comes in block 1, at the step; with ``stop`` SIGSTOP instead.
+A block that was aborted is run again; a process that was fenced ends with the exit code ``FENCED``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from onceflow.errors import Fenced, TransactionAborted
 from onceflow.writer.coordination import Transactions
 from onceflow.writer.sender import Sender
 from onceflow.writer.writer import Writer
 
 BLOCKS, EVENTS = 3, 5
+FENCED = 3
+TRANSACTION_TIMEOUT_MS = 5000  # of a victim that is stopped
 STEPS = ("opened", "claimed", "begun", "sent", "acknowledged", "marked", "ended")
 
 
+last_signal = signal.SIGKILL
+
+
 def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), last_signal)
 
 
 def killed_after(owner: type, method: str, when: Callable[[Any], bool]) -> None:
-    """From now on the process dies at the end of ``method``."""
+    """The process dies at the end of ``method``, the first time that ``when`` holds."""
     original = getattr(owner, method)
 
     def wrapped(self: Any, *arguments: Any) -> Any:
         result = original(self, *arguments)
         if when(self):
+            setattr(owner, method, original)
             die()
         return result
 
@@ -56,14 +65,16 @@ def arm(step: str) -> None:
         killed_after(Transactions, "settle", lambda transactions: transactions.marker.number == 2)
 
 
-def in_transactions(servers: str, transactional_id: str, topic: str, step: str) -> None:
+def in_transactions(servers: str, transactional_id: str, topic: str, step: str, options: dict[str, int]) -> None:
     arm(step)
-    with Writer(bootstrap_servers=servers, source="victim", transactional_id=transactional_id) as writer:
-        for block in range(int(writer.progress or 0), BLOCKS):
-            with writer.transaction(progress=str(block + 1)):
+    dies_here = step == "sent"
+    with Writer(bootstrap_servers=servers, source="victim", transactional_id=transactional_id, kafka=options) as writer:
+        while (block := int(writer.progress or 0)) < BLOCKS:
+            with contextlib.suppress(TransactionAborted), writer.transaction(progress=str(block + 1)):
                 for n in range(block * EVENTS, (block + 1) * EVENTS):
                     writer.send(topic, str(n), position=("numbers", n))
-                if step == "sent" and block == 1:
+                if block == 1 and dies_here:
+                    dies_here = False
                     writer.flush()
                     die()
 
@@ -78,8 +89,19 @@ def undefended(servers: str, topic: str, step: str) -> None:
 
 
 if __name__ == "__main__":
-    servers, transactional_id, topic, step = sys.argv[1:]
+    servers, transactional_id, topic, step, *stop = sys.argv[1:]
+    if stop:
+        last_signal = signal.SIGSTOP
     if transactional_id == "-":
         undefended(servers, topic, step)
     else:
-        in_transactions(servers, transactional_id, topic, step)
+        try:
+            in_transactions(
+                servers,
+                transactional_id,
+                topic,
+                step,
+                {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS} if stop else {},
+            )
+        except Fenced:
+            sys.exit(FENCED)

@@ -35,13 +35,15 @@ from onceflow.errors import (
     TransactionAborted,
     WriterError,
 )
+from onceflow.writer.bounded import bounded
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.marker import Marker
 from onceflow.writer.sender import Sender
 
 _log = logging.getLogger(__name__)
 
-_SLICE_S = 2.0  # of a blocking call, so that Ctrl-C is heard
+_SLICE_S = 2.0  # of a blocking call: what librdkafka is told to take at most
+_GRACE_S = 5.0  # beyond the patience, for a call that keeps to its time
 _PAUSE_S = 0.05
 
 
@@ -253,7 +255,7 @@ class Transactions:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                question(*arguments, min(_SLICE_S, self._patience_s))
+                bounded(question, (*arguments, min(_SLICE_S, self._patience_s)), self._patience_s + _GRACE_S)
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() >= deadline:
                     raise
@@ -297,6 +299,6 @@ class Transactions:
             return NotAuthorized(
                 f"{what}: {error.str()}", action=f"grant WRITE and DESCRIBE on the transactional id {self.id!r}"
             )
-        if error.retriable():
+        if error.retriable() or error.code() == KafkaError._TIMED_OUT:  # noqa: SLF001  confluent-kafka's name of the code
             return self.sender.unreachable(error.str())
         return RequestFailed(f"{what}: {error.str()}", error=error.name())
