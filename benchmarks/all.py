@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ORDER = ("encoder", "throughput", "overhead", "latency", "writer", "ingest", "stores", "reader", "checker")
+ORDER = ("encoder", "throughput", "overhead", "latency", "writer", "ingest", "stores", "reader", "checker", "recovery")
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from rich.text import Text
 from onceflow.cli.errors import out
 
 if TYPE_CHECKING:
-    from onceflow.pipeline.events import BatchCommitted, Event
+    from onceflow.pipeline.events import BatchCommitted, DriverLost, Event, StandbyReady, TookOver
 
 ROWS = 12
 FORCE = "Ctrl-C again ends at once; the next start then finishes or repeats what was open"
@@ -59,8 +59,22 @@ def as_line(event: Event) -> str:
             return f"batch {event.batch_id}: {_outcome(event)}"
         case e.Stopping(reason):
             return f"{reason}: ends after the running batch"
+        case e.StandbyReady() | e.DriverLost() | e.TookOver():
+            return _as_takeover_line(event)
         case e.Finished(name, batches, records, reason):
             return f"pipeline {name} ended ({reason}): {batches} batches, {records} records"
+
+
+def _as_takeover_line(event: StandbyReady | DriverLost | TookOver) -> str:
+    from onceflow.pipeline import events as e
+
+    match event:
+        case e.StandbyReady(pid):
+            return f"standby ready (process {pid})"
+        case e.DriverLost(pid, reason, pause_s):
+            return f"driver (process {pid}) {reason}; another one takes over{f' in {pause_s:.0f} s' if pause_s else ''}"
+        case e.TookOver(pid, seconds):
+            return f"process {pid} took over: a batch is committed {seconds:.1f} s after the loss of the driver before"
 
 
 def _outcome(batch: BatchCommitted) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shlex
 import signal
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +24,10 @@ from onceflow.errors import ConfigurationError
 if TYPE_CHECKING:
     from onceflow.config import PlanFile
     from onceflow.pipeline import Control, Event
-    from onceflow.pipeline.events import BrokerReady, Note
+    from onceflow.pipeline.events import BrokerReady, Finished, Note
+
+# A query without data tells so every 10 s.
+LEAST_STALL_TIMEOUT_S = 20.0
 
 
 def run(
@@ -34,6 +39,13 @@ def run(
     restart: Annotated[
         bool, typer.Option("--restart", help="Begin all over again, and write again what was written before.")
     ] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Keep a second driver warm, which takes over when the first is lost.")
+    ] = False,
+    stall_timeout: Annotated[
+        str | None,
+        typer.Option(help="With --standby: replace a driver that ends no trigger for so long, as in '10 minutes'."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
     spark_log: Annotated[str, typer.Option(help="Level of Spark's own log: off, error, warn, info.")] = "off",
     show_config: Annotated[
@@ -44,13 +56,19 @@ def run(
     with shown_errors(as_json=as_json):
         if resume and restart:
             raise ConfigurationError("--resume goes on from what is committed, --restart does not: choose one")
+        if stall_timeout is not None and not standby:
+            raise ConfigurationError("--stall-timeout needs a standby that takes over: add --standby")
         from onceflow.config import load
 
         file = load(plan, os.environ)
         if show_config:
             _show(file)
         else:
-            _run(file, resume=resume, restart=restart, as_json=as_json, spark_log=spark_log)
+            from onceflow.pipeline import Mode
+
+            mode = Mode.RESUME if resume else Mode.RESTART if restart else Mode.REFUSE
+            run_plan = _with_standby(file, stall_timeout) if standby else _alone()
+            _run(partial(run_plan, file, mode=mode, spark_log=spark_log), as_json=as_json)
 
 
 def _show(file: PlanFile) -> None:
@@ -62,21 +80,50 @@ def _show(file: PlanFile) -> None:
         out(f"{f'{name} = {value}':<{width}}  # {origin}")
 
 
-def _run(file: PlanFile, *, resume: bool, restart: bool, as_json: bool, spark_log: str) -> None:
+def _alone() -> Callable[..., Finished]:
     # PySpark warns of the pandas that it finds installed, which is not used here.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     # PySpark logs every analysis error with its stack; ours name the plan's line instead.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    from onceflow.pipeline import Control, Mode
-    from onceflow.pipeline import run as run_plan
+    from onceflow.pipeline import run as run_alone
 
-    mode = Mode.RESUME if resume else Mode.RESTART if restart else Mode.REFUSE
+    return run_alone
+
+
+def _with_standby(file: PlanFile, stall_timeout: str | None) -> Callable[..., Finished]:
+    from onceflow.pipeline.supervisor import Limits, run_with_standby
+
+    return partial(run_with_standby, limits=Limits(stall_s=_stall_timeout_s(file, stall_timeout)))
+
+
+def _stall_timeout_s(file: PlanFile, text: str | None) -> float:
+    from onceflow.config import Duration
+
+    if text is None:
+        return math.inf
+    try:
+        chosen = Duration.parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--stall-timeout {error}") from None
+    interval = file.plan.trigger.processing_time
+    least_s = LEAST_STALL_TIMEOUT_S + (interval.ms / 1000 if interval else 0)
+    if chosen.ms / 1000 < least_s:
+        raise ConfigurationError(
+            f"--stall-timeout: {chosen} is less than {least_s:.0f} seconds, after which a driver without data gives its sign",
+            action="make it longer than that, and than the longest batch",
+        )
+    return chosen.ms / 1000
+
+
+def _run(run_plan: Callable[..., Finished], *, as_json: bool) -> None:
+    from onceflow.pipeline import Control
+
     control = Control()
     with told(as_json=as_json, terminal=sys.stdout.isatty()) as tell:
         interrupts = _Interrupts(control, tell)
         interrupts.install()
         try:
-            run_plan(file, tell=interrupts.tell, control=control, mode=mode, spark_log=spark_log)
+            run_plan(tell=interrupts.tell, control=control)
         finally:
             if interrupts.broker is not None:
                 tell(_goes_on(interrupts.broker))

@@ -76,5 +76,40 @@ class Finished:
     reason: str
 
 
-Event = BrokerReady | TopicsCreated | Note | Started | BatchCommitted | Stopping | Finished
+@dataclass(frozen=True, slots=True)
+class StandbyReady:
+    """A second driver is warm and waits; ``pid`` is its process, and the process group that its JVM is in."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class DriverLost:
+    """The driver ``pid`` ended without being asked to; after ``pause_s`` seconds another one takes over."""
+
+    pid: int
+    reason: str
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TookOver:
+    """The first batch of the driver that took over is committed, ``seconds`` after the loss of the one before."""
+
+    pid: int
+    seconds: float
+
+
+Event = (
+    BrokerReady
+    | TopicsCreated
+    | Note
+    | Started
+    | BatchCommitted
+    | Stopping
+    | Finished
+    | StandbyReady
+    | DriverLost
+    | TookOver
+)
 Listener = Callable[[Event], None]

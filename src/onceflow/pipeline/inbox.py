@@ -1,8 +1,7 @@
-"""What a run waits for: a stop that somebody asked for, Spark's progress, the query's end; and what a batch left behind."""
+"""What a run hears from Spark: the progress of its triggers, and what a batch left behind."""
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,43 +14,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from onceflow.pipeline.control import Progress
 from onceflow.pipeline.malformed import OBSERVED
 from onceflow.pipeline.readings import rows_read
 from onceflow.transaction.driver import BatchReport
 from onceflow.transaction.sink import KafkaSink
-
-
-@dataclass(frozen=True, slots=True)
-class StopAsked:
-    """Somebody wants the pipeline to end after the running batch."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Spark finished a micro-batch and has written its commit log."""
-
-    batch_id: int
-    rows_in: int
-    duration_ms: int
-    malformed: int
-
-
-class Ended:
-    """The query runs no more."""
-
-
-class Control:
-    """What a running pipeline waits for. ``stop`` may be called from a signal handler or any thread."""
-
-    def __init__(self) -> None:
-        # SimpleQueue.put may interrupt itself, as a signal handler does; an Event or a Queue would deadlock.
-        self.inbox: queue.SimpleQueue[StopAsked | Progress | Ended] = queue.SimpleQueue()
-
-    def stop(self, reason: str) -> None:
-        """Asks the pipeline to end after the running batch."""
-        self.inbox.put(StopAsked(reason))
 
 
 @dataclass(slots=True)
@@ -73,19 +40,24 @@ class Remembering:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Forwards a query's progress; runs on a thread of py4j."""
+    """Forwards a query's progress, and calls ``triggered`` for triggers without data too; runs on a thread of py4j."""
 
-    def __init__(self, forward: Callable[[Progress], None], times: Mapping[str, int]) -> None:
+    def __init__(
+        self, forward: Callable[[Progress], None], times: Mapping[str, int], triggered: Callable[[], None]
+    ) -> None:
         self._forward = forward
         self._times = times
+        self._triggered = triggered
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None: ...  # noqa: N802
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...  # noqa: N802
+    def onQueryIdle(self, _: QueryIdleEvent) -> None:  # noqa: N802
+        self._triggered()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        self._triggered()
         progress = event.progress
         counts = [row for name, row in progress.observedMetrics.items() if name.startswith(OBSERVED)]
         duration_ms = int(progress.durationMs.get("triggerExecution", 0))

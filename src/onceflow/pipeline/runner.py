@@ -18,7 +18,8 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -31,9 +32,10 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import topics
 from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.cluster import connect
+from onceflow.pipeline.control import Control, Ended, Progress, StopAsked
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
 from onceflow.pipeline.failures import explain
-from onceflow.pipeline.inbox import Control, Ended, Progress, ProgressListener, Remembering, StopAsked
+from onceflow.pipeline.inbox import ProgressListener, Remembering
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings
 from onceflow.pipeline.resume import prepare
@@ -46,21 +48,29 @@ COMMIT_LOG_PATIENCE_S = 10.0
 
 
 def run(
-    file: PlanFile, *, tell: Listener, control: Control, mode: Mode = Mode.REFUSE, spark_log: str = "error"
+    file: PlanFile,
+    *,
+    tell: Listener,
+    control: Control,
+    mode: Mode = Mode.REFUSE,
+    spark_log: str = "error",
+    settings: ClusterSettings | None = None,
+    triggered: Callable[[], None] = lambda: None,
 ) -> Finished:
     """Runs a plan until its data ends (``available_now``), it is asked to stop, or an error ends it.
 
     ``mode`` is what to do when the checkpoint does not continue the committed progress; ``spark_log`` the level of
-    Spark's own log. Raises an OnceflowError, where possible before anything is read or written. Runs on the driver,
-    blocks.
+    Spark's own log; ``settings`` those of the plan's cluster, where they are known already; ``triggered`` is called after
+    each trigger of the query, on a thread of its own. Raises an OnceflowError, where possible before anything is read or
+    written. Runs on the driver, blocks.
     """
-    settings = connect(file, tell)
+    settings = settings or connect(file, tell)
     admin = ClusterAdmin(settings)
     cluster = check_cluster(file, settings, admin)
     for note in cluster.notes:
         tell(Note(note))
     is_own = SparkSession.getActiveSession() is None
-    spark = _session(file, spark_log)
+    spark = session(file, spark_log)
     try:
         frame = check_plan(file, spark, settings, cluster, {})
         topics.create(file, admin, cluster.missing, tell)
@@ -70,15 +80,20 @@ def run(
         )
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
-        return _Run(file, settings, spark, frame, allowed, tell, control).execute()
+        return _Run(file, settings, spark, frame, allowed, tell, control, triggered).execute()
     finally:
         if is_own:
             spark.stop()
 
 
-def _session(file: PlanFile, log_level: str) -> SparkSession:
+def session(file: PlanFile, log_level: str, scratch: Path | None = None) -> SparkSession:
+    """The plan's Spark session. What it leaves on the disk goes to ``scratch``, unless the plan says where."""
     config = {name if name.startswith("spark.") else f"spark.{name}": v for name, v in file.plan.spark.items()}
     master = config.pop("spark.master", "local[*]")
+    if scratch is not None:
+        config.setdefault("spark.local.dir", str(scratch))
+        options = f'"-Djava.io.tmpdir={scratch}" {config.get("spark.driver.extraJavaOptions", "")}'
+        config["spark.driver.extraJavaOptions"] = options.rstrip()
     with _own_signal_handlers():
         return spark_session(f"onceflow-{file.plan.name}", master=master, config=config, log_level=log_level)
 
@@ -108,6 +123,7 @@ class _Run:
         mode: Mode,
         tell: Listener,
         control: Control,
+        triggered: Callable[[], None],
     ) -> None:
         self._file = file
         self._settings = settings
@@ -115,6 +131,7 @@ class _Run:
         self._frame = frame
         self._tell = tell
         self._inbox = control.inbox
+        self._triggered = triggered
         self._sink = _sink(file, settings, mode)
         self._batch = Remembering(self._sink)
         self._told = -1
@@ -123,7 +140,7 @@ class _Run:
 
     def execute(self) -> Finished:
         """Starts the query and sees it through."""
-        listener = ProgressListener(self._inbox.put, readings(self._frame))
+        listener = ProgressListener(self._inbox.put, readings(self._frame), self._triggered)
         self._spark.streams.addListener(listener)
         try:
             query = self._start()

@@ -1,0 +1,47 @@
+"""What a running pipeline waits for: a stop that somebody asked for, Spark's progress, the query's end."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Somebody wants the pipeline to end after the running batch."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Spark finished a micro-batch and has written its commit log."""
+
+    batch_id: int
+    rows_in: int
+    duration_ms: int
+    malformed: int
+
+
+class Ended:
+    """The query runs no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A driver process (``onceflow.pipeline.standby``) said something; ``message`` is None when it is gone."""
+
+    driver: object
+    message: object
+
+
+class Control:
+    """What a running pipeline waits for. ``stop`` may be called from a signal handler or any thread."""
+
+    def __init__(self) -> None:
+        # SimpleQueue.put may interrupt itself, as a signal handler does; an Event or a Queue would deadlock.
+        self.inbox: queue.SimpleQueue[StopAsked | Progress | Ended | Heard] = queue.SimpleQueue()
+
+    def stop(self, reason: str) -> None:
+        """Asks the pipeline to end after the running batch."""
+        self.inbox.put(StopAsked(reason))

@@ -1,0 +1,96 @@
+"""The plan, run for practice, so that a Spark that waits has done before what its first batch will ask of it.
+
+A new JVM spends more than ten seconds of processor time until its first batch is committed: it loads classes, generates and
+compiles code for the plan, opens a state store and a Kafka consumer for the first time. The rehearsal runs the plan's own SQL
+over the newest records of its topics, and what comes out is thrown away. Its checkpoint is its own and ends with it; it joins
+no consumer group, opens no transaction and fences nobody. The pipeline's own checkpoint is not looked at: it goes on until the
+takeover, and what was read of it before would be stale then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from onceflow.config import PlanFile
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.preflight import ClusterCheck, check_plan
+from onceflow.pipeline.topics import topics_of
+from onceflow.pipeline.views import Starting
+from onceflow.transaction.input_columns import record_columns
+from onceflow.transaction.streaming_query import arrow_batches, driver_memory_bytes, micro_batch
+
+log = logging.getLogger(__name__)
+
+TIMES = 3
+NEWEST = 500  # offsets of each partition
+_LOOK_S = 0.1
+
+
+def rehearse(
+    file: PlanFile, spark: SparkSession, settings: ClusterSettings, scratch: Path, enough: threading.Event
+) -> None:
+    """Runs the plan over the newest records, ``TIMES`` times, until ``enough`` is set; blocks.
+
+    What goes wrong is left to the real run to tell. A cluster's executors would be taken from the pipeline that runs, so there
+    it rehearses nothing.
+    """
+    if not str(spark.sparkContext.master).startswith("local"):
+        return
+    try:
+        frame = check_plan(_forgiving(file), spark, settings, ClusterCheck(), _newest(file, settings))
+        for number in range(TIMES):
+            _run(frame, file.plan.output.mode, scratch / f"rehearsal-{number}", enough)
+    except Exception as error:  # noqa: BLE001  whatever it is, it is not the rehearsal's to judge
+        log.info("the rehearsal of pipeline %s failed: %s", file.plan.name, error)
+
+
+def _newest(file: PlanFile, settings: ClusterSettings) -> Starting:
+    admin = ClusterAdmin(settings)
+    known = admin.partitions()
+    starting: dict[str, dict[str, dict[str, int]]] = {}
+    for source in file.plan.source:
+        topics = topics_of(source, known)
+        ends = admin.end_offsets([(topic, partition) for topic in topics for partition in known[topic]])
+        starting[source.name] = {topic: {} for topic in topics}
+        for (topic, partition), end in ends.items():
+            starting[source.name][topic][str(partition)] = max(end - NEWEST, 0)
+    return starting
+
+
+def _forgiving(file: PlanFile) -> PlanFile:
+    """The oldest of the newest records may be deleted already."""
+    sources = tuple(
+        source.model_copy(update={"options": {**source.options, "failOnDataLoss": "false"}})
+        for source in file.plan.source
+    )
+    return replace(file, plan=file.plan.model_copy(update={"source": sources}))
+
+
+def _run(frame: DataFrame, mode: str, checkpoint: Path, enough: threading.Event) -> None:
+    if enough.is_set():
+        return
+    writer = frame.writeStream.foreachBatch(_collect).outputMode(mode).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    try:
+        while query.isActive and not enough.wait(_LOOK_S):
+            pass
+    finally:
+        query.stop()
+
+
+def _collect(batch: DataFrame, batch_id: int) -> None:
+    """What the sink asks of Spark for a batch that the driver writes."""
+    # Spark looks for an interrupted Java call in the text of what a Python function raised, by a pattern that overflows the
+    # stack; that of a rehearsal that is cut short is long enough.
+    with contextlib.suppress(Exception):
+        micro_batch(batch, batch_id).source_rows()
+        driver_memory_bytes(batch)
+        for _ in arrow_batches(batch, record_columns(batch, None)):
+            pass

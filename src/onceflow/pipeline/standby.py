@@ -1,0 +1,193 @@
+"""A driver process that is started ahead and waits: Python imported, Spark up, the plan rehearsed, nothing of Kafka held.
+
+Taking over is one message to a process that is ready. What makes it safe is not this file but fencing: two drivers at once
+are never wrong, only one of them can commit. So a takeover needs no proof that the one before is dead::
+
+    the driver is paused (SIGSTOP, a swapping machine) in the middle of its batch
+    the standby is told to run: InitProducerId aborts the open transaction at once, so readers go on
+    the paused one wakes up and writes: refused; it commits: refused; it ends with Fenced
+
+A driver process lives as long as the connection to whoever started it. When that ends, because its parent was killed or
+asked to end at once, it kills itself and its JVM, as in a crash: nobody would see what it does or end it any more, and a
+service manager may start the next supervisor right away. A batch that was open stays invisible, and the next start finishes
+it. (Not PR_SET_PDEATHSIG: it tells of the end of a thread, and only on Linux.)
+
+Messages are pickled objects on a socket of their own; the standard output stays free for whatever the plan's Java prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from pathlib import Path
+
+from onceflow.config import PlanFile
+from onceflow.errors import OnceflowError
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.control import StopAsked
+from onceflow.pipeline.events import Event
+from onceflow.transaction.progress import OnMismatch
+
+PROGRAM = (sys.executable, "-m", "onceflow.pipeline.driver_process")
+PULSE_S = 1.0
+_END_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The first message to a driver: what it will run. ``scratch`` is a directory of its own, removed by its parent."""
+
+    file: PlanFile
+    settings: ClusterSettings
+    spark_log: str
+    scratch: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Take over.
+
+    ``begun`` is the query that the driver before, with the same ``mode``, began: once that has committed, there is nothing
+    left to resume or to restart.
+    """
+
+    mode: OnMismatch
+    begun: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Warm: from now on a takeover takes no longer than it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Python and the JVM run; said every ``PULSE_S`` seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """A trigger of the query is done, with or without data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The run ended with this error; the process ends too."""
+
+    error: OnceflowError
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The last word: the process has ended. ``exit_code`` below zero is the signal that ended it."""
+
+    exit_code: int
+
+
+Said = Event | Ready | Pulse | Triggered | Failed | Gone
+Hear = Callable[["WarmDriver", Said], None]
+
+
+class WarmDriver:
+    """One driver process, its JVM included. ``hear`` is called with what it says, on a thread of its own.
+
+    ``go`` may be called at any time, also before it is ready: it then skips what is left of the rehearsal. ``program`` is
+    the command that speaks as ``driver_process`` does; its last argument is the descriptor of the connection. Linux, macOS.
+    """
+
+    def __init__(
+        self,
+        file: PlanFile,
+        settings: ClusterSettings,
+        hear: Hear,
+        *,
+        spark_log: str = "off",
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
+        self._hear = hear
+        self._reaping = threading.Lock()
+        self._scratch = Path(tempfile.mkdtemp(prefix="onceflow-"))
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [*program, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env={**os.environ, "TMPDIR": str(self._scratch)},
+                # A group of its own, so that driver and JVM are killed at once, and Ctrl-C reaches the supervisor alone.
+                start_new_session=True,
+            )
+        self._say(Prepare(file, settings, spark_log, self._scratch))
+        self._listener = threading.Thread(target=self._listen, name=f"onceflow-driver-{self.pid}", daemon=True)
+        self._listener.start()
+
+    @property
+    def pid(self) -> int:
+        """The Python process, and the process group that the JVM is in too."""
+        return self._process.pid
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is gone, and nothing is left of it."""
+        return not self._listener.is_alive()
+
+    def go(self, mode: OnMismatch = OnMismatch.REFUSE, begun: str = "") -> None:
+        """Run the plan now."""
+        self._say(Go(mode, begun))
+
+    def stop(self, reason: str) -> None:
+        """End after the running batch."""
+        self._say(StopAsked(reason))
+
+    def kill(self) -> None:
+        """SIGKILL to Python and JVM; does not wait for their end. Once is enough, twice is no mistake."""
+        with self._reaping:
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it, and wait until all of it is gone."""
+        self.kill()
+        self._listener.join()
+
+    def _say(self, message: object) -> None:
+        # A driver that is gone has said so, or is about to.
+        with contextlib.suppress(OSError):
+            self._connection.send(message)
+
+    def _listen(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self._hear(self, self._connection.recv())
+        # Its JVM would take seconds to notice that Python is gone, and processor time from the next driver.
+        self.kill()
+        # Not before the kill: a process group whose leader was waited for may be another's.
+        with self._reaping:
+            exit_code = self._process.wait()
+        self._hear(self, Gone(exit_code))
+        self._clean()
+
+    def _clean(self) -> None:
+        deadline = time.monotonic() + _END_PATIENCE_S
+        while self._group_lives() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._connection.close()
+
+    def _group_lives(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
