@@ -27,6 +27,7 @@
     │   ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
     │   ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
     │   └── Draining              the sink was asked to end after the running batch
+    ├── RestartsExhausted         the driver was lost too often, and no standby made progress either
     ├── WriterError               the writer is used wrongly, or cannot go on
     │   ├── DeliveryFailed        events were not acknowledged; names all of them
     │   ├── TransactionAborted    (retriable) nothing of the block is visible; run it again
@@ -35,6 +36,8 @@
     │   ├── OutboxUnavailable     (retriable) the database does not answer
     │   └── OutboxMismatch        the table is no outbox, or not the one that the relay knows
     ├── HistoryInvalid            a recorded history is not what its format says; lists every mistake found
+    ├── VerificationError         a verification could not be carried out; says nothing about the guarantee
+    ├── OracleFailed              what a run must have written could not be found out
     ├── ReaderError               a reader cannot go on
     │   ├── HandlerFailed         an event failed too often, and there are no dead letters
     │   ├── EventsGone            the next event is no longer in its topic
@@ -336,6 +339,18 @@ class HistoryInvalid(OnceflowError):
         return cls(f"{len(mistakes)} {noun} in {where}:{lines}", action=action, mistakes=tuple(mistakes), where=where)
 
 
+class OracleFailed(OnceflowError):
+    """What a run must have written could not be found out: the replay of its batches failed."""
+
+    code = "ORACLE_FAILED"
+
+
+class VerificationError(OnceflowError):
+    """A verification could not be carried out: its world broke in a way that was not meant. Says nothing of the guarantee."""
+
+    code = "VERIFICATION"
+
+
 class ReaderError(OnceflowError):
     """A reader cannot go on. What the store has committed stays so; everything else comes again."""
 
@@ -358,3 +373,9 @@ class ReaderReplaced(ReaderError):
     """Another reader with the same group instance id took over."""
 
     code = "READER_REPLACED"
+
+
+class RestartsExhausted(OnceflowError):
+    """Driver after driver was lost without a committed batch in between. Nothing is lost; the next start goes on."""
+
+    code = "RESTARTS_EXHAUSTED"

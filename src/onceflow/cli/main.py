@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from onceflow import __version__
-from onceflow.cli import broker, demo, ingest, init, outbox, read, run, status
+from onceflow.cli import broker, demo, ingest, init, outbox, read, run, status, verify
 
 app = typer.Typer(
     name="onceflow",
@@ -28,6 +28,7 @@ app.command("ingest")(ingest.ingest)
 app.command("init")(init.init)
 app.command("status")(status.status)
 app.command("read")(read.read)
+app.command("verify")(verify.verify)
 app.add_typer(broker.app, name="broker")
 app.add_typer(outbox.app, name="outbox")
 

@@ -58,7 +58,9 @@ def test_a_file_that_cannot_be_read_is_no_verdict(
 ) -> None:
     (tmp_path / "wrong.jsonl").write_text("{}\n{")
     assert main([str(tmp_path / name)]) == 2
-    assert name in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert name in said
+    assert "HISTORY_INVALID" in said
 
 
 def test_every_anomaly_is_documented() -> None:

@@ -83,6 +83,17 @@ def test_what_a_kind_must_have_is_asked_for() -> None:
     assert mistakes(rows_table({"kind": "gone", "offset": 3, "until": 2})) == ("until is below offset in row 0",)
 
 
+def test_a_word_that_is_wrong_hides_no_other_mistake() -> None:
+    rows: list[dict[str, Any]] = [{"kind": "sned", "txn": 5, "offset": -1}, {"value": None, "txn": 5, "status": "fail"}]
+    found = mistakes(rows_table(*rows))
+    assert [each.split(" in row")[0].split(";")[0] for each in found] == [
+        "unknown kind 'sned'",
+        "offset is negative",
+        "send without value",
+        "status differs from that of the first row of the same txn",
+    ]
+
+
 def test_one_transaction_has_one_fate_and_one_operation_one_process() -> None:
     rows: list[dict[str, Any]] = [{"txn": 5}, {"txn": 5, "status": "fail"}, {"op": 9}, {"op": 9, "process": "q"}]
     assert mistakes(rows_table(*rows)) == (
@@ -116,3 +127,11 @@ def test_a_file_that_is_no_history_is_refused(name: str, tmp_path: Path) -> None
 def test_every_column_kind_and_status_is_documented() -> None:
     for word in (*SCHEMA.names, *(kind.name.lower() for kind in Kind), *(status.name.lower() for status in Status)):
         assert f"| `{word}` |" in DOCUMENTED, word
+
+
+def test_the_documented_example_is_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code is run, and its file is the one shown."""
+    monkeypatch.chdir(tmp_path)
+    code, shown = DOCUMENTED.split("```python\n")[1].split("```", 1)
+    exec(compile(code, "docs/history-format.md", "exec"), {})
+    assert (tmp_path / "run.jsonl").read_text() == shown.split("```\n")[1]

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         verdict = check_history(read_history(chosen.file), where=str(chosen.file))
-    except (HistoryInvalid, OSError) as error:
+    except HistoryInvalid as error:
         print(error, file=sys.stderr)
         return 2
     if chosen.json:

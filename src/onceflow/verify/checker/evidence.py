@@ -139,12 +139,17 @@ class Evidence:
 
     @cached_property
     def sent_offset(self) -> Ints:
-        """For each row that sends the offset it was acknowledged with, or else was read at; -1 where unknown."""
+        """For each row that sends the offset it was acknowledged with, or else was first read at; -1 where unknown.
+
+        First by place: a repetition further behind is that, and does not put the record itself out of order.
+        """
         offsets = self.history.offset.copy()
         read_by = self.polls[self.writer[self.polls] != NOBODY]
-        wrote = self.writer[read_by]
-        blank = offsets[wrote] < 0
-        offsets[wrote[blank]] = self.history.offset[read_by[blank]]
+        read_by = read_by[offsets[self.writer[read_by]] < 0]
+        read_by = read_by[
+            np.argsort(-self.history.offset[read_by], kind="stable")
+        ]  # of equal senders the last one stays
+        offsets[self.writer[read_by]] = self.history.offset[read_by]
         return offsets
 
     @cached_property

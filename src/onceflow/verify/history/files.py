@@ -21,18 +21,20 @@ _NAMES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
 def read_history(path: Path | str) -> pa.Table:
     """The history in a ``.parquet``, ``.arrow`` or ``.jsonl`` file, validated.
 
-    Raises HistoryInvalid with every mistake found, and OSError when the file cannot be read.
+    Raises HistoryInvalid with every mistake found, also when the file cannot be read.
     """
     path = Path(path)
-    if path.suffix == ".jsonl":
-        return validate(_read_lines(path), str(path))
     try:
+        if path.suffix == ".jsonl":
+            return validate(_read_lines(path), str(path))
         if path.suffix == ".parquet":
             return validate(pq.read_table(path, read_dictionary=_NAMES), str(path))
         if path.suffix == ".arrow":
             return validate(feather.read_table(path), str(path))
     except pa.ArrowInvalid as error:
         refuse(str(path), [f"it is no {path.suffix[1:]} file: {error}"])
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(str(path), [f"it cannot be read: {getattr(error, 'strerror', None) or error}"])
     refuse(str(path), [_unknown(path)])
     raise AssertionError  # refuse raised
 

@@ -35,8 +35,8 @@ def validate(table: pa.Table, where: str = "the history") -> pa.Table:
     """
     refuse(where, [*_version_mistakes(table), *_column_mistakes(table)])
     whole = _complete(table, where)
-    refuse(where, [*_null_mistakes(whole), *_word_mistakes(whole), *_number_mistakes(whole)])
-    refuse(where, [*_kind_mistakes(whole), *_fate_mistakes(whole)])
+    values = [*_null_mistakes(whole), *_word_mistakes(whole), *_number_mistakes(whole)]
+    refuse(where, [*values, *_kind_mistakes(whole), *_fate_mistakes(whole)])
     return whole
 
 
@@ -155,7 +155,7 @@ def _kind_mistakes(table: pa.Table) -> Iterator[str]:
 def _fate_mistakes(table: pa.Table) -> Iterator[str]:
     """One operation has one process, status and transaction; one transaction has one status."""
     for unit, names in (("op", ("process", "status", "txn")), ("txn", ("status",))):
-        numbers = dense(plain_numbers(table[unit]))
+        numbers = dense(np.maximum(plain_numbers(table[unit]), -1))  # one that is negative is a mistake of its own
         rows = np.flatnonzero(numbers >= 0)
         first = _first_rows(numbers, rows)
         for name in names:

@@ -1,0 +1,113 @@
+"""``onceflow verify``: a pipeline under faults, and a judgement that anyone can check."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onceflow.cli.errors import ERROR, out, shown_errors
+
+if TYPE_CHECKING:
+    from onceflow.verify.running.settings import Settings
+
+_SEED = "--seed"
+UNJUDGED = 2
+
+
+def verify(
+    pipeline: Annotated[Path | None, typer.Argument(help="The plan; without one, the built-in workload.")] = None,
+    *,
+    duration: Annotated[str, typer.Option("--for", help="How long faults are injected, for each engine.")] = "60s",
+    rate: Annotated[float, typer.Option(help="Input records a second.")] = 300.0,
+    faults: Annotated[str, typer.Option(help="Names or kinds, separated by commas; see --list-faults.")] = "all",
+    seed: Annotated[int | None, typer.Option(_SEED, help="The same seed, the same faults. Default: by chance.")] = None,
+    engine: Annotated[str, typer.Option(help="onceflow, spark (the control: Spark's own sink) or both.")] = "onceflow",
+    brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
+    spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,
+    transaction_version: Annotated[int, typer.Option(help="Kafka's, 1 or 2.")] = 2,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="TOPIC=FILE: JSON Lines to be written.")] = None,
+    outputs: Annotated[list[str] | None, typer.Option("--output", help="A topic that only a topic_expr names.")] = None,
+    directory: Annotated[Path, typer.Option("--out", help="Where the report goes.")] = Path("onceflow-verify"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The report as JSON on the standard output; progress on the standard error.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep checkpoints, logs and the cluster's files.")] = False,
+    list_faults: Annotated[bool, typer.Option("--list-faults", help="Show all faults, and exit.")] = False,
+) -> None:
+    """Run a pipeline under faults on a private cluster, and judge what came out of it.
+
+    The pipeline's own cluster and checkpoint are never touched. Exit code 0: nothing is wrong; 1: a guarantee is violated;
+    2: the run proves nothing, or a mistake in the arguments.
+    """
+    if list_faults:
+        _list()
+        return
+    given = (pipeline, duration, rate, faults, seed, engine, brokers, spark_workers, transaction_version)
+    files = directory / "files" if keep else None
+    try:
+        with shown_errors(as_json=as_json):
+            from onceflow.verify.running.options import Options, settings_of
+
+            options = Options(*given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]))
+            status = _run(settings_of(options), directory, as_json=as_json)
+    except typer.Exit as ended:
+        # An error is not a violation: the run proves nothing.
+        raise typer.Exit(UNJUDGED if ended.exit_code == ERROR else ended.exit_code) from None
+    raise typer.Exit(status)
+
+
+def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    from rich.console import Console
+
+    from onceflow.verify.report import show, write_report
+    from onceflow.verify.running.progress import progress_on
+    from onceflow.verify.running.verification import keep_histories, verify_all
+
+    console = Console(stderr=as_json)
+    with progress_on(console) as progress:
+        results = verify_all(settings, progress)
+    report = write_report(results, directory)
+    show(results, console)
+    for path in (report.page, *keep_histories(results, directory), *report.histories):
+        console.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
+    if report.exit_status:
+        console.print(f"the same again: {settings.command}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        out(report.document.read_text(encoding="utf-8").rstrip())
+    return report.exit_status
+
+
+def _list() -> None:
+    from onceflow.verify.faults.catalog import MIXES
+
+    for mix, faults in MIXES.items():
+        out(f"{mix}:" if faults else f"{mix}: no faults")
+        for name, fault in faults.items():
+            needs = f" (needs: {', '.join(fault.needs)})" if fault.needs else ""
+            out(f"  {name:<28} {fault.text}{needs}")
+
+
+def _arguments(given: list[str]) -> list[str]:
+    """Those of this command but the seed, which is added where the run is to be repeated."""
+    kept, skip = [], False
+    for word in given:
+        if not (skip or word == _SEED or word.startswith(f"{_SEED}=")):
+            kept.append(word)
+        skip = word == _SEED
+    return kept
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    # Once, through every finally, so that nothing stays behind; a second one would only tear the cleaning up apart.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    os.write(2, b"\ninterrupted: ending all processes and cleaning up\n")
+    raise SystemExit(128 + number)

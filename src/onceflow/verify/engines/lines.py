@@ -1,0 +1,88 @@
+"""What an engine and its supervisor say to each other: JSON, one object a line, each way.
+
+The engine's standard input brings orders, its standard output gives messages; what is no such message there is ignored,
+because Java and Spark write to it, too. Both sides import this file, and nothing heavy. The whole conversation::
+
+    engine      {"told": "ready"}                        warm: whatever can be done before it touches the checkpoint is done
+    supervisor  {"do": "run", "mode": "refuse"}          or "resume": the checkpoint is lost, begin at the committed offsets
+    engine      {"told": "started"}
+    engine      {"told": "step", "step": "AUDIT", "batch": 3}       optional, before each step of its commit
+    supervisor  {"do": "hold", "step": "COMMIT"}         wait when this step comes up next
+    engine      {"told": "held", "step": "COMMIT", "batch": 4}      and waits for "go", if it ever comes
+    engine      {"told": "committed", "batch": 4, "written": true}  false: it was committed already, by an earlier process
+    supervisor  {"do": "stop"}                           end in order, after the running batch
+    engine      {"told": "finished"}                     or {"told": "failed", "code": "FENCED", "error": "..."}
+
+When its standard input ends the engine kills its process group, itself included: nobody watches it any more.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+
+class Told(StrEnum):
+    """What an engine tells."""
+
+    READY = "ready"
+    STARTED = "started"
+    STEP = "step"
+    HELD = "held"
+    COMMITTED = "committed"
+    FAILED = "failed"
+    FINISHED = "finished"
+
+
+class Do(StrEnum):
+    """What an engine is ordered to do."""
+
+    RUN = "run"
+    HOLD = "hold"
+    GO = "go"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of an engine; ``at`` in seconds since the epoch."""
+
+    told: Told
+    step: str = ""
+    batch: int = -1
+    written: bool = True
+    code: str = ""
+    error: str = ""
+    at: float = field(default_factory=time.time)
+
+    def as_line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_line(cls, line: str) -> Message | None:
+        """None for what is no message."""
+        try:
+            fields = json.loads(line)
+            return cls(**{**fields, "told": Told(fields["told"])})
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order to an engine."""
+
+    do: Do
+    mode: str = "refuse"
+    step: str = ""
+
+    def as_line(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_line(cls, line: str) -> Order:
+        """Raises ValueError, TypeError or KeyError for what is no order."""
+        fields = json.loads(line)
+        return cls(**{**fields, "do": Do(fields["do"])})

@@ -1,0 +1,50 @@
+"""The engine under test: ``python -m onceflow.verify.engines.onceflow PLAN``, the same code that ``onceflow run`` runs."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from onceflow.config import PlanFile
+from onceflow.pipeline import Control, Mode, run, runner
+from onceflow.pipeline.events import Event, Started
+from onceflow.transaction.sink import KafkaSink
+from onceflow.verify.engines.conversation import Conversation
+from onceflow.verify.engines.lines import Message, Order, Told
+from onceflow.verify.engines.serving import serve
+
+
+class SteppedSink(KafkaSink):
+    """The sink as it is; it also tells what it does, and waits where it is told to."""
+
+    def __init__(self, *arguments: Any, conversation: Conversation, **options: Any) -> None:
+        super().__init__(*arguments, on_step=conversation.step, **options)
+        self._conversation = conversation
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Called by Spark; between its return and Spark's commit log is a place to be killed at, too."""
+        super().__call__(batch, batch_id)
+        written = self.last is not None and self.last.written
+        self._conversation.tell(Message(Told.COMMITTED, batch=batch_id, written=written))
+        self._conversation.step("COMMITTED", batch_id)
+
+
+def run_plan(file: PlanFile, order: Order, conversation: Conversation) -> None:
+    """Until it is told to stop. Raises what ends the pipeline."""
+    control = Control()
+    conversation.on_stop(lambda: control.stop("asked to stop"))
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Started):
+            conversation.tell(Message(Told.STARTED))
+
+    # The runner makes its sink by this name.
+    vars(runner)["KafkaSink"] = partial(SteppedSink, conversation=conversation)
+    run(file, tell=tell, control=control, mode=Mode(order.mode))
+
+
+if __name__ == "__main__":
+    sys.exit(serve(run_plan))

@@ -1,0 +1,25 @@
+"""What can be done before a plan runs, as ``onceflow run --standby`` does it, so that a process that waits takes over at once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from onceflow.config import PlanFile
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.rehearsal import rehearse
+from onceflow.pipeline.runner import session
+
+
+def warm_up(file: PlanFile, enough: threading.Event) -> SparkSession:
+    """A session like the runner's, and the plan rehearsed in it until that is ``enough``.
+
+    Its scratch is the working directory, which the supervisor made for it. The checkpoint is not looked at.
+    """
+    scratch = Path.cwd()
+    spark = session(file, "error", scratch)
+    assert file.plan.kafka.bootstrap_servers is not None
+    rehearse(file, spark, ClusterSettings.of(file.plan.kafka.bootstrap_servers), scratch, enough)
+    return spark

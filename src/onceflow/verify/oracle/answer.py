@@ -1,0 +1,38 @@
+"""A plan and its checkpoint to what must have been written, in a Spark session that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from onceflow.config import PlanFile
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.preflight import ClusterCheck, check_plan
+from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.oracle.offsets import read_offset_log, resumed_from
+from onceflow.verify.oracle.replay import Replay
+from onceflow.verify.oracle.whole import whole_replay
+
+
+def replayed(
+    file: PlanFile,
+    spark: SparkSession,
+    settings: ClusterSettings,
+    checkpoint: Path,
+    scratch: Path,
+    committed: Mapping[tuple[str, int], int],
+) -> Expected:
+    """What the batches in ``checkpoint`` (and in those set aside before it) must have written to the cluster of ``settings``.
+
+    ``scratch`` is where the replay keeps its own checkpoint; it must not exist. ``committed`` as in ``expected_output``.
+    """
+    partitions = {name: len(numbers) for name, numbers in ClusterAdmin(settings).partitions().items()}
+    frame = check_plan(file, spark, settings, ClusterCheck(), {})
+    replay = Replay(frame, file.plan.output.mode, scratch, partitions)
+    log, before = read_offset_log(checkpoint), resumed_from(checkpoint)
+    if before or log.broken:
+        return whole_replay(replay, [*map(read_offset_log, before), log], committed)
+    return replay.expected(log)

@@ -1,0 +1,179 @@
+"""The pipeline's part of a history: each batch a transaction that polled its ranges of the input and sent what is expected.
+
+Where the order inside of a batch is not known (a shuffle gives it) the rows stand in the order in which they were found, so
+that nothing is accused; where it is (``Expected.ordered``) the records of a key that were found in another order than they are
+expected in get an operation of their own, which the checker then accuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.verify.history import Kind
+from onceflow.verify.history.coding import Ints, dense, plain_numbers
+from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.oracle.judging.book import Book, Lanes, choice
+from onceflow.verify.oracle.judging.sightings import Sightings, Wrote
+from onceflow.verify.recording.recorded import Recorded
+
+_OFFSET_BITS = 43
+_STATUSES = ("ok", "info", "fail")
+_OK, _INFO, _FAIL = range(3)
+
+
+@dataclass(slots=True)
+class Batches:
+    """The batches of a run and what is known of each; ``status`` is a number in (ok, info, fail)."""
+
+    number: Ints
+    status: Ints
+    lane: Ints  # of each range of input, with the others below
+    batch: Ints
+    reading: Ints
+    start: Ints
+    until: Ints
+    reasons: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, recorded: Recorded, expected: Expected, lanes: Lanes) -> Batches:
+        """The batches that the offset log names."""
+        ranges = expected.ranges
+        columns = [plain_numbers(ranges[name]) for name in ("batch", "reading", "start", "until")]
+        batch, reading, start, until = columns
+        number = np.unique(np.concatenate([batch, plain_numbers(expected.records["batch"])]))
+        made = cls(number, np.full(len(number), _OK), lanes.of(ranges), batch, reading, start, until)
+        made._decide(recorded, expected, lanes)
+        return made
+
+    def _decide(self, recorded: Recorded, expected: Expected, lanes: Lanes) -> None:
+        if expected.whole:
+            return
+        progress = recorded.observed.committed.progress
+        if progress is None:
+            self.status = np.where(np.isin(self.number, expected.finished), _OK, _INFO)
+            return
+        if progress.query_id not in ("", expected.query_id):
+            self.reasons.append("the committed progress belongs to another query than the checkpoint")
+            self.status[:] = _INFO
+            return
+        self.status = np.where(self.number < progress.next_batch, _OK, _FAIL)
+        if progress.next_batch > int(self.number.max(initial=-1)) + 1:
+            self.reasons.append(
+                f"{progress.next_batch} batches are committed, the checkpoint names {len(self.number)}: the others "
+                "cannot be judged"
+            )
+        else:
+            self._compare_positions(recorded, progress.next_batch - 1, lanes)
+
+    def _compare_positions(self, recorded: Recorded, last: int, lanes: Lanes) -> None:
+        """The group's positions must be the ends of the last committed batch: they are one transaction with it."""
+        rows = np.flatnonzero(self.batch == last)
+        ends: dict[int, int] = {}
+        for lane, until in zip(self.lane[rows].tolist(), self.until[rows].tolist(), strict=True):
+            ends[lane] = min(until, ends.get(lane, until))
+        for lane, until in sorted(ends.items()):
+            topic, partition = lanes.place(lane)
+            position = recorded.observed.committed.offsets.get((topic, partition))
+            if position != until:
+                self.reasons.append(
+                    f"the group has committed {position} for {topic}-{partition}, its last batch ended at {until}"
+                )
+
+    def status_of(self, batch: Ints) -> pa.Array:
+        """The status of each of these batches, as a word."""
+        if not len(batch):
+            return choice(batch, _STATUSES)
+        return choice(self.status[np.searchsorted(self.number, batch)], _STATUSES)
+
+
+def add_batches(
+    book: Book, batches: Batches, expected: Expected, wrote: Wrote, final: Sightings, pipeline: str
+) -> None:
+    """Adds a transaction for each batch: what it polled, then what it sent."""
+    polled = _polled(batches, final)
+    sent_batch = plain_numbers(expected.records["batch"])
+    odd = _disordered(expected, wrote)
+    batch = np.concatenate([polled.batch, sent_batch])
+    # An operation has one process: another reading of a topic and a key in disorder have one of their own.
+    actor = np.concatenate([polled.reading, odd])
+    kind = np.repeat([Kind.POLL, Kind.SEND], [len(polled.batch), len(sent_batch)]).astype(np.int64)
+    lane = np.concatenate([final.lane[polled.row], wrote.lane])
+    offset = np.concatenate([final.offset[polled.row], np.full(len(sent_batch), -1)])
+    found = np.where(wrote.offset < 0, np.iinfo(np.int64).max, wrote.offset)
+    ordinal = plain_numbers(expected.records["ordinal"])
+    place = np.concatenate([final.offset[polled.row], np.where(odd > 0, ordinal, found)])
+    tie = np.concatenate([np.zeros(len(polled.batch), np.int64), ordinal])
+    value = pa.concat_arrays([_plain(final.value).take(pa.array(polled.row)), wrote.value])
+    order = np.lexsort((tie, place, lane, kind, actor, batch))
+    readings = np.concatenate([polled.reading, np.full(len(sent_batch), -1)])
+    book.add(
+        op=dense(batch * (int(actor.max(initial=0)) + 1) + actor)[order],
+        process=choice(actor[order], _processes(pipeline, actor)),
+        kind=kind[order],
+        status=batches.status_of(batch[order]),
+        txn=dense(batch)[order],
+        lane=lane[order],
+        offset=offset[order],
+        value=value.take(pa.array(order)),
+        group=choice(readings[order], _processes(pipeline, polled.reading)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Polled:
+    """Rows of the final read, each in a batch that read it."""
+
+    row: Ints
+    batch: Ints
+    reading: Ints
+
+
+def _polled(batches: Batches, final: Sightings) -> _Polled:
+    order = np.lexsort((final.offset, final.lane))
+    places = (final.lane[order] << _OFFSET_BITS) | final.offset[order]
+    low = np.searchsorted(places, (batches.lane << _OFFSET_BITS) | batches.start)
+    high = np.searchsorted(places, (batches.lane << _OFFSET_BITS) | batches.until)
+    count = np.maximum(high - low, 0)
+    which = np.repeat(np.arange(len(count)), count)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    return _Polled(order[low[which] + within], batches.batch[which], batches.reading[which])
+
+
+def _disordered(expected: Expected, wrote: Wrote) -> Ints:
+    """For each expected record a number from 1 on for its key where the order of that was broken in its batch, else 0."""
+    odd = np.zeros(len(expected.records), np.int64)
+    if not expected.ordered or not len(odd):
+        return odd
+    records = expected.records
+    has_order = np.asarray(records["key"].is_valid()) & np.asarray(records["origin"].is_valid())
+    has_order &= (wrote.offset >= 0) & (wrote.lane == wrote.own_lane)
+    rows = np.flatnonzero(has_order)
+    names = ("batch", "key", "origin", "ordinal")
+    batch, key, origin, ordinal = (np.asarray(records[name].fill_null(0))[rows] for name in names)
+    order = np.lexsort((ordinal, origin, key, wrote.lane[rows], batch))
+    sorted_columns = [each[order] for each in (batch, wrote.lane[rows], key, origin)]
+    new = np.ones(len(order), bool)
+    new[1:] = np.any([np.diff(each) != 0 for each in sorted_columns], axis=0)
+    group = np.cumsum(new) - 1
+    back = np.flatnonzero(np.diff(wrote.offset[rows][order]) < 0) + 1
+    broken = np.unique(group[back[~new[back]]])
+    is_broken = np.isin(group, broken)
+    # Above the numbers of readings, which stand for processes too.
+    odd[rows[order[is_broken]]] = np.searchsorted(broken, group[is_broken]) + _MOST_READINGS
+    return odd
+
+
+_MOST_READINGS = 64
+
+
+def _processes(pipeline: str, actor: Ints) -> list[str]:
+    """The name of each process: the pipeline's own, and one for what it did beside."""
+    others = [f"{pipeline}#{number}" for number in range(1, int(actor.max(initial=0)) + 1)]
+    return [pipeline, *others]
+
+
+def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -1,0 +1,135 @@
+"""The history of a run, in the order: writers, the pipeline's batches, the concurrent reader, the final reader, the ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.verify.history import Kind
+from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
+from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.oracle.judging.batches import Batches, add_batches
+from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
+from onceflow.verify.oracle.judging.sightings import Sightings, sightings
+from onceflow.verify.recording.recorded import Recorded
+
+READER, FINAL, OBSERVER, NOBODY = "reader", "final reader", "observer", "nobody"
+
+
+def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table, list[str]]:
+    """The history (``docs/history-format.md``), and why parts of it cannot be judged."""
+    if expected is not None and expected.refused:
+        expected = replace(expected, records=expected.records.slice(0, 0))
+    lanes = Lanes()
+    book = Book(lanes)
+    final, seen, wrote = sightings(recorded, expected, lanes)
+    reasons = []
+    _add_sent(book, recorded.sent, lanes)
+    if expected is None or expected.refused:
+        reasons.append(f"the output was not judged: {expected.refused if expected else 'no expectation'}")
+    if expected is not None:
+        batches = Batches.of(recorded, expected, lanes)
+        reasons += batches.reasons
+        add_batches(book, batches, expected, wrote, final, recorded.pipeline)
+        if not expected.refused:
+            _add_nobody(book, recorded, wrote.lane, lanes)
+    _add_seen(book, seen)
+    _add_final(book, final, recorded, lanes)
+    _add_ends(book, recorded, lanes)
+    return book.table(), reasons
+
+
+def _add_sent(book: Book, sent: pa.Table, lanes: Lanes) -> None:
+    process, names = codes_of(sent["process"])
+    number = dense(process * (int(plain_numbers(sent["txn"]).max(initial=0)) + 1) + plain_numbers(sent["txn"]))
+    book.add(
+        op=number,
+        process=choice(process, names.to_pylist()),
+        kind=kinds(Kind.SEND, len(sent)),
+        status=sent["status"].combine_chunks() if len(sent) else "ok",
+        txn=number,
+        lane=lanes.of(sent),
+        offset=plain_numbers(sent["offset"]),
+        value=sent["id"].combine_chunks(),
+    )
+
+
+def _add_nobody(book: Book, recorded: Recorded, wrote: Ints, lanes: Lanes) -> None:
+    """Output partitions on which nothing is expected: who wrote there is known to the history, for it is nobody.
+
+    Without a row of a writer the checker takes a partition for one whose writers were not recorded.
+    """
+    outputs = recorded.observed.ends.filter(pc.is_in(recorded.observed.ends["topic"], pa.array(recorded.outputs)))
+    empty = np.setdiff1d(lanes.of(outputs), wrote)
+    rows = len(empty)
+    value = pa.array(["no record is expected here"] * rows, pa.string())
+    kind = kinds(Kind.SEND, rows)
+    book.add(op=np.arange(rows), process=NOBODY, kind=kind, status="fail", lane=empty, value=value)
+
+
+def _add_seen(book: Book, seen: Sightings) -> None:
+    lane = np.unique(seen.lane)
+    rows = len(lane)
+    zeros = np.zeros(rows, np.int64)
+    book.add(op=zeros, process=READER, kind=kinds(Kind.ASSIGN, rows), lane=lane, offset=zeros)
+    book.add(
+        op=dense(seen.op),
+        process=READER,
+        kind=kinds(Kind.POLL, len(seen.op)),
+        lane=seen.lane,
+        offset=seen.offset,
+        value=seen.value,
+    )
+
+
+def _add_final(book: Book, final: Sightings, recorded: Recorded, lanes: Lanes) -> None:
+    """One operation a partition: from here, these records, and that is all."""
+    ends = recorded.observed.ends
+    lane, start, stable = lanes.of(ends), plain_numbers(ends["start"]), plain_numbers(ends["stable"])
+    rows, polls = len(lane), len(final.lane)
+    kind = np.concatenate([kinds(Kind.ASSIGN, rows), kinds(Kind.POLL, polls), kinds(Kind.WINDOW, rows)])
+    offset = np.concatenate([start, final.offset, start])
+    until = np.concatenate([np.full(rows + polls, -1), stable])
+    value = pa.concat_arrays([pa.nulls(rows, pa.string()), _plain(final.value), pa.nulls(rows, pa.string())])
+    lanes_of_rows = np.concatenate([lane, final.lane, lane])
+    part = np.repeat([0, 1, 2], [rows, polls, rows])
+    order = np.lexsort((offset, part, lanes_of_rows))
+    book.add(
+        op=dense(lanes_of_rows)[order],
+        process=FINAL,
+        kind=kind[order],
+        lane=lanes_of_rows[order],
+        offset=offset[order],
+        until=until[order],
+        value=value.take(pa.array(order)),
+    )
+
+
+def _add_ends(book: Book, recorded: Recorded, lanes: Lanes) -> None:
+    ends = recorded.observed.ends
+    lane, rows = lanes.of(ends), len(ends)
+    start = plain_numbers(ends["start"])
+    cut = np.flatnonzero(start > 0)
+    op = np.zeros(rows, np.int64)
+    zeros = np.zeros(len(cut), np.int64)
+    gone = kinds(Kind.GONE, len(cut))
+    book.add(op=zeros, process=OBSERVER, kind=gone, lane=lane[cut], offset=zeros, until=start[cut])
+    for kind, name in ((Kind.LOG_END, "end"), (Kind.STABLE_END, "stable")):
+        book.add(op=op, process=OBSERVER, kind=kinds(kind, rows), lane=lane, offset=plain_numbers(ends[name]))
+    positions = [(at, n) for at, n in recorded.observed.committed.offsets.items() if at[0] in recorded.inputs]
+    count = len(positions)
+    book.add(
+        op=np.zeros(count, np.int64),
+        process=OBSERVER,
+        kind=kinds(Kind.POSITION, count),
+        lane=np.asarray([lanes.number(*at) for at, _ in positions], np.int64),
+        offset=np.asarray([offset for _, offset in positions], np.int64),
+        group=choice(np.zeros(count, np.int64), [recorded.pipeline]),
+    )
+
+
+def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

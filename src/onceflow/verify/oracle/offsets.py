@@ -1,0 +1,90 @@
+"""Spark's offset log: where each batch of a run ended, as the checkpoint says.
+
+``offsets/N`` is a version line, a line of metadata (watermark, time of the batch, settings) and a line for each source;
+``commits/N`` is there when the batch has ended; ``sources/K/0`` says where source K began.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+Offsets = dict[str, dict[str, int]]
+"""Topic to partition to the offset after the last record."""
+
+VERSION = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One batch of the offset log: the file as it is, and for each source its end (None: nothing read yet)."""
+
+    number: int
+    text: str
+    ends: tuple[Offsets | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLog:
+    """A checkpoint. ``broken`` says why its batches are not the run's; empty where they are."""
+
+    query_id: str
+    initial: tuple[Offsets, ...]
+    batches: tuple[Planned, ...]
+    finished: tuple[int, ...]
+    broken: str = ""
+
+
+def read_offset_log(checkpoint: Path) -> OffsetLog:
+    """Reads a local checkpoint as it is after a run. Raises OSError, ValueError where it is none."""
+    query_id = str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
+    batches: list[Planned] = []
+    broken = ""
+    for expected, number in enumerate(numbers(checkpoint / "offsets")):
+        if number != expected:
+            broken = f"the offset log goes from batch {expected - 1} to {number}"
+            break
+        try:
+            batches.append(_planned(checkpoint / "offsets" / str(number), number))
+        except ValueError as error:
+            broken = f"the offset log's batch {number} cannot be read: {error}"
+            break
+    initial = [_initial(checkpoint / "sources" / str(n) / "0") for n in numbers(checkpoint / "sources")]
+    return OffsetLog(query_id, tuple(initial), tuple(batches), tuple(numbers(checkpoint / "commits")), broken)
+
+
+def resumed_from(checkpoint: Path) -> list[Path]:
+    """The checkpoints that were set aside before this one was begun, the oldest first."""
+    pattern = re.compile(re.escape(checkpoint.name) + r"\.before-(?:resume|restart)-(\d+)")
+    found = [(int(match[1]), each) for each in checkpoint.parent.iterdir() if (match := pattern.fullmatch(each.name))]
+    return [each for _, each in sorted(found)]
+
+
+def numbers(directory: Path) -> list[int]:
+    """The numbered files of a log, in order."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal())
+
+
+def _planned(path: Path, number: int) -> Planned:
+    text = path.read_text(encoding="utf-8")
+    version, *lines = text.splitlines()
+    if version != VERSION or len(lines) < 2:
+        raise ValueError(f"it begins with {version!r} and has {len(lines)} more lines")
+    json.loads(lines[0])
+    return Planned(number, text, tuple(None if line == "-" else _offsets(line) for line in lines[1:]))
+
+
+def _initial(path: Path) -> Offsets:
+    """A zero byte for the readers of Spark 2.1, the version, the offsets."""
+    return _offsets(path.read_text(encoding="utf-8").split("\n", 1)[1])
+
+
+def _offsets(line: str) -> Offsets:
+    found: Offsets = json.loads(line)
+    if not all(isinstance(parts, dict) for parts in found.values()):
+        raise ValueError(f"{line[:80]!r} are not Kafka's offsets")
+    return found

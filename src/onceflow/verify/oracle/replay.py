@@ -1,0 +1,143 @@
+"""Runs the batches of a run once more, one after the other, and collects what they give.
+
+A fresh checkpoint gets the run's ``offsets/N``. Spark, started for one batch, finds a batch that was planned and not finished,
+runs exactly that, with the state that batch N - 1 left, and ends::
+
+    fresh checkpoint   metadata, sources/K/0 (where the run began), then for N = 0, 1, 2, …
+        offsets/N      of the run: the same source offsets, watermark and time of the batch
+        start, once    Spark runs batch N, calls our function with its rows, writes commits/N and ends
+
+What differs between two runs of one batch does not follow from the input: such a plan cannot be judged. So some batches are run
+twice, the second time with ``commits/N`` taken away again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from onceflow.verify.oracle.expected import RECORDS, Expected
+from onceflow.verify.oracle.offsets import OffsetLog, Planned
+from onceflow.verify.oracle.ranges import ranges_of
+from onceflow.verify.oracle.rows import expected_rows
+
+REPEATED = 3
+_RECORD_COLUMNS = ("topic", "partition", "key", "value", "headers", "_topic", "_partition")
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What Spark's physical plan shows of a query."""
+
+    ordered: bool = False
+    stateful: bool = False
+
+
+class Replay:
+    """Replays one plan. ``frame`` is its records as a streaming DataFrame, ``mode`` its output mode."""
+
+    def __init__(self, frame: DataFrame, mode: str, directory: Path, partitions: Mapping[str, int]) -> None:
+        columns = [name for name in _RECORD_COLUMNS if name in frame.columns]
+        self._frame = frame.select(*columns)
+        self._mode = mode
+        self._directory = directory
+        self._partitions = partitions
+        self.shape = _Shape()
+
+    def expected(self, log: OffsetLog) -> Expected:
+        """The output of all batches of the log, or an Expected that says why there is none."""
+        self._begin(log)
+        repeated = _to_repeat(log)
+        tables = [RECORDS.empty_table()]
+        for batch in log.batches:
+            records = self._run(batch)
+            if batch.number in repeated:
+                difference = self._run_again(batch, records)
+                if difference:
+                    return self._result(log, RECORDS.empty_table(), refused=difference)
+            tables.append(records)
+        return self._result(log, pa.concat_tables(tables))
+
+    def _result(self, log: OffsetLog, records: pa.Table, refused: str = "") -> Expected:
+        return Expected(
+            records,
+            ranges_of(log),
+            query_id=log.query_id,
+            finished=log.finished,
+            ordered=self.shape.ordered,
+            stateful=self.shape.stateful,
+            refused=refused,
+        )
+
+    def _begin(self, log: OffsetLog) -> None:
+        for name in ("offsets", "commits"):
+            (self._directory / name).mkdir(parents=True)
+        (self._directory / "metadata").write_text(json.dumps({"id": log.query_id}), encoding="utf-8")
+        for number, offsets in enumerate(log.initial):
+            source = self._directory / "sources" / str(number)
+            source.mkdir(parents=True)
+            (source / "0").write_text(f"\0v1\n{json.dumps(offsets)}", encoding="utf-8")
+
+    def _run(self, batch: Planned) -> pa.Table:
+        (self._directory / "offsets" / str(batch.number)).write_text(batch.text, encoding="utf-8")
+        collected: list[pa.Table] = []
+        writer = (
+            self._frame.writeStream.foreachBatch(lambda rows, _: collected.append(rows.toArrow()))
+            .outputMode(self._mode)
+            .trigger(once=True)
+        )
+        query = writer.option("checkpointLocation", str(self._directory)).start()
+        query.awaitTermination()
+        self._look_at(query)
+        assert len(collected) == 1, f"Spark ran batch {batch.number} {len(collected)} times"
+        assert not (self._directory / "offsets" / str(batch.number + 1)).exists(), "Spark planned a batch of its own"
+        return expected_rows(batch.number, collected[0], self._partitions)
+
+    def _run_again(self, batch: Planned, before: pa.Table) -> str:
+        """Why the batch cannot be foretold; empty if it can."""
+        for name in (str(batch.number), f".{batch.number}.crc"):
+            (self._directory / "commits" / name).unlink(missing_ok=True)
+        again = self._run(batch)
+        return difference(batch.number, before, again)
+
+    def _look_at(self, query: object) -> None:
+        """The physical plan as text is all that Spark tells without its internals."""
+        plan = str(query._jsq.explainInternal(False))  # type: ignore[attr-defined]  # noqa: SLF001
+        self.shape = _Shape(ordered="Exchange" not in plan, stateful="state info" in plan.lower())
+
+
+def difference(number: int, before: pa.Table, again: pa.Table) -> str:
+    """Whether two runs of a batch gave different records; their order inside of the batch does not count."""
+    columns = ["topic", "partition", "key", "content"]
+    one, other = (
+        sorted(map(tuple, zip(*(t[name].to_pylist() for name in columns), strict=True)), key=repr)
+        for t in (before, again)
+    )
+    if one == other:
+        return ""
+    odd = next(iter(set(one) ^ set(other)), one[0] if one else other[0])
+    return (
+        f"batch {number} gave other records when it ran again (first difference in topic {odd[0]}): the plan uses something "
+        "that does not follow from its input, such as rand(), uuid() or the order of rows"
+    )
+
+
+def _multiset(records: pa.Table) -> Counter[tuple[Any, ...]]:
+    columns = (records[name].to_pylist() for name in ("topic", "partition", "key", "content"))
+    return Counter(zip(*columns, strict=True))
+
+
+def _to_repeat(log: OffsetLog) -> set[int]:
+    """The first batch that read anything, the largest, and the last."""
+    sizes: dict[int, int] = {}
+    for row in ranges_of(log).to_pylist():
+        sizes[row["batch"]] = sizes.get(row["batch"], 0) + row["until"] - row["start"]
+    busy: Sequence[int] = [number for number, size in sorted(sizes.items()) if size]
+    return {busy[0], max(busy, key=lambda number: sizes[number]), busy[-1]} if busy else set()

@@ -1,0 +1,76 @@
+"""Rows of the plan's result as expected records: where each goes, and its digests."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.transaction.partitioner import partition_for_keys
+from onceflow.verify.oracle.expected import RECORDS
+from onceflow.verify.recording.digest import content_digest, key_digest
+
+FREE = -1
+_COLUMNS = ("topic", "partition", "key", "value", "headers", "_topic", "_partition")
+
+
+def expected_rows(batch: int, rows: pa.Table, partitions: Mapping[str, int]) -> pa.Table:
+    """A table of ``expected.RECORDS`` for the rows of one batch, in their order. ``partitions``: how many a topic has."""
+    topic, explicit, key, value, headers, from_topic, from_partition = (_column(rows, name) for name in _COLUMNS)
+    keys = [_bytes(each) for each in key]
+    target = _partitions(topic, explicit, keys, partitions)
+    counted: dict[tuple[Any, int], int] = defaultdict(int)
+    ordinal = []
+    for at in zip(topic, target, strict=True):
+        ordinal.append(counted[at])
+        counted[at] += 1
+    content = [content_digest(k, _bytes(v), _headers(h)) for k, v, h in zip(keys, value, headers, strict=True)]
+    columns = [
+        [batch] * len(topic),
+        topic,
+        target,
+        ordinal,
+        [key_digest(each) for each in keys],
+        content,
+        [_origin(*at) for at in zip(from_topic, from_partition, strict=True)],
+    ]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
+
+
+def _column(rows: pa.Table, name: str) -> list[Any]:
+    values: list[Any] = rows[name].to_pylist() if name in rows.column_names else [None] * len(rows)
+    return values
+
+
+def _partitions(
+    topic: list[str], explicit: list[int | None], keys: list[bytes | None], partitions: Mapping[str, int]
+) -> list[int]:
+    """The row's own partition, else that of its key as Java's producer has it, else free."""
+    found = np.full(len(topic), FREE, np.int64)
+    for name in dict.fromkeys(topic):
+        rows = [row for row, key in enumerate(keys) if topic[row] == name and key is not None]
+        if rows:
+            column = pa.array([keys[row] for row in rows], pa.binary())
+            found[rows] = partition_for_keys(column, partitions.get(name, 1))
+    for row, partition in enumerate(explicit):
+        found[row] = found[row] if partition is None else partition
+    chosen: list[int] = found.tolist()
+    return chosen
+
+
+def _origin(topic: str | None, partition: int | None) -> int | None:
+    if topic is None or partition is None:
+        return None
+    return int.from_bytes(blake2b(f"{topic}-{partition}".encode(), digest_size=7).digest(), "little")
+
+
+def _headers(given: Iterable[Mapping[str, Any]] | None) -> list[tuple[str, bytes | None]]:
+    return [(each["key"], _bytes(each["value"])) for each in given or ()]
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

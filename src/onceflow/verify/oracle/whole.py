@@ -1,0 +1,50 @@
+"""When batch ends are not known: a fault lost the checkpoint, and the pipeline was resumed at its committed offsets.
+
+Then only a plan that treats each record by itself can be judged. All that was consumed is run as one batch, from where the first
+checkpoint began to where the group's positions stand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.oracle.offsets import OffsetLog, Offsets, Planned
+from onceflow.verify.oracle.replay import Replay
+
+Positions = Mapping[tuple[str, int], int]
+
+
+def whole_replay(replay: Replay, logs: Sequence[OffsetLog], positions: Positions) -> Expected:
+    """What everything up to ``positions`` must lead to, as one batch 0; refused for a plan that keeps state."""
+    last = logs[-1]
+    begins = next((log for log in logs if log.initial), last)
+    template = next((log.batches[0] for log in logs if log.batches), None)
+    if template is None or not positions:
+        return replace(
+            replay.expected(replace(last, batches=())), refused="no batch of the run is left to tell what it read"
+        )
+    one = OffsetLog(last.query_id, begins.initial, (_everything(template, begins, positions),), ())
+    expected = replay.expected(one)
+    note = "batch ends are not known (" + (last.broken or "the pipeline was resumed with a new checkpoint") + ")"
+    if expected.stateful:
+        refused = f"{note}, and the plan keeps state, which depends on them"
+        return replace(expected, records=expected.records.slice(0, 0), refused=expected.refused or refused)
+    return replace(expected, whole=True, notes=(f"{note}: judged as one batch, record by record",))
+
+
+def _everything(template: Planned, begins: OffsetLog, positions: Positions) -> Planned:
+    """The metadata of the run's first batch with the ends that are committed."""
+    ends = [_end(initial, positions) for initial in begins.initial]
+    head = template.text.splitlines()[:2]
+    return Planned(0, "\n".join([*head, *(json.dumps(end) for end in ends)]), tuple(ends))
+
+
+def _end(initial: Offsets, positions: Positions) -> Offsets:
+    topics = {topic for topic, _ in positions if topic in initial}
+    return {
+        topic: {str(partition): offset for (name, partition), offset in positions.items() if name == topic}
+        for topic in sorted(topics)
+    }

@@ -1,0 +1,107 @@
+"""Where everything stands when nothing runs any more: the ends of the logs, and what the pipeline has committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from onceflow.errors import KafkaError, RequestFailed
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.committed import Committed, read_committed
+from onceflow.verify.recording.tables import ENDS, Place
+
+PATIENCE_S = 120.0
+_PAUSE_S = 0.2
+_REQUEST_S = 10
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The ends of the logs (a table of ``tables.ENDS``) and the committed progress of the pipeline's group.
+
+    ``committed.progress`` is None where nothing is committed under the name, as for another engine's pipeline.
+    """
+
+    ends: pa.Table
+    committed: Committed
+
+
+def observe(
+    bootstrap_servers: str, topics: Iterable[str], pipeline: str, *, patience_s: float = PATIENCE_S
+) -> Observed:
+    """Asks when the pipeline has ended. Waits until no transaction is open in ``topics``, and goes on without if it stays.
+
+    ``pipeline`` is the plan's name; its group is ``onceflow-<name>``. Raises KafkaError.
+    """
+    deadline = time.monotonic() + patience_s
+    chosen = sorted(set(topics))
+    while True:
+        table = ends_of(bootstrap_servers, chosen, deadline)
+        if table["stable"].equals(table["end"]) or time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_S)
+    settings = ClusterSettings.of(bootstrap_servers)
+    return Observed(table, _insisted(lambda: read_committed(pipeline, settings), deadline))
+
+
+def ends_of(bootstrap_servers: str, topics: Iterable[str], deadline: float | None = None) -> pa.Table:
+    """Beginning, last stable offset and end of every partition (``tables.ENDS``). Repeats what a broker's fault refused."""
+    until = time.monotonic() + PATIENCE_S if deadline is None else deadline
+    return _insisted(lambda: _ends(bootstrap_servers, topics), until)
+
+
+def _insisted(ask: Callable[[], T], deadline: float) -> T:
+    while True:
+        try:
+            return ask()
+        except KafkaError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _ends(bootstrap_servers: str, topics: Iterable[str]) -> pa.Table:
+    known = ClusterAdmin(ClusterSettings.of(bootstrap_servers)).partitions()
+    places = [(topic, partition) for topic in topics for partition in known.get(topic, ())]
+    # A client of its own each time: one that knew a broker before its restart asks with an outdated leader epoch.
+    asker = Asker(bootstrap_servers)
+    return asker.ends(places)
+
+
+class Asker:
+    """Asks for the ends of partitions over one connection."""
+
+    def __init__(self, bootstrap_servers: str, *, request_s: float = _REQUEST_S) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+        self._request_s = request_s
+
+    def ends(self, places: list[Place]) -> pa.Table:
+        """A table of ``tables.ENDS``. The stable end is asked for first, so that it is never above the end by chance alone.
+
+        Raises RequestFailed.
+        """
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        stable = self._ask(places, latest, IsolationLevel.READ_COMMITTED)
+        end = self._ask(places, latest, IsolationLevel.READ_UNCOMMITTED)
+        start = self._ask(places, earliest, IsolationLevel.READ_UNCOMMITTED)
+        rows = [(topic, partition, start[at], stable[at], end[at]) for at in places for topic, partition in [at]]
+        columns = list(zip(*rows, strict=True)) or [()] * len(ENDS)
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, ENDS, strict=True)], schema=ENDS)
+
+    def _ask(self, places: list[Place], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Place, int]:
+        if not places:
+            return {}
+        wanted = {TopicPartition(*at): spec for at in places}
+        try:
+            asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._request_s)
+            return {(at.topic, at.partition): each.result(self._request_s + 5).offset for at, each in asked.items()}
+        except KafkaException as error:
+            raise RequestFailed(f"the ends of the logs: {error.args[0].str()}", error=error.args[0].name()) from None

@@ -1,0 +1,110 @@
+"""The last stable offset over time: what an open transaction, or one that a dead instance left open, keeps from readers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from onceflow.errors import KafkaError
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
+from onceflow.verify.recording.ends import Asker
+from onceflow.verify.recording.tables import STABLE, Chunks, Clock, Place
+
+_EVERY_S = 0.25
+_REQUEST_S = 2
+_END_S = 60.0
+
+
+class StableWatcher:
+    """Samples beginning, last stable offset and end of every partition of ``topics`` in a thread of its own."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topics: Iterable[str],
+        *,
+        clock: Clock = time.monotonic,
+        every_s: float = _EVERY_S,
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._topics = tuple(topics)
+        self._clock = clock
+        self._every_s = every_s
+        self._samples = Chunks(STABLE)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="verify-stable", daemon=True)
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
+
+    def stop(self) -> pa.Table:
+        """Ends the thread; gives the samples (``tables.STABLE``)."""
+        self._ending.set()
+        self._thread.join(_END_S)
+        return self.table()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def table(self) -> pa.Table:
+        """The samples so far (``tables.STABLE``)."""
+        return self._samples.table()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._watch()
+            except KafkaError:  # a fault: a gap in the samples, and a new connection
+                self._ending.wait(self._every_s)
+
+    def _watch(self) -> None:
+        asker = Asker(self._bootstrap_servers, request_s=_REQUEST_S)
+        places = self._places()
+        while not self._ending.is_set():
+            at_s = self._clock()
+            rows = asker.ends(places).to_pylist()
+            self._samples.extend((at_s, *row.values()) for row in rows)
+            self._ending.wait(self._every_s)
+
+    def _places(self) -> list[Place]:
+        known = ClusterAdmin(ClusterSettings.of(self._bootstrap_servers)).partitions()
+        return [(topic, partition) for topic in self._topics for partition in known.get(topic, ())]
+
+
+def holds(samples: pa.Table) -> pa.Table:
+    """When the last stable offset stood still below the end of the log: topic, partition, stable, began_s, ended_s.
+
+    ``samples`` are those of a watcher. A hold begins with the first sample that shows it and ends with the first that does
+    not (or with the last sample of all), so it may have been shorter by two samples, and a gap in the samples counts.
+    """
+    if not len(samples):
+        return _holds_table(samples, np.empty(0, np.int64), np.empty(0))
+    topic, partition = codes_of(samples["topic"])[0], plain_numbers(samples["partition"])
+    order = np.lexsort((samples["at_s"].to_numpy(), partition, topic))
+    at_s, stable, end = (samples[name].to_numpy()[order] for name in ("at_s", "stable", "end"))
+    lane, held = dense(topic << 32 | partition)[order], end > stable
+    starts = np.flatnonzero(
+        np.any([np.diff(each, prepend=-1) != 0 for each in (lane, stable, held.astype(int))], axis=0)
+    )
+    after = np.append(starts[1:], len(order))
+    ends_here = np.append(lane, -1)[after] != lane[starts]
+    ended = np.append(at_s, 0.0)[np.where(ends_here, after - 1, after)]
+    return _holds_table(samples, order[starts[held[starts]]], ended[held[starts]])
+
+
+def _holds_table(samples: pa.Table, rows: Ints, ended: npt.NDArray[np.float64]) -> pa.Table:
+    chosen = samples.take(pa.array(rows))
+    columns = {name: chosen[name] for name in ("topic", "partition", "stable")}
+    return pa.table({**columns, "began_s": chosen["at_s"], "ended_s": pa.array(ended, pa.float64())})

@@ -1,0 +1,94 @@
+"""The tables in which a run is recorded, and how they grow. Times are seconds of the run's clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+Clock = Callable[[], float]
+"""Seconds since the run's beginning."""
+
+Place = tuple[str, int]
+"""A topic and a partition."""
+
+NAME = pa.dictionary(pa.int32(), pa.string())
+
+READ = pa.schema(
+    [
+        pa.field("at_s", pa.float64()),
+        pa.field("op", pa.int64()),  # records that came with one call have one number
+        pa.field("topic", NAME),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("id", pa.string()),  # "<ce_source> <ce_id>"; null where the record carries none
+        pa.field("key", pa.int64()),  # digest.key_digest; null: no key
+        pa.field("content", pa.int64()),  # digest.content_digest
+    ]
+)
+"""Records as a reader got them, in the order in which it got them."""
+
+SENT = pa.schema(
+    [
+        pa.field("process", NAME),
+        pa.field("txn", pa.int64()),  # counts from 0 for each process
+        pa.field("status", NAME),  # ok, fail, info: as in a history
+        pa.field("topic", NAME),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),  # null: never acknowledged
+        pa.field("id", pa.string()),
+        pa.field("began_s", pa.float64()),
+        pa.field("ended_s", pa.float64()),
+    ]
+)
+"""Records as a writer sent them, transaction by transaction."""
+
+ENDS = pa.schema(
+    [
+        pa.field("topic", NAME),
+        pa.field("partition", pa.int32()),
+        pa.field("start", pa.int64()),  # the first offset that is still there
+        pa.field("stable", pa.int64()),  # the last stable offset
+        pa.field("end", pa.int64()),  # the high watermark
+    ]
+)
+"""Where the logs begin and end."""
+
+STABLE = pa.schema([pa.field("at_s", pa.float64()), *ENDS])
+"""The same, sampled over time."""
+
+
+class Chunks:
+    """A table in the making: what was added becomes Arrow by the thousands, so that few rows are Python objects at a time.
+
+    Rows may be added by one thread and the table asked for by another.
+    """
+
+    def __init__(self, schema: pa.Schema, rows: int = 8192) -> None:
+        self._schema = schema
+        self._most = rows
+        self._open: list[tuple[Any, ...]] = []
+        self._full: list[pa.RecordBatch] = []
+        self._lock = threading.Lock()
+
+    def extend(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Adds rows, each with a value for every column."""
+        with self._lock:
+            self._open.extend(rows)
+            if len(self._open) >= self._most:
+                self._close()
+
+    def table(self) -> pa.Table:
+        """All rows so far."""
+        with self._lock:
+            self._close()
+            return pa.Table.from_batches(self._full, self._schema).unify_dictionaries()
+
+    def _close(self) -> None:
+        if self._open:
+            columns = zip(*self._open, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+            self._full.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._open = []

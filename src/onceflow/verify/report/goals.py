@@ -1,0 +1,90 @@
+"""Recovery times, and the goals that they are held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from onceflow.verify.report.text import counted, seconds
+from onceflow.verify.result import Recovery, RunResult
+
+RECOVERY_P50_S = 5.0
+RECOVERY_P99_S = 10.0
+LSO_HELD_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Recovery times of one kind of fault. A recovery that never came counts as infinitely long, and is not left out."""
+
+    fault: str
+    sorted_s: tuple[float, ...]
+
+    @classmethod
+    def of(cls, recoveries: Iterable[Recovery], fault: str = "") -> Times:
+        """The times of all of these."""
+        return cls(fault, tuple(sorted(math.inf if each.seconds is None else each.seconds for each in recoveries)))
+
+    def percentile(self, percent: int) -> float | None:
+        """The nearest rank: the smallest time that so many percent of all reach; None when there is none."""
+        if not self.sorted_s:
+            return None
+        return self.sorted_s[max(0, math.ceil(len(self.sorted_s) * percent / 100) - 1)]
+
+    @property
+    def longest_s(self) -> float | None:
+        return self.percentile(100)
+
+
+def times_by_fault(recoveries: Sequence[Recovery]) -> list[Times]:
+    """The times of each kind of fault, by name, and those of all kinds last if there are several."""
+    kinds = sorted({each.fault for each in recoveries})
+    found = [Times.of((each for each in recoveries if each.fault == kind), kind) for kind in kinds]
+    return [*found, Times.of(recoveries, "all")] if len(kinds) > 1 else found
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A time that was measured and must not be longer than ``limit_s``; None was not measured, infinity never ended."""
+
+    name: str
+    meaning: str
+    limit_s: float
+    measured_s: float | None
+    samples: int
+
+    @property
+    def missed(self) -> bool:
+        return self.measured_s is not None and self.measured_s > self.limit_s
+
+    @property
+    def state(self) -> str:
+        if self.measured_s is None:
+            return "not measured"
+        return "missed" if self.missed else "met"
+
+    @property
+    def text(self) -> str:
+        measured = f"{seconds(self.measured_s)} ({self.meaning}, {counted(self.samples, 'sample')})"
+        return f"{self.name}: {measured}; the goal is {self.limit_s:g} s at most"
+
+
+def goals(results: Iterable[RunResult]) -> list[Goal]:
+    """The goals, over all runs that are judged. Runs that failed count as well: not to end is no way to meet a goal."""
+    judged = [result for result in results if result.judged]
+    times = Times.of(each for result in judged for each in result.recoveries)
+    held = [result.lso_held_s for result in judged if result.lso_held_s is not None]
+    after = "from a fault to the first new record that is visible"
+    number = len(times.sorted_s)
+    return [
+        Goal("recovery p50", after, RECOVERY_P50_S, times.percentile(50), number),
+        Goal("recovery p99", after, RECOVERY_P99_S, times.percentile(99), number),
+        Goal(
+            "last stable offset held",
+            "longest time for which a dead instance held it",
+            LSO_HELD_S,
+            max(held, default=None),
+            len(held),
+        ),
+    ]

@@ -1,0 +1,150 @@
+"""What all runs say together: the verdict, and how often each engine showed each anomaly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from onceflow.verify.report.text import counted, cut, listed
+from onceflow.verify.result import Lane, RunResult
+
+
+class ExitStatus(IntEnum):
+    """What a verification ends with."""
+
+    GOOD = 0
+    VIOLATED = 1
+    NOT_JUDGED = 2
+
+
+class Standing(StrEnum):
+    """What one run says."""
+
+    GOOD = "good"
+    VIOLATED = "violated"
+    NOT_JUDGED = "not judged"
+    CONTROL = "control"
+
+
+def reasons(result: RunResult) -> tuple[str, ...]:
+    """Why a run proves nothing; empty when it does. A run in which nothing was looked at proves nothing either."""
+    found = list(result.failures)
+    if not any(check.judged for check in result.verdict.checks):
+        found.append("no check was made")
+    if not len(result.verdict.history):
+        found.append("the history is empty")
+    return tuple(found)
+
+
+def standing(result: RunResult) -> Standing:
+    """What a run says. Violations in a run that proves nothing prove nothing either: they are shown, and not judged."""
+    if not result.judged:
+        return Standing.CONTROL
+    if reasons(result):
+        return Standing.NOT_JUDGED
+    return Standing.VIOLATED if result.verdict.violations else Standing.GOOD
+
+
+def exit_status(results: Sequence[RunResult]) -> ExitStatus:
+    """A violation outweighs a run that could not be judged; without any judged run nothing is proved."""
+    found = {standing(result) for result in results}
+    if Standing.VIOLATED in found:
+        return ExitStatus.VIOLATED
+    if Standing.NOT_JUDGED in found or Standing.GOOD not in found:
+        return ExitStatus.NOT_JUDGED
+    return ExitStatus.GOOD
+
+
+HEADLINES = {
+    ExitStatus.GOOD: "Exactly once held",
+    ExitStatus.VIOLATED: "Exactly once was violated",
+    ExitStatus.NOT_JUDGED: "Nothing is proved",
+}
+
+
+def sentence(results: Sequence[RunResult]) -> str:
+    """What the verdict rests on."""
+    if exit_status(results) is ExitStatus.GOOD:
+        return _good([result for result in results if result.judged])
+    told = " ".join((*_violated(results), *_not_judged(results)))
+    return told or "There was no run to be judged."
+
+
+def about_controls(results: Sequence[RunResult]) -> str:
+    """What the controls showed; empty without any."""
+    engines = dict.fromkeys(result.engine for result in results if not result.judged)
+    return " ".join(f"The control, {name}, showed {_shown_by(results, name)}." for name in engines)
+
+
+def _good(judged: list[RunResult]) -> str:
+    checks = {check.anomaly for result in judged for check in result.verdict.checks if check.judged}
+    rows = sum(len(result.verdict.history) for result in judged)
+    faults = sum(each.lane is Lane.FAULT for result in judged for each in result.happenings)
+    return (
+        f"{counted(len(checks), 'check')} found nothing in {counted(len(judged), 'run')} "
+        f"with {counted(faults, 'fault')} and {counted(rows, 'row')} of history."
+    )
+
+
+def _violated(results: Sequence[RunResult]) -> list[str]:
+    bad = [(n, each) for n, each in enumerate(results, 1) if standing(each) is Standing.VIOLATED]
+    return [f"Run {n} ({each.engine}) shows {listed(each.verdict.violations)}." for n, each in bad]
+
+
+def _not_judged(results: Sequence[RunResult]) -> list[str]:
+    unclear = [(n, each) for n, each in enumerate(results, 1) if standing(each) is Standing.NOT_JUDGED]
+    return [f"Run {n} ({each.engine}) could not be judged: {cut(reasons(each)[0].rstrip('.'))}." for n, each in unclear]
+
+
+def _shown_by(results: Sequence[RunResult], engine: str) -> str:
+    found: Counter[str] = Counter()
+    usable = [each for each in results if each.engine == engine and not each.judged and not reasons(each)]
+    for result in usable:
+        found.update(result.verdict.violations)
+    return listed(found) if usable else "nothing that could be used"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """An engine in the overview; ``usable`` of its ``runs`` are counted."""
+
+    engine: str
+    judged: bool
+    runs: int
+    usable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An anomaly in the overview, with one cell a column: how often it was found, None where nothing looked for it."""
+
+    anomaly: str
+    meaning: str
+    judged: bool
+    found: tuple[int | None, ...]
+
+
+def overview(results: Sequence[RunResult]) -> tuple[list[Column], list[Line]]:
+    """Engines, the judged ones first, by anomalies. Runs that prove nothing are not counted: their 0 would be a lie."""
+    kinds = sorted(dict.fromkeys((result.engine, result.judged) for result in results), key=lambda kind: not kind[1])
+    groups = [[each for each in results if (each.engine, each.judged) == kind] for kind in kinds]
+    usable = [[each for each in group if not reasons(each)] for group in groups]
+    columns = [
+        Column(engine, judged, len(group), len(counted))
+        for (engine, judged), group, counted in zip(kinds, groups, usable, strict=True)
+    ]
+    counts = [_counts(group) for group in usable]
+    checks = {check.anomaly: check for result in results for check in result.verdict.checks}
+    return columns, [
+        Line(name, check.meaning, check.judged, tuple(found.get(name) for found in counts))
+        for name, check in checks.items()
+    ]
+
+
+def _counts(results: list[RunResult]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for result in results:
+        found.update(result.verdict.counts)
+    return found

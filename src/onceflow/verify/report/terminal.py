@@ -1,0 +1,77 @@
+"""The report on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from onceflow.verify.checker.report import first_findings, shown
+from onceflow.verify.report.evidence import ROWS
+from onceflow.verify.report.goals import goals
+from onceflow.verify.report.summary import (
+    HEADLINES,
+    Column,
+    ExitStatus,
+    Standing,
+    about_controls,
+    exit_status,
+    overview,
+    reasons,
+    sentence,
+    standing,
+)
+from onceflow.verify.report.text import counted, cut
+from onceflow.verify.result import RunResult
+
+_STYLES = {ExitStatus.GOOD: "bold green", ExitStatus.VIOLATED: "bold red", ExitStatus.NOT_JUDGED: "bold yellow"}
+
+
+def show(results: Sequence[RunResult], console: Console) -> None:
+    """Prints one line an anomaly, the goals, the first finding of each violation, and the verdict last."""
+    console.print(_table(results))
+    for goal in goals(results):
+        console.print(f"{goal.state:<14}{goal.text}", style="bold red" if goal.missed else None, markup=False)
+    for number, result in enumerate(results, 1):
+        _show_run(number, result, console)
+    status = exit_status(results)
+    verdict = Text.assemble(
+        (HEADLINES[status] + ".", _STYLES[status]), f" {sentence(results)} {about_controls(results)}"
+    )
+    console.print()
+    console.print(verdict, soft_wrap=True, highlight=False)
+
+
+def _table(results: Sequence[RunResult]) -> Table:
+    columns, lines = overview(results)
+    table = Table("anomaly", title="Anomalies found", title_justify="left")
+    for column in columns:
+        table.add_column(_head(column), justify="right")
+    table.add_column("meaning")
+    for line in lines:
+        cells = ["–" if found is None else f"{found:,}" for found in line.found]
+        note = "" if line.judged else " [dim](not judged)[/dim]"
+        bad = line.judged and any(found and column.judged for found, column in zip(line.found, columns, strict=True))
+        table.add_row(line.anomaly, *cells, escape(line.meaning) + note, style="bold red" if bad else None)
+    return table
+
+
+def _head(column: Column) -> str:
+    kind = "" if column.judged else "control, "
+    return f"{escape(cut(column.engine, 30))}\n{kind}{column.usable} of {counted(column.runs, 'run')}"
+
+
+def _show_run(number: int, result: RunResult, console: Console) -> None:
+    name = f"run {number}, {result.engine}, {result.pipeline}, seed {result.seed}"
+    for reason in reasons(result):
+        console.print(f"{name} proves nothing: {reason}", style="bold yellow", markup=False)
+    if standing(result) is not Standing.CONTROL:
+        for found in first_findings(result.verdict):
+            console.print(f"{name}: {found['anomaly']}: {found['detail']}".rstrip(": "), style="bold", markup=False)
+            for row in shown(result.verdict, {**found, "rows": found["rows"][:ROWS]}):
+                console.print(f"  {row}", markup=False, highlight=False)
+    if standing(result) in (Standing.VIOLATED, Standing.NOT_JUDGED) and result.command:
+        console.print(f"run {number} again: {result.command}", markup=False, highlight=False, soft_wrap=True)

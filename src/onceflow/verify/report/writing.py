@@ -1,0 +1,44 @@
+"""The report as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onceflow.verify.report.document import as_document
+from onceflow.verify.report.junit import as_junit
+from onceflow.verify.report.page import as_page
+from onceflow.verify.report.smallest import keep_smallest
+from onceflow.verify.report.summary import HEADLINES, ExitStatus, about_controls, exit_status, sentence
+from onceflow.verify.result import RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where the report is, and what it says. ``histories`` are the smallest ones, one a violation of a run."""
+
+    exit_status: ExitStatus
+    text: str
+    page: Path
+    document: Path
+    junit: Path
+    histories: tuple[Path, ...]
+
+
+def write_report(results: Sequence[RunResult], directory: Path, title: str = "onceflow verify") -> Report:
+    """Writes ``report.html``, ``report.json``, ``junit.xml``, and for each violation ``history-<run>-<anomaly>.parquet``.
+
+    The directory is made if need be. The same results give the same bytes.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    kept = keep_smallest(results, directory)
+    status = exit_status(results)
+    told = f"{HEADLINES[status]}. {sentence(results)} {about_controls(results)}".rstrip()
+    paths = [directory / name for name in ("report.html", "report.json", "junit.xml")]
+    document = json.dumps(as_document(results, title, kept), indent=1, allow_nan=False)
+    paths[0].write_text(as_page(results, title, kept), encoding="utf-8")
+    paths[1].write_text(document + "\n", encoding="utf-8")
+    paths[2].write_bytes(as_junit(results, title))
+    return Report(status, told, paths[0], paths[1], paths[2], tuple(kept.values()))

@@ -1,0 +1,395 @@
+"""The driver of the pipeline: a process that is started again whenever it dies, and a warm one that waits to take over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from onceflow.errors import VerificationError
+from onceflow.verify.engines import Engine
+from onceflow.verify.engines.lines import Do, Message, Order, Told
+from onceflow.verify.result import Happening, Lane
+from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.timeline import Open, Timeline
+
+Launch = Callable[[int, Callable[[Message | None], None]], EngineProcess]
+
+MOST_FAILURES = 8  # in a row without a batch in between: then it is given up
+_MOST_BACKOFF_S = 5.0
+_TAKE_OVER_S = 600.0
+_PASSED_BATCHES = 3
+
+
+@dataclass(slots=True)
+class Life:
+    """One process, and what is known of it."""
+
+    generation: int
+    process: EngineProcess | None = None
+    open: Open | None = None  # its bar on the timeline, from the order to run
+    told: Message | None = None
+    held: Message | None = None  # where it waits
+    ended: bool = False
+    killed: bool = False  # by us
+    failure: Message | None = None
+    batches: int = 0
+    first_seen: dict[int, float] = field(default_factory=dict)  # when each batch's first step came
+
+    @property
+    def running(self) -> EngineProcess:
+        assert self.process is not None
+        return self.process
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The first time that a process was about to make something of a new batch visible; ``at`` since the epoch."""
+
+    generation: int
+    batch: int
+    at: float
+
+
+class DriverProcess:
+    """The supervised driver. Its methods may be called from any thread; a fault calls them one after the other.
+
+    ``generation`` counts its lives from 1. ``committed_batches`` are those that some life has told to be committed.
+    ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped.
+    """
+
+    def __init__(self, engine: Engine, launch: Launch, timeline: Timeline) -> None:
+        self.engine = engine
+        self.generation = 0
+        self.committed_batches: set[int] = set()
+        self.effects: list[Effect] = []
+        self.strikes: list[float] = []
+        self.pauses: list[float] = []
+        self.gave_up = ""  # why it is not started any more
+        self.moved_at = time.monotonic()  # when a driver last began to run, or told of a batch
+        self._launch = launch
+        self._timeline = timeline
+        self._changed = threading.Condition()
+        self._current: Life | None = None
+        self._standby: Life | None = None
+        self._replaced: list[Life] = []
+        self._steps: set[str] = set()
+        self._processes = 0
+        self._down = 0
+        self._failures = 0  # in a row
+        self._failed = 0
+        self._mode = "refuse"
+        self._next_hold = ""
+        self._held_at: Message | None = None  # where the last one waited that was killed at a step
+        self._closing = False
+        self._supervisor = threading.Thread(target=self._supervise, name="onceflow-supervisor", daemon=True)
+
+    # ------------------------------------------------------------------------------------------------- what faults use
+
+    @property
+    def pid(self) -> int:
+        """The process group of the life that runs now."""
+        return self._alive(_TAKE_OVER_S).running.pid
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Where in a batch it can be killed: as the engine says, else what it has told so far."""
+        return self.engine.steps or tuple(sorted(self._steps))
+
+    @property
+    def recovery_steps(self) -> tuple[str, ...]:
+        """The same, while it takes over."""
+        return self.engine.recovery_steps or self.steps
+
+    @property
+    def is_paused(self) -> bool:
+        current = self._current
+        return current is not None and current.process is not None and current.process.is_paused
+
+    def kill(self) -> None:
+        """SIGKILL to driver and JVM; returns when they are gone. The supervisor starts the next at once."""
+        self._kill(self._alive(_TAKE_OVER_S))
+
+    def kill_at(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool:
+        """The same, while it waits right before a step of its commit. False: the step did not come, it was killed anyway."""
+        life = self._alive(_TAKE_OVER_S)
+        life.running.order(Order(Do.HOLD, step=step))
+        return self._kill_held(life, patience_s if step else 0, life.batches + _PASSED_BATCHES)
+
+    def kill_in_recovery(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool:
+        """Kills it, and its successor too when that comes to ``step`` of taking over."""
+        with self._changed:
+            self._next_hold = step
+            before = self.generation
+        self.kill()
+        self._await(lambda: self.generation > before, _TAKE_OVER_S, "no driver took over")
+        return self._kill_held(self._alive(_TAKE_OVER_S), patience_s if step else 0, 1)
+
+    def pause(self) -> None:
+        """SIGSTOP to driver and JVM."""
+        life = self._alive(_TAKE_OVER_S)
+        life.running.pause()
+        self.pauses.append(time.time())
+
+    def resume(self) -> None:
+        """SIGCONT to the life that is paused."""
+        life = self._current
+        if life is not None and life.process is not None:
+            life.process.resume()
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Killed, and not started before the block ends: the time to do something to its checkpoint."""
+        with self._changed:
+            self._down += 1
+        try:
+            self.kill()
+            yield
+        finally:
+            with self._changed:
+                self._down -= 1
+                self._changed.notify_all()
+
+    def replace(self) -> Life:
+        """Another takes over while the present one lives (or is paused): two drivers at once. Gives the one replaced."""
+        old = self._alive(_TAKE_OVER_S)
+        with self._changed:
+            self._replaced.append(old)
+            self._current = None
+            self._changed.notify_all()
+        self._await(lambda: self.generation > old.generation, _TAKE_OVER_S, "no driver took over")
+        return old
+
+    def await_end(self, life: Life, patience_s: float = 60) -> bool:
+        """Whether a replaced life ended by itself in time; else it is killed."""
+        by_itself = self._await(lambda: life.ended, patience_s)
+        life.running.kill()
+        return by_itself
+
+    def await_batches(self, count: int, patience_s: float = _TAKE_OVER_S) -> bool:
+        """Whether so many more batches are committed in time, by whichever life. Raises VerificationError if it is given up."""
+        wanted = len(self.committed_batches) + count
+        return self._await(lambda: len(self.committed_batches) >= wanted or self._is_hopeless(), patience_s)
+
+    def await_failure_or_batch(self, patience_s: float = _TAKE_OVER_S) -> bool:
+        """Which comes first: False for the end of a life that failed, True for a batch."""
+        batches, failures = len(self.committed_batches), self._failed
+        self._await(lambda: len(self.committed_batches) > batches or self._failed > failures, patience_s)
+        return len(self.committed_batches) > batches
+
+    # ---------------------------------------------------------------------------------------------------- start and end
+
+    def start(self) -> None:
+        self._supervisor.start()
+
+    def stop(self, patience_s: float = 120) -> str:
+        """Ends the running life in order. A reason, if it did not end so."""
+        with self._changed:
+            self._closing = True
+            life = self._current
+            self._changed.notify_all()
+        if life is None or life.ended or life.process is None:
+            return f"no driver ran at the end{self._why(life)}"
+        life.running.order(Order(Do.GO))
+        life.running.order(Order(Do.STOP))
+        if not self._await(lambda: life.ended, patience_s):
+            return f"the driver did not end in order within {patience_s:.0f} s"
+        return f"the driver failed at its end{self._why(life)}" if life.failure else ""
+
+    def close(self) -> None:
+        """Kills all that is left."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._supervisor.is_alive():
+            self._supervisor.join(_TAKE_OVER_S)
+        for life in (*self._replaced, self._current, self._standby):
+            if life is not None and life.process is not None:
+                life.process.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ----------------------------------------------------------------------------------------------------- supervision
+
+    def _supervise(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing or self._is_wanted() or self._wants_standby())
+                if self._closing:
+                    return
+                wanted = self._is_wanted()
+                ended = self._current
+            if wanted:
+                self._next(ended)
+            else:
+                self._standby = self._launched()
+
+    def _is_wanted(self) -> bool:
+        return not self._down and not self.gave_up and (self._current is None or self._current.ended)
+
+    def _wants_standby(self) -> bool:
+        """Only after the running one's first batch, so that its start is not held up by the next one's."""
+        current = self._current
+        return self._standby is None and current is not None and not current.ended and current.batches > 0
+
+    def _next(self, ended: Life | None) -> None:
+        if ended is not None:
+            ended.running.reap()
+            self._learn(ended)
+            if self.gave_up:
+                return
+        life = self._ready()
+        with self._changed:
+            self._standby = None
+            if self._closing or self._down:
+                self._standby = life
+                return
+            self.generation += 1
+            life.generation = self.generation
+            life.open = self._timeline.begin(Lane.DRIVER, f"driver {life.generation}", f"pid {life.running.pid}")
+            self._current = life
+            hold, self._next_hold = self._next_hold, ""
+            if hold:
+                life.running.order(Order(Do.HOLD, step=hold))
+            life.running.order(Order(Do.RUN, mode=self._mode))
+            self._mode = "refuse"
+            self._changed.notify_all()
+
+    def _ready(self) -> Life:
+        """The warm one, unless it died meanwhile."""
+        if self._standby is not None and self._standby.ended:
+            self._standby.running.kill()
+            self._standby = None
+        return self._standby or self._launched()
+
+    def _learn(self, life: Life) -> None:
+        """What an end means for the next start: killed, simply again; a failure, by its advice, and not for ever."""
+        if life.killed:
+            return
+        failure = life.failure or Message(
+            Told.FAILED, code="ENDED", error="its process ended by itself, without a word"
+        )
+        self._failures = 0 if life.batches else self._failures + 1
+        self._timeline.note(f"driver {life.generation} ended with {failure.code}: {failure.error}")
+        if failure.code == "PROGRESS_CONFLICT":
+            self._mode = "resume"
+        with self._changed:
+            if self._failures >= MOST_FAILURES:
+                self.gave_up = (
+                    f"the driver failed {self._failures} times in a row without a batch, last with {failure.code}: "
+                    f"{failure.error}. The end of its log:{life.running.said()}"
+                )
+                self._changed.notify_all()
+                return
+            self._changed.wait_for(lambda: self._closing, min(0.1 * 2**self._failures, _MOST_BACKOFF_S))
+
+    def _launched(self) -> Life:
+        self._processes += 1
+        life = Life(0)
+        life.process = self._launch(self._processes, partial(self._heard, life))
+        return life
+
+    # -------------------------------------------------------------------------------------------------------- messages
+
+    def _heard(self, life: Life, message: Message | None) -> None:
+        with self._changed:
+            if message is None:
+                life.ended = True
+                if life.open is not None:
+                    self._timeline.end(life.open)
+            else:
+                self._note(life, message)
+            self._changed.notify_all()
+
+    def _note(self, life: Life, message: Message) -> None:
+        life.told = message
+        match message.told:
+            case Told.STEP | Told.HELD:
+                life.held = message if message.told is Told.HELD else None
+                self._step(life, message)
+            case Told.STARTED:
+                self.moved_at = time.monotonic()
+            case Told.COMMITTED:
+                self._committed(life, message)
+            case Told.FAILED:
+                life.failure = message
+                self._failed += 1
+                if life.open is not None:
+                    life.open.detail += f", ended with {message.code}"
+            case _:
+                pass
+
+    def _step(self, life: Life, message: Message) -> None:
+        life.first_seen.setdefault(message.batch, message.at)
+        self._steps.add(message.step)
+        if message.step == self.engine.visible_from and message.batch >= 0:
+            self.effects.append(Effect(life.generation, message.batch, message.at))
+
+    def _committed(self, life: Life, message: Message) -> None:
+        life.batches += 1
+        self._failures = 0
+        self.moved_at = time.monotonic()
+        if message.batch in self.committed_batches and not message.written:
+            return
+        self.committed_batches.add(message.batch)
+        if not self.engine.visible_from:
+            self.effects.append(Effect(life.generation, message.batch, message.at))
+        began = self._timeline.seconds(life.first_seen.get(message.batch, message.at))
+        ended = self._timeline.seconds(message.at)
+        detail = "" if message.written else "was committed before"
+        self._timeline.add(Happening(Lane.BATCH, f"batch {message.batch}", began, ended, detail))
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    def _alive(self, patience_s: float) -> Life:
+        """The life that runs, once there is one that was set to work."""
+        self._await(self._runs, patience_s, "there is no driver to act on")
+        life = self._current
+        assert life is not None
+        return life
+
+    def _runs(self) -> bool:
+        return not self._is_hopeless() and self._current is not None and not self._current.ended
+
+    def _is_hopeless(self) -> bool:
+        if self.gave_up:
+            raise VerificationError(self.gave_up)
+        return False
+
+    def _await(self, condition: Callable[[], bool], patience_s: float, otherwise: str = "") -> bool:
+        with self._changed:
+            met = self._changed.wait_for(condition, patience_s)
+        if not met and otherwise:
+            raise VerificationError(f"{otherwise} within {patience_s:.0f} s")
+        return met
+
+    def _kill(self, life: Life) -> None:
+        self.strikes.append(time.time())
+        life.killed = True
+        life.running.kill()
+        self._await(lambda: life.ended, _TAKE_OVER_S, "a killed driver did not end")
+
+    def _kill_held(self, life: Life, patience_s: float, batches: int) -> bool:
+        """Kills it where it waits; at the latest when it has committed so many batches, for then the step came and went."""
+        self._await(lambda: life.held is not None or life.ended or life.batches >= batches, patience_s)
+        self._held_at = life.held
+        self._kill(life)
+        return self._held_at is not None
+
+    def _why(self, life: Life | None) -> str:
+        if self.gave_up:
+            return f": {self.gave_up}"
+        if life is None or life.failure is None:
+            return ""
+        return f": {life.failure.code}: {life.failure.error}"

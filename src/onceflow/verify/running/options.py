@@ -1,0 +1,171 @@
+"""The options of ``onceflow verify`` as settings; what is wrong with them is said all at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onceflow.config import Duration, PlanFile, load
+from onceflow.errors import ConfigurationError
+from onceflow.verify.engines import ENGINES, Engine, engine_of
+from onceflow.verify.faults.brokers import THREE
+from onceflow.verify.faults.catalog import Fault, chosen
+from onceflow.verify.faults.checkpoint import STATELESS
+from onceflow.verify.faults.network import WIRE
+from onceflow.verify.faults.spark import SPARK
+from onceflow.verify.running.settings import Settings
+from onceflow.verify.workload import Record, builtin_plan, read_sample
+
+_BOTH = "both"
+_SEEDS = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """As the command line has them."""
+
+    pipeline: Path | None
+    duration: str
+    rate: float
+    faults: str
+    seed: int | None
+    engine: str
+    brokers: int
+    spark_workers: int
+    transaction_version: int
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    directory: Path | None
+    arguments: Sequence[str] = ()
+
+
+def settings_of(options: Options) -> Settings:
+    """Raises ConfigurationError with every mistake, those of the plan included."""
+    mistakes: list[str] = []
+    seconds = _seconds(options.duration, mistakes)
+    _one_of("--brokers", options.brokers, (1, 3), mistakes)
+    _one_of("--spark-workers", options.spark_workers, (0, 2), mistakes)
+    _one_of("--transaction-version", options.transaction_version, (1, 2), mistakes)
+    if not 0 < options.rate <= 100_000:
+        mistakes.append(f"--rate {options.rate:g}: more than 0 and at most 100000 records a second")
+    engines = _engines(options.engine, mistakes)
+    names = tuple(name.strip() for name in options.faults.split(",") if name.strip())
+    faults, wrong = chosen(names)
+    mistakes += wrong
+    samples = _samples(options.inputs, mistakes)
+    file = _plan(options.pipeline, mistakes)
+    if file is not None:
+        mistakes += _plan_mistakes(file, samples, options.outputs)
+    if mistakes or file is None:
+        raise ConfigurationError.of("what is to be verified", mistakes)
+    return Settings(
+        plan=file.plan,
+        pipeline="the built-in workload" if options.pipeline is None else str(options.pipeline),
+        engines=engines,
+        faults=tuple(fault for fault in faults if _is_possible(fault, options)),
+        mix=names,
+        seed=secrets.randbelow(_SEEDS) if options.seed is None else options.seed,
+        seconds=seconds,
+        rate=options.rate,
+        brokers=options.brokers,
+        spark_workers=options.spark_workers,
+        transaction_version=options.transaction_version,
+        samples=samples,
+        output_topics=tuple(options.outputs),
+        directory=options.directory,
+        arguments=tuple(options.arguments),
+    )
+
+
+def available(brokers: int, spark_workers: int) -> frozenset[str]:
+    """What faults may need and such a world has."""
+    found = {WIRE, STATELESS, "growing topics"}
+    found |= {THREE} if brokers == 3 else set()
+    found |= {SPARK} if spark_workers else set()
+    return frozenset(found)
+
+
+def _is_possible(fault: Fault, options: Options) -> bool:
+    return set(fault.needs) <= available(options.brokers, options.spark_workers)
+
+
+def _seconds(text: str, mistakes: list[str]) -> float:
+    try:
+        return Duration.parse(text).ms / 1000
+    except ValueError as error:
+        mistakes.append(f"--for {text}: {error}")
+        return 0.0
+
+
+def _one_of(option: str, value: int, choices: tuple[int, ...], mistakes: list[str]) -> None:
+    if value not in choices:
+        mistakes.append(f"{option} {value}: {' or '.join(map(str, choices))}")
+
+
+def _engines(name: str, mistakes: list[str]) -> tuple[Engine, ...]:
+    if name == _BOTH:
+        return tuple(ENGINES.values())
+    if " " in name or "/" in name:
+        return _own_engine(name, mistakes)
+    if name not in ENGINES:
+        mistakes.append(f"--engine {name}: one of {', '.join((*ENGINES, _BOTH))}, or the command line of your own")
+        return ()
+    return (ENGINES[name],)
+
+
+def _own_engine(command: str, mistakes: list[str]) -> tuple[Engine, ...]:
+    engine = engine_of(command)
+    if shutil.which(engine.command[0]) is None:
+        mistakes.append(f"--engine {command}: there is no program {engine.command[0]}")
+    return (engine,)
+
+
+def _samples(inputs: Iterable[str], mistakes: list[str]) -> Mapping[str, Sequence[Record]]:
+    found: dict[str, Sequence[Record]] = {}
+    for text in inputs:
+        topic, equals, name = text.partition("=")
+        if not equals or not topic or not name:
+            mistakes.append(f"--input {text}: give it as TOPIC=FILE")
+            continue
+        try:
+            found[topic] = read_sample(Path(name))
+        except ConfigurationError as error:
+            mistakes += error.fields.get("mistakes", (error.message,))
+        except OSError as error:
+            mistakes.append(f"--input {text}: {error.strerror}")
+    return found
+
+
+def _plan(path: Path | None, mistakes: list[str]) -> PlanFile | None:
+    try:
+        return load(builtin_plan(), {}) if path is None else load(path, os.environ)
+    except ConfigurationError as error:
+        mistakes += error.fields.get("mistakes", (error.message,))
+        return None
+
+
+def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Sequence[str]) -> list[str]:
+    """What keeps a plan that is right in itself from being verified."""
+    plan = file.plan
+    read = {topic for source in plan.source for topic in source.topics}
+    patterns = [source for source in plan.source if source.pattern]
+    found = [
+        f"source {source.name!r} reads a pattern: name a topic that fits it with --input TOPIC=FILE"
+        for source in patterns
+        if not any(re.fullmatch(source.pattern or "", topic) for topic in samples)
+    ]
+    found += [
+        f"--input {topic}=...: no source reads this topic" for topic in samples if topic not in read and not patterns
+    ]
+    if any(sink.topic_expr for sink in plan.sink) and not outputs:
+        found.append("a sink has a topic_expr: name the topics that it writes with --output TOPIC")
+    if plan.guarantee != "exactly_once":
+        found.append(
+            f"guarantee = {plan.guarantee!r}: it promises less than what is verified; only exactly_once can hold"
+        )
+    return found

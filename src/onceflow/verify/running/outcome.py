@@ -1,0 +1,176 @@
+"""From what a run left to its result: verdict, recovery times, quantities over time, counts, versions."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import onceflow
+from onceflow.errors import OnceflowError
+from onceflow.jars import locked
+from onceflow.verify.checker.verdict import Verdict, check_history
+from onceflow.verify.engines import Engine
+from onceflow.verify.history import Recorder
+from onceflow.verify.oracle import Expected, expected_output
+from onceflow.verify.oracle.judging import judge
+from onceflow.verify.recording import Observed, Recorded
+from onceflow.verify.recording.tables import READ, SENT, STABLE
+from onceflow.verify.result import RunResult, Series
+from onceflow.verify.running.place import Place
+from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
+from onceflow.verify.running.settings import Settings
+from onceflow.verify.running.world import PrivateWorld
+
+
+@dataclass(slots=True)
+class Raw:
+    """What a run left to be judged; ``failures`` are reasons for which it proves nothing."""
+
+    engine: Engine
+    world: PrivateWorld
+    seconds: float = 0.0
+    injected: int = 0
+    strikes: list[Strike] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    committed: list[tuple[float, int]] = field(default_factory=list)
+    sent: pa.Table = field(default_factory=SENT.empty_table)
+    seen: pa.Table = field(default_factory=READ.empty_table)
+    final: pa.Table = field(default_factory=READ.empty_table)
+    stable: pa.Table = field(default_factory=STABLE.empty_table)
+    observed: Observed | None = None
+
+
+def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
+    """Judges a run, while its cluster still answers."""
+    world, timeline = raw.world, raw.world.timeline
+    failures = list(raw.failures)
+    verdict = _verdict(raw, _expected(files, raw, failures), failures)
+    output_s = _output_times(raw)
+    return RunResult(
+        engine=raw.engine.title,
+        pipeline=settings.pipeline,
+        seed=settings.seed,
+        faults=tuple(fault.name for fault in settings.faults),
+        began_at=timeline.began_at,
+        seconds=raw.seconds,
+        verdict=verdict,
+        happenings=timeline.happenings(),
+        recoveries=tuple(recoveries(raw.strikes, world.driver.effects, timeline.began_at, output_s.tolist())),
+        series=tuple(_series(raw, output_s)),
+        counts=_counts(raw),
+        versions=versions(settings),
+        failures=tuple(failures),
+        judged=raw.engine.judged,
+        lso_held_s=longest_hold(_of_topics(raw.stable, world.topics_out), raw.strikes),
+        command=settings.command,
+    )
+
+
+def _expected(files: Place, raw: Raw, failures: list[str]) -> Expected | None:
+    assert raw.observed is not None
+    servers = raw.world.kafka.direct_servers
+    try:
+        return expected_output(
+            files.plan, files.checkpoint, servers, files.oracle, committed=raw.observed.committed.offsets
+        )
+    except OnceflowError as error:
+        failures.append(str(error))
+        return None
+
+
+def _verdict(raw: Raw, expected: Expected | None, failures: list[str]) -> Verdict:
+    """What the checker says of the run's history; what could not be judged is added to ``failures``."""
+    assert raw.observed is not None
+    world = raw.world
+    recorded = Recorded(world.plan.name, world.topics_in, world.topics_out, raw.final, raw.observed, raw.sent, raw.seen)
+    try:
+        judgement = judge(recorded, expected)
+    except OnceflowError as error:
+        failures.append(str(error))
+        return check_history(Recorder().table())
+    failures += judgement.reasons
+    return judgement
+
+
+# ------------------------------------------------------------------------------------------------- quantities over time
+
+
+def _of_topics(table: pa.Table, topics: tuple[str, ...]) -> pa.Table:
+    return table.filter(pc.is_in(table["topic"].cast(pa.string()), pa.array(topics, pa.string())))
+
+
+def _output_times(raw: Raw) -> np.ndarray:
+    """When each output record was seen, in order."""
+    return np.sort(_of_topics(raw.seen, raw.world.topics_out)["at_s"].to_numpy())
+
+
+def _series(raw: Raw, output_s: np.ndarray) -> list[Series]:
+    return [
+        _of("visible output", "records", output_s, np.arange(1, len(output_s) + 1)),
+        _distance(raw),
+        _lag(raw),
+    ]
+
+
+def _of(name: str, unit: str, at_s: np.ndarray, value: np.ndarray) -> Series:
+    return Series(name, unit, pa.array(at_s, pa.float64()), pa.array(value, pa.float64()))
+
+
+def _distance(raw: Raw) -> Series:
+    """How far the last stable offsets of the output stand below the ends of the logs."""
+    samples = _of_topics(raw.stable, raw.world.topics_out)
+    distance = pc.subtract(samples["end"], samples["stable"])
+    sums = samples.append_column("distance", distance).group_by("at_s", use_threads=False)
+    table = sums.aggregate([("distance", "sum")]).sort_by("at_s")
+    return _of(
+        "last stable offset below the end", "offsets", table["at_s"].to_numpy(), table["distance_sum"].to_numpy()
+    )
+
+
+def _lag(raw: Raw) -> Series:
+    """Committed input that no committed batch has read, by offsets."""
+    samples = _of_topics(raw.stable, raw.world.topics_in).group_by("at_s", use_threads=False)
+    ends = samples.aggregate([("stable", "sum")]).sort_by("at_s")
+    at_s, end = ends["at_s"].to_numpy(), ends["stable_sum"].to_numpy()
+    known = np.array(raw.committed, dtype=np.float64).reshape(-1, 2)
+    place = np.searchsorted(known[:, 0], at_s, side="right")
+    done = np.append(0.0, known[:, 1])[place]
+    return _of("lag", "offsets", at_s, np.maximum(end - done, 0))
+
+
+# ---------------------------------------------------------------------------------------------------- counts, versions
+
+
+def _counts(raw: Raw) -> Mapping[str, int]:
+    status = raw.sent["status"].cast(pa.string())
+    driver = raw.world.driver
+    return {
+        "input records committed": _number(status, "ok"),
+        "input records aborted": _number(status, "fail"),
+        "input records in doubt": _number(status, "info"),
+        "output records": len(_of_topics(raw.final, raw.world.topics_out)),
+        "batches": len(driver.committed_batches),
+        "drivers": driver.generation,
+        "faults": raw.injected,
+    }
+
+
+def _number(column: pa.ChunkedArray, value: str) -> int:
+    return int(pc.sum(pc.equal(column, value)).as_py() or 0)
+
+
+def versions(settings: Settings) -> dict[str, str]:
+    """What ran."""
+    kafka = next(jar.version for jar in locked("broker") if jar.artifact.startswith("kafka_"))
+    return {
+        "onceflow": onceflow.__version__,
+        "Kafka": f"{kafka}, transaction version {settings.transaction_version}",
+        "Spark": version("pyspark"),
+        "Python": platform.python_version(),
+    }

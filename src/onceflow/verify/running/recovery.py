@@ -1,0 +1,98 @@
+"""How long a fault kept new output from readers, and for how long a dead instance held the last stable offset."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.verify.result import Recovery
+from onceflow.verify.running.driver import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A signal to a running driver, of which it died (SIGKILL) or stopped (SIGSTOP): only another one brings new output."""
+
+    fault: str
+    at_s: float
+    kills: bool = True
+
+
+def recoveries(
+    strikes: Sequence[Strike], effects: Sequence[Effect], began_at: float, seen_s: Sequence[float]
+) -> list[Recovery]:
+    """For each kill: until the first record of a batch that was not yet committed then, as a read_committed reader saw it.
+
+    ``seen_s`` are the times at which the reader got output, in order. A record belongs to a new batch if it was seen after the
+    first process that came then had begun to commit a batch of its own: until then only older batches can become visible. A
+    driver that is struck again while it recovers counts from the last strike alone, for the earlier ones measure nothing.
+    """
+    found = []
+    commits = sorted((effect.at - began_at, effect.batch) for effect in effects)
+    for number, strike in enumerate(strikes):
+        commit_s = _new_commit(commits, strike)
+        if not strike.kills:
+            continue
+        following = strikes[number + 1] if number + 1 < len(strikes) else None
+        if following is not None and (commit_s is None or following.at_s < commit_s):
+            continue
+        visible_s = None if commit_s is None else _first_at(seen_s, commit_s)
+        seconds = None if visible_s is None else visible_s - strike.at_s
+        found.append(Recovery(strike.fault, strike.at_s, seconds))
+    return found
+
+
+def _new_commit(commits: Sequence[tuple[float, int]], strike: Strike) -> float | None:
+    """When a batch began to be committed that no process had begun to commit before the strike.
+
+    A batch whose commit had begun may have been committed then, however its process ended. Only the newest can be in doubt; and
+    where a checkpoint was lost and resumed, numbers begin at 0 again.
+    """
+    before = [batch for at_s, batch in commits if at_s <= strike.at_s][-1:]
+    return next((at_s for at_s, batch in commits if at_s > strike.at_s and [batch] != before), None)
+
+
+def _first_at(times: Sequence[float], since_s: float) -> float | None:
+    place = bisect.bisect_left(times, since_s)
+    return times[place] if place < len(times) else None
+
+
+def longest_hold(samples: pa.Table, strikes: Sequence[Strike]) -> float | None:
+    """The longest time after a strike for which a partition's last stable offset stood below the end of its log.
+
+    ``samples`` have the columns topic, partition, at_s, stable, end. None: nothing was struck. Two samples more than it was at
+    most, since it is seen only when looked at.
+    """
+    if not strikes:
+        return None
+    longest = 0.0
+    for at_s, stable, end in _lanes(samples):
+        for strike in strikes:
+            longest = max(longest, _held_s(at_s, stable, end, strike.at_s))
+    return longest
+
+
+def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The samples of each partition in the order of time."""
+    plain = samples.set_column(samples.schema.get_field_index("topic"), "topic", samples["topic"].cast(pa.string()))
+    rows = plain.sort_by([("topic", "ascending"), ("partition", "ascending"), ("at_s", "ascending")])
+    names = np.asarray(rows["topic"].to_pylist(), dtype=object)
+    partitions = rows["partition"].to_numpy()
+    if not len(names):
+        return []
+    breaks = np.flatnonzero((names[1:] != names[:-1]) | (partitions[1:] != partitions[:-1])) + 1
+    columns = [np.split(rows[name].to_numpy(), breaks) for name in ("at_s", "stable", "end")]
+    return list(zip(*columns, strict=True))
+
+
+def _held_s(at_s: np.ndarray, stable: np.ndarray, end: np.ndarray, kill_s: float) -> float:
+    first = int(np.searchsorted(at_s, kill_s))
+    if first >= len(at_s) or stable[first] >= end[first]:
+        return 0.0
+    free = np.flatnonzero(stable[first:] >= end[first])
+    until = at_s[first + int(free[0])] if len(free) else at_s[-1]
+    return float(until - kill_s)

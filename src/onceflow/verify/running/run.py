@@ -1,0 +1,215 @@
+"""One run of one engine: a world is made, disturbed, brought to rest, read to its end and judged.
+
+::
+
+    1 world      cluster, topics, the plan on private places, a driver with a warm standby
+    2 work       the writer writes, readers read, the schedule injects faults; until the time is over
+    3 rest       faults end, input ends, the pipeline catches up with the last committed input and stops in order
+    4 look       everything is read from its beginning to its end; ends, last stable offsets and positions are noted
+    5 judge      the oracle says what the output must be, the checker what is wrong with the history
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from onceflow.errors import OnceflowError, VerificationError
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.engines import Engine
+from onceflow.verify.engines.lines import Message
+from onceflow.verify.faults.catalog import Fault
+from onceflow.verify.faults.checkpoint import STATELESS
+from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, observe, read_all
+from onceflow.verify.recording.ends import ends_of
+from onceflow.verify.result import Lane, RunResult
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.outcome import Raw, outcome
+from onceflow.verify.running.place import Place, place
+from onceflow.verify.running.private_plan import private_plan, write_plan
+from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.progress import Progress
+from onceflow.verify.running.recovery import Strike
+from onceflow.verify.running.schedule import Turn, turns
+from onceflow.verify.running.settings import PARTITIONS, Settings
+from onceflow.verify.running.timeline import Timeline
+from onceflow.verify.running.topics import create_topics
+from onceflow.verify.running.watch import Watch
+from onceflow.verify.running.world import PrivateWorld, committed_end
+from onceflow.verify.workload import InputWriter, inputs_for
+
+if TYPE_CHECKING:
+    from onceflow.verify.cluster.spark import SparkCluster
+
+_LOCAL = {"spark.master": "local[2]"}
+_FIRST_BATCH_S = 600.0
+_CATCH_UP_S = 600.0
+_STOP_S = 300.0
+
+
+def run(settings: Settings, engine: Engine, progress: Progress) -> RunResult:
+    """Raises an OnceflowError where the world cannot even be made; what goes wrong later is in the result's failures."""
+    with place(settings.directory, engine.name) as files:
+        timeline = Timeline(lambda text: progress.line(f"  {text}"))
+        progress.line(f"{engine.title}: starting {settings.brokers} broker(s), seed {settings.seed}")
+        with _world(settings, engine, files, timeline) as world:
+            raw = Raw(engine, world)
+            _work(settings, world, raw, progress)
+            progress.line("judging: every batch is replayed without faults")
+            return outcome(settings, files, raw)
+
+
+# ------------------------------------------------------------------------------------------------------------ 1 world
+
+
+@contextmanager
+def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline) -> Iterator[PrivateWorld]:
+    cluster = KafkaCluster(
+        files.kafka, brokers=settings.brokers, transaction_version=settings.transaction_version, wire=settings.wire
+    )
+    with cluster as kafka, _spark(settings, files) as spark:
+        topics = dict.fromkeys([*settings.topics_in, *settings.topics_out])
+        create_topics(kafka.direct_servers, topics, partitions=PARTITIONS, brokers=settings.brokers)
+        plan = private_plan(
+            settings.plan,
+            bootstrap_servers=kafka.bootstrap_servers,
+            checkpoint=files.checkpoint,
+            spark=_LOCAL if spark is None else {**spark.settings, "spark.master": spark.master_url},
+            trigger_ms=settings.trigger_ms,
+        )
+        write_plan(plan, files.plan)
+        with DriverProcess(engine, partial(_launch, engine, files), timeline) as driver:
+            yield PrivateWorld(
+                kafka, spark, driver, plan, files.checkpoint, settings.topics_in, settings.topics_out, timeline,
+                threading.Event(),
+            )  # fmt: skip
+
+
+@contextmanager
+def _spark(settings: Settings, files: Place) -> Iterator[SparkCluster | None]:
+    if not settings.spark_workers:
+        yield None
+        return
+    from onceflow.verify.cluster.spark import SparkCluster
+
+    with SparkCluster(files.spark, workers=settings.spark_workers) as cluster:
+        yield cluster
+
+
+def _launch(engine: Engine, files: Place, number: int, heard: Callable[[Message | None], None]) -> EngineProcess:
+    return EngineProcess(engine.command, files.plan, files.scratch(number), files.log(number), heard)
+
+
+# ------------------------------------------------------------------------------------------------------------- 2 work
+
+
+def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress) -> None:
+    """All that happens while something runs. What goes wrong in it is a failure of the run."""
+    servers, clock = world.kafka.direct_servers, world.timeline.seconds
+    inputs = inputs_for(settings.plan, settings.topics_by_source, settings.seed, settings.samples)
+    everything = (*world.topics_in, *world.topics_out)
+    writer = InputWriter(servers, inputs, seed=settings.seed, rate=settings.rate, clock=clock)
+    with ExitStack() as ending:
+        reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
+        stable = ending.enter_context(StableWatcher(servers, everything, clock=clock))
+        ending.callback(writer.start().stop)
+        watch = ending.enter_context(Watch(world, settings.stuck_s))
+        world.driver.start()
+        try:
+            _disturb(settings, world, raw, progress)
+            _rest(world, writer, progress)
+        except OnceflowError as error:
+            raw.failures.append(watch.stuck or str(error))
+        raw.sent, raw.stable, raw.committed = writer.stop(), stable.stop(), watch.committed
+        raw.seconds = clock()
+        _look(world, raw, reader)
+
+
+def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress) -> None:
+    """Faults, until the time is over. The time begins with the first batch."""
+    if not world.driver.await_batches(1, _FIRST_BATCH_S):
+        raise VerificationError(f"no batch was committed within {_FIRST_BATCH_S:.0f} s{_said(world)}")
+    faults = [fault for fault in settings.faults if _possible(world, fault)]
+    progress.line(f"the pipeline runs; {len(faults)} kinds of faults for {settings.seconds:.0f} s")
+    progress.begin("faults", settings.seconds, lambda: _counts(world, raw))
+    until = time.monotonic() + settings.seconds
+    try:
+        for turn in turns(faults, settings.seed):
+            world.sleep(max(0.0, min(turn.wait_s, until - time.monotonic())))
+            if time.monotonic() >= until:
+                return
+            if turn.fault is not None:
+                _inject(world, raw, turn)
+    finally:
+        progress.end()
+
+
+def _possible(world: PrivateWorld, fault: Fault) -> bool:
+    """A checkpoint that lost batches is resumed with empty state, which leaves nothing to judge of a stateful plan."""
+    can_resume = world.driver.engine.resumes and not (world.checkpoint / "state").exists()
+    return can_resume or STATELESS not in fault.needs
+
+
+def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
+    assert turn.fault is not None
+    name, driver = turn.fault.name, world.driver
+    kills, pauses = len(driver.strikes), len(driver.pauses)
+    world.note(turn.fault.text)
+    raw.injected += 1
+    try:
+        with world.bar(name, turn.fault.text):
+            turn.fault.inject(world, turn.random())
+    finally:
+        began_at = world.timeline.began_at
+        raw.strikes += [Strike(name, at - began_at) for at in driver.strikes[kills:]]
+        raw.strikes += [Strike(name, at - began_at, kills=False) for at in driver.pauses[pauses:]]
+
+
+def _counts(world: PrivateWorld, raw: Raw) -> str:
+    return f"{raw.injected} faults, {world.driver.generation} drivers, {len(world.driver.committed_batches)} batches"
+
+
+def _said(world: PrivateWorld) -> str:
+    return f": {world.driver.gave_up}" if world.driver.gave_up else ""
+
+
+# ------------------------------------------------------------------------------------------------------------- 3 rest
+
+
+def _rest(world: PrivateWorld, writer: InputWriter, progress: Progress) -> None:
+    progress.line("faults end; the pipeline catches up")
+    with world.timeline.during(Lane.NOTE, "catching up"):
+        world.kafka.heal()
+        if world.spark is not None:
+            world.spark.heal()
+        writer.stop()
+        ends = {
+            (row["topic"], row["partition"]): row["end"]
+            for row in ends_of(world.kafka.direct_servers, world.topics_in).to_pylist()
+        }
+        world.wait_for(lambda: _has_caught_up(world, ends), "the pipeline reads all of its input", _CATCH_UP_S)
+    lack = world.driver.stop(_STOP_S)
+    if lack:
+        raise VerificationError(lack)
+
+
+def _has_caught_up(world: PrivateWorld, ends: dict[tuple[str, int], int]) -> bool:
+    done = committed_end(world.checkpoint) or {}
+    return all(done.get(at, 0) >= end for at, end in ends.items())
+
+
+# ------------------------------------------------------------------------------------------------------------- 4 look
+
+
+def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
+    """What is there when nothing runs any more. A driver that did not end in order is killed first."""
+    world.driver.close()
+    world.kafka.heal()
+    servers = world.kafka.direct_servers
+    raw.observed = observe(servers, (*world.topics_in, *world.topics_out), world.plan.name)
+    raw.final = read_all(servers, raw.observed.ends, clock=world.timeline.seconds)
+    raw.seen = reader.stop()

@@ -1,0 +1,70 @@
+"""What is to be verified and how, checked before anything is started."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onceflow.config import Plan
+from onceflow.verify.engines import Engine
+from onceflow.verify.faults.catalog import Fault
+from onceflow.verify.faults.network import WIRE
+from onceflow.verify.workload import Record
+
+PARTITIONS = 4
+QUIET_TRIGGER_MS = (
+    250  # batches small enough that faults hit between many of them, and not so small that all is overhead
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One verification; each engine gets a run of its own. ``plan`` is the user's, as it was read."""
+
+    plan: Plan
+    pipeline: str  # how it is called in the report
+    engines: tuple[Engine, ...]
+    faults: tuple[Fault, ...]
+    mix: tuple[str, ...]  # the faults as they were asked for
+    seed: int
+    seconds: float = 60.0
+    rate: float = 300.0
+    brokers: int = 1
+    spark_workers: int = 0
+    transaction_version: int = 2
+    samples: Mapping[str, Sequence[Record]] | None = None
+    output_topics: tuple[str, ...] = ()  # those that only the data name
+    trigger_ms: int = QUIET_TRIGGER_MS
+    stuck_s: float = 300.0
+    directory: Path | None = None  # where the cluster's and the drivers' files are, instead of a temporary directory
+    arguments: tuple[str, ...] = ()  # of the command line, without the seed
+
+    @property
+    def command(self) -> str:
+        """What runs the same again."""
+        return shlex.join(["onceflow", "verify", *self.arguments, "--seed", str(self.seed)])
+
+    @property
+    def wire(self) -> bool:
+        """Whether clients reach the brokers through proxies."""
+        return any(WIRE in fault.needs for fault in self.faults)
+
+    @property
+    def topics_out(self) -> tuple[str, ...]:
+        named = [sink.topic for sink in self.plan.sink if sink.topic is not None]
+        return tuple(dict.fromkeys([*named, *self.output_topics]))
+
+    @property
+    def topics_by_source(self) -> dict[str, tuple[str, ...]]:
+        """What each source reads; of a pattern, the topics that there are samples for."""
+        return {source.name: source.topics or self._matching(source.pattern or "") for source in self.plan.source}
+
+    @property
+    def topics_in(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(topic for topics in self.topics_by_source.values() for topic in topics))
+
+    def _matching(self, pattern: str) -> tuple[str, ...]:
+        return tuple(topic for topic in self.samples or () if re.fullmatch(pattern, topic))

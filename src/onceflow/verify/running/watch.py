@@ -1,0 +1,82 @@
+"""A watch over a run: that it makes progress, where it stands, and which brokers live."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from onceflow.verify.cluster import Node
+from onceflow.verify.result import Lane
+from onceflow.verify.running.timeline import Open
+from onceflow.verify.running.world import PrivateWorld, committed_end
+
+_EVERY_S = 0.25
+_JOIN_S = 60
+
+
+class Watch:
+    """Looks a few times a second until the block ends. ``stuck`` says why the run was given up."""
+
+    def __init__(self, world: PrivateWorld, stuck_s: float) -> None:
+        self.stuck = ""
+        self.committed: list[tuple[float, int]] = []  # seconds, offsets that the checkpoint calls committed
+        self._world = world
+        self._stuck_s = stuck_s
+        self._disturbed_at = time.monotonic()
+        self._brokers: dict[int, tuple[int | None, Open | None]] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="onceflow-watch-run", daemon=True)
+
+    def _run(self) -> None:
+        while not self._ending.wait(_EVERY_S):
+            for node in self._world.kafka.nodes:
+                self._look_at_broker(node)
+            self._look_at_lag()
+            self._look_at_progress()
+
+    def _look_at_broker(self, node: Node) -> None:
+        """A bar on the timeline for each life of a broker."""
+        known, bar = self._brokers.get(node.id, (None, None))
+        pid = node.pid
+        if pid == known:
+            return
+        timeline = self._world.timeline
+        if bar is not None:
+            timeline.end(bar)
+        opened = None if pid is None else timeline.begin(Lane.BROKER, f"broker {node.id}", f"pid {pid}")
+        self._brokers[node.id] = (pid, opened)
+
+    def _look_at_lag(self) -> None:
+        ends = committed_end(self._world.checkpoint)
+        if ends is not None:
+            self.committed.append((self._world.timeline.seconds(), sum(ends.values())))
+
+    def _look_at_progress(self) -> None:
+        """No batch for so long, though input comes all the time and nothing disturbs: nobody could use that.
+
+        The first batch is waited for elsewhere. A driver that took over is given the time from its start; one that dies again and
+        again before it has a batch is given up by its supervisor.
+        """
+        driver = self._world.driver
+        if not driver.committed_batches or self._world.timeline.is_open(Lane.FAULT):
+            self._disturbed_at = time.monotonic()
+        if driver.gave_up:
+            self._give_up(driver.gave_up)
+        elif time.monotonic() - max(self._disturbed_at, driver.moved_at) > self._stuck_s:
+            self._give_up(f"stuck: no batch for {self._stuck_s:.0f} s, though no fault was in its way")
+
+    def _give_up(self, why: str) -> None:
+        self.stuck = self.stuck or why
+        self._world.given_up.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join(_JOIN_S)

@@ -1,0 +1,125 @@
+"""What a fault finds: the cluster, the driver, the plan and its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onceflow.config import Plan
+from onceflow.errors import VerificationError
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.result import Lane
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.timeline import Timeline
+
+if TYPE_CHECKING:
+    from onceflow.verify.cluster.spark import SparkCluster
+
+_LOOK_AGAIN_S = 0.05
+
+
+class World(Protocol):
+    """What a fault may use, and nothing more."""
+
+    @property
+    def kafka(self) -> KafkaCluster: ...
+    @property
+    def spark(self) -> SparkCluster | None: ...  # None: Spark lives in the driver's process
+    @property
+    def driver(self) -> DriverProcess: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def checkpoint(self) -> Path: ...
+    @property
+    def transactional_id(self) -> str: ...
+    @property
+    def topics_in(self) -> tuple[str, ...]: ...
+    @property
+    def topics_out(self) -> tuple[str, ...]: ...
+
+    def note(self, text: str) -> None:
+        """Something for the timeline."""
+
+    def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
+        """Looks again and again. Raises VerificationError when the patience ends."""
+
+    def sleep(self, seconds: float) -> None:
+        """Time that a fault lasts; ends at once when the run is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateWorld:
+    """The world of one run."""
+
+    kafka: KafkaCluster
+    spark: SparkCluster | None
+    driver: DriverProcess
+    plan: Plan
+    checkpoint: Path
+    topics_in: tuple[str, ...]
+    topics_out: tuple[str, ...]
+    timeline: Timeline
+    given_up: threading.Event
+
+    @property
+    def transactional_id(self) -> str:
+        """Of the pipeline; its progress group has the same name."""
+        return f"onceflow-{self.plan.name}"
+
+    def note(self, text: str) -> None:
+        self.timeline.note(text)
+
+    def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise VerificationError(f"{what}: not within {patience_s:.0f} s")
+            self.sleep(_LOOK_AGAIN_S)
+
+    def sleep(self, seconds: float) -> None:
+        if self.given_up.wait(seconds):
+            raise VerificationError("the run was given up")
+
+    @contextmanager
+    def bar(self, name: str, text: str) -> Iterator[None]:
+        """A fault on the timeline, from its beginning until it is healed."""
+        with self.timeline.during(Lane.FAULT, name, text):
+            yield
+
+
+def committed_end(checkpoint: Path) -> dict[tuple[str, int], int] | None:
+    """Where the newest batch that Spark calls committed ends in its sources; None before the first one.
+
+    From the checkpoint, because every engine has one, and only ours commits offsets to Kafka.
+    """
+    planned, done = _numbers(checkpoint / "offsets"), _numbers(checkpoint / "commits")
+    both = planned & done
+    return _ends(checkpoint / "offsets" / str(max(both))) if both else None
+
+
+def _numbers(directory: Path) -> set[int]:
+    try:
+        return {int(each.name) for each in directory.iterdir() if each.name.isdecimal()}
+    except FileNotFoundError:
+        return set()
+
+
+def _ends(entry: Path) -> dict[tuple[str, int], int] | None:
+    """An entry of the offset log: its version, a line of metadata, and a line of offsets for each reading of a source."""
+    try:
+        lines = entry.read_text(encoding="utf-8").splitlines()[2:]
+        tables: list[dict[str, Any]] = [json.loads(line) for line in lines if line != "-"]
+    except (OSError, ValueError):
+        return None  # a fault may just be at it
+    found: dict[tuple[str, int], int] = {}
+    for table in tables:
+        for topic, ends in table.items():
+            found.update({(topic, int(partition)): int(end) for partition, end in ends.items()})
+    return found

@@ -1,0 +1,54 @@
+"""The user's own sample of a topic: JSON Lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from onceflow.errors import ConfigurationError
+from onceflow.verify.workload.inputs import Headers, Record
+
+_WHOLE = {"key", "value", "headers"}
+
+
+def read_sample(path: Path) -> list[Record]:
+    """The records in a file of JSON Lines. Raises ConfigurationError with every mistake.
+
+    A line that is an object of ``value`` and perhaps ``key`` and ``headers`` (an object of texts), and of nothing else, is a
+    record; any other line is a record's value. Text is written as it is, everything else as JSON.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError.of(str(path), [f"cannot be read: {error}"]) from None
+    records: list[Record] = []
+    mistakes: list[str] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records += [_record(json.loads(line), line)] if line.strip() else []
+        except ValueError as error:
+            mistakes.append(f"line {number}: {error}")
+    if not records and not mistakes:
+        mistakes.append("holds no record")
+    if mistakes:
+        raise ConfigurationError.of(str(path), mistakes)
+    return records
+
+
+def _record(document: Any, line: str) -> Record:
+    if not isinstance(document, dict) or "value" not in document or set(document) - _WHOLE:
+        return Record(None, _bytes(document) if isinstance(document, str) else line.strip().encode())
+    return Record(_bytes(document.get("key")), _bytes(document["value"]), _headers(document.get("headers")))
+
+
+def _headers(given: Any) -> Headers:
+    if not isinstance(given or {}, dict):
+        raise ValueError('headers must be an object, as in {"origin": "shop"}')
+    return tuple((str(name), _bytes(value) or b"") for name, value in (given or {}).items())
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,127 @@
+"""The writer of the input: transactions of random size over all partitions, of which some are aborted on purpose.
+
+What becomes of each is recorded as a history wants it::
+
+    ok     the commit was answered
+    fail   it was aborted, or no commit was ever sent: the producer that takes its place aborts what is open
+    info   the commit was sent and its answer did not come; whether anything of it is visible tells
+
+After an error a new producer with the same transactional id takes the old one's place, and what was in doubt is not sent
+again: every event has one attempt.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Self
+
+import pyarrow as pa
+
+from onceflow.verify.recording.tables import SENT, Chunks, Clock
+from onceflow.verify.workload.inputs import Inputs
+from onceflow.verify.workload.transactional import Attempt, Client
+
+ABORTED = 0.25
+MOST_RECORDS = 40
+_BEHIND_S = 2.0  # what a fault kept from being written is caught up with no further than this
+_END_S = 300.0
+
+
+class InputWriter:
+    """Writes ``inputs`` in a thread of its own from ``start`` until ``stop``.
+
+    ``rate`` is in records a second, ``aborted`` the share of transactions that are aborted, half of them when everything is
+    in the log already; a transaction has up to ``most_records``. ``limit``: ends when so many records were sent. ``name`` is
+    its process in the history and its transactional id.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        inputs: Sequence[Inputs],
+        *,
+        seed: int,
+        rate: float = 500.0,
+        aborted: float = ABORTED,
+        most_records: int = MOST_RECORDS,
+        limit: int | None = None,
+        name: str = "writer",
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._inputs = list(inputs)
+        self._client = Client(bootstrap_servers, f"onceflow-verify-{name}", [each.topic for each in self._inputs])
+        self._chance = random.Random(f"{seed}/{name}")  # noqa: S311  repeatable on purpose
+        self._rate = rate
+        self._aborted = aborted
+        self._most_records = most_records
+        self._left = limit
+        self._clock = clock
+        self._sent = Chunks(SENT)
+        self._transactions = 0
+        self._ending = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"verify-{name}", daemon=True)
+        self.counts = {"ok": 0, "fail": 0, "info": 0}  # records
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
+
+    def stop(self) -> pa.Table:
+        """Ends when the running transaction is decided; gives what was sent (``recording.tables.SENT``)."""
+        self._ending.set()
+        return self.wait()
+
+    def wait(self, timeout_s: float = _END_S) -> pa.Table:
+        """Waits until the ``limit`` is reached; gives what was sent. Raises what ended the writer before."""
+        self._thread.join(timeout_s)
+        if self._error is not None:
+            raise self._error
+        assert not self._thread.is_alive(), f"{self.name} does not end"
+        return self.table()
+
+    def table(self) -> pa.Table:
+        """What was decided so far (``recording.tables.SENT``)."""
+        return self._sent.table()
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except BaseException as error:  # noqa: BLE001  raised by wait, on a thread that somebody looks at
+            self._error = error
+        finally:
+            self._client.close()
+
+    def _write(self) -> None:
+        due = time.monotonic()
+        while not self._ending.wait(max(0.0, due - time.monotonic())) and self._left != 0:
+            size = self._chance.randint(1, self._most_records)
+            size = size if self._left is None else min(size, self._left)
+            self._record(self._transaction(size))
+            self._left = self._left if self._left is None else self._left - size
+            due = max(due + size / self._rate, time.monotonic() - _BEHIND_S)
+
+    def _transaction(self, size: int) -> Attempt:
+        attempt = Attempt(self._clock())
+        for _ in range(size):
+            attempt.add(self._client.placed(*self._chance.choice(self._inputs).next_of(), self._chance))
+        draw = self._chance.random()
+        if draw >= self._aborted:
+            self._client.commit(attempt)
+        else:
+            self._client.abort(attempt, flushed=draw < self._aborted / 2)
+        return attempt
+
+    def _record(self, attempt: Attempt) -> None:
+        ended = self._clock()
+        self._sent.extend(
+            (self.name, self._transactions, attempt.status, each.topic, each.partition, each.offset, each.id,
+             attempt.began_s, ended)
+            for each in attempt.sends
+        )  # fmt: skip
+        self._transactions += 1
+        self.counts[attempt.status] += len(attempt.sends)

@@ -1,0 +1,124 @@
+"""``onceflow verify`` as a user runs it: a real cluster, real Spark, real kills, and a judgement that must not be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+TIMEOUT_S = 800
+SABOTAGED = Path(__file__).parent / "verify" / "running" / "sabotaged.py"
+
+USERS = """
+name = "orders"
+checkpoint = "{directory}/users-checkpoint"
+[kafka]
+bootstrap_servers = "127.0.0.1:{port}"
+[[source]]
+name = "orders"
+topics = ["orders"]
+schema = "id STRING, country STRING, amount DECIMAL(12, 2)"
+[[sink]]
+from = "orders"
+topic = "copies"
+key = "country"
+value = "to_json(struct(id, country, amount))"
+headers = {{origin = "concat(_topic, '-', _partition, '-', _offset)"}}
+"""
+
+
+@contextmanager
+def listener() -> Iterator[tuple[int, list[object]]]:
+    """A port of the loopback, and everybody who ever connected to it."""
+    visitors: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            try:
+                while True:
+                    connection, address = server.accept()
+                    visitors.append(address)
+                    connection.close()
+            except OSError:
+                return
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1], visitors
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(60)
+
+
+def verify(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command with a temporary directory of its own, of which nothing may be left."""
+    temporary = directory / "t"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "onceflow.cli", "verify", "--out", str(directory / "report"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=False,
+    )
+    assert not list(temporary.iterdir())
+    assert not [
+        each for each in psutil.process_iter(["cmdline"]) if str(temporary) in " ".join(each.info["cmdline"] or ())
+    ]
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_path: Path) -> None:
+    with listener() as (port, visitors):
+        plan = tmp_path / "pipeline.toml"
+        plan.write_text(USERS.format(directory=tmp_path, port=port))
+        done = verify(
+            tmp_path, str(plan), "--for", "10s", "--rate", "100", "--seed", "4", "--json",
+            "--faults", "kill-driver-at-step,lose-commit-log",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert not visitors
+    assert not (tmp_path / "users-checkpoint").exists()
+    document = json.loads(done.stdout)
+    assert document == json.loads((tmp_path / "report" / "report.json").read_text())
+    (run,) = document["runs"]
+    assert run["counts"]["input records aborted"] > 0
+    assert run["counts"]["output records"] == run["counts"]["input records committed"] > 0
+    assert run["counts"]["faults"] > 0
+    assert run["counts"]["drivers"] > 1
+    assert not ET.parse(tmp_path / "report" / "junit.xml").findall(".//failure")
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_an_engine_that_does_not_skip_committed_batches_is_found_out(tmp_path: Path) -> None:
+    """The positive control of the whole chain: what is broken is named, and shown by a history that anyone can check."""
+    engine = f"{sys.executable} {SABOTAGED} skip"
+    done = verify(
+        tmp_path, "--for", "5s", "--rate", "100", "--seed", "4", "--faults", "lose-commit-log", "--engine", engine
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "duplicated" in done.stdout
+    assert "--seed 4" in done.stdout
+    assert (tmp_path / "report" / "history.parquet").exists()
+    (smallest,) = (tmp_path / "report").glob("history-*duplicated*")
+    checked = subprocess.run(
+        [sys.executable, "-m", "onceflow.verify.checker", str(smallest), "--json"],
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 1, checked.stderr
+    found = json.loads(checked.stdout)
+    assert {name for name, count in found["counts"].items() if count} == {"duplicated"}
+    assert found["rows"] <= 6

@@ -1,0 +1,108 @@
+"""A real run in small batches, recorded, to be judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.config import PlanFile, load
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline import Control, Mode, run
+from onceflow.transaction.committed import read_committed
+from onceflow.verify.oracle import Expected
+from onceflow.verify.oracle.answer import replayed
+from onceflow.verify.oracle.judging import Judgement, judge
+from onceflow.verify.recording import Recorded, observe, read_all
+from onceflow.verify.recording.tables import READ, SENT
+from onceflow.verify.workload import InputWriter, inputs_for
+
+
+@dataclass
+class Run:
+    """A plan on ``broker``; ``text`` is everything but its name, its cluster and its trigger."""
+
+    broker: EmbeddedBroker
+    directory: Path
+    name: str
+    text: str
+    outputs: tuple[str, ...]
+    seed: int = 1
+    aborted: float = 0.25
+    sent: list[pa.Table] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        head = f"""
+name = "{self.name}"
+checkpoint = "state"
+trigger = {{available_now = true}}
+kafka = {{bootstrap_servers = "{self.broker.bootstrap_servers}"}}
+"""
+        self.path = self.directory / "pipeline.toml"
+        self.path.write_text(head + self.text)
+        self.file: PlanFile = load(self.path, {})
+        topics = {source.name: source.topics for source in self.file.plan.source}
+        self.inputs = tuple(dict.fromkeys(topic for names in topics.values() for topic in names))
+        self._made = inputs_for(self.file.plan, topics, self.seed)
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.file.checkpoint)
+
+    def write(self, records: int) -> None:
+        """Writes input with a writer of its own, transactions and aborts included."""
+        writer = InputWriter(
+            self.broker.bootstrap_servers,
+            self._made,
+            seed=self.seed + len(self.sent),
+            rate=100_000,
+            aborted=self.aborted,
+            most_records=10,
+            limit=records,
+            name=f"{self.name}-writer-{len(self.sent)}",
+        )
+        self.sent.append(writer.start().wait())
+
+    def batch(self, records: int) -> None:
+        """Writes input and processes it, in one batch or more."""
+        self.write(records)
+        self.process()
+
+    def process(self, mode: Mode = Mode.REFUSE) -> None:
+        run(self.file, tell=lambda event: None, control=Control(), mode=mode)
+
+    def expected(self) -> Expected:
+        """The replay, in this process."""
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.getActiveSession()
+        assert spark is not None
+        settings = ClusterSettings.of(self.broker.bootstrap_servers)
+        committed = read_committed(self.name, settings)
+        with TemporaryDirectory(dir=self.directory) as scratch:
+            return replayed(self.file, spark, settings, self.checkpoint, Path(scratch) / "replay", committed.offsets)
+
+    def recorded(self) -> Recorded:
+        observed = observe(self.broker.bootstrap_servers, [*self.inputs, *self.outputs], self.name, patience_s=5)
+        final = read_all(self.broker.bootstrap_servers, observed.ends)
+        sent = pa.concat_tables([SENT.empty_table(), *self.sent])
+        return Recorded(self.name, self.inputs, self.outputs, final, observed, sent=sent, seen=READ.empty_table())
+
+    def judged(self) -> Judgement:
+        return judge(self.recorded(), self.expected())
+
+
+def repeat(broker: EmbeddedBroker, topic: str) -> None:
+    """A foreign producer writes the first record of a topic's partition 0 once more."""
+    reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "thief"})
+    reader.assign([TopicPartition(topic, 0, 0)])
+    message = reader.poll(60)
+    reader.close()
+    assert message is not None
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(topic, message.value(), message.key(), 0, headers=message.headers() or [])
+    assert producer.flush(60) == 0

@@ -1,0 +1,186 @@
+"""The judge on tables: a good run is good, and each way in which it can be spoilt is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.verify.oracle.tables import END, Out, Tables, outputs, swapped
+
+from onceflow.verify.checker import shrink
+from onceflow.verify.oracle.judging import judge
+
+
+def violations(tables: Tables) -> dict[str, int]:
+    return judge(tables.recorded(), tables.expected()).violations
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        Tables(),
+        Tables(ordered=False),
+        Tables(origin=None),
+        Tables(next_batch=None, position=0),  # Spark's own sink: its commit log has them all
+        Tables(next_batch=None, finished=(0, 1)),  # the last one is visible, so it happened
+        Tables(concurrent=[]),
+        Tables(whole=True),
+        Tables(grown=frozenset({"out"})),
+    ],
+    ids=lambda tables: ", ".join(f"{k}={v}" for k, v in vars(tables).items() if k not in ("wanted", "visible")),
+)
+def test_a_good_run_is_good(tables: Tables) -> None:
+    judgement = judge(tables.recorded(), tables.expected())
+    assert judgement.violations == {}
+    assert judgement.reasons == ()
+
+
+def duplicate(tables: Tables) -> None:
+    tables.visible.append(replace(tables.visible[1], offset=3))
+
+
+def lose(tables: Tables) -> None:
+    del tables.visible[4]
+
+
+def lose_a_batch(tables: Tables) -> None:
+    tables.visible = [each for each in tables.visible if each.batch != 1]
+
+
+def change(tables: Tables) -> None:
+    tables.visible[4] = replace(tables.visible[4], content=-5)
+
+
+def swap_in_batch(tables: Tables) -> None:
+    tables.visible = swapped(tables.visible, 0, 2)  # both of key 0
+
+
+def swap_batches(tables: Tables) -> None:
+    tables.visible = swapped(tables.visible, 1, 4)
+
+
+def to_another_partition(tables: Tables) -> None:
+    tables.visible[0] = replace(tables.visible[0], partition=1, offset=3)
+
+
+def count_what_was_aborted(tables: Tables) -> None:
+    """The second transaction of the input was aborted, and its output is there."""
+    tables.sent_status[1] = "fail"
+    tables.input_visible.remove(1)
+    tables.wanted = [each for each in tables.wanted if each.batch != 1]
+
+
+def show_an_aborted_input(tables: Tables) -> None:
+    tables.sent_status[1] = "fail"
+
+
+def show_what_was_not_committed(tables: Tables) -> None:
+    tables.next_batch = 2
+    tables.position = 8
+
+
+def leave_a_transaction_open(tables: Tables) -> None:
+    tables.stable = END - 1
+
+
+def lag(tables: Tables) -> None:
+    tables.position = 8
+
+
+def another_value_later(tables: Tables) -> None:
+    tables.concurrent = [replace(tables.visible[0], content=-9), *tables.visible[1:]]
+
+
+def nothing_expected_there(tables: Tables) -> None:
+    tables.wanted = [each for each in tables.wanted if each.partition == 0]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named"),
+    [
+        (duplicate, {"duplicated"}),
+        (lose, {"torn_transaction"}),
+        (lose_a_batch, {"unseen"}),
+        (change, {"torn_transaction", "phantom"}),
+        (swap_in_batch, {"int_nonmonotonic_send"}),
+        (swap_batches, {"nonmonotonic_send"}),
+        (to_another_partition, {"torn_transaction", "phantom"}),
+        (count_what_was_aborted, {"phantom"}),
+        (show_an_aborted_input, {"aborted_read"}),
+        (show_what_was_not_committed, {"aborted_read", "stuck_progress"}),
+        (leave_a_transaction_open, {"hung_transaction"}),
+        (lag, {"stuck_progress"}),
+        (another_value_later, {"phantom", "inconsistent_offsets"}),
+        (nothing_expected_there, {"phantom"}),
+    ],
+)
+def test_what_is_spoilt_is_named(spoil: Callable[[Tables], None], named: set[str]) -> None:
+    tables = Tables()
+    spoil(tables)
+    judgement = judge(tables.recorded(), tables.expected())
+    assert named <= set(judgement.violations)
+    for finding in judgement.findings.to_pylist()[:3]:
+        assert 0 < len(shrink(judgement.history, finding)) <= 12
+
+
+def test_a_repetition_is_not_also_a_disorder() -> None:
+    tables = Tables()
+    tables.visible.append(replace(tables.visible[0], offset=3))
+    assert violations(tables) == {"duplicated": 1}
+
+
+def test_what_a_fault_may_do_to_an_engine_without_progress_is_counted() -> None:
+    """Spark's own sink, killed in a batch and run again: the duplicates, and nothing else."""
+    tables = Tables(next_batch=None, finished=(0, 2))
+    again = [replace(each, offset=each.offset + 20) for each in tables.visible if each.batch == 1]
+    tables.visible += again
+    assert violations(tables) == {"duplicated": len(again)}
+
+
+def test_the_order_inside_of_a_batch_is_not_asked_of_a_shuffle() -> None:
+    visible = swapped(outputs(), 0, 2)
+    assert violations(Tables(visible=visible, ordered=False)) == {}
+    assert violations(Tables(visible=visible, origin=None)) == {}
+    assert violations(Tables(visible=swapped(outputs(), 0, 1))) == {}  # two keys
+
+
+def test_records_without_a_key_may_stand_on_any_partition() -> None:
+    wanted = [replace(each, partition=-1, key=None) for each in outputs()]
+    visible = [replace(each, key=None) for each in outputs()]
+    moved = [replace(visible[0], partition=1, offset=3), *visible[1:]]
+    assert violations(Tables(wanted=wanted, visible=moved)) == {}
+    assert violations(Tables(wanted=wanted, visible=moved[1:])) == {"torn_transaction": 1}
+
+
+def test_a_topic_that_grew_is_judged_as_a_whole() -> None:
+    moved = [replace(outputs()[0], partition=1, offset=3), *outputs()[1:]]
+    assert violations(Tables(visible=moved, grown=frozenset({"out"}))) == {}
+
+
+def test_contents_that_come_again_are_told_apart_by_their_neighbours() -> None:
+    """One content in two batches; which of both is missing is told by what stands around."""
+    same = [
+        replace(each, content=77) if (each.partition, each.offset) in ((0, 1), (0, 5)) else each for each in outputs()
+    ]
+    missing = [each for each in same if (each.partition, each.offset) != (0, 1)]
+    judgement = judge(Tables(visible=missing).recorded(), Tables(wanted=same).expected())
+    assert [row["value"] for row in judgement.findings.to_pylist() if row["anomaly"] == "torn_transaction"] == [
+        "out-0/0/1"
+    ]
+    again = [*same, Out(0, 3, 77, key=1)]
+    assert violations(Tables(wanted=same, visible=again)) == {"duplicated": 1}
+
+
+def test_what_cannot_be_judged_is_said() -> None:
+    refused = Tables(refused="rand()", visible=outputs()[:5])
+    judgement = judge(refused.recorded(), refused.expected())
+    assert judgement.violations == {}
+    assert judgement.reasons == ("the output was not judged: rand()",)
+    assert judge(Tables().recorded(), None).reasons == ("the output was not judged: no expectation",)
+    ahead = Tables(position=END + 1)
+    assert (
+        "has committed 13 for in-0, its last batch ended at 12" in judge(ahead.recorded(), ahead.expected()).reasons[0]
+    )
+    lost = Tables(next_batch=5)
+    assert "5 batches are committed, the checkpoint names 3" in judge(lost.recorded(), lost.expected()).reasons[0]

@@ -1,0 +1,204 @@
+"""Real runs of ``onceflow.pipeline`` that the oracle agrees with, and what is said when a real cluster is tampered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.verify.oracle.runs import Run, repeat
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.pipeline import Mode
+from onceflow.verify.oracle import expected_output
+from onceflow.verify.oracle.judging import judge
+from onceflow.verify.workload import builtin_plan
+
+if TYPE_CHECKING:
+    from tests.conftest import TopicFactory
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+MakeRun = Callable[..., Run]
+
+STATELESS = """
+[[source]]
+name = "payments"
+topics = ["{0}"]
+schema = "account STRING, amount BIGINT"
+
+[[sink]]
+from = "payments"
+topic = "{out}"
+key = "_key"
+value = "to_json(struct(account, amount))"
+headers = {{origin = "concat(_topic, '-', _partition, '-', _offset)", at = "cast({now} AS string)"}}
+"""
+
+WINDOWED = """
+[[source]]
+name = "payments"
+topics = ["{0}"]
+schema = "account STRING, amount DOUBLE, at TIMESTAMP NOT NULL"
+watermark = {{column = "at", delay = "1 second"}}
+
+[[transform]]
+name = "windows"
+sql = '''
+SELECT window(at, '2 seconds') AS w, account, sum(amount) AS amount, count(*) AS n
+FROM payments GROUP BY window(at, '2 seconds'), account
+'''
+
+[[sink]]
+from = "windows"
+topic = "{out}"
+key = "account"
+value = "to_json(struct(w, account, amount, n))"
+"""
+
+JOINED = """
+[[source]]
+name = "a"
+topics = ["{0}"]
+schema = "account STRING, amount INT, at TIMESTAMP NOT NULL"
+watermark = {{column = "at", delay = "1 second"}}
+
+[[source]]
+name = "b"
+topics = ["{1}"]
+schema = "account STRING, rate INT, at TIMESTAMP NOT NULL"
+watermark = {{column = "at", delay = "1 second"}}
+
+[[transform]]
+name = "both"
+sql = '''
+SELECT a.account, amount, rate, a._offset AS o, b._offset AS p
+FROM a JOIN b ON a.account = b.account AND a.at BETWEEN b.at - INTERVAL 2 SECONDS AND b.at + INTERVAL 2 SECONDS
+'''
+
+[[sink]]
+from = "both"
+topic = "{out}"
+key = "account"
+value = "to_json(struct(account, amount, rate, o, p))"
+"""
+
+
+@pytest.fixture(scope="module")
+def make(broker: EmbeddedBroker, topic: TopicFactory, tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
+    def made(text: str, sources: int = 1, **values: str) -> Run:
+        target, inputs = topic(2), [topic(3) for _ in range(sources)]
+        directory = tmp_path_factory.mktemp("run")
+        return Run(broker, directory, f"judged-{target}", text.format(*inputs, out=target, **values), (target,))
+
+    return made
+
+
+def check_good(run: Run, at_least: int) -> None:
+    recorded, expected = run.recorded(), run.expected()
+    judgement = judge(recorded, expected)
+    assert judgement.violations == {}
+    assert judgement.reasons == ()
+    assert len(expected.records) >= at_least
+    assert expected.stateful != expected.ordered
+
+
+@pytest.fixture(scope="module")
+def stateless(make: MakeRun) -> Run:
+    run = make(STATELESS, now="current_timestamp()")
+    for _ in range(3):
+        run.batch(60)
+    return run
+
+
+def test_a_plan_of_single_records_is_judged_with_its_order(stateless: Run) -> None:
+    check_good(stateless, 100)
+
+
+def test_windows_are_judged(make: MakeRun) -> None:
+    run = make(WINDOWED)
+    for _ in range(3):
+        run.batch(80)
+    check_good(run, 10)
+
+
+def test_a_join_is_judged(make: MakeRun) -> None:
+    run = make(JOINED, sources=2)
+    for _ in range(3):
+        run.batch(120)
+    check_good(run, 10)
+
+
+def test_the_built_in_plan_is_judged_by_the_oracle_as_a_process(
+    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    text = builtin_plan().read_text()
+    text = text.split("\n\n", 1)[1]
+    outputs = []
+    for name in ("verify-payments", "verify-refunds", "verify-copies", "verify-totals"):
+        outputs.append(topic(2))
+        text = text.replace(name, outputs[-1])
+    run = Run(broker, tmp_path, f"judged-{outputs[-1]}", text, tuple(outputs[2:]))
+    for _ in range(2):
+        run.batch(60)
+    run.write(20)  # planned by nobody: neither accused nor missing, once the position says so
+    run.process()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    expected = expected_output(run.path, run.checkpoint, broker.bootstrap_servers, scratch)
+    recorded = run.recorded()
+    judgement = judge(recorded, expected)
+    assert judgement.violations == {}
+    assert judgement.reasons == ()
+    assert expected.stateful
+    again = run.expected()
+    assert again.records.sort_by("content")["content"] == expected.records.sort_by("content")["content"]
+
+
+def test_what_does_not_follow_from_the_input_is_refused(make: MakeRun) -> None:
+    run = make(STATELESS, now="rand()")
+    run.batch(40)
+    expected = run.expected()
+    assert "batch 0 gave other records" in expected.refused
+    judgement = judge(run.recorded(), expected)
+    assert judgement.violations == {}
+    assert "rand()" in judgement.reasons[0]
+
+
+def test_a_lost_checkpoint_leaves_a_plan_of_single_records_to_be_judged(make: MakeRun) -> None:
+    run = make(STATELESS, now="1")
+    run.batch(40)
+    run.batch(40)
+    for name in ("offsets/1", "offsets/.1.crc", "commits/1", "commits/.1.crc"):
+        (run.checkpoint / name).unlink(missing_ok=True)
+    run.write(40)
+    run.process(Mode.RESUME)
+    expected = run.expected()
+    assert expected.whole
+    judgement = judge(run.recorded(), expected)
+    assert judgement.violations == {}
+    assert judgement.reasons == ()
+    assert len(expected.records) > 60
+
+
+def test_a_cluster_that_was_tampered_with_is_found_out(stateless: Run, broker: EmbeddedBroker) -> None:
+    """The last test on this run: what it does to the cluster stays."""
+    expected, (output,) = stateless.expected(), stateless.outputs
+    repeat(broker, output)
+    assert set(judge(stateless.recorded(), expected).violations) == {"duplicated"}
+    (source,) = stateless.inputs
+    group = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"onceflow-{stateless.name}"})
+    group.commit(offsets=[TopicPartition(source, 0, 1)], asynchronous=False)
+    group.close()
+    judgement = judge(stateless.recorded(), expected)
+    assert set(judgement.violations) == {"duplicated", "stuck_progress"}
+    assert "has committed 1 for" in judgement.reasons[0]
+    hanging = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"hangs-{output}"})
+    hanging.init_transactions(60)
+    hanging.begin_transaction()
+    hanging.produce(output, b"v", b"k", 1)
+    assert hanging.flush(60) == 0
+    assert set(judge(stateless.recorded(), expected).violations) == {"duplicated", "stuck_progress", "hung_transaction"}
+    hanging.abort_transaction(60)

@@ -1,0 +1,155 @@
+"""Readers beside a run: they skip nothing, repeat nothing, and see what is open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.conftest import create_topic
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import RequestFailed
+from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, holds, observe, read_all
+from onceflow.verify.recording.digest import content_digest, key_digest
+from onceflow.verify.recording.ends import ends_of
+from onceflow.verify.recording.tables import READ, STABLE, Chunks
+
+if TYPE_CHECKING:
+    from tests.conftest import Fill, TopicFactory
+
+PATIENCE_S = 240
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def open_transaction(servers: str, topic: str, records: int) -> Producer:
+    """A transaction with acknowledged records that is neither committed nor aborted."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"open-{topic}"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in range(records):
+        producer.produce(topic, key=b"k", value=b"%d" % number, partition=0)
+    assert producer.flush(60) == 0
+    return producer
+
+
+def test_records_are_told_apart_by_every_part() -> None:
+    kinds = [
+        (b"k", b"v", None),
+        (b"k", b"v", [("h", b"x")]),
+        (b"k", b"v", [("h", None)]),
+        (b"kv", b"", None),
+        (None, b"v", None),
+        (b"", b"v", None),
+        (b"k", None, None),
+        (b"k", b"v", [("h", b"x"), ("h", b"x")]),
+    ]
+    assert len({content_digest(*each) for each in kinds}) == len(kinds)
+    assert content_digest(b"k", b"v", [("h", "x")]) == content_digest(*kinds[1])
+    assert key_digest(None) is None
+    assert key_digest(b"") != key_digest(b"k")
+
+
+def test_a_table_grows_in_chunks() -> None:
+    chunks = Chunks(STABLE, rows=3)
+    rows = [(float(n), f"topic-{n % 2}", n, 0, n, n) for n in range(8)]
+    for row in rows:
+        chunks.extend([row])
+    assert [tuple(row.values()) for row in chunks.table().to_pylist()] == rows
+    assert Chunks(STABLE).table().schema == STABLE
+
+
+def test_the_final_read_is_everything_committed(broker: EmbeddedBroker, topic: TopicFactory, fill: Fill) -> None:
+    name, empty = topic(2), topic(1)
+    fill(name, [(f"k{n}", f"v{n}") for n in range(50)])
+    open_transaction(broker.bootstrap_servers, name, 3).abort_transaction(60)
+    observed = observe(broker.bootstrap_servers, [name, empty], "nobody")
+    assert observed.committed.progress is None
+    found = read_all(broker.bootstrap_servers, observed.ends)
+    assert found.schema.equals(READ)
+    assert {row["content"] for row in found.to_pylist()} == {
+        content_digest(b"k%d" % n, b"v%d" % n, None) for n in range(50)
+    }
+    assert len(found) == 50
+
+
+def test_a_final_read_that_does_not_reach_the_end_says_so(
+    broker: EmbeddedBroker, topic: TopicFactory, fill: Fill
+) -> None:
+    name = topic(1)
+    fill(name, [("k", "v")])
+    ends = ends_of(broker.bootstrap_servers, [name])
+    beyond = ends.set_column(3, "stable", pa.array([5], pa.int64()))
+    with pytest.raises(RequestFailed, match=f"{name}-0"):
+        read_all(broker.bootstrap_servers, beyond, patience_s=3)
+
+
+def test_an_open_transaction_is_seen_and_timed(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    name = topic(2)
+    with StableWatcher(broker.bootstrap_servers, [name], every_s=0.05) as watcher:
+        producer = open_transaction(broker.bootstrap_servers, name, 3)
+        until(lambda: len(holds(watcher.table())) > 0)
+        ends = observe(broker.bootstrap_servers, [name], "nobody", patience_s=0.5).ends.to_pylist()
+        producer.commit_transaction(60)
+        committed = time.monotonic()
+        until(lambda: any(row["stable"] == 4 and row["at_s"] > committed for row in watcher.table().to_pylist()))
+    assert [(row["partition"], row["stable"], row["end"]) for row in ends] == [(0, 0, 3), (1, 0, 0)]
+    found = holds(watcher.table()).to_pylist()
+    assert {(row["topic"], row["partition"], row["stable"]) for row in found} == {(name, 0, 0)}
+    assert all(row["began_s"] < committed < row["ended_s"] for row in found[-1:])
+
+
+def test_holds_end_where_the_stable_offset_moves() -> None:
+    samples = Chunks(STABLE)
+    told = [(0, 5, 5), (1, 5, 8), (2, 5, 9), (3, 7, 9), (4, 9, 9), (5, 9, 10)]
+    samples.extend((float(at), "t", 1, 0, stable, end) for at, stable, end in told)
+    samples.extend((float(at), "t", 0, 0, 3, 3) for at in range(6))
+    found = [
+        (row["partition"], row["stable"], row["began_s"], row["ended_s"]) for row in holds(samples.table()).to_pylist()
+    ]
+    assert found == [(1, 5, 1.0, 3.0), (1, 7, 3.0, 4.0), (1, 9, 5.0, 5.0)]
+    assert len(holds(STABLE.empty_table())) == 0
+
+
+def test_the_concurrent_reader_sees_what_is_committed_only(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    name = topic(1)
+    with ReadCommittedRecorder(broker.bootstrap_servers, [name]) as reader:
+        open_transaction(broker.bootstrap_servers, name, 2).abort_transaction(60)
+        open_transaction(broker.bootstrap_servers, name, 4).commit_transaction(60)
+        until(lambda: len(reader.table()) == 4)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_partitions([NewPartitions(name, 2)])[name].result(60)
+        until(lambda: (name, 1) in reader.positions)
+    rows = reader.table().to_pylist()
+    assert [row["offset"] for row in rows] == [3, 4, 5, 6]
+    assert len({row["op"] for row in rows}) == len({row["at_s"] for row in rows})
+    assert reader.again == 0
+
+
+@pytest.mark.faults
+def test_a_killed_broker_makes_the_reader_skip_and_repeat_nothing(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path, heap_mb=256) as mortal:
+        create_topic(mortal, "input", 2)
+        producer = Producer({"bootstrap.servers": mortal.bootstrap_servers, "enable.idempotence": True})
+        with ReadCommittedRecorder(mortal.bootstrap_servers, ["input"]) as reader:
+            for part in range(3):
+                for number in range(100):
+                    producer.produce("input", value=b"%d" % (100 * part + number), partition=number % 2)
+                assert producer.flush(PATIENCE_S) == 0
+                until(lambda: len(reader.table()) >= 100 * part + 100)  # noqa: B023  called before the loop goes on
+                mortal.kill()
+                mortal.start()
+        rows = reader.table().to_pylist()
+    for partition in range(2):
+        assert [row["offset"] for row in rows if row["partition"] == partition] == list(range(150))

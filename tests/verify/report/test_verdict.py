@@ -1,0 +1,251 @@
+"""What the report concludes, on all of its ways: exit status, JUnit, JSON, terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+from tests.verify.report.results import control, run, series, verdict
+
+from onceflow.verify.checker import CHECKS, check_history
+from onceflow.verify.report import document, show, write_report
+from onceflow.verify.report.goals import Times, goals, times_by_fault
+from onceflow.verify.report.junit import as_junit
+from onceflow.verify.report.summary import exit_status, overview, reasons, standing
+from onceflow.verify.result import Recovery, RunResult
+
+GOOD = run()
+BAD = run("append_a_record_again", seed=3)
+BROKEN = run(failures=("no new batch for 60 s",))
+BROKEN_AND_BAD = replace(BAD, failures=("the pipeline is not deterministic",))
+NOTHING_CHECKED = replace(GOOD, verdict=check_history(GOOD.verdict.history, [CHECKS["int_send_skip"]]))
+NOTHING_THERE = replace(GOOD, verdict=check_history(GOOD.verdict.history[:0]))
+BROKEN_CONTROL = control(failures=("it did not start",))
+
+
+@pytest.mark.parametrize(
+    ("results", "status"),
+    [
+        ([GOOD], 0),
+        ([GOOD, control()], 0),
+        ([GOOD, BROKEN_CONTROL], 0),
+        ([GOOD, BAD], 1),
+        ([BAD, BROKEN], 1),
+        ([GOOD, BROKEN], 2),
+        ([GOOD, BROKEN_AND_BAD], 2),
+        ([control()], 2),
+        ([], 2),
+        ([NOTHING_CHECKED], 2),
+        ([NOTHING_THERE], 2),
+    ],
+)
+def test_exit_status(results: list[RunResult], status: int) -> None:
+    assert exit_status(results) == status
+
+
+def test_a_run_that_looked_at_nothing_says_so() -> None:
+    assert reasons(NOTHING_CHECKED) == ("no check was made",)
+    assert reasons(NOTHING_THERE) == ("the history is empty",)
+    assert standing(NOTHING_THERE) == "not judged"
+
+
+def test_runs_that_prove_nothing_are_not_counted() -> None:
+    columns, lines = overview([GOOD, BROKEN_AND_BAD, control(), BROKEN_CONTROL, NOTHING_CHECKED])
+    assert [(each.engine, each.judged, each.runs, each.usable) for each in columns] == [
+        ("onceflow", True, 3, 1),
+        ("Spark's Kafka sink", False, 2, 1),
+    ]
+    assert {line.anomaly: line.found for line in lines}["duplicated"] == (0, 1)
+    _, lines = overview([BROKEN])
+    assert {line.found for line in lines} == {(None,)}
+
+
+def test_percentiles_are_nearest_ranks_and_what_never_came_is_infinite() -> None:
+    times = Times.of([Recovery("kill", 0, float(n)) for n in range(1, 101)])
+    assert [times.percentile(p) for p in (1, 50, 99, 100)] == [1, 50, 99, 100]
+    assert Times.of([Recovery("kill", 0, 3.0)]).percentile(99) == 3
+    assert Times.of([]).percentile(50) is None
+    assert Times.of([Recovery("kill", 0, None), Recovery("kill", 0, 1.0)]).percentile(99) == float("inf")
+    kinds = times_by_fault([Recovery("b", 0, 1.0), Recovery("a", 0, 2.0)])
+    assert [each.fault for each in kinds] == ["a", "b", "all"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "states"),
+    [
+        ((4.0, 5.0, 10.0), ["met", "met"]),
+        ((4.0, 5.1, 10.0), ["missed", "met"]),
+        ((4.0, 5.0, 10.1), ["met", "missed"]),
+        ((4.0, 5.0, None), ["met", "missed"]),
+        ((), ["not measured", "not measured"]),
+    ],
+)
+def test_goals_of_recovery(seconds: tuple[float | None, ...], states: list[str]) -> None:
+    measured = replace(GOOD, recoveries=tuple(Recovery("kill", 1.0, each) for each in seconds))
+    slow_control = control(recoveries=(Recovery("kill", 0, None),), lso_held_s=99.0)
+    assert [goal.state for goal in goals([measured, slow_control])] == [*states, "met"]
+
+
+@pytest.mark.parametrize(("held", "state"), [(None, "not measured"), (10.0, "met"), (10.1, "missed")])
+def test_the_goal_of_the_last_stable_offset(held: float | None, state: str) -> None:
+    assert goals([replace(GOOD, lso_held_s=held)])[2].state == state
+
+
+# JUnit
+
+
+def junit(*results: RunResult) -> ET.Element:
+    return ET.fromstring(as_junit(results, "title"))
+
+
+def cases(suite: ET.Element) -> dict[str, ET.Element]:
+    return {case.attrib["name"]: case for case in suite.findall("testcase")}
+
+
+def test_junit_has_a_case_for_each_check_of_each_run_and_for_each_goal() -> None:
+    root = junit(GOOD, control())
+    first, second, third = root
+    assert set(cases(first)) == set(cases(second)) == {"the run can be judged", *CHECKS}
+    assert set(cases(third)) == {"recovery p50", "recovery p99", "last stable offset held"}
+    assert root.attrib["tests"] == str(2 * (len(CHECKS) + 1) + 3)
+    assert [root.attrib[name] for name in ("failures", "errors", "skipped")] == ["0", "0", "0"]
+    assert first.attrib["timestamp"] == "2026-11-18T11:06:40"
+
+
+def test_junit_fails_what_was_violated_with_the_rows_that_show_it() -> None:
+    suite = junit(BAD)[0]
+    assert (suite.attrib["failures"], suite.attrib["errors"]) == ("1", "0")
+    failure = cases(suite)["duplicated"].find("failure")
+    assert failure is not None
+    assert failure.attrib["message"].startswith("1 found: One value stands at more than one offset")
+    assert "'kind': 'poll'" in str(failure.text)
+    assert "again: onceflow verify --for 60s --faults all --seed 3" in str(failure.text)
+
+
+def test_junit_controls_never_fail_and_show_what_they_found() -> None:
+    suite = junit(control())[0]
+    assert (suite.attrib["failures"], suite.attrib["errors"]) == ("0", "0")
+    said = cases(suite)["duplicated"].findtext("system-out")
+    assert str(said).startswith("control, not judged: 1 found")
+    broken = junit(BROKEN_CONTROL)[0]
+    assert (broken.attrib["errors"], broken.attrib["failures"]) == ("0", "0")
+    assert broken.attrib["skipped"] == str(len(CHECKS) + 1)
+
+
+@pytest.mark.parametrize("result", [BROKEN, BROKEN_AND_BAD, NOTHING_THERE])
+def test_junit_a_run_that_proves_nothing_is_an_error_and_its_checks_did_not_pass(result: RunResult) -> None:
+    suite = junit(result)[0]
+    assert [suite.attrib[name] for name in ("errors", "failures")] == ["1", "0"]
+    assert suite.attrib["skipped"] == str(len(CHECKS))
+    error = cases(suite)["the run can be judged"].find("error")
+    assert error is not None
+    assert error.attrib["message"] == reasons(result)[0]
+
+
+def test_junit_missed_goals_fail_and_goals_not_measured_are_skipped() -> None:
+    suite = junit(replace(GOOD, recoveries=(Recovery("kill", 0, None),), lso_held_s=None))[-1]
+    found = cases(suite)
+    assert [suite.attrib[name] for name in ("tests", "failures", "skipped")] == ["3", "2", "1"]
+    failure = found["recovery p99"].find("failure")
+    assert failure is not None
+    assert "never" in failure.attrib["message"]
+    assert "the goal is 10 s at most" in failure.attrib["message"]
+    assert found["last stable offset held"].find("skipped") is not None
+
+
+def test_junit_counts_only_what_is_judged() -> None:
+    noisy = check_history(verdict().history)
+    noisy = replace(noisy, findings=pa.concat_tables([noisy.findings, _legal(noisy.findings.schema)]))
+    suite = junit(replace(GOOD, verdict=noisy))[0]
+    assert suite.attrib["failures"] == "0"
+    assert str(cases(suite)["int_send_skip"].findtext("system-out")).startswith("not judged: 1 found")
+
+
+def _legal(schema: pa.Schema) -> pa.Table:
+    row = {"anomaly": "int_send_skip", "key": None, "offset": None, "value": None, "rows": [0], "detail": ""}
+    return pa.Table.from_pylist([row], schema)
+
+
+def test_junit_holds_any_text() -> None:
+    odd = replace(GOOD, pipeline="a<b>&\x00\x1b\ud800\"'", failures=("]]>\x07",))
+    root = ET.fromstring(as_junit([odd], "\x01"))
+    assert "a<b>&\ufffd\ufffd\ufffd\"'" in root[0].attrib["name"]
+
+
+# JSON
+
+
+def test_the_document_says_everything_but_the_history(tmp_path: Path) -> None:
+    odd = series("odd", "things", [0.0, 1.0, None], [1.5, float("nan"), None])
+    bad = replace(BAD, series=(*BAD.series, odd))
+    found = json.loads(write_report([GOOD, bad, control()], tmp_path, "the title").document.read_text())
+    assert (found["version"], found["exit_status"], found["title"]) == (1, 1, "the title")
+    first, second, third = found["runs"]
+    assert [each["standing"] for each in found["runs"]] == ["good", "violated", "control"]
+    assert {each["anomaly"]: each["found"] for each in second["checks"]} == BAD.verdict.counts
+    (example,) = second["examples"]
+    assert example["anomaly"] == "duplicated"
+    assert example["rows_found"] == len(example["rows"])
+    assert (tmp_path / example["history"]).exists()
+    assert third["judged"] is False
+    assert first["series"][0]["value"] == GOOD.series[0].value.to_pylist()
+    assert second["series"][-1] == {"name": "odd", "unit": "things", "at_s": [0, 1, None], "value": [1.5, None, None]}
+    assert len(first["happenings"]) == len(GOOD.happenings)
+    assert first["happenings"][0]["lane"] == "fault"
+    assert second["recoveries"][-1]["seconds"] is None
+    times = {each["fault"]: each for each in second["recovery_times"]}
+    assert (times["all"]["samples"], times["all"]["unrecovered"], times["all"]["p99_s"]) == (5, 1, None)
+    assert [goal["unrecovered"] for goal in found["goals"]] == [False, True, False]
+    assert first["counts"] == dict(GOOD.counts)
+    assert first["versions"] == dict(GOOD.versions)
+
+
+def test_every_key_of_the_document_is_documented(tmp_path: Path) -> None:
+    found = json.loads(write_report([GOOD, BAD], tmp_path).document.read_text())
+    for run_ in found["runs"]:
+        run_["counts"] = run_["versions"] = {}
+        for example in run_["examples"]:
+            example["rows"] = []
+    for key in keys(found):
+        assert f"``{key}``" in str(document.__doc__), key
+
+
+def keys(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return set(value).union(*map(keys, value.values()))
+    return set().union(*map(keys, value)) if isinstance(value, list) else set()
+
+
+# Terminal
+
+
+def printed(*results: RunResult) -> str:
+    file = io.StringIO()
+    show(results, Console(file=file, width=160))
+    return file.getvalue()
+
+
+def test_the_terminal_shows_the_table_and_ends_with_the_verdict() -> None:
+    text = printed(GOOD, control())
+    assert all(name in text for name in CHECKS)
+    assert "control, 1 of 1 run" in text
+    assert "recovery p50" in text
+    last = text.strip().splitlines()[-1]
+    assert last.startswith("Exactly once held. 20 checks found nothing in 1 run with 6 faults and ")
+    assert last.endswith("The control, Spark's Kafka sink, showed 1 duplicated.")
+
+
+def test_the_terminal_shows_the_rows_of_a_violation_and_why_a_run_proves_nothing() -> None:
+    text = printed(replace(BAD, pipeline="[bold]x"), BROKEN)
+    assert "run 1, onceflow, [bold]x, seed 3: duplicated" in text
+    assert "'kind': 'poll'" in text
+    assert "run 2, onceflow, retail, seed 1 proves nothing: no new batch for 60 s" in text
+    assert "run 1 again: onceflow verify --for 60s --faults all --seed 3" in text
+    assert text.strip().splitlines()[-1].startswith("Exactly once was violated. Run 1 (onceflow) shows 1 duplicated.")

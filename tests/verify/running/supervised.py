@@ -1,0 +1,68 @@
+"""The scripted engine under its supervisor."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+
+from onceflow.config import load
+from onceflow.verify.engines import Engine
+from onceflow.verify.engines.lines import Message
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.timeline import Timeline
+from onceflow.verify.running.world import PrivateWorld
+from onceflow.verify.workload import builtin_plan
+
+SCRIPT = Path(__file__).with_name("scripted.py")
+ENGINE = Engine("scripted", "scripted", (sys.executable, str(SCRIPT)), visible_from="COMMIT")
+
+
+@contextmanager
+def supervised(directory: Path, **behaviour: str) -> Iterator[DriverProcess]:
+    """Afterwards nothing may be left of it."""
+    checkpoint = directory / "checkpoint"
+    checkpoint.mkdir()
+    plan = directory / "plan.toml"
+    table = "".join(f'{name} = "{value}"\n' for name, value in behaviour.items())
+    plan.write_text(f'checkpoint = "{checkpoint}"\n[spark]\n{table}')
+
+    def launch(number: int, heard: Callable[[Message | None], None]) -> EngineProcess:
+        return EngineProcess(ENGINE.command, plan, directory / f"scratch-{number}", directory / f"log-{number}", heard)
+
+    with DriverProcess(ENGINE, launch, Timeline()) as driver:
+        driver.start()
+        yield driver
+    assert not processes_of(plan)
+    assert not list(directory.glob("scratch-*"))
+
+
+def world_of(driver: DriverProcess, directory: Path) -> PrivateWorld:
+    """A world without Kafka, for faults that ask nothing of it. A transaction timeout lasts a second in it."""
+    plan = load(builtin_plan(), {"ONCEFLOW_OUTPUT__TRANSACTION_TIMEOUT": "1 second"}).plan
+    nothing: Any = None
+    timeline = driver._timeline
+    checkpoint = directory / "checkpoint"
+    return PrivateWorld(nothing, None, driver, plan, checkpoint, (), (), timeline, threading.Event())
+
+
+def processes_of(plan: Path) -> list[psutil.Process]:
+    return [each for each in psutil.process_iter(["cmdline"]) if str(plan) in (each.info["cmdline"] or ())]
+
+
+def output(directory: Path) -> list[tuple[int, int]]:
+    """The numbers written, and by which process."""
+    lines = (directory / "checkpoint" / "output").read_text().splitlines()
+    return [cast("tuple[int, int]", tuple(map(int, line.split()))) for line in lines]
+
+
+def repeated(directory: Path) -> set[int]:
+    """The numbers that were written more than once."""
+    return {number for number, count in Counter(number for number, _ in output(directory)).items() if count > 1}

@@ -1,0 +1,91 @@
+"""Each fault of driver and checkpoint against an engine without any defence: it must break it, else it is no fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.verify.running.scripted import NUMBERS
+from tests.verify.running.supervised import output, repeated, supervised, world_of
+
+from onceflow.verify.faults import checkpoint as checkpoint_faults
+from onceflow.verify.faults import driver as driver_faults
+from onceflow.verify.faults.catalog import MIXES, Fault
+from onceflow.verify.result import Lane
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.world import committed_end
+
+KINDS = [*MIXES["driver"].values(), *MIXES["checkpoint"].values()]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zombie does not end by itself, and is waited for."""
+    monkeypatch.setattr(driver_faults, "_ZOMBIE_PATIENCE_S", 1.0)
+    monkeypatch.setattr(driver_faults, "_BEYOND_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(checkpoint_faults, "_EMPTIED", 0.0)
+
+
+# A kill in the middle of a batch makes an engine without defence write that batch again. The others must do more than that.
+ZOMBIES = ("pause-driver", "second-driver")
+LOSSES = {"lose-commit-log": "lost commits/", "lose-offsets": "lost batch ", "torn-checkpoint-write": ""}
+
+
+def is_broken(fault: str, directory: Path, driver: DriverProcess, injected: int) -> bool:
+    found = repeated(directory)
+    if fault in ZOMBIES:  # two that write at once
+        return len(found) > NUMBERS * injected
+    if (
+        fault in LOSSES
+    ):  # a batch that was committed; a torn end of a batch is taken for another number, and sends it back to 0
+        return any(NUMBERS * batch in found for batch in lost_batches(driver, LOSSES[fault]))
+    return bool(found)
+
+
+def lost_batches(driver: DriverProcess, words: str) -> list[int]:
+    notes = [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+    return [int(note.removeprefix(words).split()[0]) for note in notes if note.startswith(words)] if words else [0]
+
+
+@pytest.mark.parametrize("fault", KINDS, ids=lambda fault: fault.name)
+def test_it_breaks_an_engine_without_defence(tmp_path: Path, fault: Fault) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(3)
+        world = world_of(driver, tmp_path)
+        # Which step, which moment: not every kill breaks it. A loss always does, and not by the kill that comes with it.
+        for seed in range(1 if fault.name in LOSSES else 12):
+            fault.inject(world, Random(seed))
+            assert driver.await_batches(2)
+            broken = is_broken(fault.name, tmp_path, driver, seed + 1)
+            if broken:
+                break
+        assert driver.stop() == ""
+    assert broken
+
+
+def test_without_a_fault_the_engine_repeats_nothing(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(20)
+        assert driver.stop() == ""
+    numbers = [number for number, _ in output(tmp_path)]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_the_newest_committed_end_is_that_of_a_batch_that_is_planned_and_done(tmp_path: Path) -> None:
+    def entry(number: int, *ends: str) -> None:
+        (tmp_path / "offsets" / str(number)).write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *ends]))
+
+    assert committed_end(tmp_path) is None
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "commits").mkdir()
+    entry(0, '{"a":{"0":5,"1":6}}', "-")
+    entry(1, '{"a":{"0":7,"1":6}}', '{"b":{"0":1}}')
+    entry(2, '{"a":{"0":9,"1":9}}', '{"b":{"0":2}}')
+    assert committed_end(tmp_path) is None
+    for number in (0, 1):
+        (tmp_path / "commits" / str(number)).write_text("v1\n{}")
+    (tmp_path / "commits" / ".1.crc").write_text("")
+    assert committed_end(tmp_path) == {("a", 0): 7, ("a", 1): 6, ("b", 0): 1}
+    (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"a":{"0"')
+    assert committed_end(tmp_path) is None

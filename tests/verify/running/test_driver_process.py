@@ -1,0 +1,153 @@
+"""The supervisor: a driver that dies is started again, at once and in the right mode, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.verify.running.supervised import output, processes_of, supervised
+
+from onceflow.errors import VerificationError
+from onceflow.verify.result import Lane
+from onceflow.verify.running import driver as driver_module
+from onceflow.verify.running.driver import DriverProcess
+
+
+def writers(directory: Path) -> set[int]:
+    return {pid for _, pid in output(directory)}
+
+
+def await_standby(driver: DriverProcess) -> None:
+    assert driver._await(lambda: driver._standby is not None and driver._standby.told is not None, 60)
+
+
+def test_a_killed_driver_is_followed_by_the_one_that_waits_ready(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        first = driver.pid
+        await_standby(driver)
+        standby = driver._standby
+        assert standby is not None
+        driver.kill()
+        assert driver.await_batches(3)
+        assert driver.pid == standby.running.pid
+        assert driver.generation == 2
+        assert not psutil.pid_exists(first)
+        assert driver.stop() == ""
+    assert len(writers(tmp_path)) == 2
+    assert set(range(9)) <= {number for number, _ in output(tmp_path)}
+
+
+@pytest.mark.parametrize("step", ["WRITE", "COMMIT"])
+def test_it_is_killed_right_before_a_step(tmp_path: Path, step: str) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(2)
+        assert driver.kill_at(step)
+        held = driver._held_at
+        assert held is not None
+        assert held.step == step
+        assert held.batch not in driver.committed_batches
+        assert driver.await_batches(1)
+        assert held.batch in driver.committed_batches
+
+
+def test_a_step_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        assert not driver.kill_at("NEVER", patience_s=0.2)
+        assert driver.await_batches(1)
+        assert driver.generation == 2
+
+
+def test_the_successor_is_killed_in_its_recovery(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        assert driver.kill_in_recovery("CLAIM")
+        assert driver.await_batches(1)
+        assert driver.generation == 3
+        assert len(driver.strikes) == 2
+    assert len(writers(tmp_path)) == 2  # the second one never came to a batch
+
+
+def test_a_paused_driver_is_replaced_and_wakes(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        driver.pause()
+        old = driver.replace()
+        # A process that waits for a processor stops when it gets one.
+        assert driver._await(lambda: psutil.Process(old.running.pid).status() == psutil.STATUS_STOPPED, 60)
+        assert driver.await_batches(3)
+        before = old.batches
+        old.running.resume()
+        assert driver._await(lambda: old.batches > before + 1, 60)
+        assert not driver.await_end(old, 0.2)
+        assert not psutil.pid_exists(old.running.pid)
+
+
+def test_a_paused_group_wakes_and_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom tests.verify.running.supervised import supervised\n"
+        "with supervised(Path(sys.argv[1])) as driver:\n"
+        "    assert driver.await_batches(1)\n    driver.pause()\n    print('paused', flush=True)\n    time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    )
+    assert parent.stdout is not None
+    with parent:
+        assert parent.stdout.readline() == "paused\n"
+        left = processes_of(tmp_path / "plan.toml")
+        assert left
+        os.kill(parent.pid, signal.SIGKILL)
+    psutil.wait_procs(left, timeout=60)
+    assert not processes_of(tmp_path / "plan.toml")
+
+
+def test_it_stays_down_as_long_as_it_shall(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        with driver.down():
+            before = output(tmp_path)
+            assert not driver.await_batches(1, 0.5)
+            assert output(tmp_path) == before
+        assert driver.await_batches(1)
+
+
+def test_a_progress_conflict_is_followed_by_a_resume(tmp_path: Path) -> None:
+    with supervised(tmp_path, fails_in_mode="refuse", code="PROGRESS_CONFLICT") as driver:
+        assert driver.await_batches(1)
+        assert driver.generation == 2
+    modes = {each.read_text() for each in (tmp_path / "checkpoint").glob("mode-*")}
+    assert modes == {"refuse", "resume"}
+
+
+def test_a_driver_that_fails_again_and_again_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "MOST_FAILURES", 3)
+    with supervised(tmp_path, fails_in_mode="refuse", code="INPUT") as driver:
+        with pytest.raises(VerificationError, match="3 times in a row without a batch, last with INPUT"):
+            driver.await_batches(1)
+        assert "no driver ran at the end: the driver failed" in driver.stop()
+
+
+def test_one_that_ends_without_a_word_is_not_started_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "MOST_FAILURES", 3)
+    with supervised(tmp_path, dies="at once") as driver, pytest.raises(VerificationError, match="last with ENDED"):
+        driver.await_batches(1)
+
+
+def test_lives_and_batches_are_on_the_timeline(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(2)
+        driver.kill()
+        assert driver.await_batches(1)
+        assert driver.stop() == ""
+        happened = driver._timeline.happenings()
+    assert [each.name for each in happened if each.lane is Lane.DRIVER] == ["driver 1", "driver 2"]
+    batches = [each for each in happened if each.lane is Lane.BATCH]
+    assert {each.name for each in batches} == {f"batch {number}" for number in driver.committed_batches}
+    assert all(each.began_s <= each.ended_s for each in batches)

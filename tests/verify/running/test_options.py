@@ -1,0 +1,99 @@
+"""The options: every mistake at once, before anything is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from onceflow.errors import ConfigurationError
+from onceflow.verify.running.options import Options, settings_of
+
+GOOD = Options(
+    pipeline=None, duration="60s", rate=300, faults="all", seed=7, engine="onceflow", brokers=1, spark_workers=0,
+    transaction_version=2, inputs=(), outputs=(), directory=None, arguments=("--for", "60s"),
+)  # fmt: skip
+
+PATTERN = """
+name = "p"
+[[source]]
+name = "orders"
+pattern = "orders-.*"
+format = "raw"
+[[sink]]
+from = "orders"
+topic_expr = "'out'"
+value = "value"
+"""
+
+
+def mistakes_of(options: Options) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        settings_of(options)
+    return list(caught.value.fields["mistakes"])
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    plan = tmp_path / "p.toml"
+    plan.write_text(PATTERN)
+    found = mistakes_of(Options(plan, "soon", 0, "drivr", 1, "flink", 2, 1, 3, ("orders",), (), None))
+    assert [text.split(":")[0] for text in found] == [
+        "--for soon", "--brokers 2", "--spark-workers 1", "--transaction-version 3", "--rate 0", "--engine flink",
+        "--faults drivr", "--input orders", "source 'orders' reads a pattern", "a sink has a topic_expr",
+    ]  # fmt: skip
+
+
+def test_a_pattern_reads_the_topics_that_there_are_samples_for(tmp_path: Path) -> None:
+    plan, sample = tmp_path / "p.toml", tmp_path / "sample.jsonl"
+    plan.write_text(PATTERN)
+    sample.write_text('{"key": "a", "value": {"id": 1}}\n')
+    chosen = dataclasses.replace(GOOD, pipeline=plan, inputs=(f"orders-eu={sample}",), outputs=("out",))
+    settings = settings_of(chosen)
+    assert settings.topics_in == ("orders-eu",)
+    assert settings.topics_out == ("out",)
+    assert mistakes_of(dataclasses.replace(chosen, inputs=(f"returns={sample}",)))[0].startswith(
+        "source 'orders' reads"
+    )
+
+
+def test_a_weaker_guarantee_is_not_verified(tmp_path: Path) -> None:
+    plan = tmp_path / "p.toml"
+    plan.write_text(
+        PATTERN.replace('pattern = "orders-.*"', 'topics = ["orders"]').replace(
+            "[[source]]", 'guarantee = "at_least_once"\n[[source]]', 1
+        )
+    )
+    found = mistakes_of(dataclasses.replace(GOOD, pipeline=plan, outputs=("out",)))
+    assert found == ["guarantee = 'at_least_once': it promises less than what is verified; only exactly_once can hold"]
+
+
+def test_faults_that_the_world_has_no_room_for_are_left_out() -> None:
+    one = {fault.name for fault in settings_of(GOOD).faults}
+    three = {fault.name for fault in settings_of(dataclasses.replace(GOOD, brokers=3)).faults}
+    assert "kill-coordinator" in three - one
+    assert "kill-driver" in one
+
+
+def test_proxies_are_only_there_where_a_fault_needs_them() -> None:
+    assert settings_of(dataclasses.replace(GOOD, faults="network")).wire
+    assert not settings_of(dataclasses.replace(GOOD, faults="driver,disk")).wire
+
+
+def test_the_command_runs_the_same_again() -> None:
+    assert settings_of(GOOD).command == "onceflow verify --for 60s --seed 7"
+    drawn = settings_of(dataclasses.replace(GOOD, seed=None))
+    assert drawn.command == f"onceflow verify --for 60s --seed {drawn.seed}"
+
+
+def test_an_engine_of_ones_own_is_a_command_line() -> None:
+    (engine,) = settings_of(dataclasses.replace(GOOD, engine="python my_engine.py")).engines
+    assert engine.command == ("python", "my_engine.py")
+    assert engine.judged
+    found = mistakes_of(dataclasses.replace(GOOD, engine="/no/such/program -x"))
+    assert found == ["--engine /no/such/program -x: there is no program /no/such/program"]
+
+
+def test_both_engines_are_ours_and_the_control() -> None:
+    engines = settings_of(dataclasses.replace(GOOD, engine="both")).engines
+    assert [(engine.name, engine.judged) for engine in engines] == [("onceflow", True), ("spark", False)]

@@ -1,0 +1,103 @@
+"""The private plan: nothing of the user's places is left in it, and nothing else is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceflow.config import Plan, load
+from onceflow.verify.running.private_plan import private_plan, write_plan
+from onceflow.verify.workload import builtin_plan
+
+USERS = r'''
+name = "orders"
+checkpoint = "s3a://company/checkpoints/orders"
+[trigger]
+available_now = true
+[kafka]
+bootstrap_servers = "broker.company.example:9093"
+create_topics = true
+"security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "SCRAM-SHA-512"
+"sasl.username" = "orders"
+"sasl.password" = "${ORDERS_PASSWORD}"
+[[source]]
+name = "orders"
+topics = ["orders", "returns"]
+schema = "id STRING, name STRING, amount DECIMAL(12, 2)"
+starting_offsets = {orders = {0 = 120}, returns = {0 = 7}}
+max_offsets_per_trigger = 100
+watermark = {column = "_timestamp", delay = "10 minutes"}
+options = {"kafka.fetch.max.wait.ms" = "30"}
+[[transform]]
+name = "odd"
+sql = """SELECT *, '${not.a.variable}' AS v, "quoted \u00e9 \U0001F600 \u007f" AS w FROM orders
+WHERE name != 'a\\b'"""
+[[sink]]
+from = "odd"
+topic = "out"
+key = "id"
+value = "to_json(struct(*))"
+headers = {"trace.id" = "concat('${x}', id)"}
+[output]
+mode = "append"
+transaction_timeout = "15 minutes"
+[spark]
+master = "spark://company.example:7077"
+sql.shuffle.partitions = 3
+driver.extraJavaOptions = "-Dcompany=$${literal}"
+'''
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Plan:
+    file = tmp_path / "users.toml"
+    file.write_text(USERS, encoding="utf-8")
+    return load(file, {"ORDERS_PASSWORD": "secret-of-the-company"}).plan
+
+
+def private(plan: Plan, directory: Path) -> Plan:
+    spark = {"spark.master": "local[2]"}
+    checkpoint = directory / "checkpoint"
+    return private_plan(plan, bootstrap_servers="127.0.0.1:1", checkpoint=checkpoint, spark=spark, trigger_ms=250)
+
+
+def test_nothing_of_the_users_places_is_left(users: Plan, tmp_path: Path) -> None:
+    path = tmp_path / "private.toml"
+    write_plan(private(users, tmp_path), path)
+    text = path.read_text(encoding="utf-8")
+    assert not [word for word in ("company.example", "s3a:", "secret-of-the-company", "SASL", "spark:") if word in text]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_written_is_read_as_the_same_plan_in_any_environment(
+    users: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS", "elsewhere:9092")
+    chosen = private(users, tmp_path)
+    assert write_plan(chosen, tmp_path / "private.toml").plan == chosen
+
+
+def test_what_the_pipeline_computes_is_untouched(users: Plan, tmp_path: Path) -> None:
+    chosen = private(users, tmp_path)
+    assert chosen.transform == users.transform
+    assert chosen.sink == users.sink
+    assert chosen.output.mode == users.output.mode
+    assert [source.schema_ for source in chosen.source] == [source.schema_ for source in users.source]
+    assert [source.watermark for source in chosen.source] == [source.watermark for source in users.source]
+    assert chosen.spark["spark.sql.shuffle.partitions"] == "3"
+    assert chosen.spark["spark.driver.extraJavaOptions"].startswith("-Dcompany=${literal} ")
+
+
+def test_sources_begin_at_the_beginning_of_the_private_topics(users: Plan, tmp_path: Path) -> None:
+    chosen = private(users, tmp_path)
+    assert [source.starting_offsets for source in chosen.source] == ["earliest"]
+    assert chosen.trigger.processing_time is not None
+    assert not chosen.trigger.available_now
+    assert chosen.output.transaction_timeout.ms == 10_000
+
+
+def test_the_built_in_workload_can_be_made_private(tmp_path: Path) -> None:
+    chosen = private(load(builtin_plan(), {}).plan, tmp_path)
+    assert write_plan(chosen, tmp_path / "private.toml").plan == chosen

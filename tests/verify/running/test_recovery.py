@@ -1,0 +1,79 @@
+"""Recovery times and holds of the last stable offset, from what was seen."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from onceflow.verify.running.driver import Effect
+from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
+
+BEGAN = 1000.0
+
+
+def effect(batch: int, at_s: float, generation: int = 1) -> Effect:
+    return Effect(generation, batch, BEGAN + at_s)
+
+
+def measured(strikes: list[Strike], effects: list[Effect], seen_s: list[float]) -> list[tuple[str, float | None]]:
+    found = recoveries(strikes, effects, BEGAN, seen_s)
+    return [(each.fault, None if each.seconds is None else round(each.seconds, 6)) for each in found]
+
+
+def test_a_recovery_ends_with_the_first_record_of_a_batch_that_was_not_committed_before() -> None:
+    strikes = [Strike("kill", 10.0)]
+    effects = [effect(4, 9.0), effect(5, 13.0, 2)]
+    assert measured(strikes, effects, [9.1, 10.2, 13.5, 14.0]) == [("kill", 3.5)]
+
+
+def test_a_batch_whose_commit_had_begun_does_not_count_though_it_comes_again() -> None:
+    """Killed between EndTxn and its answer: the batch may be visible a moment later, and that is no recovery."""
+    strikes = [Strike("kill", 10.0)]
+    effects = [effect(4, 9.9), effect(4, 12.0, 2), effect(5, 14.0, 2)]
+    assert measured(strikes, effects, [10.1, 12.1, 14.1]) == [("kill", 4.1)]
+
+
+def test_a_kill_in_a_recovery_begins_it_anew() -> None:
+    strikes = [Strike("twice", 10.0), Strike("twice", 12.0)]
+    effects = [effect(4, 9.0), effect(5, 15.0, 3)]
+    assert measured(strikes, effects, [15.5]) == [("twice", 3.5)]
+
+
+def test_a_driver_that_was_only_stopped_is_no_recovery() -> None:
+    strikes = [Strike("kill", 10.0), Strike("pause", 20.0, kills=False)]
+    effects = [effect(4, 9.0), effect(5, 15.0, 2), effect(6, 25.0, 3)]
+    assert measured(strikes, effects, [15.5, 26.0]) == [("kill", 5.5)]
+
+
+def test_a_resumed_checkpoint_begins_at_batch_0_again() -> None:
+    strikes = [Strike("lose-offsets", 10.0)]
+    assert measured(strikes, [effect(7, 9.0), effect(0, 13.0, 2)], [13.2]) == [("lose-offsets", 3.2)]
+
+
+def test_nothing_new_until_the_end_is_told_as_such() -> None:
+    assert measured([Strike("kill", 10.0)], [effect(4, 9.0)], [9.5]) == [("kill", None)]
+    assert measured([Strike("kill", 10.0)], [effect(4, 9.0), effect(5, 13.0)], [9.5]) == [("kill", None)]
+
+
+def samples(*rows: tuple[str, int, float, int, int]) -> pa.Table:
+    names = ("topic", "partition", "at_s", "stable", "end")
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+
+def test_the_longest_hold_after_a_kill_is_that_of_one_partition() -> None:
+    table = samples(
+        ("a", 0, 9.0, 5, 5), ("a", 0, 10.5, 5, 9), ("a", 0, 12.0, 5, 9), ("a", 0, 13.0, 10, 10),
+        ("a", 1, 10.5, 3, 4), ("a", 1, 11.0, 5, 5),
+    )  # fmt: skip
+    assert longest_hold(table, [Strike("kill", 10.0)]) == 3.0
+
+
+def test_transactions_of_those_that_live_are_not_counted() -> None:
+    table = samples(("a", 0, 10.5, 5, 9), ("a", 0, 20.0, 5, 9))
+    assert longest_hold(table, []) is None
+    open_later = samples(("a", 0, 10.5, 9, 9), ("a", 0, 11.0, 9, 12), ("a", 0, 15.0, 13, 13))
+    assert longest_hold(open_later, [Strike("kill", 10.0)]) == 0.0
+
+
+def test_a_hold_without_an_end_lasts_until_the_last_sample() -> None:
+    table = samples(("a", 0, 10.5, 5, 9), ("a", 0, 30.0, 5, 9))
+    assert longest_hold(table, [Strike("kill", 10.0)]) == 20.0

@@ -1,0 +1,67 @@
+"""The schedule: one seed, one order of faults; quiet times, and several faults in a row."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from onceflow.verify.faults.catalog import FAULTS, MIXES, chosen
+from onceflow.verify.running.schedule import Turn, turns
+
+ALL = tuple(FAULTS.values())
+
+
+def first(count: int, seed: int) -> list[Turn]:
+    return list(islice(turns(ALL, seed), count))
+
+
+def test_the_same_seed_gives_the_same_turns() -> None:
+    assert first(200, seed=7) == first(200, seed=7)
+    assert first(200, seed=7) != first(200, seed=8)
+
+
+def test_each_turn_has_chances_of_its_own_that_the_others_do_not_move() -> None:
+    turn, other = first(2, seed=7)
+    draws = [turn.random().random(), turn.random().random(), other.random().random()]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_about_a_quarter_of_the_draws_is_quiet() -> None:
+    found = first(4000, seed=1)
+    quiet = sum(turn.fault is None for turn in found)
+    draws = quiet + sum(turn.fault is not None and turn.wait_s > 0 for turn in found)
+    assert 0.2 < quiet / draws < 0.3
+
+
+def test_three_and_more_faults_come_in_a_row() -> None:
+    longest = row = 0
+    for turn in first(300, seed=3):
+        row = row + 1 if turn.fault is not None and turn.wait_s == 0 else 1
+        longest = max(longest, row)
+    assert 3 <= longest <= 5
+
+
+def test_every_kind_comes_before_one_comes_again() -> None:
+    injected = [turn.fault.name for turn in first(500, seed=5) if turn.fault is not None]
+    assert sorted(injected[: len(ALL)]) == sorted(FAULTS)
+    assert sorted(injected[len(ALL) : 2 * len(ALL)]) == sorted(FAULTS)
+
+
+def test_no_faults_is_only_quiet() -> None:
+    assert all(turn.fault is None for turn in islice(turns((), 1), 50))
+
+
+def test_faults_are_chosen_by_name_and_by_mix() -> None:
+    faults, mistakes = chosen(["driver", "full-disk"])
+    assert not mistakes
+    assert {fault.name for fault in faults} == {*MIXES["driver"], "full-disk"}
+    everything, _ = chosen(["all"])
+    assert {fault.name for fault in everything} == set(FAULTS) - set(MIXES["topics"])
+    assert chosen(["none"]) == ([], [])
+
+
+def test_all_unknown_names_are_told() -> None:
+    _, mistakes = chosen(["kil-driver", "nothing-like-it", "disk"])
+    assert mistakes == [
+        "--faults kil-driver: there is no such fault or mix, did you mean kill-driver?",
+        "--faults nothing-like-it: there is no such fault or mix; --list-faults shows all",
+    ]

@@ -1,0 +1,61 @@
+"""The watch: a pipeline that gets nowhere though nothing disturbs it is given up, and told why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.verify.running.supervised import supervised, world_of
+
+from onceflow.errors import VerificationError
+from onceflow.verify.result import Lane
+from onceflow.verify.running.watch import Watch
+from onceflow.verify.running.world import PrivateWorld
+
+
+@dataclass
+class NoBrokers:
+    nodes: tuple[()] = ()
+
+
+def watched(world: PrivateWorld) -> PrivateWorld:
+    nothing: Any = NoBrokers()
+    return replace(world, kafka=nothing)
+
+
+def test_a_driver_that_hangs_is_stuck(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        world = watched(world_of(driver, tmp_path))
+        with Watch(world, stuck_s=1.0) as watch:
+            driver.pause()
+            with pytest.raises(VerificationError, match="given up"):
+                world.sleep(60)
+            driver.resume()
+        assert watch.stuck == "stuck: no batch for 1 s, though no fault was in its way"
+
+
+def test_while_a_fault_lasts_nothing_is_stuck(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        world = watched(world_of(driver, tmp_path))
+        with Watch(world, stuck_s=0.5) as watch, world.timeline.during(Lane.FAULT, "pause"):
+            driver.pause()
+            world.sleep(1.5)
+            driver.resume()
+            assert driver.await_batches(1)
+        assert watch.stuck == ""
+
+
+def test_a_driver_that_is_given_up_ends_the_run(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        world = watched(world_of(driver, tmp_path))
+        with Watch(world, stuck_s=60.0) as watch:
+            driver.gave_up = "it failed too often"
+            with pytest.raises(VerificationError, match="given up"):
+                world.sleep(60)
+            driver.gave_up = ""
+        assert watch.stuck == "it failed too often"
