@@ -60,6 +60,7 @@ def test_what_is_decided(progress: Progress, offered: Batch, verdict: Verdict, r
         (batch(0, "new"), Verdict.WRITE, Verdict.WRITE),
         (batch(1, "new"), Verdict.REFUSE, Verdict.WRITE),
         (batch(2, end="other"), Verdict.REFUSE, Verdict.WRITE),
+        (batch(0, end="other"), Verdict.REFUSE, Verdict.WRITE),
         (batch(3, start="other"), Verdict.REFUSE, Verdict.WRITE),
         (batch(5), Verdict.REFUSE, Verdict.WRITE),
         (batch(2), Verdict.SKIP, Verdict.SKIP),
@@ -88,6 +89,7 @@ def test_a_batch_too_old_to_be_known_is_refused_and_not_skipped() -> None:
 
 def test_progress_of_another_query_or_after_a_gap_forgets_the_digests_before() -> None:
     assert DONE.advanced(batch(0, "new"), "me").ends == ("d0",)
+    assert DONE.advanced(batch(3, "new"), "me").ends == ("d3",)
     assert DONE.advanced(batch(5), "me").ends == ("d5",)
     assert DONE.advanced(batch(3), "me").ends == ("d0", "d1", "d2", "d3")
 
@@ -111,6 +113,10 @@ def test_the_committed_form_reads_back(next_batch: int, query: str, instance: st
     assert Progress.decode(*progress.encode()) == progress
 
 
+def test_the_committed_form_is_what_earlier_versions_wrote() -> None:
+    assert DONE.encode() == (3, '{"v":1,"query":"q","instance":"me","ends":["d0","d1","d2"]}')
+
+
 def test_the_committed_form_fits_the_brokers_limit() -> None:
     full = Progress(2**40, "0" * 36, "0" * 12, tuple("f" * 16 for _ in range(DIGESTS_KEPT)))
     assert len(full.encode()[1].encode()) < 4096  # offset.metadata.max.bytes
@@ -129,3 +135,28 @@ def test_a_digest_does_not_depend_on_order_or_spacing() -> None:
     assert digest_of({"t": {"0": 1}}) != digest_of({"t": {"0": 2}})
     assert digest_of([{"t": {"0": 1}}]) != digest_of([{"t": {"0": 1}}, None])
     assert len(digest_of(None)) == 16
+
+
+def test_what_a_user_may_allow_is_named_in_a_pipeline_file() -> None:
+    assert {each.value: each for each in OnMismatch} == {"refuse": REFUSE, "resume": RESUME, "restart": RESTART}
+
+
+def test_another_format_is_refused_whatever_it_holds() -> None:
+    with pytest.raises(ProgressUnreadable, match="format version 2, this onceflow reads 1"):
+        Progress.decode(0, '{"v":2,"query":"q","instance":"i","ends":[]}')
+
+
+def test_a_digest_stays_what_it_was() -> None:
+    """Committed digests were made by earlier versions."""
+    assert digest_of({"t": {"1": 2, "0": 1}}) == "93268b5a989296af"
+
+
+def test_what_is_contained() -> None:
+    assert DONE.contains(batch(2))
+    assert not DONE.contains(batch(2, "new"))
+    assert not DONE.contains(batch(2, end="other"))
+    assert [DONE.end_of(number) for number in range(-1, 5)] == [None, "d0", "d1", "d2", None, None]
+
+
+def test_whatever_a_record_holds_is_read_as_text() -> None:
+    assert Progress.decode(3, '{"v":1,"query":4,"instance":5,"ends":[6]}') == Progress(3, "4", "5", ("6",))

@@ -257,7 +257,8 @@ class KafkaClient:
             self._coordinators[kind, key] = found.node_id
         return self._coordinators[kind, key]
 
-    def check(self, code: int, what: str, topic_operation: str = "DESCRIBE") -> None:
+    @staticmethod
+    def check(code: int, what: str, topic_operation: str = "DESCRIBE") -> None:
         """Raises Again for a retriable error code, NotAuthorized or RequestFailed for any other but NONE.
 
         ``topic_operation``: what the principal must be allowed on the topics that the request names.

@@ -9,7 +9,6 @@ from onceflow.errors import (
     AttemptsExhausted,
     BrokerUnreachable,
     Fenced,
-    InputError,
     OnceflowError,
     OutcomeUnknown,
     ProgressConflict,
@@ -115,7 +114,7 @@ class TransactionCoordinator:
                 self._protocol.handle(Unreachable(str(error)))
                 raise
         if isinstance(effect, Halt):
-            raise self._error(effect) from self._cause
+            raise self._error(effect)
         return effect
 
     def _perform(self, effect: Effect, source_offsets: SourceOffsets, write: WriteBatch) -> Event:
@@ -128,16 +127,7 @@ class TransactionCoordinator:
             return Unreachable(error.message)
         except OnceflowError as error:
             self._cause = error
-            return self._denied(error)
-
-    def _denied(self, error: OnceflowError) -> Event:
-        """An answer that no repetition changes (a missing ACL, a deleted topic): the machine aborts what the batch has open.
-
-        In the other states nothing of a batch is open, or its commit was sent and must not be followed by an abort.
-        """
-        if self.state in (State.AUDIT, State.STORE):
-            return WriteFailed(terminal=True, reason=error.message)
-        return Unreachable(error.message)
+            return denied(self.state, error.message)
 
     def _request(self, effect: Effect, source_offsets: SourceOffsets) -> Event:
         match effect:
@@ -169,15 +159,28 @@ class TransactionCoordinator:
             return WriteFailed(terminal=True, reason=str(error))
 
     def _error(self, halt: Halt) -> Exception:
-        cause, self._cause = self._cause, self._cause
-        if halt.stop is Stop.REJECTED and cause is not None:
+        cause = self._cause
+        if halt.stop is Stop.REJECTED:
+            assert cause is not None, halt
             return cause
         if halt.stop is Stop.UNREACHABLE and isinstance(cause, OnceflowError):
             return cause
         name = self._requests.name
-        kind = _ERRORS.get(halt.stop, InputError)
+        kind = _ERRORS[halt.stop]
         message = f"pipeline {name!r}, batch {self._batch_id}: {halt.stop.value}: {halt.reason}"
-        return kind(message, action=_ACTIONS.get(halt.stop, ""), name=name, batch_id=self._batch_id)
+        error = kind(message, action=_ACTIONS[halt.stop], name=name, batch_id=self._batch_id)
+        error.__cause__ = cause
+        return error
+
+
+def denied(state: State, reason: str) -> Event:
+    """An answer that no repetition changes (a missing ACL, a deleted topic): the machine aborts what the batch has open.
+
+    In the other states nothing of a batch is open, or its commit was sent and must not be followed by an abort.
+    """
+    if state in (State.AUDIT, State.STORE):
+        return WriteFailed(terminal=True, reason=reason)
+    return Unreachable(reason)
 
 
 def _no_write(identity: Identity, attempt: int) -> Mapping[tuple[str, int], int]:

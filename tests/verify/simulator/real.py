@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, ProduceRequest
 
 from onceflow.kafka import codes
-from onceflow.kafka.client import GROUP as GROUP_KEY
 from onceflow.kafka.client import TRANSACTION, Again, KafkaClient
 from onceflow.transaction.chunk import Chunk, seal
 from onceflow.transaction.compression import Codec
-from onceflow.transaction.messages import Audited, Described, Identity
+from onceflow.transaction.messages import Described, Identity
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import NO_IDENTITY, Question, Questions, describe_producers
 from onceflow.transaction.record_batch import BodyEncoder
 from onceflow.transaction.requests import Requests
 from onceflow.verify.simulator.requests import (
@@ -33,13 +35,15 @@ from onceflow.verify.simulator.requests import (
 )
 
 TIMEOUT_MS = 600_000
+NO_PROGRESS = Progress.empty("")
 
 
 class RealBroker:
-    """One transactional id on a real cluster. ``source``: the topic whose offset is committed."""
+    """One transactional id on a real cluster, asked production's questions. ``source``: the topic whose offset is committed."""
 
-    def __init__(self, client: KafkaClient, name: str, version: int, topic: str) -> None:
-        self.requests = Requests(client, name, version, TIMEOUT_MS)
+    def __init__(self, client: KafkaClient, name: str, version: int, topic: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.requests = Requests(client, name, version, timeout_ms)
+        self.questions = Questions(name, version, timeout_ms)
         self._client = client
         self._topic = topic
         self._name = name
@@ -55,18 +59,17 @@ class RealBroker:
     def _once(self, request: Request) -> Answer:
         match request:
             case InitProducerId(expected):
-                return self._initialise(expected or Identity(-1, -1))
+                return self._identified(self.questions.initialise(expected))
+            case EndTransaction(identity, commit):
+                return self._identified(self.questions.end(identity, commit=commit))
             case AddPartitions(identity, partition):
                 return self._add(identity, partition)
             case Produce():
                 return self._produce(request)
             case CommitOffsets(identity, progress, source):
                 offsets = {} if source is None else {(self._topic, 0): source}
-                message = self.requests._offset_commit(identity, progress, offsets)
-                answer = self._coordinator(GROUP_KEY, message)
+                answer = self._put(self.questions.store(identity, progress, offsets)[-1])
                 return checked(max(p.error_code for t in answer.topics for p in t.partitions))
-            case EndTransaction(identity, commit):
-                return self._end(identity, commit)
         return self._described(request)
 
     def _described(self, request: Request) -> Answer:
@@ -78,45 +81,30 @@ class RealBroker:
             case FetchOffsets():
                 progress, offsets = self.requests.read_offsets()
                 return Answer(committed=Committed(progress, offsets.get((self._topic, 0), 0)))
-            case DescribeProducer(identity, partition):
-                audited = self.requests.audit(identity, {(self._topic, partition): 0})
-                assert isinstance(audited, Audited)
-                return Answer(held=audited.held[self._topic, partition])
+            case DescribeProducer(partition):
+                return self._producers(partition)
         raise AssertionError(request)
 
-    def _coordinator(self, kind: int, message: Any) -> Any:
-        return self._client.ask_coordinator(kind, self.requests.id, message)
+    def _put(self, question: Question[Any]) -> Any:
+        return self._client.ask_coordinator(question.kind, self.requests.id, question.request)
 
-    def _initialise(self, asked: Identity) -> Answer:
-        message = InitProducerIdRequest(
-            transactional_id=self.requests.id,
-            transaction_timeout_ms=TIMEOUT_MS,
-            producer_id=asked.producer_id,
-            producer_epoch=asked.epoch,
-            max_version=5,
-            min_version=3,
-        )
-        answer = self._coordinator(TRANSACTION, message)
+    def _identified(self, question: Question[Any]) -> Answer:
+        """An answer that names an identity, where its version has one."""
+        answer = self._put(question)
         return checked(answer.error_code, lambda: Identity(answer.producer_id, answer.producer_epoch))
 
-    def _end(self, identity: Identity, commit: bool) -> Answer:
-        version = 5 if self.requests.version >= 2 else 4
-        message = EndTxnRequest(
-            transactional_id=self.requests.id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            committed=commit,
-            max_version=version,
-            min_version=version,
-        )
-        answer = self._coordinator(TRANSACTION, message)
-        if version == 4:
-            return checked(answer.error_code)
-        return checked(answer.error_code, lambda: Identity(answer.producer_id, answer.producer_epoch))
+    def _producers(self, partition: int) -> Answer:
+        answer = self._client.ask(self._leader(partition), describe_producers({self._topic: [partition]}))
+        part = answer.topics[0].partitions[0]
+        active = ((Identity(p.producer_id, p.producer_epoch), int(p.last_sequence)) for p in part.active_producers)
+        return replace(checked(part.error_code), producers=tuple(active))
+
+    def _leader(self, partition: int) -> int:
+        return self._client.topics([self._topic])[self._topic].leaders[partition]
 
     def _add(self, identity: Identity, partition: int) -> Answer:
         if partition == GROUP:
-            return checked(self._coordinator(TRANSACTION, self.requests._add_offsets(identity)).error_code)
+            return checked(self._put(self.questions.store(identity, NO_PROGRESS, {})[0]).error_code)
         topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=self._topic, partitions=[partition])
         message = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.requests.id,
@@ -125,7 +113,7 @@ class RealBroker:
             v3_and_below_topics=[topic],
             max_version=3,
         )
-        answer = self._coordinator(TRANSACTION, message)
+        answer = self._client.ask_coordinator(TRANSACTION, self.requests.id, message)
         return checked(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def _produce(self, request: Produce) -> Answer:
@@ -142,15 +130,16 @@ class RealBroker:
             max_version=12 if self.requests.version >= 2 else 11,
             min_version=12 if self.requests.version >= 2 else 11,
         )
-        leader = self._client.topics([self._topic])[self._topic].leaders[request.partition]
-        return checked(self._client.ask(leader, message).responses[0].partition_responses[0].error_code)
+        return checked(
+            self._client.ask(self._leader(request.partition), message).responses[0].partition_responses[0].error_code
+        )
 
 
-def checked(code: int, identity: Callable[[], Identity] = lambda: Identity(-1, -1)) -> Answer:
+def checked(code: int, identity: Callable[[], Identity] = lambda: NO_IDENTITY) -> Answer:
     """The answer. Raises Again for what only says: later."""
     if code in codes.RETRIABLE:
         raise Again(codes.name_of(code))
-    found = identity() if code == codes.NONE else Identity(-1, -1)
+    found = identity() if code == codes.NONE else NO_IDENTITY
     return Answer(code, identity=None if found.producer_id < 0 else found)
 
 

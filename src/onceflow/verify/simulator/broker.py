@@ -59,7 +59,7 @@ class Broker:
             case Produce():
                 return self._produce(request)
             case DescribeProducer():
-                return Answer(held=self.partitions[request.partition].held(request.identity))
+                return Answer(producers=self.partitions[request.partition].producers)
             case CommitOffsets() | FetchOffsets():
                 return self._ask_group(request)
             case _:

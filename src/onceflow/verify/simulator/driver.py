@@ -10,6 +10,7 @@ from collections.abc import Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from onceflow.transaction.coordinator import denied
 from onceflow.transaction.messages import (
     Effect,
     End,
@@ -22,7 +23,6 @@ from onceflow.transaction.messages import (
     Stop,
     Unreachable,
     Write,
-    WriteFailed,
 )
 from onceflow.transaction.progress import Batch
 from onceflow.verify.simulator import coverage
@@ -167,15 +167,9 @@ class Driver:
             elif isinstance(effect, Write):
                 event = yield from self._writer.write(effect, values)
             else:
-                event = self._denied((yield from self._client.perform(effect)))
-
-    def _denied(self, event: Event) -> Event:
-        """As ``TransactionCoordinator._denied``."""
-        if not isinstance(event, Denied):
-            return event
-        if self._machine.context.state.name in ("AUDIT", "STORE"):
-            return WriteFailed(terminal=True, reason=event.reason)
-        return Unreachable(event.reason)
+                event = yield from self._client.perform(effect)
+                if isinstance(event, Denied):
+                    event = denied(self._machine.context.state, event.reason)
 
     def _hear(self, event: Event) -> Effect:
         state = self._machine.context.state.name

@@ -116,10 +116,10 @@ class Partition:
         if not producer.batches:
             del self._producers[identity.producer_id]
 
-    def held(self, identity: Identity) -> int:
-        """DescribeProducers: LastSequence + 1 of this identity."""
-        producer = self._producers.get(identity.producer_id)
-        return producer.last_sequence + 1 if producer and producer.epoch == identity.epoch else 0
+    @property
+    def producers(self) -> tuple[tuple[Identity, int], ...]:
+        """DescribeProducers: each producer id with its epoch and LastSequence."""
+        return tuple((Identity(pid, each.epoch), each.last_sequence) for pid, each in self._producers.items())
 
     @property
     def end(self) -> int:

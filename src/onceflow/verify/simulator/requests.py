@@ -67,9 +67,8 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True)
 class DescribeProducer:
-    """DescribeProducers of one partition, for one identity."""
+    """DescribeProducers of one partition."""
 
-    identity: Identity
     partition: int
 
 
@@ -101,7 +100,7 @@ class Answer:
     identity: Identity | None = None
     snapshot: Snapshot | None = None
     committed: Committed | None = None
-    held: int = 0
+    producers: tuple[tuple[Identity, int], ...] = ()  # identity and LastSequence
 
 
 OK = Answer()

@@ -219,6 +219,9 @@ class Transactions:
         assert self.metadata is not None
         entry = self.metadata
         entry.last_epoch = entry.epoch if self._version >= 2 else NONE
+        if self._version >= 2 and entry.epoch >= EXHAUSTED:
+            reach("coordinator: it aborts in the last epoch, and gives a new producer id")
+            entry.next_pid = self._new_pid()
         entry.epoch += 1
         self._marked(entry, commit=False)
 

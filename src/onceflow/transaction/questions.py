@@ -1,0 +1,348 @@
+"""What the commit algorithm asks a cluster, and what an answer means: messages out, events in, no I/O.
+
+``requests.py`` puts these questions to a real cluster, ``verify/simulator`` to its model. Transaction version 1 and 2 (KIP-890)
+differ here and nowhere else: version 2 adds partitions and offsets implicitly, and EndTxn returns the next epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
+
+from onceflow.errors import ConfigurationError, ProgressConflict
+from onceflow.kafka import codes
+from onceflow.kafka.client import GROUP, TRANSACTION, Again, KafkaClient
+from onceflow.transaction.messages import (
+    Coordinated,
+    Described,
+    Ended,
+    Event,
+    Identity,
+    Initialised,
+    ProgressRead,
+    Refused,
+    Snapshot,
+    Stored,
+    WriteFailed,
+)
+from onceflow.transaction.progress import Progress, ProgressUnreadable
+
+ANCHOR_TOPIC = "onceflow-progress"
+ANCHOR_PARTITION = 0
+SEQUENCE_SPACE = 2**31
+NO_IDENTITY = Identity(-1, -1)
+
+_STATES = {
+    "Empty": Coordinated.EMPTY,
+    "Ongoing": Coordinated.ONGOING,
+    "PrepareCommit": Coordinated.COMPLETING,
+    "PrepareAbort": Coordinated.COMPLETING,
+    "PrepareEpochFence": Coordinated.COMPLETING,
+    "CompleteCommit": Coordinated.COMPLETE,
+    "CompleteAbort": Coordinated.COMPLETE,
+    "Dead": Coordinated.ABSENT,
+}
+
+At = tuple[str, int]
+"""A topic and a partition."""
+
+T = TypeVar("T")
+
+
+class _Refusal(Exception):
+    """The broker refused the identity or the state of its transaction."""
+
+
+class _Abortable(Exception):
+    """The broker asks to abort."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """A message for the coordinator of ``kind``, and how to read what it answers."""
+
+    kind: int
+    request: Any
+    _read: Callable[[Any], T]
+
+    def read(self, answer: Any) -> T | Refused | WriteFailed:
+        """What the answer means; a refusal and a wish to abort are events too.
+
+        Raises Again where the same question is to be asked once more (``moved``: of another coordinator), NotAuthorized or
+        RequestFailed where no repetition helps.
+        """
+        try:
+            return self._read(answer)
+        except _Refusal as refusal:
+            return Refused(str(refusal))
+        except _Abortable as abortable:
+            return WriteFailed(terminal=False, reason=str(abortable))
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What OffsetFetch found: the progress record, and the source offsets."""
+
+    progress: Progress | None
+    offsets: Mapping[At, int]
+
+
+def transactional_id(name: str) -> str:
+    """The transactional id, and the group, of the pipeline ``name``: of the name alone, so that a resize fences too."""
+    return f"onceflow-{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The questions of one pipeline. ``version`` is the cluster's transaction version (1 or 2)."""
+
+    name: str
+    version: int
+    timeout_ms: int
+
+    @property
+    def id(self) -> str:
+        return transactional_id(self.name)
+
+    # ------------------------------------------------------------------------------------------ transaction coordinator
+
+    def describe(self, *, settle: bool) -> Question[Event]:
+        """DescribeTransactions (KIP-664); with ``settle`` until the transaction is no longer completing."""
+        read = self._settled if settle else self._described
+        return Question(TRANSACTION, DescribeTransactionsRequest(transactional_ids=[self.id]), read)
+
+    def _settled(self, answer: Any) -> Event:
+        described = self._described(answer)
+        if described.snapshot.state is Coordinated.COMPLETING:
+            raise Again("the transaction's markers are not written yet")
+        return described
+
+    def _described(self, answer: Any) -> Described:
+        state = answer.transaction_states[0]
+        if state.error_code == codes.TRANSACTIONAL_ID_NOT_FOUND:
+            return Described(Snapshot(Coordinated.ABSENT, None))
+        self._check(state.error_code, "DescribeTransactions")
+        identity = Identity(state.producer_id, state.producer_epoch)
+        return Described(Snapshot(_STATES[state.transaction_state], identity))
+
+    def initialise(self, expected: Identity | None) -> Question[Event]:
+        """InitProducerId (KIP-98, KIP-360): aborts what is open, then answers with a fresh epoch."""
+        return Question(TRANSACTION, _init_producer_id(expected, self.id, self.timeout_ms), self._initialised)
+
+    def _initialised(self, answer: Any) -> Event:
+        if answer.error_code == codes.INVALID_TRANSACTION_TIMEOUT:
+            raise ConfigurationError.of(
+                f"pipeline {self.name!r}",
+                [
+                    f"transaction_timeout_ms = {self.timeout_ms} is above the broker's transaction.max.timeout.ms: "
+                    "lower it, or raise the broker's"
+                ],
+            )
+        self._check(answer.error_code, "InitProducerId")
+        return Initialised(Identity(answer.producer_id, answer.producer_epoch))
+
+    def end(self, identity: Identity, *, commit: bool) -> Question[Event]:
+        """EndTxn, the same request until it is answered.
+
+        An answer that says neither yes nor no (a lost connection, UNKNOWN_SERVER_ERROR) is asked again: the same epoch and
+        direction is answered with success once it is decided. The version stays with the epoch: a commit made with version 5
+        and repeated with version 4 would be refused although it is durable.
+        """
+        request = EndTxnRequest(
+            transactional_id=self.id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            committed=commit,
+            max_version=5 if self.version >= 2 else 4,
+            min_version=5 if self.version >= 2 else 0,
+        )
+        return Question(TRANSACTION, request, self._ended)
+
+    def _ended(self, answer: Any) -> Event:
+        code = answer.error_code
+        if code != codes.NONE and code not in codes.REFUSED | codes.UNAUTHORISED:
+            raise Again(codes.name_of(code), moved=code in codes.COORDINATOR_MOVED)
+        self._check(code, "EndTxn")
+        if self.version >= 2:
+            return Ended(Identity(answer.producer_id, answer.producer_epoch))
+        return Ended(None)
+
+    # ------------------------------------------------------------------------------------------------ group coordinator
+
+    def progress(self) -> Question[Event]:
+        """OffsetFetch with require_stable (KIP-447): waits until no transaction on the group is open."""
+        return Question(
+            GROUP, self._offset_fetch(stable=True), lambda answer: ProgressRead(self._committed(answer).progress)
+        )
+
+    def committed(self, *, stable: bool) -> Question[Committed]:
+        """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
+        return Question(GROUP, self._offset_fetch(stable=stable), self._committed)
+
+    def _offset_fetch(self, *, stable: bool) -> Any:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id=self.id, member_id=None, member_epoch=-1, topics=None
+        )
+        return OffsetFetchRequest(groups=[group], require_stable=stable, max_version=9, min_version=8)
+
+    def _committed(self, answer: Any) -> Committed:
+        group = answer.groups[0]
+        self._check(group.error_code, "OffsetFetch")
+        found: dict[At, int] = {}
+        progress = None
+        for topic in group.topics:
+            for part in topic.partitions:
+                self._check(part.error_code, f"OffsetFetch of {topic.name}-{part.partition_index}")
+                if part.committed_offset < 0:
+                    continue
+                if (topic.name, part.partition_index) == (ANCHOR_TOPIC, ANCHOR_PARTITION):
+                    progress = self._decoded(part.committed_offset, part.metadata or "")
+                else:
+                    found[topic.name, part.partition_index] = part.committed_offset
+        return Committed(progress, found)
+
+    def _decoded(self, offset: int, metadata: str) -> Progress:
+        try:
+            return Progress.decode(offset, metadata)
+        except ProgressUnreadable as error:
+            raise ProgressConflict(
+                f"the progress of pipeline {self.name!r} (group {self.id}, topic {ANCHOR_TOPIC}) cannot be read: {error}",
+                action="use the onceflow version that wrote it, or another name",
+            ) from error
+
+    def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> tuple[Question[Event], ...]:
+        """The progress record and source offsets join the transaction, without a consumer group's membership.
+
+        One question after the other, each once the one before is answered with Stored.
+        """
+        commit: Question[Event] = Question(GROUP, self._offset_commit(identity, progress, source), self._stored)
+        if self.version >= 2:
+            return (commit,)
+        return (Question(TRANSACTION, self._add_offsets(identity), self._added), commit)
+
+    def _add_offsets(self, identity: Identity) -> Any:
+        return AddOffsetsToTxnRequest(
+            transactional_id=self.id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            group_id=self.id,
+            max_version=3,
+        )
+
+    def _added(self, answer: Any) -> Event:
+        self._check(answer.error_code, "AddOffsetsToTxn")
+        return Stored()
+
+    def _offset_commit(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Any:
+        offset, metadata = progress.encode()
+        kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        entries = [(ANCHOR_TOPIC, ANCHOR_PARTITION, offset, metadata), *_entries(source)]
+        return TxnOffsetCommitRequest(
+            transactional_id=self.id,
+            group_id=self.id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=_by_topic(kind, kind.TxnOffsetCommitRequestPartition, entries),
+            max_version=5 if self.version >= 2 else 4,
+            min_version=5 if self.version >= 2 else 3,
+        )
+
+    def _stored(self, answer: Any) -> Event:
+        for topic in answer.topics:
+            for part in topic.partitions:
+                self._check(part.error_code, f"the offset of {topic.name}-{part.partition_index}")
+        return Stored()
+
+    def plain_offsets(self, source: Mapping[At, int]) -> Question[Event]:
+        """OffsetCommit of source offsets, outside of any transaction."""
+        kind = OffsetCommitRequest.OffsetCommitRequestTopic
+        request = OffsetCommitRequest(
+            group_id=self.id,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=_by_topic(kind, kind.OffsetCommitRequestPartition, _entries(source)),
+            max_version=8,
+            min_version=7,
+        )
+        return Question(GROUP, request, self._stored)
+
+    def _check(self, code: int, what: str) -> None:
+        what = f"{self.id}: {what}"
+        if code in codes.REFUSED:
+            raise _Refusal(f"{what}: {codes.name_of(code)}")
+        if code in codes.ABORTABLE:
+            raise _Abortable(f"{what}: {codes.name_of(code)}")
+        KafkaClient.check(code, what, "READ")
+
+
+# ---------------------------------------------------------------------------------------------------- partition leaders
+
+
+def describe_producers(wanted: Mapping[str, Iterable[int]]) -> Any:
+    """DescribeProducers (KIP-664) of one leader's partitions, topic to partitions."""
+    kind = DescribeProducersRequest.TopicRequest
+    topics = [kind(name=name, partition_indexes=list(parts)) for name, parts in wanted.items()]
+    return DescribeProducersRequest(topics=topics)
+
+
+def read_held(answer: Any, identity: Identity, held: dict[At, int]) -> None:
+    """Adds what a leader holds of an identity: its LastSequence + 1. Raises as ``Question.read``, and keeps what it has read."""
+    for topic in answer.topics:
+        for part in topic.partitions:
+            KafkaClient.check(part.error_code, f"DescribeProducers of {topic.name}-{part.partition_index}", "READ")
+            held[topic.name, part.partition_index] = _held(part.active_producers, identity)
+
+
+def _held(producers: Any, identity: Identity) -> int:
+    for producer in producers:
+        if (producer.producer_id, producer.producer_epoch) == (identity.producer_id, identity.epoch):
+            return (int(producer.last_sequence) + 1) % SEQUENCE_SPACE
+    return 0
+
+
+# ----------------------------------------------------------------------------------------------------------- idempotent
+
+
+def idempotent_init() -> Any:
+    """InitProducerId without a transactional id: an identity for an idempotent producer."""
+    return _init_producer_id(None, None, -1)
+
+
+def _init_producer_id(expected: Identity | None, transactional_id: str | None, timeout_ms: int) -> Any:
+    asked = expected or NO_IDENTITY
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=asked.producer_id,
+        producer_epoch=asked.epoch,
+        max_version=5,
+        min_version=3,
+    )
+
+
+def _entries(source: Mapping[At, int]) -> list[tuple[str, int, int, str]]:
+    return [(topic, partition, end, "") for (topic, partition), end in sorted(source.items())]
+
+
+def _by_topic(topic_type: Any, part_type: Any, entries: Iterable[tuple[str, int, int, str]]) -> list[Any]:
+    topics: dict[str, list[Any]] = {}
+    for topic, partition, end, note in entries:
+        part = part_type(
+            partition_index=partition, committed_offset=end, committed_leader_epoch=-1, committed_metadata=note
+        )
+        topics.setdefault(topic, []).append(part)
+    return [topic_type(name=name, partitions=parts) for name, parts in topics.items()]

@@ -1,0 +1,153 @@
+"""Kafka's messages and the words of the model: what production's questions ask the model, and its answers as Kafka gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.admin import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+from onceflow.kafka import codes
+from onceflow.transaction.messages import Coordinated, Identity
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, NO_IDENTITY
+from onceflow.verify.simulator.requests import (
+    GROUP,
+    AddPartitions,
+    Answer,
+    CommitOffsets,
+    Committed,
+    DescribeProducer,
+    DescribeTransaction,
+    EndTransaction,
+    FetchOffsets,
+    InitProducerId,
+    Request,
+)
+
+SOURCE_TOPIC = "in"
+SOURCE = (SOURCE_TOPIC, 0)
+TOPIC = "out"
+_SHOWN = {
+    Coordinated.EMPTY: "Empty",
+    Coordinated.ONGOING: "Ongoing",
+    Coordinated.COMPLETING: "PrepareCommit",
+    Coordinated.COMPLETE: "CompleteCommit",
+}
+
+
+def modelled(message: Any, by: int) -> Request:
+    """What a message asks of the model. ``by``: the driver that sends it."""
+    match message:
+        case InitProducerIdRequest():
+            expected = _identity(message)
+            return InitProducerId(None if expected == NO_IDENTITY else expected, by)
+        case EndTxnRequest():
+            return EndTransaction(_identity(message), message.committed)
+        case AddOffsetsToTxnRequest():
+            return AddPartitions(_identity(message), GROUP)
+        case TxnOffsetCommitRequest():
+            return _commit(message)
+        case OffsetFetchRequest():
+            return FetchOffsets()
+        case DescribeTransactionsRequest():
+            return DescribeTransaction()
+        case DescribeProducersRequest():
+            return DescribeProducer(message.topics[0].partition_indexes[0])
+    raise AssertionError(message)
+
+
+def _identity(message: Any) -> Identity:
+    return Identity(message.producer_id, message.producer_epoch)
+
+
+def _commit(message: Any) -> CommitOffsets:
+    parts = {(topic.name, part.partition_index): part for topic in message.topics for part in topic.partitions}
+    anchor, source = parts[ANCHOR_TOPIC, ANCHOR_PARTITION], parts.get(SOURCE)
+    progress = Progress.decode(anchor.committed_offset, anchor.committed_metadata)
+    return CommitOffsets(_identity(message), progress, None if source is None else source.committed_offset)
+
+
+def worded(message: Any, answer: Answer) -> Any:
+    """The model's answer to a message, as Kafka words it."""
+    match message:
+        case InitProducerIdRequest():
+            return InitProducerIdResponse(error_code=answer.code, **_fields(answer.identity))
+        case EndTxnRequest():
+            return EndTxnResponse(error_code=answer.code, **_fields(answer.identity))
+        case AddOffsetsToTxnRequest():
+            return AddOffsetsToTxnResponse(error_code=answer.code)
+        case TxnOffsetCommitRequest():
+            return _stored(answer)
+        case OffsetFetchRequest():
+            return _fetched(answer)
+        case DescribeTransactionsRequest():
+            return _described(answer)
+        case DescribeProducersRequest():
+            return _producers(message.topics[0].partition_indexes[0], answer)
+    raise AssertionError(message)
+
+
+def _fields(identity: Identity | None) -> dict[str, int]:
+    shown = identity or NO_IDENTITY
+    return {"producer_id": shown.producer_id, "producer_epoch": shown.epoch}
+
+
+def _stored(answer: Answer) -> Any:
+    kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+    part = kind.TxnOffsetCommitResponsePartition(partition_index=ANCHOR_PARTITION, error_code=answer.code)
+    return TxnOffsetCommitResponse(topics=[kind(name=ANCHOR_TOPIC, partitions=[part])])
+
+
+def _fetched(answer: Answer) -> Any:
+    kind = OffsetFetchResponse.OffsetFetchResponseGroup
+    committed = answer.committed or Committed()
+    entries = [(SOURCE_TOPIC, committed.source, "")]
+    if committed.progress is not None:
+        entries.append((ANCHOR_TOPIC, *committed.progress.encode()))
+    topics = [_fetched_topic(kind.OffsetFetchResponseTopics, *entry) for entry in entries]
+    return OffsetFetchResponse(groups=[kind(group_id="", error_code=answer.code, topics=topics)])
+
+
+def _fetched_topic(kind: Any, name: str, offset: int, metadata: str) -> Any:
+    part = kind.OffsetFetchResponsePartitions(
+        partition_index=0, committed_offset=offset, metadata=metadata, error_code=codes.NONE
+    )
+    return kind(name=name, partitions=[part])
+
+
+def _described(answer: Answer) -> Any:
+    kind = DescribeTransactionsResponse.TransactionState
+    shown = answer.snapshot
+    if shown is None:
+        state = kind(error_code=answer.code)
+    elif shown.state is Coordinated.ABSENT:
+        state = kind(error_code=codes.TRANSACTIONAL_ID_NOT_FOUND)
+    else:
+        state = kind(error_code=answer.code, transaction_state=_SHOWN[shown.state], **_fields(shown.identity))
+    return DescribeTransactionsResponse(transaction_states=[state])
+
+
+def _producers(partition: int, answer: Answer) -> Any:
+    kind = DescribeProducersResponse.TopicResponse
+    active = [
+        kind.PartitionResponse.ProducerState(last_sequence=last, **_fields(identity))
+        for identity, last in answer.producers
+    ]
+    part = kind.PartitionResponse(partition_index=partition, error_code=answer.code, active_producers=active)
+    return DescribeProducersResponse(topics=[kind(name=TOPIC, partitions=[part])])

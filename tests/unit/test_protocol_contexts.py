@@ -1,0 +1,398 @@
+"""What the machine knows, field by field, wherever it rests or waits: the simulators copy, compare and continue it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from onceflow.transaction.messages import (
+    Audited,
+    Coordinated,
+    Describe,
+    Described,
+    Ended,
+    Event,
+    Identity,
+    Initialised,
+    Offered,
+    ProgressRead,
+    Ready,
+    Refused,
+    Snapshot,
+    Start,
+    Stored,
+    Unreachable,
+    WriteFailed,
+    Written,
+)
+from onceflow.transaction.progress import Batch, OnMismatch, Progress
+from onceflow.transaction.protocol import LAST_EPOCH, Context, Protocol, Settings, State
+
+BATCH = Batch(0, "q", "", "d0")
+CLAIM = Progress.empty("me")
+DONE = CLAIM.advanced(BATCH, "me")
+COUNTS = {("out", 1): 2, ("out", 0): 3, ("out", 2): 0}
+COUNTED = ((("out", 0), 3), (("out", 1), 2))
+HELD = {("out", 0): 3, ("out", 1): 2}
+ENDED_BY_THE_BROKER = (
+    "; the broker had ended the transaction, as it does after transaction_timeout_ms (in a pipeline file transaction_timeout): "
+    "raise that if the batch takes longer"
+)
+
+
+def at(epoch: int) -> Identity:
+    return Identity(7, epoch)
+
+
+def seen(state: Coordinated, identity: Identity | None) -> Described:
+    return Described(Snapshot(state, identity))
+
+
+EMPTY, ONGOING, COMPLETE = Coordinated.EMPTY, Coordinated.ONGOING, Coordinated.COMPLETE
+STARTED: list[Event] = [
+    Start(),
+    seen(Coordinated.ABSENT, None),
+    Initialised(at(1)),
+    ProgressRead(None),
+    seen(EMPTY, at(1)),
+    Stored(),
+]
+READY_1 = [*STARTED, Ended(None)]
+READY_2 = [*STARTED, Ended(at(2))]
+WRITING = [*READY_2, Offered(BATCH)]
+RESTING = Context(State.READY, at(2), "me", 1, fresh=True, progress=CLAIM, claimed=True)
+RUNNING = replace(RESTING, state=State.WRITE, fresh=False, batch=BATCH, attempt=1)
+OLD = DONE.claimed_by("before")
+REFUSED_1 = [*READY_1, Offered(BATCH), Initialised(at(2)), Refused("no")]
+LOOKING = replace(RUNNING, state=State.LOOK, failure="no")
+
+CASES: dict[str, tuple[list[Event], Context]] = {
+    "asks": (STARTED[:1], Context(State.INSPECT, name="me", starts=1)),
+    "fences": (STARTED[:2], Context(State.FENCE, name="me", starts=1)),
+    "reads": (STARTED[:3], Context(State.READ, at(1), "me", 1, fresh=True)),
+    "confirms": (
+        [*STARTED[:3], ProgressRead(OLD)],
+        Context(State.CONFIRM, at(1), "me", 1, fresh=True, progress=OLD, seen_claim="before"),
+    ),
+    "confirms an unused name": (STARTED[:4], Context(State.CONFIRM, at(1), "me", 1, fresh=True)),
+    "claims": (
+        [*STARTED[:3], ProgressRead(OLD), STARTED[4]],
+        Context(State.CLAIM_STORE, at(1), "me", 1, progress=DONE, seen_claim="before"),
+    ),
+    "commits its claim": (STARTED, Context(State.CLAIM_COMMIT, at(1), "me", 1, progress=CLAIM)),
+    "ready, version 1": (READY_1, replace(RESTING, identity=at(1), fresh=False)),
+    "ready, version 2": (READY_2, RESTING),
+    "ready after a claim that was refused once": (
+        [
+            *STARTED,
+            Refused("no"),
+            seen(COMPLETE, at(1)),
+            ProgressRead(None),
+            Initialised(at(2)),
+            ProgressRead(None),
+            Stored(),
+            Ended(at(3)),
+        ],
+        replace(RESTING, identity=at(3), failure="no"),
+    ),
+    "claims again": (
+        [*STARTED, Refused("no"), seen(COMPLETE, at(1)), ProgressRead(None), Initialised(at(2)), ProgressRead(None)],
+        Context(State.CLAIM_STORE, at(2), "me", 1, progress=CLAIM, attempt=1, failure="no"),
+    ),
+    "refreshes": (
+        [*READY_1, Offered(BATCH)],
+        replace(RUNNING, state=State.REFRESH, identity=at(1)),
+    ),
+    "writes, version 1": ([*READY_1, Offered(BATCH), Initialised(at(2))], RUNNING),
+    "writes, version 2": (WRITING, RUNNING),
+    "audits": ([*WRITING, Written(COUNTS)], replace(RUNNING, state=State.AUDIT, counts=COUNTED)),
+    "stores": ([*WRITING, Written(COUNTS), Audited(HELD)], replace(RUNNING, state=State.STORE, counts=COUNTED)),
+    "commits": (
+        [*WRITING, Written(COUNTS), Audited(HELD), Stored()],
+        replace(RUNNING, state=State.COMMIT, counts=COUNTED),
+    ),
+    "has committed": (
+        [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Ended(at(3))],
+        replace(RESTING, identity=at(3), progress=DONE),
+    ),
+    "has skipped": (
+        [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Ended(at(3)), Offered(BATCH)],
+        replace(RESTING, identity=at(3), progress=DONE),
+    ),
+    "aborts": (
+        [*WRITING, Written(COUNTS), WriteFailed(terminal=True, reason="bad")],
+        replace(RUNNING, state=State.ABORT, failure="bad", terminal=True),
+    ),
+    "writes again": (
+        [*WRITING, WriteFailed(terminal=False, reason="lost"), Ended(at(3))],
+        replace(RUNNING, identity=at(3), attempt=2),
+    ),
+    "has rejected": (
+        [*WRITING, Written(COUNTS), WriteFailed(terminal=True, reason="bad"), Ended(at(3))],
+        replace(RESTING, identity=at(3), failure="bad", terminal=True),
+    ),
+    "forgets a rejection": (
+        [*WRITING, WriteFailed(terminal=True, reason="bad"), Ended(at(3)), Offered(BATCH)],
+        replace(RUNNING, identity=at(3)),
+    ),
+    "gives up": (
+        [
+            *WRITING,
+            WriteFailed(terminal=False, reason="1"),
+            Ended(at(3)),
+            WriteFailed(terminal=False, reason="2"),
+            Ended(at(4)),
+        ],
+        replace(RESTING, identity=at(4), failure="2"),
+    ),
+    "looks": ([*WRITING, Written(COUNTS), Refused("no")], LOOKING),
+    "looks, refused in its claim": (
+        [*STARTED[:5], Refused("no")],
+        Context(State.LOOK, at(1), "me", 1, progress=CLAIM, failure="no"),
+    ),
+    "looks, refused in its refresh": (
+        [*READY_1, Offered(BATCH), Refused("no")],
+        replace(LOOKING, identity=at(1)),
+    ),
+    "looks, refused in its offsets": ([*WRITING, Written(COUNTS), Audited(HELD), Refused("no")], LOOKING),
+    "looks, refused in its commit": ([*WRITING, Written(COUNTS), Audited(HELD), Stored(), Refused("no")], LOOKING),
+    "keeps the reason of an abort that is refused": (
+        [*WRITING, WriteFailed(terminal=True, reason="bad"), Refused("no")],
+        replace(LOOKING, failure="bad", terminal=True),
+    ),
+    "waits for markers": ([*WRITING, Refused("no"), seen(Coordinated.COMPLETING, at(3))], LOOKING),
+    "checks the claim": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(3))],
+        replace(LOOKING, state=State.CHECK_CLAIM, identity=at(3), failure=f"no{ENDED_BY_THE_BROKER}"),
+    ),
+    "checks the claim of what nobody ended": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(2))],
+        replace(LOOKING, state=State.CHECK_CLAIM),
+    ),
+    "checks the claim of an epoch that is empty": (
+        [*WRITING, Refused("no"), seen(EMPTY, at(2))],
+        replace(LOOKING, state=State.CHECK_CLAIM),
+    ),
+    "checks the claim before it asks for the next epoch again": (
+        [*WRITING, Refused("no"), seen(EMPTY, at(3))],
+        replace(LOOKING, state=State.CHECK_CLAIM, next_empty=True),
+    ),
+    "checks the claim of an id that is unknown": (
+        [*WRITING, Refused("no"), seen(Coordinated.ABSENT, None)],
+        replace(LOOKING, state=State.CHECK_CLAIM, identity=None),
+    ),
+    "takes back what is open": (
+        [*WRITING, Refused("no"), seen(ONGOING, at(2))],
+        replace(LOOKING, state=State.RETAKE),
+    ),
+    "takes back": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM)],
+        replace(LOOKING, state=State.RETAKE),
+    ),
+    "looks again": (
+        [*WRITING, Refused("no"), seen(ONGOING, at(2)), Refused("again")],
+        replace(LOOKING, attempt=2),
+    ),
+    "resolves": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(4))],
+        replace(LOOKING, state=State.RESOLVE, identity=at(4), fresh=True),
+    ),
+    "has found it committed": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(DONE), Initialised(at(4)), ProgressRead(DONE)],
+        replace(RESTING, identity=at(4), progress=DONE),
+    ),
+    "has found it aborted": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)],
+        replace(RUNNING, identity=at(4), attempt=2),
+    ),
+    "resolves after a refresh that brought another producer id": (
+        [*READY_1, Offered(BATCH), Initialised(Identity(8, 0))],
+        replace(RUNNING, state=State.RESOLVE, identity=Identity(8, 0), fresh=True, attempt=0),
+    ),
+    "broken": (
+        [*WRITING, WriteFailed(terminal=False, reason="lost"), Unreachable("gone")],
+        replace(RESTING, state=State.BROKEN, fresh=False),
+    ),
+    "broken in its commit": (
+        [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Unreachable("gone")],
+        replace(RESTING, state=State.BROKEN, fresh=False),
+    ),
+    "broken with a fresh epoch": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(4)), Unreachable("gone")],
+        replace(RESTING, state=State.BROKEN, identity=at(4), fresh=False),
+    ),
+    "looks after it broke": (
+        [*WRITING, Unreachable("gone"), Start()],
+        replace(RESTING, state=State.LOOK, fresh=False),
+    ),
+    "ready after it broke": (
+        [
+            *WRITING,
+            Unreachable("gone"),
+            Start(),
+            seen(COMPLETE, at(3)),
+            ProgressRead(CLAIM),
+            Initialised(at(4)),
+            ProgressRead(DONE),
+        ],
+        replace(RESTING, identity=at(4), progress=DONE),
+    ),
+    "stopped": (
+        [*WRITING, Refused("no"), seen(EMPTY, at(9))],
+        replace(
+            LOOKING, state=State.STOPPED, batch=None, failure=f"{at(9)} holds the transactional id, we had {at(2)}"
+        ),
+    ),
+    "still stopped": (
+        [*WRITING, Refused("no"), seen(EMPTY, at(9)), Offered(BATCH), Start()],
+        replace(
+            LOOKING, state=State.STOPPED, batch=None, failure=f"{at(9)} holds the transactional id, we had {at(2)}"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_what_it_knows(name: str) -> None:
+    events, known = CASES[name]
+    machine = Protocol(Settings("me", epoch_per_end=True, max_attempts=2))
+    for event in events:
+        machine.handle(event)
+    assert machine.context == known
+
+
+def test_what_it_knows_at_first() -> None:
+    fields = (State.NEW, None, "", 0, False, None, False, False, "", None, 0, "", False, (), "")
+    assert Context() == Context(*fields)
+    assert Settings("me", epoch_per_end=True) == Settings("me", True, OnMismatch.REFUSE, 5)
+    assert LAST_EPOCH == 32766
+    assert Describe() == Describe(settle=False)
+    assert Ready() == Ready(None, committed=False, note="")
+
+
+def test_a_note_is_told_once() -> None:
+    machine = Protocol(Settings("me", epoch_per_end=True, allowed=OnMismatch.RESTART))
+    for event in READY_2:
+        machine.handle(event)
+    machine.handle(Offered(Batch(3, "q", "", "d3")))
+    assert "no progress is committed under this name" in machine.context.note
+    machine.handle(WriteFailed(terminal=True, reason="bad"))
+    machine.handle(Ended(at(3)))
+    assert machine.context.note == ""
+    machine.handle(Offered(Batch(3, "q", "", "d3")))
+    machine.handle(Unreachable("gone"))
+    assert machine.context.note == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "identity", "ours"),
+    [
+        (EMPTY, at(2), True),
+        (EMPTY, at(3), True),
+        (EMPTY, at(1), False),
+        (EMPTY, at(4), False),
+        (EMPTY, Identity(8, 2), False),
+        (EMPTY, Identity(8, 3), False),
+        (EMPTY, None, False),
+        (ONGOING, at(2), True),
+        (ONGOING, at(3), False),
+        (ONGOING, Identity(8, 0), False),
+        (COMPLETE, at(2), True),
+        (COMPLETE, at(3), True),
+        (COMPLETE, at(4), False),
+        (COMPLETE, at(1), False),
+    ],
+)
+def test_which_identity_is_still_ours(state: Coordinated, identity: Identity | None, ours: bool) -> None:
+    assert goes_on(at(2), state, identity) is ours
+
+
+@pytest.mark.parametrize(
+    ("own", "state", "identity", "ours"),
+    [
+        (LAST_EPOCH, COMPLETE, Identity(8, 0), True),
+        (LAST_EPOCH, EMPTY, Identity(8, 0), True),
+        (LAST_EPOCH, ONGOING, Identity(8, 0), False),
+        (LAST_EPOCH, COMPLETE, Identity(7, LAST_EPOCH + 1), True),
+        (LAST_EPOCH, COMPLETE, Identity(8, LAST_EPOCH + 1), False),
+        (LAST_EPOCH, COMPLETE, Identity(7, LAST_EPOCH + 2), False),
+        (LAST_EPOCH, COMPLETE, Identity(8, 1), False),
+        (LAST_EPOCH, EMPTY, None, False),
+        (LAST_EPOCH + 1, COMPLETE, Identity(8, 0), True),
+        (LAST_EPOCH - 1, COMPLETE, Identity(8, 0), False),
+        (LAST_EPOCH - 1, COMPLETE, Identity(7, LAST_EPOCH), True),
+    ],
+)
+def test_which_identity_is_ours_at_the_end_of_the_epochs(
+    own: int, state: Coordinated, identity: Identity | None, ours: bool
+) -> None:
+    assert goes_on(at(own), state, identity) is ours
+
+
+def goes_on(own: Identity, state: Coordinated, identity: Identity | None) -> bool:
+    machine = Protocol(Settings("me", epoch_per_end=True))
+    for event in (*READY_1, Offered(BATCH), Initialised(own), Refused("no"), seen(state, identity)):
+        machine.handle(event)
+    return machine.context.state is not State.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "state"),
+    [
+        (at(1), at(2), State.WRITE),
+        (at(1), Identity(8, 0), State.RESOLVE),
+        (at(LAST_EPOCH - 1), Identity(8, 0), State.RESOLVE),
+        (at(LAST_EPOCH), Identity(8, 0), State.WRITE),
+        (at(LAST_EPOCH + 1), Identity(8, 0), State.WRITE),
+    ],
+)
+def test_a_refresh_that_brings_another_producer_id(own: Identity, given: Identity, state: State) -> None:
+    machine = Protocol(Settings("me", epoch_per_end=False))
+    for event in READY_1:
+        machine.handle(event)
+    machine.context = replace(machine.context, identity=own)
+    machine.handle(Offered(BATCH))
+    machine.handle(Initialised(given))
+    assert machine.context.state is state
+
+
+@pytest.mark.parametrize(("attempts", "starts"), [(1, 1), (2, 2)])
+def test_each_start_before_a_claim_has_a_name_of_its_own(attempts: int, starts: int) -> None:
+    machine = Protocol(Settings("me", epoch_per_end=True))
+    for _ in range(attempts - 1):
+        machine.handle(Start())
+        machine.handle(Unreachable("gone"))
+    machine.handle(Start())
+    assert machine.context.starts == starts
+    assert machine.context.name == ("me" if starts == 1 else f"me.{starts}")
+
+
+@pytest.mark.parametrize("state", [EMPTY, COMPLETE, ONGOING])
+def test_whoever_initialised_an_id_that_was_unknown_is_another(state: Coordinated) -> None:
+    """Perhaps it was our own InitProducerId, which was not answered: nothing tells, so this driver stops."""
+    machine = Protocol(Settings("me", epoch_per_end=True))
+    unknown = seen(Coordinated.ABSENT, None)
+    for event in (*WRITING, Refused("no"), unknown, ProgressRead(CLAIM), Unreachable("gone"), Start()):
+        machine.handle(event)
+    assert machine.context.identity is None
+    machine.handle(seen(state, Identity(8, 0)))
+    assert machine.context.state is State.STOPPED
+
+
+def test_a_failed_audit_names_five_partitions_and_what_they_hold() -> None:
+    machine = Protocol(Settings("me", epoch_per_end=True))
+    for event in (*WRITING, Written({("out", number): 2 for number in range(7)})):
+        machine.handle(event)
+    machine.handle(Audited({("out", 1): 2, ("out", 2): 1}))
+    expected = [(0, 0), (2, 1), (3, 0), (4, 0), (5, 0)]
+    assert machine.context.failure == "the audit failed: " + "; ".join(
+        f"out-{number}: 2 written, {held} held" for number, held in expected
+    )
+
+
+def test_a_partition_that_the_audit_does_not_know_holds_nothing() -> None:
+    machine = Protocol(Settings("me", epoch_per_end=True))
+    for event in (*WRITING, Written({("out", 0): 1}), Audited({})):
+        machine.handle(event)
+    assert machine.context.state is State.ABORT

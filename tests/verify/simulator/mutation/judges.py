@@ -1,0 +1,259 @@
+"""Who may kill a mutant, the quickest first. Each judge runs in a process in which the mutant stands in its module's place."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, ModuleType
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+from tests.verify.simulator.mutation.mutants import ROOT, Mutant
+
+CPU_LIMIT_S = 300  # of processor time, so that a busy machine kills nothing
+LOOP_S = {"unit tests": 6, "model": 60, "simulator": 60}  # of processor time: a mutant that loops is interrupted
+MEMORY_LIMIT = 6 << 30
+MODEL_WAYS = 300
+SEEDS = 400
+CONTROL_SEEDS = 40
+
+Judge = Callable[[str], str]
+"""Says what it saw of a mutant of a file; empty when it did not tell it from production."""
+
+UNIT = (
+    "test_protocol.py",
+    "test_protocol_contexts.py",
+    "test_protocol_coordinator.py",
+    "test_progress.py",
+    "test_requests.py",
+)
+
+
+def unit(file: str) -> str:
+    """The unit tests of the mutated files, those of this one first."""
+    session = _session[0]
+    if session.testsfailed:
+        return "the tests cannot be loaded"
+    stem = file.removesuffix(".py")
+    items = sorted(session.items, key=lambda item: (not _is_about(stem, item.path.name), item.path.name))
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        for report in runtestprotocol(item, nextitem=following, log=False):
+            if report.failed:
+                session._setupstate.teardown_exact(None)
+                return item.nodeid.rpartition("/")[2]
+    return ""
+
+
+def _is_about(stem: str, test: str) -> bool:
+    """Whether a test file is that of a source file."""
+    own = {"questions": "requests", "codes": "requests", "protocol": "protocol_contexts", "messages": "protocol"}
+    return test in (f"test_{stem}.py", f"test_protocol_{stem}.py", f"test_{own.get(stem)}.py")
+
+
+def model(file: str) -> str:
+    """Two drivers and one fault, all of it, and random ways with many faults."""
+    module = importlib.import_module("tests.unit.test_protocol_model")
+    module.RANDOM_WAYS = MODEL_WAYS  # type: ignore[attr-defined]
+    try:
+        for version in (1, 2):
+            module.test_every_batch_exactly_once_whatever_one_fault_does(version)
+            module.test_every_batch_exactly_once_on_random_ways_with_many_faults(version)
+    except Exception as error:  # noqa: BLE001  whatever breaks in a mutant is what we look for
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
+def simulator(file: str) -> str:
+    """Random seeds, and then those frames in which each undefended variant is broken."""
+    from tests.verify.simulator.test_variants import CONTROLS
+
+    from onceflow.verify.simulator import Scenario, run
+
+    frames: list[tuple[int, Scenario | None]] = [(seed, None) for seed in range(SEEDS)]
+    for _, version, _, rates in CONTROLS:
+        frames += [
+            (seed, Scenario(version=version, drivers=1 + seed % 2, rates=rates)) for seed in range(CONTROL_SEEDS)
+        ]
+    for seed, scenario in frames:
+        try:
+            anomalies = run(seed, scenario=scenario).anomalies
+        except Exception as error:  # noqa: BLE001
+            anomalies = (f"{type(error).__name__}: {error}",)
+        if anomalies:
+            return f"seed {seed}: {anomalies[0]}"
+    return ""
+
+
+def nobody(file: str) -> str:
+    """A judge that looks at nothing: the control of all others."""
+    return ""
+
+
+JUDGES: dict[str, Judge] = {"unit tests": unit, "model": model, "simulator": simulator}
+CONTROL: dict[str, Judge] = {"nobody": nobody}
+
+
+# --------------------------------------------------------------------------------------------------- pytest around it all
+
+_QUIETLY = (
+    *(
+        "-q",
+        "--tb=native",
+        "--assert=plain",
+        "-c",
+        os.devnull,
+        f"--rootdir={ROOT}",
+        "--import-mode=importlib",
+        "--noconftest",
+        "-W",
+        "ignore",
+    ),
+    *(f"-pno:{plugin}" for plugin in ("xdist", "timeout", "hypothesispytest", "cacheprovider")),
+)
+
+
+class _Inside:
+    """Does something else than pytest once the tests are collected."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Runs instead of pytest's own loop."""
+        _session.append(session)
+        gc.freeze()
+        self._action()
+        return True
+
+
+_session: list[pytest.Session] = []
+
+
+def with_tests_collected(action: Callable[[], None]) -> None:
+    """Calls ``action`` where ``unit`` can run the tests."""
+    from hypothesis import HealthCheck, Phase, settings
+
+    settings.register_profile(
+        "mutants",
+        database=None,
+        derandomize=True,
+        deadline=None,  # a busy machine kills nothing
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.explicit, Phase.generate),
+    )
+    settings.load_profile("mutants")
+    paths = [str(ROOT / "tests/unit" / name) for name in UNIT]
+    status = pytest.main([*_QUIETLY, *paths], plugins=[_Inside(action)])
+    assert _session, f"pytest ends with {status!r}"
+
+
+# ------------------------------------------------------------------------------------------------- in a mutant's process
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives the mutant to whoever imports its module."""
+
+    module: str
+    path: str
+    code: CodeType
+
+    def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self.module:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self.path, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self.code, module.__dict__)
+
+
+Restore = Callable[[], None]
+
+
+class CannotBeLoaded(Exception):
+    """A mutant that breaks already when it is imported."""
+
+
+def install(mutant: Mutant) -> Restore:
+    """Puts the mutant in place: of a function, of a module's data, or of a module, which nobody may have imported yet then.
+
+    Gives what takes it out again. Raises CannotBeLoaded.
+    """
+    name = mutant.target.module
+    if mutant.site.function:
+        return _change_function(importlib.import_module(name), mutant)
+    if mutant.in_place:
+        return _change_data(importlib.import_module(name), mutant)
+    assert name not in sys.modules, f"{name} was imported before its mutant"
+    sys.meta_path.insert(0, _Finder(name, str(ROOT / mutant.target.path), mutant.code()))
+    return lambda: None
+
+
+def _change_function(module: ModuleType, mutant: Mutant) -> Restore:
+    found: Any = module
+    for part in mutant.site.function.split("."):
+        found = inspect.getattr_static(found, part)
+    function = getattr(found, "fget", getattr(found, "__func__", found))
+    before, function.__code__ = function.__code__, mutant.code_of_function()
+    return lambda: setattr(function, "__code__", before)
+
+
+def _change_data(module: ModuleType, mutant: Mutant) -> Restore:
+    """Tables are changed where they are, for others have imported them."""
+    before = dict(vars(module))
+    tables = [
+        (name, value, dict(value)) for name, value in before.items() if isinstance(value, dict) and name[:2] != "__"
+    ]
+
+    def restore() -> None:
+        vars(module).update(before)
+        for _, table, content in tables:
+            table.clear()
+            table.update(content)
+
+    try:
+        exec(mutant.code_of_data(), vars(module))
+    except Exception as error:
+        restore()
+        raise CannotBeLoaded(repr(error)) from error
+    for name, table, _ in tables:
+        made = dict(getattr(module, name))
+        table.clear()
+        table.update(made)
+        setattr(module, name, table)
+    return restore
+
+
+def limit() -> None:
+    """Bounds what this process may use up."""
+    used_s = int(time.process_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (used_s + CPU_LIMIT_S, used_s + CPU_LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+    signal.signal(signal.SIGPROF, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise TimeoutError("it takes too much processor time")
+
+
+@contextmanager
+def interrupted_when_it_loops(judge: str) -> Iterator[None]:
+    """Whatever is done then fails by a TimeoutError; and again each second, should the mutant catch it."""
+    signal.setitimer(signal.ITIMER_PROF, LOOP_S.get(judge, 1), 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)

@@ -1,0 +1,194 @@
+"""The model against a real broker where a test broker does not come by itself: the last epochs, timeouts, forgotten ids."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from confluent_kafka import Producer
+from tests.conftest import HEAP_MB, create_topic
+from tests.verify.simulator.real import RealBroker
+from tests.verify.simulator.test_against_broker import NEVER_GIVEN, PARTITIONS, Both
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.messages import Coordinated, Described, Identity
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import transactional_id
+from onceflow.verify.simulator.requests import (
+    GROUP,
+    AddPartitions,
+    CommitOffsets,
+    DescribeProducer,
+    DescribeTransaction,
+    EndTransaction,
+    FetchOffsets,
+    InitProducerId,
+    Produce,
+    Request,
+)
+from onceflow.verify.simulator.transactions import EXHAUSTED
+
+TOPIC = "out"
+PID_FROM_THE_LOG = 9_000_000  # far from those that the broker gives
+REQUESTS = 30
+FIRST_EPOCHS = (EXHAUSTED - 9, EXHAUSTED - 4, EXHAUSTED - 3, EXHAUSTED - 2, EXHAUSTED - 1, EXHAUSTED)
+TIMEOUT_MS = 10_000
+LATE = ("produce", "again", "offsets", "commit", "abort", "initialise", "add", "describe", "producer", "fence")
+
+
+@contextmanager
+def running(directory: Path, version: int, **config: str) -> Iterator[tuple[EmbeddedBroker, KafkaClient]]:
+    settings = {"transaction.state.log.num.partitions": "1"}
+    settings |= {key.replace("_", "."): value for key, value in config.items()}
+    with (
+        EmbeddedBroker(directory, transaction_version=version, heap_mb=HEAP_MB, config=settings) as broker,
+        KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=60) as client,
+    ):
+        ensure_anchor_topic(client)
+        yield broker, client
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path: Path) -> None:
+    """One storage, two lives of the broker: in the first it forgets at once, in the second epochs are near their end."""
+    forgets = {
+        "transactional_id_expiration_ms": "1000",
+        "transaction_remove_expired_transaction_cleanup_interval_ms": "200",
+    }
+    with running(tmp_path, version, **forgets) as (broker, client):
+        create_topic(broker, TOPIC, PARTITIONS)
+        check_forgotten_ids(client, version)
+        write_transaction_log(broker, {edge_name(epoch): epoch - 1 for epoch in FIRST_EPOCHS})
+    with running(tmp_path, version, transaction_abort_timed_out_transaction_cleanup_interval_ms="100") as (_, client):
+        overdue = [opened(client, version, seed) for seed in range(len(LATE))]
+        check_last_epochs(client, version)
+        for seed, both in enumerate(overdue):
+            check_timed_out(both, version, LATE[seed:] + LATE[:seed])
+
+
+# ------------------------------------------------------------------------------------------------------- forgotten ids
+
+
+def check_forgotten_ids(client: KafkaClient, version: int) -> None:
+    """A driver that slept for longer than ``transactional.id.expiration.ms`` meets a coordinator that never heard of it."""
+    both = Both(version, RealBroker(client, "forgotten", version, TOPIC), Random(0))
+    both.ask(InitProducerId(None))
+    ours, theirs = both.known[-1]
+    wait_for_state(both.real, Coordinated.ABSENT)
+    assert both.model.transactions.forget()
+    for request in late_requests(
+        version, ours, ("describe", "offsets", "commit", "abort", "add", "produce", "producer")
+    ):
+        both.ask(request)
+    both.ask(InitProducerId(ours))
+    assert both.known[-1][1].producer_id != theirs.producer_id, "an unknown id compares nothing"
+
+
+def wait_for_state(real: RealBroker, *wanted: Coordinated) -> None:
+    deadline = time.monotonic() + 120
+    while True:
+        described = real.requests.describe(settle=True)
+        assert isinstance(described, Described)
+        if described.snapshot.state in wanted:
+            return
+        assert time.monotonic() < deadline, described
+        time.sleep(0.05)
+
+
+def late_requests(version: int, identity: Identity, kinds: tuple[str, ...]) -> list[Request]:
+    asked: dict[str, Request] = {
+        "produce": Produce(identity, 0, 1, (101,)),
+        "again": Produce(identity, 0, 0, (100,)),
+        "offsets": CommitOffsets(identity, Progress(5, "q", "late", ("d",)), 50),
+        "commit": EndTransaction(identity, commit=True),
+        "abort": EndTransaction(identity, commit=False),
+        "initialise": InitProducerId(identity),
+        "add": AddPartitions(identity, 1) if version == 1 else Produce(identity, 1, 0, (102,)),
+        "describe": DescribeTransaction(),
+        "producer": DescribeProducer(0),
+        "fence": InitProducerId(None),
+    }
+    return [asked[kind] for kind in kinds]
+
+
+# ----------------------------------------------------------------------------------------------------------- timeouts
+
+
+def opened(client: KafkaClient, version: int, number: int) -> Both:
+    """A transaction with records and offsets, which nobody goes on with."""
+    real = RealBroker(client, f"overdue-{number}", version, TOPIC, TIMEOUT_MS)
+    both = Both(version, real, Random(0))
+    both.ask(InitProducerId(None))
+    ours, _ = both.known[-1]
+    for partition in (0, GROUP) if version == 1 else ():
+        both.ask(AddPartitions(ours, partition))
+    both.ask(Produce(ours, 0, 0, (100,)))
+    both.ask(CommitOffsets(ours, Progress(1, "q", "i", ("d",)), 10))
+    return both
+
+
+def check_timed_out(both: Both, version: int, kinds: tuple[str, ...]) -> None:
+    """The broker aborted it under the next epoch; whatever its driver then sends is answered alike."""
+    ours, _ = both.known[-1]
+    wait_for_state(both.real, Coordinated.COMPLETE)
+    assert both.model.transactions.metadata is not None
+    both.model.transactions.expire(both.model.transactions.metadata.begun)
+    both.settle()
+    for request in late_requests(version, ours, kinds):
+        both.ask(request)
+    both.finish()
+    both.ask(FetchOffsets())
+
+
+# ------------------------------------------------------------------------------------------------------ the last epochs
+
+
+def edge_name(epoch: int) -> str:
+    return f"edge-{epoch}"
+
+
+def write_transaction_log(broker: EmbeddedBroker, epochs: dict[str, int]) -> None:
+    """Empty transactions with these epochs, as the coordinator writes them; it reads them at its next start.
+
+    32,767 InitProducerId requests for each, one after the other, would lead there too, in minutes. Only clients with this id may
+    write to internal topics.
+    """
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "__admin_client", "acks": "all"})
+    now = int(time.time() * 1000)
+    failed: list[str] = []
+    for name, epoch in epochs.items():
+        text = transactional_id(name).encode()
+        key = struct.pack(f">hh{len(text)}s", 0, len(text), text)
+        # TransactionLogValue, version 0: producer id and epoch, timeout, state Empty, no partitions, last update, start.
+        value = struct.pack(">hqhibiqq", 0, PID_FROM_THE_LOG + epoch, epoch, 60_000, 0, -1, now, -1)
+        producer.produce(
+            "__transaction_state",
+            key=key,
+            value=value,
+            partition=0,
+            on_delivery=lambda error, _: failed.append(str(error)) if error else None,
+        )
+    assert producer.flush(60) == 0
+    assert not failed, failed
+
+
+def check_last_epochs(client: KafkaClient, version: int) -> None:
+    """Random requests while the epochs run out: the coordinator goes on with another producer id."""
+    rotated = 0
+    for epoch in FIRST_EPOCHS:
+        real = RealBroker(client, edge_name(epoch), version, TOPIC)
+        both = Both(version, real, Random(epoch), first_epoch=epoch)
+        both.ask(InitProducerId(None))
+        for _ in range(REQUESTS):
+            both.step()
+        both.finish()
+        given = {theirs.producer_id for _, theirs in both.known if theirs != NEVER_GIVEN}
+        rotated += len(given) > 1
+    assert rotated >= len(FIRST_EPOCHS) - 1, "the epochs did not come to their end"
