@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n 0
 BENCH ?= all
 WITH_SPARK := tests/unit tests/faults $(wildcard tests/test_*.py)
-WITHOUT_SPARK := $(filter-out %/unit/ %/faults/ %/__pycache__/,$(wildcard tests/*/))
+VERIFY := tests/verify
+TWO_ENDS := $(filter-out %/unit/ %/faults/ %/verify/ %/__pycache__/,$(wildcard tests/*/))
 
 # uv reads its own variables and not pip's; whoever set pip's for an index or a certificate means uv too.
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
@@ -17,16 +18,22 @@ export UV_INSECURE_HOST ?= $(PIP_TRUSTED_HOST)
 export SSL_CERT_FILE ?= $(PIP_CERT)
 $(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($(name)),,$(eval unexport $(name))))
 
-.PHONY: demo test check setup bench lock clean
+.PHONY: demo test check setup bench verify lock clean
 .DELETE_ON_ERROR:
 
 demo: setup
 	$(BIN)/onceflow demo $(DEMO_ARGS)
 
-# Two processes, so that Spark's tests and those of the parts without it do not meet each other's leftovers. 5: none selected.
+# Three processes, so that one part's brokers and Spark sessions are gone before the next begins. 5: none selected.
 test: check
+	$(BIN)/pytest $(PYTEST_ARGS) $(TWO_ENDS) || test $$? -eq 5
+	$(BIN)/pytest $(PYTEST_ARGS) $(VERIFY) || test $$? -eq 5
 	$(BIN)/pytest $(PYTEST_ARGS) $(WITH_SPARK) || test $$? -eq 5
-	$(BIN)/pytest $(PYTEST_ARGS) $(WITHOUT_SPARK) || test $$? -eq 5
+
+# The long part of the verification: every fault, replicated brokers, a Spark cluster, both transaction versions. Hours.
+verify: setup
+	$(BIN)/onceflow verify --engine both --brokers 3 --spark-workers 2 --for 30m --transaction-version 2 --out onceflow-verify/version-2
+	$(BIN)/onceflow verify --engine both --brokers 3 --spark-workers 2 --for 30m --transaction-version 1 --out onceflow-verify/version-1
 
 check: setup
 	$(BIN)/ruff check
