@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -112,3 +113,18 @@ def test_a_position_names_its_rows_in_few_words() -> None:
     assert (sent.batch, sent.events, sent.rows) == (4, 16, ((4, 6), (9, 9), (11, 12)))
     assert list(sent.positions()) == [4, 5, 6, 9, 11, 12]
     assert Sent.from_json(sent.to_json()) == sent
+
+
+def test_what_is_taken_from_sqlite_is_on_disk(shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service without sync may have had its log emptied into the file; our own commit syncs the log alone."""
+    shop_sqlite.insert_all(events(1))
+    synced: set[str] = set()
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{file}").readlink().name)
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert shop_sqlite.relay() == 1
+    assert Path(shop_sqlite.url.removeprefix("sqlite:///")).name in synced

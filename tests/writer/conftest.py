@@ -54,6 +54,13 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Em
 
 
 @pytest.fixture(scope="session")
+def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker for tests that kill it and start it again; unlike ``mortal`` it remembers its producers meanwhile."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("killable-writer"), heap_mb=256) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
 def punctual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A broker that ends a transaction soon after its timeout, and not up to 10 s later."""
     config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}

@@ -22,6 +22,8 @@ from tests.writer.wire import NOTHING, Loss, ProxiedBroker
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, OutcomeUnknown, TransactionAborted
 from onceflow.verify.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from onceflow.writer.ledger import Ledger
+from onceflow.writer.marker import Marker
 from onceflow.writer.writer import Writer
 
 pytestmark = pytest.mark.faults
@@ -103,9 +105,15 @@ def test_control_without_transactions_the_same_kill_repeats_events(
 
 
 def test_a_broker_killed_in_the_middle_of_sending_loses_and_repeats_nothing(
-    writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader
+    writer: MakeWriter, killable: EmbeddedBroker, read: Reader
 ) -> None:
-    broker = mortal()
+    """As long as the broker remembers the producer (``producer.id.expiration.ms``)::
+
+    a batch is written, its acknowledgement is lost with the broker
+    the broker comes back when the producer id has expired: it knows no sequence any more
+    the batch, sent again, is taken for a new one
+    """
+    broker = killable
     create_topic(broker, "killed", 2)
     total = 60_000
     with writer(on=broker.bootstrap_servers, kafka={"batch.num.messages": 100}) as shop:
@@ -210,6 +218,36 @@ def test_control_plain_confluent_kafka_reports_that_commit_as_a_failure(
     with pytest.raises(KafkaException, match="fenced"):
         plain.commit_transaction(60)
     assert values(read, name, proxied) == ["1"]
+
+
+def test_a_claim_without_an_answer_gives_way_to_a_newer_one(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A's claim is committed, its answer lost, a stranger fences A; A reads its own claim; B claims and commits; A fences B."""
+    create_topic(proxied, name)
+    direct = proxied.bootstrap_servers
+    second: list[Writer] = []
+    read_marker = Ledger.read
+
+    def read_and_be_overtaken(ledger: Ledger, *, stable: bool = True) -> Marker:
+        found = read_marker(ledger, stable=stable)
+        if proxied.proxy.lost and not second:
+            monkeypatch.setattr(Ledger, "read", read_marker)
+            second.append(writer(name, on=direct))
+            with second[0].transaction(progress="B's"):
+                second[0].send(name, "1", id="1")
+        return found
+
+    def stranger() -> None:
+        Producer({"bootstrap.servers": direct, "transactional.id": name, "log_level": 0}).init_transactions(60)
+
+    monkeypatch.setattr(Ledger, "read", read_and_be_overtaken)
+    proxied.proxy.lose(Loss(END_TXN, then=stranger))
+    with pytest.raises(Fenced):
+        writer(name, on=proxied.servers)
+    assert second
+    assert values(read, name, proxied) == ["1"]
+    assert writer(name, on=direct).progress == "B's"
 
 
 def test_a_commit_that_was_not_made_before_the_fence_is_told_from_it(

@@ -44,8 +44,15 @@ def test_an_event_without_one_clear_name_is_refused_with_every_mistake(
     source: str, event_id: str | None, position: tuple[str | int, ...] | None, sequence: int | None, count: int
 ) -> None:
     with pytest.raises(EventRefused) as caught:
-        identify(source, event_id, position, "", sequence)
+        identify(source, event_id, position, "", sequence, is_placed=True)
     assert len(caught.value.fields["mistakes"]) == count
+
+
+def test_a_sequence_needs_a_place() -> None:
+    """Else an event that is sent again comes to another partition, behind a higher number, and counts as handled."""
+    with pytest.raises(EventRefused, match="a key or a partition"):
+        identify("s", "1", None, "", 7, is_placed=False)
+    assert identify("s", "1", None, "", 7, is_placed=True).sequence == 7
 
 
 def test_headers_that_the_writer_sets_are_refused() -> None:

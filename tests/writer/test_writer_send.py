@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -26,6 +29,7 @@ from onceflow.errors import (
 from onceflow.events import EventIdentity, identity_of
 from onceflow.transaction.partitioner import partition_for_keys
 from onceflow.writer.delivery import Delivered, Delivery, Fate
+from onceflow.writer.sender import Sender
 from onceflow.writer.writer import Writer
 
 MakeWriter = Callable[..., Writer]
@@ -87,6 +91,49 @@ def test_what_is_wrong_with_one_event_concerns_that_event_alone(
             shop.send(name, b"x")
         shop.send(name, b"good", id="2")
     assert [m.value() for m in read(name)] == [b"good"]
+
+
+def test_threads_that_open_one_writer_together_share_one_producer(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    made: list[Sender] = []
+    make = Writer._make_sender
+
+    two = threading.Barrier(2)
+
+    def counted(shop: Writer) -> Sender:
+        with suppress(threading.BrokenBarrierError):  # nobody else comes, as it should be
+            two.wait(0.5)
+        made.append(make(shop))
+        return made[-1]
+
+    monkeypatch.setattr(Writer, "_make_sender", counted)
+    shop = Writer(bootstrap_servers=broker.bootstrap_servers, source="shop")
+    together = threading.Barrier(8)
+
+    def first(n: int) -> None:
+        together.wait(60)
+        shop.send(name, str(n), id=str(n))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(first, range(8)))
+    shop.close()
+    assert len(made) == 1
+    assert len(read(name)) == 8
+
+
+def test_nothing_is_handed_over_once_what_is_outstanding_is_taken_back(
+    writer: MakeWriter, topic: TopicFactory, read: Reader
+) -> None:
+    """Another thread has given up, and no report of a failure has come in yet."""
+    name = topic()
+    shop = writer()
+    shop.send(name, b"x", id="1").result()
+    shop.sender().give_up()
+    with pytest.raises(DeliveryFailed, match="nothing follows"):
+        shop.send(name, b"x", id="2")
+    assert len(read(name)) == 1
 
 
 def test_a_closed_writer_sends_nothing(writer: MakeWriter, topic: TopicFactory) -> None:

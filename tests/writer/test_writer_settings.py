@@ -35,6 +35,7 @@ UNSAFE: list[tuple[str, object]] = [
     ("isolation.level", "read_uncommitted"),
     ("delivery.timeout.ms", 0),
     ("message.timeout.ms", 0),
+    ("delivery.timeout.ms", 86_400_000),  # by then a broker has forgotten the producer
     *((name, "x") for name in REFUSED),
 ]
 

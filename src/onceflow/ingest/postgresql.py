@@ -23,13 +23,24 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from onceflow.errors import ConfigurationError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
 from onceflow.ingest.tables import Page, TableOptions, event_id
 
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "onceflow ingest",
+    "connect_timeout": 10,
+    # A peer that vanished without a word must not hold a statement for hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 _COLUMN = """
-SELECT a.attname, a.attnum, a.attnotnull, pg_get_serial_sequence(a.attrelid::regclass::text, a.attname)
+SELECT a.attname, a.attnum, a.attnotnull, pg_get_serial_sequence(a.attrelid::regclass::text, a.attname),
+  a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
 FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _UNIQUE = """
@@ -64,7 +75,8 @@ class PostgresqlTable:
     def __init__(self, url: str, options: TableOptions) -> None:
         self._options = options
         try:
-            self._connection = psycopg.connect(url, autocommit=True, application_name="onceflow ingest")
+            connection = {**_DEFAULTS, **conninfo_to_dict(url)}
+            self._connection = psycopg.connect(**connection, autocommit=True)
         except psycopg.Error as error:
             raise SourceUnavailable(
                 f"PostgreSQL cannot be reached: {error}", action="check --from and the server"
@@ -100,7 +112,8 @@ class PostgresqlTable:
             raise ConfigurationError.of("the arguments", [f"there is no table {self._options.table}"])
         columns = {row[0]: row[1:] for row in self._ask(sql.SQL(_COLUMN), [self._oid])}
         self._check_names(list(columns))
-        _, _, self._sequence = columns[self._options.rising]
+        _, _, self._sequence, is_integer = columns[self._options.rising]
+        self._is_counted = bool(is_integer) and not self._options.tiebreak
         self._check_order({name: columns[name][0] for name in self._options.order})
         self._nullable = [name for name in self._options.order if not columns[name][1]]
         [(schema, name, database, system)] = self._ask(
@@ -198,7 +211,8 @@ class PostgresqlTable:
         self._settle_on_disk()
         ids = [event_id(*row[2:]) for row in rows]
         last = list(rows[-1][2:]) if self._options.tiebreak else rows[-1][2]
-        return Page(ids, [row[0] for row in rows] if self._options.key else None, [row[1] for row in rows], last)
+        keys = [row[0] for row in rows] if self._options.key else None
+        return Page(ids, keys, [row[1] for row in rows], last, is_counted=self._is_counted)
 
     def _settle_on_disk(self) -> None:
         """A commit of ours that is on disk (and on the synchronous standby): so is every one before it, asynchronous ones too.

@@ -127,7 +127,7 @@ class SqliteTable:
             rows = cursor.fetchall()
         columns = [column[0] for column in cursor.description]  # a column may have been added since the last page
         if rows:
-            self._sync()
+            sync(self._path)
         return self._page(columns, rows)
 
     def _page(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Page:
@@ -141,20 +141,27 @@ class SqliteTable:
         keys = None if key is None else [_text(row[columns.index(key)]) for row in rows]
         texts = [json_text(dict(zip(columns, row, strict=True))) for row in rows]
         last = None if not values else values[-1] if self._options.tiebreak else values[-1][0]
-        return Page([event_id(*map(str, value)) for value in values], keys, texts, last)
-
-    def _sync(self) -> None:
-        """Services may commit with ``synchronous = off``. The log first: what has left it since is in the file by then."""
-        for path in (Path(f"{self._path}-wal"), self._path, self._path.parent):
-            with suppress(FileNotFoundError):
-                file = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(file)
-                finally:
-                    os.close(file)
+        ids = [event_id(*map(str, value)) for value in values]
+        return Page(
+            ids, keys, texts, last, is_counted=all(isinstance(value[-1], int) and len(value) == 1 for value in values)
+        )
 
     def close(self) -> None:
         self._connection.close()
+
+
+def sync(database: Path) -> None:
+    """Puts on disk what services committed with ``synchronous = off``.
+
+    The log first: what has left it since is in the file by then.
+    """
+    for path in (Path(f"{database}-wal"), database, database.parent):
+        with suppress(FileNotFoundError):
+            file = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
 
 
 def _quoted(name: str) -> str:

@@ -76,12 +76,16 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows in rising order: each one's id, key and JSON; ``last`` is the value (with a tiebreak: both) of the last one."""
+    """Rows in rising order: each one's id, key and JSON; ``last`` is the value (with a tiebreak: both) of the last one.
+
+    ``is_counted``: the order is that of whole numbers, and not of texts of digits, where "10" stands before "9".
+    """
 
     ids: list[str]
     keys: list[str | None] | None
     values: list[str]
     last: Any
+    is_counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,7 @@ class TableSource:
     def _rows(self, page: Page) -> pa.RecordBatch:
         ids, values = pa.array(page.ids, pa.string()), pa.array(page.values, pa.string())
         keys = None if page.keys is None else pa.array(page.keys, pa.string())
-        rising = bool(pc.all(pc.ascii_is_decimal(ids)).as_py())
+        rising = page.is_counted and bool(pc.all(pc.ascii_is_decimal(ids)).as_py())
         return event_rows(values, keys, self._position.source, ids, rising=rising)
 
     def check_end(self) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceflow.errors import OutboxMismatch, OutboxUnavailable
+from onceflow.ingest.sqlite import sync
 from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import TableName
@@ -80,6 +81,8 @@ class SqliteOutbox:
             rows = self._rows(limits)
             if self._run("update {relay} set sending = batch + 1 where batch = ?", batch).rowcount != 1:
                 raise moved_on(self.address)
+        # Our commit synced the log alone; a checkpoint of a service without sync may have emptied it into the file before.
+        sync(self._path)
         return rows
 
     def _rows(self, limits: Limits) -> list[OutboxRow]:

@@ -66,17 +66,21 @@ class AsyncWriter:
         self._announced = False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
+        self._opening = asyncio.Lock()  # tasks may share a writer that none of them has opened
 
     # ------------------------------------------------------------------------------------------------------ lifetime
 
     async def open(self) -> Self:
         """As ``Writer.open``."""
-        if self._thread is None:
-            self._loop = asyncio.get_running_loop()
-            self._room = asyncio.Event()
-            await _to_the_end(self._writer.open)
-            self._thread = threading.Thread(target=self._serve, name="onceflow-writer", daemon=True)
-            self._thread.start()
+        if self._thread is not None:
+            return self
+        async with self._opening:
+            if self._thread is None:
+                self._loop = asyncio.get_running_loop()
+                self._room = asyncio.Event()
+                await _to_the_end(self._writer.open)
+                self._thread = threading.Thread(target=self._serve, name="onceflow-writer", daemon=True)
+                self._thread.start()
         return self
 
     async def close(self) -> None:
@@ -122,7 +126,10 @@ class AsyncWriter:
         """
         await self.open()
         sender = self._writer.sender()
-        delivery, wire = self._writer.event(sender, topic, id, position, source, type, sequence, headers)
+        is_placed = key is not None or partition >= 0
+        delivery, wire = self._writer.event(
+            sender, topic, id, position, source, type, sequence, headers, is_placed=is_placed
+        )
         if not sender.knows(topic):
             await asyncio.to_thread(sender.know, topic)
         future = self._futures[delivery] = self._loop.create_future()

@@ -103,6 +103,10 @@ class Transactions:
             if self._ledger.read().owner != self.instance:
                 raise self._stop(f"the claim was refused: {error.args[0].str()}") from None
             self._fence()
+            # Between the two, another may have claimed the id and committed: what stands there is read again.
+            claimed = self._ledger.read()
+            if claimed.owner != self.instance:
+                raise self._stop("another writer claimed the id") from None
         self.marker = claimed
         self.state = State.READY
 

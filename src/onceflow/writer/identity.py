@@ -40,8 +40,10 @@ def identify(
     position: Position | None,
     type: str,  # noqa: A002  CloudEvents' name
     sequence: int | None,
+    *,
+    is_placed: bool,
 ) -> EventIdentity:
-    """The identity of one event. Raises EventRefused with every mistake."""
+    """The identity of one event; ``is_placed`` by a key or a partition. Raises EventRefused with every mistake."""
     mistakes = []
     if (id is None) == (position is None):
         mistakes.append("give either id or position: what names the event, the same whenever it is sent again")
@@ -51,6 +53,10 @@ def identify(
         mistakes.append("the source is empty: give it to the writer or to send")
     if sequence is not None and sequence < 0:
         mistakes.append(f"the sequence is {sequence}, and must be 0 or more")
+    if sequence is not None and not is_placed:
+        # Without one, an event that is sent again may come to a partition where a higher number stands already, and be
+        # taken for one that was handled.
+        mistakes.append("a sequence needs a key or a partition: it must rise in each partition")
     if mistakes:
         raise EventRefused("; ".join(mistakes), action="correct the call of send", mistakes=tuple(mistakes))
     return EventIdentity(source, id_of(position) if position is not None else str(id), type, sequence)

@@ -16,6 +16,7 @@ transaction neither matters: a failure aborts all of it.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -68,6 +69,7 @@ class Sender:
         self._known: set[str] = set()
         self._since_served = 0
         self._given_up = False
+        self._handing_over = threading.Lock()  # no event is handed over behind those that another thread takes back
         self._broken = False  # by an error that librdkafka calls fatal
         self.shaken = False  # a connection was lost
         self._trouble = ""  # what librdkafka last reported of its connections
@@ -95,17 +97,20 @@ class Sender:
         """Hands one event over. Raises BufferError when there is no room, what ``check`` raises, or what it is refused for."""
         if self.failures:
             self.check()
-        self._pending[delivery] = True
         try:
-            self.producer.produce(
-                delivery.topic,
-                value,
-                key,
-                partition,
-                on_delivery=delivery.settle,
-                timestamp=timestamp_ms,
-                headers=headers,
-            )
+            with self._handing_over:
+                if self._given_up:
+                    raise self.error_of(tuple(self.failures), "what was outstanding is taken back: nothing follows it")
+                self._pending[delivery] = True
+                self.producer.produce(
+                    delivery.topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=delivery.settle,
+                    timestamp=timestamp_ms,
+                    headers=headers,
+                )
         except BaseException as error:
             self._pending.pop(delivery, None)
             if isinstance(error, KafkaException):
@@ -196,7 +201,8 @@ class Sender:
 
     def give_up(self) -> None:
         """Takes back all that is outstanding: nothing more of it is written, unless it is on its way already."""
-        self._given_up = True
+        with self._handing_over:
+            self._given_up = True
         self.producer.purge()
         deadline = time.monotonic() + _GIVE_UP_S
         while self._pending and time.monotonic() < deadline:

@@ -14,6 +14,7 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka.settings_check import mistakes_of
 
 DELIVERY_TIMEOUT_MS = 120_000
+LONGEST_DELIVERY_MS = 12 * 3_600_000  # brokers forget a producer's sequences after a day (producer.id.expiration.ms)
 TRANSACTION_TIMEOUT_MS = 60_000
 
 
@@ -176,9 +177,13 @@ def _mistakes(name: str, value: str) -> list[str]:
         return [] if value in safe else [f"{value!r} is refused: {why}"]
     convert = _whole(1) if name in _TIMEOUTS else HARMLESS[name][1]
     try:
-        convert(value)
+        number = convert(value)
     except ValueError as error:
         return [f"{value!r} {error}"]
+    if _TIMEOUTS.get(name) == DELIVERY_TIMEOUT_MS and int(number) > LONGEST_DELIVERY_MS:
+        return [
+            f"{value!r} is more than {LONGEST_DELIVERY_MS}: brokers forget a producer, and would take a repetition for new"
+        ]
     return []
 
 

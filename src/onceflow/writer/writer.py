@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -46,17 +47,19 @@ class Writer:
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
         self._closed = False
+        self._opening = threading.Lock()  # threads may share a writer that none of them has opened
 
     # ------------------------------------------------------------------------------------------------------ lifetime
 
     def open(self) -> Self:
         """Makes the producer; with a transactional id, also takes the id over from whoever had it."""
-        self._check_open()
-        if self._sender is None and self._transactions is None:
-            if self._settings.transactional_id is None:
-                self._sender = self._make_sender()
-            else:
-                self._transactions = self._take_over(self._settings.transactional_id)
+        with self._opening:
+            self._check_open()
+            if self._sender is None and self._transactions is None:
+                if self._settings.transactional_id is None:
+                    self._sender = self._make_sender()
+                else:
+                    self._transactions = self._take_over(self._settings.transactional_id)
         return self
 
     def _take_over(self, transactional_id: str) -> Transactions:
@@ -132,7 +135,8 @@ class Writer:
         DeliveryFailed, once any event failed; BrokerUnreachable when there is no room for the delivery timeout.
         """
         sender = self._sender or self.sender()
-        delivery, wire = self.event(sender, topic, id, position, source, type, sequence, headers)
+        is_placed = key is not None or partition >= 0
+        delivery, wire = self.event(sender, topic, id, position, source, type, sequence, headers, is_placed=is_placed)
         if not sender.knows(topic):
             sender.know(topic)
         while True:
@@ -153,13 +157,15 @@ class Writer:
         type: str,  # noqa: A002  CloudEvents' name
         sequence: int | None,
         headers: Headers | None,
+        *,
+        is_placed: bool,
     ) -> tuple[Delivery, WireHeaders]:
         """What ``send`` hands over: the promise of a delivery, and the headers that name the event. Raises EventRefused."""
         name = source or self._source
         if id and name and position is None and not type and sequence is None:
             delivery, wire = Delivery(sender, topic, (name, id)), identity.plain(name, id)
         else:
-            named = identity.identify(name, id, position, type, sequence)
+            named = identity.identify(name, id, position, type, sequence, is_placed=is_placed)
             delivery, wire = Delivery(sender, topic, named), [*named.headers()]
         if headers is not None:
             wire += identity.checked(headers)
