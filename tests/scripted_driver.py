@@ -69,6 +69,23 @@ class Driver:
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def outlive(self) -> None:
+        """As a process does that waits for a disk that does not answer: SIGKILL ends it later, and till then it says nothing.
+
+        The connection stays open in a process that is not in the group; a test has it end by writing ``answered``.
+        """
+        if os.fork() == 0:
+            os.setsid()
+            while not (self._directory / "answered").exists():
+                time.sleep(0.1)
+            os._exit(0)
+        self.pause()
+
+    def babble(self) -> None:
+        """Something that nobody can read."""
+        self._connection.send_bytes(b"not a pickle")
+        self.stall()
+
     def exit(self) -> None:
         sys.exit(7)
 

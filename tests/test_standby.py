@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +20,21 @@ from tests.command_line import Running, Slow, onceflow_says
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.cli.progress import as_line
-from onceflow.config import load
+from onceflow.config import PlanFile, load
 from onceflow.errors import BrokerUnreachable, Fenced, RestartsExhausted
-from onceflow.pipeline import Control, DriverLost, Event, Finished, Mode, Note, StandbyReady, TookOver
+from onceflow.kafka.client import KafkaClient
+from onceflow.pipeline import Control, DriverLost, Event, Finished, Mode, Note, StandbyReady, TookOver, rehearsal
+from onceflow.pipeline.cluster import connect
+from onceflow.pipeline.driver_process import _still_to_do
+from onceflow.pipeline.standby import Go, Gone, Prepare, Said, WarmDriver
 from onceflow.pipeline.supervisor import Limits, run_with_standby
+from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.messages import Initialised, Refused, Stored
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.requests import Requests
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import TopicFactory
 
 PATIENCE_S = 400.0
@@ -32,24 +43,35 @@ SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_driver.py")))
 # ------------------------------------------------------------------------------------------------------- scripted drivers
 
 
+def a_plan(directory: Path, bootstrap_servers: str = "127.0.0.1:9", name: str = "p") -> PlanFile:
+    """The smallest plan, in a file."""
+    plan = directory / "pipeline.toml"
+    plan.write_text(
+        f'name = "{name}"\n[kafka]\nbootstrap_servers = "{bootstrap_servers}"\n'
+        '[[source]]\nname = "s"\ntopics = ["in"]\nformat = "raw"\n'
+        '[[sink]]\nfrom = "s"\ntopic = "out"\nvalue = "value"\n'
+    )
+    return load(plan, {})
+
+
+def _ignore(_: object) -> None: ...
+
+
+def _ignore_driver(_driver: object, _said: object) -> None: ...
+
+
 class Supervised:
     """A supervisor in a thread of this process, with scripted drivers."""
 
     def __init__(self, directory: Path, script: str, limits: Limits | None = None, mode: Mode = Mode.REFUSE) -> None:
         (directory / "script").write_text(script)
-        plan = directory / "pipeline.toml"
-        plan.write_text(
-            'name = "p"\n[kafka]\nbootstrap_servers = "127.0.0.1:9"\n'
-            '[[source]]\nname = "s"\ntopics = ["in"]\nformat = "raw"\n'
-            '[[sink]]\nfrom = "s"\ntopic = "out"\nvalue = "value"\n'
-        )
         self.told = directory / "told"
         self.control = Control()
         self.events: list[Event] = []
         self._news: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._limits = limits or Limits()
         self._mode = mode
-        self._file = load(plan, {})
+        self._file = a_plan(directory)
         self.result: Finished | BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -98,6 +120,7 @@ def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     started: list[Supervised] = []
+    before = psutil.Process().children()  # the Spark session of other tests has a driver too
 
     def begin(script: str, **options: Any) -> Supervised:
         started.append(Supervised(tmp_path, script, **options))
@@ -107,7 +130,7 @@ def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     for each in started:
         each.control.stop("the test is over")
         each.end() if each.result is None else None
-    assert _drivers_among(psutil.Process()) == []
+    assert [each for each in _drivers_among(psutil.Process()) if each not in before] == []
     assert list(scratch.iterdir()) == []
 
 
@@ -194,6 +217,177 @@ def test_a_takeover_resumes_only_while_nothing_is_committed(supervise: Callable[
     assert words == [["resume"], ["resume", "query"], ["refuse", "query"]]
 
 
+def test_a_driver_that_does_not_begin_is_killed_and_replaced(supervise: Callable[..., Supervised]) -> None:
+    run = supervise("stall\nstart commit run_on", limits=Limits(start_s=2))
+    run.wait_for(TookOver)
+    assert [event.reason for event in run.lost()] == ["started no query for 2 s and was killed"]
+
+
+def test_a_start_may_take_as_long_as_a_batch_may() -> None:
+    assert Limits(start_s=2, stall_s=5).longest_start_s == 5
+    assert Limits(start_s=5, stall_s=2).longest_start_s == 5
+    assert Limits().longest_start_s == Limits().start_s
+
+
+def test_a_driver_that_sigkill_does_not_end_is_replaced_all_the_same(supervise: Callable[..., Supervised]) -> None:
+    run = supervise("start commit outlive\nstart commit run_on", limits=Limits(silence_s=2))
+    try:
+        run.wait_for(TookOver)
+        assert [event.reason for event in run.lost()] == ["gave no sign of life for 2 s and was killed"]
+        run.wait_for(StandbyReady)
+    finally:
+        (run.told.parent / "answered").touch()
+    assert isinstance(run.stop(), Finished), "its end, when it comes, means nothing any more"
+
+
+def test_a_driver_that_cannot_be_understood_is_lost(supervise: Callable[..., Supervised]) -> None:
+    run = supervise("start commit babble\nstart commit run_on")
+    run.wait_for(TookOver)
+    assert [event.reason for event in run.lost()] == ["was killed by SIGKILL"]
+
+
+# -------------------------------------------------------------------------------------------------------------- one driver
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where drivers have their scratch directories."""
+    directory = tmp_path / "scratch"
+    directory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    return directory
+
+
+def test_a_driver_that_cannot_be_started_leaves_nothing(tmp_path: Path, scratch: Path) -> None:
+    before = psutil.Process().num_fds()
+    file = a_plan(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        WarmDriver(file, connect(file, _ignore), _ignore_driver, program=[str(tmp_path / "absent")])
+    assert list(scratch.iterdir()) == []
+    assert psutil.Process().num_fds() == before
+
+
+def test_nobody_waits_for_the_end_of_a_driver_to_kill_it(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection has ended, itself has not."""
+    said: queue.SimpleQueue[Said] = queue.SimpleQueue()
+    tried = threading.Event()
+    end = os.killpg
+    monkeypatch.setattr("os.killpg", lambda *_: tried.set())
+    file = a_plan(tmp_path)
+    mute = [sys.executable, "-c", "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(1000)"]
+    driver = WarmDriver(file, connect(file, _ignore), lambda _, message: said.put(message), program=mute)
+    assert tried.wait(PATIENCE_S)
+    time.sleep(0.2)  # it is being waited for
+    killing = threading.Thread(target=driver.kill, daemon=True)
+    killing.start()
+    killing.join(10)
+    was_held_up = killing.is_alive()
+    end(driver.pid, signal.SIGKILL)
+    monkeypatch.undo()
+    assert said.get(timeout=PATIENCE_S) == Gone(-signal.SIGKILL)
+    driver.close()
+    assert not was_held_up
+
+
+ORPHAN = """
+import subprocess, sys
+from multiprocessing.connection import Connection
+from onceflow.pipeline.driver_process import _Parent
+
+parent = _Parent(Connection(int(sys.argv[1])))
+jvm = subprocess.Popen([sys.executable, "-c", sys.argv[2], str(parent.prepared.scratch)])
+parent.say(jvm.pid)
+jvm.wait()
+"""
+JVM = """
+import os, sys
+while len(os.listdir(sys.argv[1])) == 3000:
+    pass
+open(sys.argv[1] + ".seen", "w")
+"""
+
+
+def test_no_jvm_sees_its_scratch_disappear(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    for number in range(3000):
+        (scratch / str(number)).touch()
+    ours, theirs = Pipe()
+    with theirs:
+        command = [sys.executable, "-c", ORPHAN, str(theirs.fileno()), JVM]
+        driver = subprocess.Popen(command, pass_fds=(theirs.fileno(),), start_new_session=True)
+    file = a_plan(tmp_path)
+    ours.send(Prepare(file, connect(file, _ignore), "off", scratch))
+    while not isinstance(jvm := ours.recv(), int):
+        pass
+    time.sleep(1)  # it looks
+    ours.close()
+    assert driver.wait(PATIENCE_S) == -signal.SIGKILL
+    deadline = time.monotonic() + PATIENCE_S
+    while scratch.exists() or psutil.pid_exists(jvm):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert not (tmp_path / "scratch.seen").exists()
+
+
+def test_whether_to_restart_is_asked_when_nothing_can_change_it(tmp_path: Path, broker: EmbeddedBroker) -> None:
+    file = a_plan(tmp_path, broker.bootstrap_servers, "asked-at-last")
+    settings = connect(file, _ignore)
+    with KafkaClient(settings.for_protocol()) as client:
+        ensure_anchor_topic(client)
+        before = Requests(client, file.plan.name, client.transaction_version(), 60_000)
+        begun = before.initialise(None)
+        assert isinstance(begun, Initialised)
+        progress = Progress.empty("the driver before")
+        assert isinstance(before.store(begun.identity, progress, {}), Stored)
+        go, prepared = Go(Mode.RESTART, "query"), Prepare(file, settings, "off", tmp_path)
+        assert _still_to_do(go, prepared) is Mode.RESTART
+        assert isinstance(before.end(begun.identity, commit=True), Refused), "a commit that comes later is none"
+
+
+# ----------------------------------------------------------------------------------------------------------- the rehearsal
+
+
+@pytest.fixture
+def lines(tmp_path: Path, spark: SparkSession) -> DataFrame:
+    """A stream of one record."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one").write_text("a line\n")
+    return spark.readStream.text(f"file://{tmp_path}/in")
+
+
+def test_a_rehearsal_writes_to_its_own_disk_only(tmp_path: Path, spark: SparkSession, lines: DataFrame) -> None:
+    checkpoint = tmp_path / "a directory" / "rehearsal-0"
+    spark.conf.set("fs.defaultFS", "nowhere://at-all")
+    try:
+        rehearsal._run(lines, "append", checkpoint, threading.Event())
+    finally:
+        spark.conf.unset("fs.defaultFS")
+    assert (checkpoint / "commits" / "0").exists()
+
+
+def test_a_rehearsal_that_does_not_end_is_told(
+    tmp_path: Path, lines: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, enough, released = threading.Event(), threading.Event(), threading.Event()
+
+    def held(*_: object) -> None:
+        running.set()
+        enough.set()
+        released.wait(PATIENCE_S)
+
+    monkeypatch.setattr(rehearsal, "_collect", held)
+    monkeypatch.setattr(rehearsal, "STOP_S", 1.0)
+    try:
+        with pytest.raises(rehearsal.Stuck, match="did not end within 1 s"):
+            rehearsal._run(lines, "append", tmp_path / "rehearsal-0", enough)
+        assert running.is_set()
+    finally:
+        released.set()
+
+
 @pytest.mark.parametrize(
     ("event", "line"),
     [
@@ -259,7 +453,9 @@ def test_drivers_end_with_their_supervisor(slow: Slow, monkeypatch: pytest.Monke
     everything = supervisor.children(recursive=True)
     running.kill()
     assert psutil.wait_procs(everything, PATIENCE_S)[1] == []
-    assert list(scratch.glob("onceflow-*")) == []
+    while list(scratch.glob("onceflow-*")):  # removed last, by a process outside of the group
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_refusal_ends_it_as_it_ends_a_plain_run(slow: Slow) -> None:

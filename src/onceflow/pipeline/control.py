@@ -29,7 +29,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A driver process (``onceflow.pipeline.standby``) said something; ``message`` is None when it is gone."""
+    """A driver process (``onceflow.pipeline.standby``) said something, at last that it is gone."""
 
     driver: object
     message: object

@@ -9,21 +9,24 @@ import contextlib
 import logging
 import os
 import queue
-import shutil
 import signal
+import subprocess
 import sys
 import threading
 import warnings
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.control import Control, StopAsked
 from onceflow.pipeline.standby import PULSE_S, Failed, Go, Prepare, Pulse, Ready, Triggered
-from onceflow.transaction.progress import OnMismatch
+from onceflow.transaction.progress import OnMismatch, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from onceflow.kafka.settings import ClusterSettings
 
 
 def main(descriptor: int) -> int:
@@ -72,8 +75,7 @@ class _Parent:
                 else:
                     self._going.put(message)
                 self.is_asked.set()
-        shutil.rmtree(self.prepared.scratch, ignore_errors=True)
-        os.killpg(0, signal.SIGKILL)
+        _end_group(self.prepared.scratch)
 
     def _beat(self) -> None:
         """A JVM that is paused does not answer, and then there is no pulse."""
@@ -84,6 +86,21 @@ class _Parent:
                     assert self.spark._jvm is not None  # noqa: SLF001  the shortest question to the JVM
                     self.spark._jvm.System.nanoTime()  # noqa: SLF001
                 self.say(Pulse())
+
+
+def _end_group(scratch: Path) -> None:
+    """Ends this process and its JVM, and only then removes their scratch; that takes a process outside of the group::
+
+    the scratch is removed first, in it the local copy of a state store
+    the JVM lives for some moments more, in the middle of a checkpoint: it lists the copy, half of which is gone
+    it stores that half as the state of the batch, where the next driver finds it
+    """
+    kill_and_remove = 'kill -s KILL -- "-$0"; rm -rf -- "$1"'
+    with contextlib.suppress(OSError):  # no memory, no process: the scratch stays
+        subprocess.Popen(
+            ["/bin/sh", "-c", kill_and_remove, str(os.getpgrp()), str(scratch)], cwd="/", start_new_session=True
+        ).wait()
+    os.killpg(0, signal.SIGKILL)
 
 
 def _serve(parent: _Parent) -> None:
@@ -113,12 +130,29 @@ def _still_to_do(go: Go, prepared: Prepare) -> OnMismatch:
     it is told to restart, begins anew and commits its first batch
     it is killed before it can tell of that batch; told to restart once more, we would write all of it again
     """
-    if go.mode is OnMismatch.REFUSE or not go.begun:
+    plan = prepared.file.plan
+    # At least once has no progress to look at, and perhaps no right to fence.
+    if go.mode is OnMismatch.REFUSE or not go.begun or plan.guarantee == "at_least_once":
         return go.mode
-    from onceflow.transaction.committed import read_committed
-
-    progress = read_committed(prepared.file.plan.name, prepared.settings).progress
+    progress = _final_progress(plan.name, plan.output.transaction_timeout.ms, prepared.settings)
     return OnMismatch.REFUSE if progress is not None and progress.query_id == go.begun else go.mode
+
+
+def _final_progress(name: str, timeout_ms: int, settings: ClusterSettings) -> Progress | None:
+    """The committed progress once nothing of the driver before can change it any more::
+
+    it asks for its first commit and is killed; the coordinator has not told the progress group of that yet
+    read now, the progress is the old one; a moment later the first batch is committed, and we would begin anew once more
+
+    Fencing ends what was open, as the run does that follows, so that nobody waits for a transaction's timeout.
+    """
+    from onceflow.kafka.client import KafkaClient
+    from onceflow.transaction.requests import Requests
+
+    with KafkaClient(settings.for_protocol()) as client:
+        requests = Requests(client, name, client.transaction_version(), timeout_ms)
+        requests.initialise(expected=None)
+        return requests.read_offsets()[0]
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.config import PlanFile
 from onceflow.kafka.admin import ClusterAdmin
@@ -30,7 +31,12 @@ log = logging.getLogger(__name__)
 
 TIMES = 3
 NEWEST = 500  # offsets of each partition
+STOP_S = 20.0
 _LOOK_S = 0.1
+
+
+class Stuck(Exception):
+    """The rehearsal does not end. This process is of no use then: its triggers would be taken for the real query's."""
 
 
 def rehearse(
@@ -39,7 +45,7 @@ def rehearse(
     """Runs the plan over the newest records, ``TIMES`` times, until ``enough`` is set; blocks.
 
     What goes wrong is left to the real run to tell. A cluster's executors would be taken from the pipeline that runs, so there
-    it rehearses nothing.
+    it rehearses nothing. Raises Stuck.
     """
     if not str(spark.sparkContext.master).startswith("local"):
         return
@@ -47,6 +53,8 @@ def rehearse(
         frame = check_plan(_forgiving(file), spark, settings, ClusterCheck(), _newest(file, settings))
         for number in range(TIMES):
             _run(frame, file.plan.output.mode, scratch / f"rehearsal-{number}", enough)
+    except Stuck:
+        raise
     except Exception as error:  # noqa: BLE001  whatever it is, it is not the rehearsal's to judge
         log.info("the rehearsal of pipeline %s failed: %s", file.plan.name, error)
 
@@ -77,12 +85,27 @@ def _run(frame: DataFrame, mode: str, checkpoint: Path, enough: threading.Event)
     if enough.is_set():
         return
     writer = frame.writeStream.foreachBatch(_collect).outputMode(mode).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(checkpoint)).start()
+    # Without a scheme it would be a directory of Hadoop's default file system. Hadoop decodes no escapes, as a URI has them.
+    query = writer.option("checkpointLocation", f"file://{checkpoint}").start()
     try:
         while query.isActive and not enough.wait(_LOOK_S):
             pass
     finally:
-        query.stop()
+        _stop(query)
+
+
+def _stop(query: StreamingQuery) -> None:
+    """Stops it within ``STOP_S``, or raises Stuck; Spark itself waits without end for a batch that does not listen."""
+
+    def stop() -> None:
+        with contextlib.suppress(Exception):
+            query.stop()
+
+    stopping = threading.Thread(target=stop, name="onceflow-rehearsal-stop", daemon=True)
+    stopping.start()
+    stopping.join(STOP_S)
+    if stopping.is_alive():
+        raise Stuck(f"the rehearsal did not end within {STOP_S:.0f} s")
 
 
 def _collect(batch: DataFrame, batch_id: int) -> None:

@@ -18,6 +18,7 @@ Messages are pickled objects on a socket of their own; the standard output stays
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -41,6 +42,9 @@ from onceflow.transaction.progress import OnMismatch
 PROGRAM = (sys.executable, "-m", "onceflow.pipeline.driver_process")
 PULSE_S = 1.0
 _END_PATIENCE_S = 10.0
+_LOOK_S = 0.05
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +122,25 @@ class WarmDriver:
         self._reaping = threading.Lock()
         self._scratch = Path(tempfile.mkdtemp(prefix="onceflow-"))
         self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                [*program, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env={**os.environ, "TMPDIR": str(self._scratch)},
-                # A group of its own, so that driver and JVM are killed at once, and Ctrl-C reaches the supervisor alone.
-                start_new_session=True,
-            )
+        try:
+            with theirs:
+                self._process = self._start(program, theirs.fileno())
+        except BaseException:
+            self._forget()
+            raise
         self._say(Prepare(file, settings, spark_log, self._scratch))
         self._listener = threading.Thread(target=self._listen, name=f"onceflow-driver-{self.pid}", daemon=True)
         self._listener.start()
+
+    def _start(self, program: Sequence[str], descriptor: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*program, str(descriptor)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(descriptor,),
+            env={**os.environ, "TMPDIR": str(self._scratch)},
+            # A group of its own, so that driver and JVM are killed at once, and Ctrl-C reaches the supervisor alone.
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
@@ -153,13 +164,14 @@ class WarmDriver:
         """SIGKILL to Python and JVM; does not wait for their end. Once is enough, twice is no mistake."""
         with self._reaping:
             if self._process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
+                # macOS denies it where nobody of the group is alive.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill it, and wait until all of it is gone."""
+        """Kill it, and wait until all of it is gone; not for ever, as it may be where no signal reaches it."""
         self.kill()
-        self._listener.join()
+        self._listener.join(2 * _END_PATIENCE_S)
 
     def _say(self, message: object) -> None:
         # A driver that is gone has said so, or is about to.
@@ -167,27 +179,41 @@ class WarmDriver:
             self._connection.send(message)
 
     def _listen(self) -> None:
-        with contextlib.suppress(EOFError, OSError):
+        try:
             while True:
                 self._hear(self, self._connection.recv())
+        except (EOFError, OSError):
+            pass
+        except Exception:
+            log.exception("what the driver (process %d) said cannot be understood: it is ended", self.pid)
         # Its JVM would take seconds to notice that Python is gone, and processor time from the next driver.
         self.kill()
-        # Not before the kill: a process group whose leader was waited for may be another's.
-        with self._reaping:
-            exit_code = self._process.wait()
-        self._hear(self, Gone(exit_code))
+        self._hear(self, Gone(self._reap()))
         self._clean()
+
+    def _reap(self) -> int:
+        """Waits for the end, after the kill: a process group whose leader was waited for may be another's."""
+        while True:
+            # Not held for longer than a look: whoever calls kill() must not wait for a process that does not die.
+            with self._reaping:
+                exit_code = self._process.poll()
+            if exit_code is not None:
+                return exit_code
+            time.sleep(_LOOK_S)
 
     def _clean(self) -> None:
         deadline = time.monotonic() + _END_PATIENCE_S
         while self._group_lives() and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(_LOOK_S)
+        self._forget()
+
+    def _forget(self) -> None:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._connection.close()
 
     def _group_lives(self) -> bool:
         try:
             os.killpg(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):
             return False
         return True

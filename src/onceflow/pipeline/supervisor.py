@@ -4,6 +4,7 @@
 
     the driver that runs is gone      its group is killed, the standby is told to run at once: it fences, aborts what was
     (or silent, or stalled)           open and goes on behind the newest committed batch
+    it does not die of SIGKILL        it is waited for some seconds only: fencing needs no proof of its death
     the new driver's first batch      another standby is started; not before, they would compete for the processors
     the same again, without progress  it waits between takeovers, longer each time, and gives up after some
     an error that a user must mend    ends it, as it ends ``onceflow run``: the standby would only meet it again
@@ -20,7 +21,6 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
@@ -31,7 +31,6 @@ from onceflow.errors import (
     Fenced,
     InputError,
     NotAuthorized,
-    OnceflowError,
     ProgressConflict,
     RestartsExhausted,
     SetupError,
@@ -51,34 +50,19 @@ from onceflow.pipeline.events import (
     Started,
     TookOver,
 )
+from onceflow.pipeline.limits import DEATH_S, LONGEST_PAUSE_S, Limits, Losses, Signs, growing_pause_s
 from onceflow.pipeline.standby import PROGRAM, Failed, Gone, Hear, Pulse, Ready, Said, Triggered, WarmDriver
 from onceflow.transaction.progress import OnMismatch
 
-AT_ONCE = 2  # so many takeovers in a row without a pause
-LONGEST_PAUSE_S = 60.0
-START_S = 120.0  # until the first sign of life: Python has to start on a machine that may be busy
-HEALTHY_S = 60.0  # a driver that ran so long was no failure from the start, though it may have had no data
+__all__ = ["Limits", "run_with_standby"]
+
 IDLE_S = 15.0  # without data there is no first batch to wait for
-END_S = 20.0
 _LOOK_S = 0.5
+_USUAL = Limits()
 _FOR_A_USER = (
     ConfigurationError, SetupError, InputError, Fenced, ProgressConflict, UnsafeSession, NotAuthorized,
     AuthenticationFailed, TopicMissing,
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a driver is given up, and when all of it is; seconds.
-
-    ``silence_s`` without any sign of life (it is paused, or its JVM is): it is killed. ``stall_s`` without the end of a
-    trigger: it is killed too; longer than the longest batch and the trigger's interval. ``tries`` losses in a row without a
-    committed batch: the pipeline ends.
-    """
-
-    silence_s: float = 10.0
-    stall_s: float = math.inf
-    tries: int = 5
 
 
 def run_with_standby(
@@ -88,13 +72,13 @@ def run_with_standby(
     control: Control,
     mode: OnMismatch = OnMismatch.REFUSE,
     spark_log: str = "off",
-    limits: Limits = Limits(),
+    limits: Limits = _USUAL,
     program: Sequence[str] = PROGRAM,
 ) -> Finished:
     """Runs a plan as ``onceflow.pipeline.run`` does, in processes that take over from each other.
 
     Raises what a driver raises if a user must mend it, or if none came as far as starting the query; RestartsExhausted when
-    driver after driver is lost. ``program`` is the command of a driver. Leaves no process behind. Blocks.
+    driver after driver is lost. ``program`` is the command of a driver. Leaves no process behind that SIGKILL can end. Blocks.
     """
     start = partial(WarmDriver, file, connect(file, tell), spark_log=spark_log, program=program)
     supervisor = _Supervisor(file.plan.name, start, tell, control, mode, limits)
@@ -102,18 +86,6 @@ def run_with_standby(
         return supervisor.run()
     finally:
         supervisor.close()
-
-
-@dataclass(slots=True)
-class _Signs:
-    """When a driver was last heard of, and what of; seconds of the monotonic clock."""
-
-    alive: float = field(default_factory=lambda: time.monotonic() + START_S)
-    progress: float = field(default_factory=time.monotonic)
-    started: float | None = None
-    has_ended: bool = False  # the run; the process has only to clean up
-    error: OnceflowError | None = None
-    late: str = ""  # why it was killed
 
 
 class _Supervisor:
@@ -133,14 +105,13 @@ class _Supervisor:
         self._mode = mode
         self._limits = limits
         self._drivers: list[WarmDriver] = []  # those of which something may be left
-        self._signs: dict[WarmDriver, _Signs] = {}  # those that are not gone
+        self._signs: dict[WarmDriver, Signs] = {}  # those that count: neither gone nor given up
         self._running: WarmDriver | None = None
         self._standby: WarmDriver | None = None
         self._standby_due = math.inf
         self._standby_losses = 0
         self._takeover_due = -math.inf
-        self._losses = 0
-        self._lost_at: float | None = None
+        self._losses = Losses(limits.tries)
         self._begun = ""
         self._stop: StopAsked | None = None
         self._finished: Finished | None = None
@@ -179,16 +150,23 @@ class _Supervisor:
             self._take_over()
         if self._standby is None and now >= self._standby_due:
             self._start_standby(now)
-        for driver, signs in self._signs.items():
+        for driver, signs in list(self._signs.items()):
             self._check(driver, signs, now)
 
-    def _check(self, driver: WarmDriver, signs: _Signs, now: float) -> None:
-        if now - signs.alive > self._limits.silence_s:
-            signs.late = f"gave no sign of life for {self._limits.silence_s:.0f} s and was killed"
-        elif signs.started and now - signs.progress > self._limits.stall_s:
-            signs.late = f"ended no trigger for {self._limits.stall_s:.0f} s and was killed"
-        if signs.late or (signs.has_ended and now - signs.progress > END_S):
-            driver.kill()
+    def _check(self, driver: WarmDriver, signs: Signs, now: float) -> None:
+        """Kills what is late, and does not wait for long until it is dead, which fencing makes needless::
+
+        the driver waits for a disk that does not answer, where no signal reaches it, SIGKILL neither
+        the supervisor waits for its end: nothing runs, though a warm standby could
+        the disk answers: the process dies before it can do anything more, and if it could, it would be refused
+        """
+        if signs.killed is None:
+            signs.late = signs.overdue(self._limits, now)
+            if signs.late:
+                signs.killed = now
+                driver.kill()
+        elif now - signs.killed > DEATH_S:
+            self._gone(driver, -signal.SIGKILL)
 
     def _start_standby(self, now: float) -> None:
         self._standby_due = math.inf
@@ -200,7 +178,7 @@ class _Supervisor:
 
     def _start(self) -> WarmDriver:
         driver = self._start_driver(self._heard)
-        self._signs[driver] = _Signs()
+        self._signs[driver] = Signs()
         self._drivers = [each for each in self._drivers if not each.is_over] + [driver]
         return driver
 
@@ -211,6 +189,7 @@ class _Supervisor:
     def _take_over(self) -> None:
         self._running, self._standby = self._standby or self._start(), None
         self._running.go(self._mode, self._begun)
+        self._signs[self._running].told = time.monotonic()
 
     def _end(self, stop: StopAsked) -> None:
         self._stop = stop
@@ -225,14 +204,15 @@ class _Supervisor:
     # ------------------------------------------------------------------------------------------------------ what is said
 
     def _hear(self, driver: WarmDriver, said: Said) -> None:
-        signs = self._signs[driver]
+        signs = self._signs.get(driver)
+        if signs is None:  # given up before
+            return
         signs.alive = time.monotonic()
         match said:
             case Failed(error):
                 signs.error, signs.has_ended, signs.progress = error, True, signs.alive
             case Gone(exit_code):
-                del self._signs[driver]
-                self._gone(driver, signs, exit_code)
+                self._gone(driver, exit_code)
             case Finished(reason=reason):
                 signs.has_ended, signs.progress = True, signs.alive
                 self._finish(reason)
@@ -248,7 +228,7 @@ class _Supervisor:
                 self._tell(said)
                 self._note(said, driver, signs)
 
-    def _note(self, event: Event, driver: WarmDriver, signs: _Signs) -> None:
+    def _note(self, event: Event, driver: WarmDriver, signs: Signs) -> None:
         """What an event of the pipeline means here."""
         if isinstance(event, Started):
             signs.started = signs.progress = signs.alive
@@ -256,12 +236,11 @@ class _Supervisor:
             self._standby_due = signs.alive + IDLE_S
         elif isinstance(event, BatchCommitted):
             self._mode = OnMismatch.REFUSE
-            self._losses = 0
             self._batches += 1
             self._records += event.records
-            if self._lost_at is not None:
-                self._tell(TookOver(driver.pid, round(signs.alive - self._lost_at, 3)))
-                self._lost_at = None
+            seconds = self._losses.end(signs.alive)
+            if seconds is not None:
+                self._tell(TookOver(driver.pid, seconds))
             if self._standby is None and self._stop is None:
                 self._standby_due = min(self._standby_due, signs.alive)
 
@@ -271,7 +250,8 @@ class _Supervisor:
 
     # ------------------------------------------------------------------------------------------------------ what is lost
 
-    def _gone(self, driver: WarmDriver, signs: _Signs, exit_code: int) -> None:
+    def _gone(self, driver: WarmDriver, exit_code: int) -> None:
+        signs = self._signs.pop(driver)
         if driver is self._standby:
             self._standby = None
             self._lose_standby(signs, exit_code)
@@ -280,44 +260,32 @@ class _Supervisor:
             if self._finished is None:
                 self._lose_running(driver, signs, exit_code)
 
-    def _lose_standby(self, signs: _Signs, exit_code: int) -> None:
+    def _lose_standby(self, signs: Signs, exit_code: int) -> None:
         if self._stop is not None:
             return
         self._standby_losses += 1
-        pause_s = min(2.0**self._standby_losses, LONGEST_PAUSE_S)
+        pause_s = growing_pause_s(self._standby_losses)
         self._standby_due = time.monotonic() + pause_s
-        self._tell(Note(f"the standby {_why(signs, exit_code)}; another one is started in {pause_s:.0f} s"))
+        self._tell(Note(f"the standby {signs.why_gone(exit_code)}; another one is started in {pause_s:.0f} s"))
 
-    def _lose_running(self, driver: WarmDriver, signs: _Signs, exit_code: int) -> None:
+    def _lose_running(self, driver: WarmDriver, signs: Signs, exit_code: int) -> None:
         now = time.monotonic()
-        why = _why(signs, exit_code)
+        why = signs.why_gone(exit_code)
         if signs.error is not None and (isinstance(signs.error, _FOR_A_USER) or not self._begun):
             raise signs.error
-        if signs.started and now - signs.started > HEALTHY_S:
-            self._losses = 0
-        self._losses += 1
-        if self._stop is not None or self._losses >= self._limits.tries:
+        self._losses.add(signs, now)
+        if self._stop is not None or self._losses.are_too_many:
             raise self._given_up(why) from signs.error
-        pause_s = 0.0 if self._losses <= AT_ONCE else min(2.0 ** (self._losses - AT_ONCE), LONGEST_PAUSE_S)
+        pause_s = self._losses.pause_s
         self._takeover_due = now + pause_s
-        self._lost_at = self._lost_at or now
         self._tell(DriverLost(driver.pid, why, pause_s))
 
     def _given_up(self, why: str) -> RestartsExhausted:
-        text = f"while it ended, the driver {why}" if self._stop else f"{self._losses} drivers in a row, last: it {why}"
+        losses = self._losses.count
+        text = f"while it ended, the driver {why}" if self._stop else f"{losses} drivers in a row, last: it {why}"
         return RestartsExhausted(
             f"pipeline {self._name!r}, without a committed batch: {text}",
             action="see the cause (--spark-log info shows more); start again: it finds out what was open and goes on",
             name=self._name,
-            losses=self._losses,
+            losses=losses,
         )
-
-
-def _why(signs: _Signs, exit_code: int) -> str:
-    if signs.late:
-        return signs.late
-    if signs.error is not None:
-        return f"failed: [{signs.error.code}] {signs.error.message}"
-    if exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
-    return f"ended by itself with exit code {exit_code}"

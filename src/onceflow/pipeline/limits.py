@@ -1,0 +1,109 @@
+"""When the supervisor gives up a driver process, when it counts one as lost, and when it gives up all of it."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from dataclasses import dataclass, field
+
+from onceflow.errors import OnceflowError
+
+AT_ONCE = 2  # so many takeovers in a row without a pause
+LONGEST_PAUSE_S = 60.0
+START_S = 120.0  # until the first sign of life: Python has to start on a machine that may be busy
+HEALTHY_S = 60.0  # a driver that ran so long was no failure from the start, though it may have had no data
+END_S = 20.0
+DEATH_S = 5.0  # from SIGKILL until nobody waits for the end any more
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a driver is given up, and when all of it is; seconds.
+
+    ``silence_s`` without any sign of life (it is paused, or its JVM is): it is killed. ``stall_s`` without the end of a
+    trigger: it is killed too; longer than the longest batch and the trigger's interval. So is one that was told to run and
+    has started no query for ``start_s``, or for ``stall_s`` where that is finite and longer. ``tries`` losses in a row
+    without a committed batch: the pipeline ends.
+    """
+
+    silence_s: float = 10.0
+    stall_s: float = math.inf
+    start_s: float = 300.0
+    tries: int = 5
+
+    @property
+    def longest_start_s(self) -> float:
+        """From being told to run until the query runs; a library may have to be downloaded first."""
+        return self.start_s if math.isinf(self.stall_s) else max(self.start_s, self.stall_s)
+
+
+@dataclass(slots=True)
+class Signs:
+    """When a driver was last heard of, and what of; seconds of the monotonic clock."""
+
+    alive: float = field(default_factory=lambda: time.monotonic() + START_S)
+    progress: float = field(default_factory=time.monotonic)
+    told: float | None = None  # to run
+    started: float | None = None
+    has_ended: bool = False  # the run; the process has only to clean up
+    error: OnceflowError | None = None
+    killed: float | None = None
+    late: str = ""  # why it was killed
+
+    def overdue(self, limits: Limits, now: float) -> str:
+        """Why it has to be killed now; empty if it has not."""
+        if now - self.alive > limits.silence_s:
+            return f"gave no sign of life for {limits.silence_s:.0f} s and was killed"
+        if self.has_ended:
+            return f"did not end for {END_S:.0f} s and was killed" if now - self.progress > END_S else ""
+        if self.started is not None:
+            is_late = now - self.progress > limits.stall_s
+            return f"ended no trigger for {limits.stall_s:.0f} s and was killed" if is_late else ""
+        is_late = self.told is not None and now - self.told > limits.longest_start_s
+        return f"started no query for {limits.longest_start_s:.0f} s and was killed" if is_late else ""
+
+    def why_gone(self, exit_code: int) -> str:
+        """What is told of its end, behind "the driver"."""
+        if self.error is not None:
+            return f"failed: [{self.error.code}] {self.error.message}"
+        if self.late:
+            return self.late
+        if exit_code < 0:
+            return f"was killed by {signal.Signals(-exit_code).name}"
+        return f"ended by itself with exit code {exit_code}"
+
+
+@dataclass(slots=True)
+class Losses:
+    """The drivers that were lost in a row, without a committed batch in between."""
+
+    tries: int
+    count: int = 0
+    since: float | None = None
+
+    def add(self, signs: Signs, now: float) -> None:
+        """One more; the first again, if it had run for long."""
+        if signs.started is not None and now - signs.started > HEALTHY_S:
+            self.count = 0
+        self.count += 1
+        self.since = now if self.since is None else self.since
+
+    def end(self, now: float) -> float | None:
+        """A batch is committed: how many seconds after the first of them; None if there was none."""
+        lost_at, self.since, self.count = self.since, None, 0
+        return None if lost_at is None else round(now - lost_at, 3)
+
+    @property
+    def are_too_many(self) -> bool:
+        return self.count >= self.tries
+
+    @property
+    def pause_s(self) -> float:
+        """Until the next one takes over."""
+        return 0.0 if self.count <= AT_ONCE else growing_pause_s(self.count - AT_ONCE)
+
+
+def growing_pause_s(times: int) -> float:
+    """2, 4, 8, … seconds, and not longer than a minute."""
+    return min(2.0**times, LONGEST_PAUSE_S)
