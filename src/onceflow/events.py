@@ -16,6 +16,8 @@ SOURCE_HEADER = "ce_source"
 TYPE_HEADER = "ce_type"
 SPECVERSION_HEADER = "ce_specversion"
 SEQUENCE_HEADER = "ce_sequence"
+_SEQUENCES_END = 1 << 63  # databases keep eight bytes
+_MOST_DIGITS = 100  # with zeros in front; Python refuses to read thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,28 @@ class EventIdentity:
 def identity_of(
     headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None] | None,
 ) -> EventIdentity | None:
-    """What the headers of a record name, or None if it carries no id. A sequence that is no number counts as none."""
+    """What the headers of a record name, or None if it carries no id; an empty one counts as none."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    found = {name: value.decode(errors="replace") if isinstance(value, bytes) else value for name, value in pairs}
+    found = {name: header_text(value) for name, value in pairs}
     event_id = found.get(ID_HEADER)
-    if event_id is None:
+    if not event_id:
         return None
-    sequence = found.get(SEQUENCE_HEADER) or ""
     return EventIdentity(
-        source=found.get(SOURCE_HEADER) or "",
+        source=found.get(SOURCE_HEADER, ""),
         id=event_id,
-        type=found.get(TYPE_HEADER) or "",
-        sequence=int(sequence) if sequence.isascii() and sequence.isdigit() else None,
+        type=found.get(TYPE_HEADER, ""),
+        sequence=sequence_number(found.get(SEQUENCE_HEADER, "")),
     )
+
+
+def header_text(value: bytes | str | None) -> str:
+    """A header's value as text. Bytes that are no UTF-8 are escaped, not replaced: two ids would become one."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value or ""
+
+
+def sequence_number(text: str) -> int | None:
+    """The number of a sequence; None for what is no whole number, or more than 63 bits."""
+    if len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    number = int(text)
+    return number if number < _SEQUENCES_END else None

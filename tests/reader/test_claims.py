@@ -1,14 +1,24 @@
-"""Claims under the same id in two partitions: one of them waits for the other, and none is handled twice."""
+"""Claims: under the same id in two partitions one waits for the other; an effect that happened is only confirmed."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+from confluent_kafka import Message
 from tests.reader.conftest import Places
 
+from onceflow.errors import StoreUnavailable
+from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event
-from onceflow.reader.stores.interface import EventKey, Retention
+from onceflow.reader.handling import Failed, Handler
+from onceflow.reader.lane import Lane
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention
+from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore
+from onceflow.reader.tally import Tally
 
 
 def test_an_id_that_another_reader_has_claimed_is_waited_for(places: Places) -> None:
@@ -46,3 +56,46 @@ def test_the_claim_of_a_reader_that_died_ends_with_its_lease(places: Places) -> 
     reader.handler(lambda event: seen.append(event.value))
     reader.run(until_end=True)
     assert seen == [b"1", b"2"]
+
+
+class AwayOnce(MemoryStore):
+    """Does not answer the first confirmation."""
+
+    is_away = True
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        if self.is_away:
+            self.is_away = False
+            raise StoreUnavailable("nobody answers")
+        super().confirm(ownership, keys)
+
+
+def test_a_later_failure_does_not_repeat_effects_whose_confirmation_failed() -> None:
+    """A batch of 10 happened and is not confirmed; 5 more come and fail as a batch; all 15 are tried one by one."""
+    store = AwayOnce()
+    (ownership,) = store.take("t", [0], "reader")
+    lane = Lane(ownership, None)
+    effects: Counter[int] = Counter()
+
+    def book(events: Sequence[Event]) -> None:
+        if len(events) == 5:
+            raise ValueError("somewhere in the batch")
+        effects.update(event.offset for event in events)
+
+    claims = Claims(store, Handler(book, batch=True), lambda step: None, 60, Tally())
+    events = [event_at(offset) for offset in range(15)]
+    lane.pending = events[:10]
+    with pytest.raises(StoreUnavailable):
+        claims.handle(lane, lane.pending[:10])
+    (ownership,) = store.take("t", [0], "reader")
+    lane.taken(ownership)
+    lane.pending += events[10:]
+    with pytest.raises(Failed):
+        claims.handle(lane, lane.pending[:15])
+    while lane.pending:
+        claims.handle(lane, lane.pending[:1])
+    assert effects == dict.fromkeys(range(15), 1)
+
+
+def event_at(offset: int) -> Event:
+    return Event(Message(topic="t", partition=0, offset=offset), EventKey(offset, "s", str(offset)))

@@ -10,7 +10,7 @@ from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import Places
 from tests.reader.support import Place, insert
 
-from onceflow.errors import ConfigurationError
+from onceflow.errors import ConfigurationError, TopicMissing
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 
@@ -131,3 +131,23 @@ def test_a_reader_that_works_says_so(place: Place, capsys: pytest.CaptureFixture
 
     reader.run(until_end=True, progress=True)
     assert "ended: 9 events handled, 1 duplicates, 1 dead letters in " in capsys.readouterr().err
+
+
+def test_a_reader_and_that_of_its_letters_do_not_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have one store object and one handler."""
+    reader = Reader("t", group="g", store="memory:")
+    reader.handler(lambda event: None)
+    running: list[Reader] = []
+
+    def check_topics(self: Reader) -> None:
+        running.append(self)
+        assert len(running) < 3
+        with pytest.raises(ConfigurationError, match="runs already"):
+            reader.dead_letters().run()
+        raise TopicMissing("here it ends")
+
+    monkeypatch.setattr(Reader, "_check_topics", check_topics)
+    for _ in range(2):
+        with pytest.raises(TopicMissing):
+            reader.run()
+    assert running == [reader, reader]

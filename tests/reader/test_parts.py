@@ -157,3 +157,28 @@ def test_a_reader_has_one_handler_and_needs_it() -> None:
     reader.handler(lambda event: None)
     with pytest.raises(ConfigurationError, match="has a handler already"):
         reader.handler(lambda event: None)
+
+
+def test_ids_that_are_no_text_stay_apart_and_an_empty_one_is_none() -> None:
+    latin = [entry_of(message(5, [("ce_id", text.encode("latin-1"))]), "p").id for text in ("\u00e4", "\u00f6")]
+    assert latin[0] != latin[1]
+    identities = [identity_of({"ce_id": text.encode("latin-1")}) for text in ("\u00e4", "\u00f6")]
+    assert [each.id for each in identities if each] == latin
+    assert identity_of({"ce_id": b"", "ce_source": b"s"}) is None
+    assert entry_of(message(5, [("ce_id", b""), ("ce_source", b"s")]), "p") == EventKey(5, "p", "5", 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (str(2**63 - 1), 2**63 - 1),
+        ("0" * 30 + "7", 7),
+        (str(2**63), None),
+        ("1" * 5000, None),
+    ],
+)
+def test_a_sequence_that_no_database_can_keep_counts_as_none(text: str, number: int | None) -> None:
+    headers: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_sequence", text.encode())]
+    identity = identity_of(headers)
+    assert identity is not None
+    assert entry_of(message(5, headers), "p").sequence == identity.sequence == number

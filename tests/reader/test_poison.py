@@ -7,9 +7,10 @@ import signal
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import Places
-from tests.reader.support import Place, insert
+from tests.reader.support import TIMEOUT_S, Place, insert
 
 from onceflow.errors import HandlerFailed
 from onceflow.reader.event import Event
@@ -171,3 +172,20 @@ def test_a_letter_of_an_event_without_id_has_the_id_of_its_position(place: Place
     (letter,) = read(f"{place.topic}-put-aside", on=place.broker)
     headers: dict[str, Any] = dict(letter.headers() or ())
     assert (headers["ce_id"], headers["ce_source"]) == (b"0", f"kafka:{place.topic}-0".encode())
+
+
+def test_poison_as_large_as_a_topic_takes_goes_to_the_dead_letters(place: Place, read: ReadAll) -> None:
+    """A producer's own bound is below a topic's by default."""
+    large = b"7" * 1_020_000
+    producer = Producer({"bootstrap.servers": place.servers, "message.max.bytes": 2_000_000})
+    producer.produce(place.topic, large)
+    assert producer.flush(TIMEOUT_S) == 0
+    reader = place.reader(retries=0)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        raise ValueError("bad")
+
+    reader.run(until_end=True)
+    (letter,) = read(f"{place.topic}.dead-letter", on=place.broker)
+    assert letter.value() == large

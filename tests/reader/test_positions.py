@@ -6,10 +6,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from tests.reader.support import TIMEOUT_S, Place
 
 from onceflow.errors import EventsGone, StoreLost
+from onceflow.events import EventIdentity
 
 EVENTS = [str(number) for number in range(30)]
 
@@ -104,3 +105,20 @@ def test_a_group_may_begin_at_the_end(place: Place) -> None:
     place.send(EVENTS)
     place.book_all(start="latest")
     assert place.effects() == []
+
+
+def test_a_topic_of_which_only_the_end_of_a_transaction_was_left_has_a_way_on(place: Place) -> None:
+    """That end has an offset of its own, the next one after the last event: nothing was lost, and nobody can know that."""
+    producer = Producer({"bootstrap.servers": place.servers, "transactional.id": place.topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(place.topic, "0", headers=[*EventIdentity("tests", "0").headers()])
+    producer.commit_transaction()
+    place.book_all()
+    place.admin.delete_records([TopicPartition(place.topic, 0, 2)])[TopicPartition(place.topic, 0)].result(TIMEOUT_S)
+    place.send(["1"])
+    with pytest.raises(EventsGone, match="offset 1, the next to be handled"):
+        place.book_all()
+    place.set_committed({0: 2})
+    place.book_all(lost_store="accept")
+    assert place.effects() == ["0", "1"]

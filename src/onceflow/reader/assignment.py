@@ -12,6 +12,10 @@ What this survives::
     the database is lost, or restored from a backup of yesterday; Kafka's offsets are of today
     StoreLost, before one event is handled; the user says which of the two is right
 
+    a Redis without an append-only file dies, with it the effects that were in the transactions of its units
+    the same, though it said that it is not durable: booked as handled, those events would be lost in silence. Only a store that
+    has no effects in it is rebuilt without a word
+
     A takes partition 0 at position 10 and is stopped; B takes it, handles offsets 10 to 19, and Kafka hears of 20; A wakes
     Kafka's offset is read before the store's position: read after it, 20 would look like a store that lost ten events
 
@@ -99,7 +103,8 @@ class Assignment:
         return self._after_loss(ownership, committed)
 
     def _after_loss(self, ownership: Ownership, committed: int) -> tuple[int, int | None]:
-        choice = self._settings.lost_store if self._store.capabilities.durable else LostStore.REBUILD
+        able = self._store.capabilities
+        choice = self._settings.lost_store if able.durable or able.transactional else LostStore.REBUILD
         known = ownership.next_offset
         if choice is LostStore.REFUSE:
             raise _store_lost(ownership, committed)

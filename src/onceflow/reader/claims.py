@@ -8,6 +8,9 @@ What it survives::
     the store goes away after an effect
     the reader remembers that the effect happened, and only confirms when the store is back
 
+    that, and then a batch handler fails for the events that came meanwhile, so that all of them are tried one by one
+    confirming the first forgets nothing of the others whose effect happened
+
     the process is stopped inside the handler, its partition moves, it wakes
     its confirmation is refused (StoreFenced); the effect may have been repeated by the new owner, as after a death
 
@@ -71,7 +74,7 @@ class Claims:
         done = lane.effects_done
         new = [e for e, standing in zip(events[done:], standings[done:], strict=True) if standing is Standing.NEW]
         self._handler.run(new, None)
-        lane.effects_done = len(events)
+        lane.effects_done = max(done, len(events))
         self._on_step(Step.HANDLED)
         self._confirm(lane, events)
         self._tally.add(len(events), standings.count(Standing.NEW))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from confluent_kafka import KafkaError as Problem
 from confluent_kafka import KafkaException, Producer
 
 from onceflow.errors import BrokerUnreachable, KafkaError, RequestFailed
@@ -15,6 +16,7 @@ from onceflow.reader.settings import ReaderSettings
 
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 _REASON_CHARS = 1000
+_LARGEST = 1_000_000_000  # librdkafka's own bound; its default is below what a topic takes by default
 PREFIX = "onceflow_"
 SEQUENCE = PREFIX + "sequence"
 
@@ -36,15 +38,18 @@ class DeadLetters:
         topic = self._settings.dead_letter_topic(event.topic)
         partition = event.partition % self._partitions_of(topic, like=event.topic)
         problems: list[KafkaError] = []
-        self._open().produce(
-            topic,
-            event.value,
-            event.key,
-            partition,
-            lambda error, _: problems.append(RequestFailed(f"{topic}-{partition}: {error.str()}")) if error else None,
-            timestamp=event.timestamp_ms,
-            headers=_headers(event, reason, attempts, self._settings.group),
-        )
+        try:
+            self._open().produce(
+                topic,
+                event.value,
+                event.key,
+                partition,
+                lambda error, _: problems.append(_refused(topic, error)) if error else None,
+                timestamp=event.timestamp_ms,
+                headers=_headers(event, reason, attempts, self._settings.group),
+            )
+        except KafkaException as error:
+            raise _refused(topic, error.args[0]) from error
         if self._open().flush(self._settings.patience_s):
             raise BrokerUnreachable(f"a dead letter to {topic} was not acknowledged in {self._settings.patience_s:g} s")
         if problems:
@@ -57,7 +62,13 @@ class DeadLetters:
     def _open(self) -> Producer:
         if self._producer is None:
             timeout_ms = int(self._settings.patience_s * 1000)
-            options = {"enable.idempotence": True, "linger.ms": 0, "message.timeout.ms": timeout_ms, "log_level": 3}
+            options = {
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "message.timeout.ms": timeout_ms,
+                "message.max.bytes": _LARGEST,
+                "log_level": 3,
+            }
             try:
                 self._producer = Producer({**self._settings.cluster.for_librdkafka(), **options}, logger=_librdkafka)
             except KafkaException as error:
@@ -72,6 +83,12 @@ class DeadLetters:
                 admin.create_topics([topic], partitions=len(known[like]))
             self._partitions[topic] = len(known.get(topic, known[like]))
         return self._partitions[topic]
+
+
+def _refused(topic: str, error: Problem) -> RequestFailed:
+    too_large = error.code() == Problem.MSG_SIZE_TOO_LARGE
+    action = "raise the topic's max.message.bytes: a letter has some headers more than its event" if too_large else ""
+    return RequestFailed(f"a dead letter to {topic}: {error.str()}", action=action, error=error.name())
 
 
 def _headers(event: Event, reason: Exception, attempts: int, group: str) -> list[tuple[str, str | bytes | None]]:

@@ -7,7 +7,15 @@ from urllib.parse import quote
 
 from confluent_kafka import Message
 
-from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER, EventIdentity, identity_of
+from onceflow.events import (
+    ID_HEADER,
+    SEQUENCE_HEADER,
+    SOURCE_HEADER,
+    EventIdentity,
+    header_text,
+    identity_of,
+    sequence_number,
+)
 from onceflow.reader.stores.interface import EventKey
 
 Headers = list[tuple[str, bytes | None]]
@@ -90,21 +98,12 @@ def entry_of(message: Message, place: str) -> EventKey:
     headers: Any = message.headers()
     found = dict(headers) if headers else {}
     event_id = found.get(ID_HEADER)
-    if event_id is None:
+    if not event_id:
         # The offset rises along the partition: one number is enough to know them all.
         return EventKey(offset, place, str(offset), offset)
     sequence = found.get(SEQUENCE_HEADER)
-    number = _number(sequence) if sequence else None
-    return _new(EventKey, (offset, _text(found.get(SOURCE_HEADER)), _text(event_id), number))
-
-
-def _text(value: str | bytes | None) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
-
-
-def _number(value: str | bytes) -> int | None:
-    text = _text(value)
-    return int(text) if text.isascii() and text.isdigit() else None
+    number = sequence_number(header_text(sequence)) if sequence else None
+    return _new(EventKey, (offset, header_text(found.get(SOURCE_HEADER)), header_text(event_id), number))
 
 
 def _as_bytes(value: str | bytes | None) -> bytes | None:

@@ -14,6 +14,9 @@ What it survives::
     the database is killed while the handler works; the handler sees an error of its client library
     the savepoint tells StoreUnavailable from a failure of the event: it is not counted, and no event becomes poison by it
 
+    the database refuses what the handler wrote when the savepoint ends (a deferred constraint)
+    that is a failure of the events in it, as if the handler had raised it
+
     the handler fails at event 7 of 100
     the unit is rolled back whole; events 0 to 6 are handled again in a unit of their own, and then event 7 is tried alone
 """
@@ -22,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from onceflow.errors import OnceflowError
 from onceflow.reader.event import Event
-from onceflow.reader.handling import Handler
+from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.steps import OnStep, Step
-from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store
+from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store, Unit
 from onceflow.reader.tally import Tally
 
 NAME = "transactional inbox"
@@ -47,12 +51,21 @@ class Inbox:
             standings = unit.admit(lane.ownership, [event.entry for event in events])
             self._on_step(Step.ADMITTED)
             new = [event for event, standing in zip(events, standings, strict=True) if standing is Standing.NEW]
-            with unit.savepoint():  # where a connection that broke in the handler is told from a handler that failed
-                self._handler.run(new, unit.handle)
+            self._run(unit, new)
             self._on_step(Step.HANDLED)
         self._on_step(Step.COMMITTED)
         lane.advance(len(events))
         self._tally.add(len(events), len(new))
+
+    def _run(self, unit: Unit, events: Sequence[Event]) -> None:
+        """The savepoint tells a connection that broke in the handler from a handler that failed."""
+        try:
+            with unit.savepoint():
+                self._handler.run(events, unit.handle)
+        except (Failed, OnceflowError):
+            raise
+        except Exception as error:
+            raise Failed(events[0] if len(events) == 1 else None, error) from error
 
     def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
         """Books an event as handled whose dead letter is written first.

@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -32,6 +33,7 @@ from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
 from onceflow.reader.membership import owns
+from onceflow.reader.rebuild import Stopped
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Store
@@ -82,14 +84,15 @@ class Loop:
                 on_revoke=self._assignment.revoked,
                 on_lost=self._assignment.lost,
             )
-            while not self._stop.is_set() and not (until_end and self._at_end()):
-                self._round()
+            with suppress(Stopped):
+                while not self._stop.is_set() and not (until_end and self._at_end()):
+                    self._round()
         finally:
             self._letters.close()
             self._consumer.close()  # hands the partitions back, and tells Kafka the last positions
 
     def _round(self) -> None:
-        self._receive(self._poll())
+        self._poll()
         for lane in list(self._assignment.lanes.values()):
             self._advance(lane)
         self._tell_kafka()
@@ -102,18 +105,25 @@ class Loop:
 
     # -------------------------------------------------------------------------------------------------------- receiving
 
-    def _poll(self) -> list[Message]:
-        """What is there now, waiting for the first only: while a batch is handled the next one gathers by itself."""
+    def _poll(self) -> None:
+        """Receives what is there now, waiting for the first only: while a batch is handled the next one gathers by itself.
+
+        The first goes to its lane before there is a second call: in that the partition may go and come back, with events
+        before the first one that its new lane would then take for handled.
+        """
         try:
             first = self._consumer.poll(self._wait_s())
             if first is None:
-                return []
+                return
+            self._receive([first])
             rest = self._settings.batch_size - 1
-            return [first, *self._consumer.consume(rest, 0)] if rest else [first]
+            if rest:
+                self._receive(self._consumer.consume(rest, 0))
         except KafkaException as error:
             # Raised by a rebalance callback too; going on without its partitions would leave them blocked in silence.
             trouble.check(error.args[0], "the consumer")
             raise RequestFailed(f"the consumer: {error.args[0].str()}") from error
+        self._on_step(Step.POLLED)
 
     def _wait_s(self) -> float:
         now = time.monotonic()
@@ -131,8 +141,6 @@ class Loop:
             if lane is not None and self._settings.reads(message):
                 lane.pending.append(Event(message, entry_of(message, lane.place)))
                 lane.at_end = False
-        if messages:
-            self._on_step(Step.POLLED)
 
     def _receive_error(self, message: Message) -> None:
         error = message.error()

@@ -136,6 +136,7 @@ class Reader:
         self._on_step = on_step or (lambda step: None)
         self._handler: Handler | None = None
         self._stop = threading.Event()
+        self._running = threading.Lock()  # one lock for it and the readers of its dead letters, as they have one store
 
     # ---------------------------------------------------------------------------------------------------- the handler
 
@@ -182,7 +183,7 @@ class Reader:
 
         Each letter is handled once, also where it was written twice, under the idempotency key of its event. It is a group of
         its own (``{group}.dead-letter``); what fails again goes to ``{letter topic}.again``, and ``dead_letters()`` of this
-        reader handles that. Raises ConfigurationError where there are no dead letters.
+        reader handles that. The two do not run at the same time. Raises ConfigurationError where there are no dead letters.
         """
         self._required_handler()
         if self._settings.dead_letters is None:
@@ -227,6 +228,15 @@ class Reader:
 
     def _run(self, run_coroutine: RunCoroutine, *, until_end: bool, progress: bool) -> None:
         handler = self._required_handler()
+        if not self._running.acquire(blocking=False):
+            mistake = "it runs already, or the reader does whose dead letters it reads: they share store and handler"
+            raise ConfigurationError.of("Reader.run", [mistake])
+        try:
+            self._run_alone(handler, run_coroutine, until_end=until_end, progress=progress)
+        finally:
+            self._running.release()
+
+    def _run_alone(self, handler: Handler, run_coroutine: RunCoroutine, *, until_end: bool, progress: bool) -> None:
         handler.run_coroutine = run_coroutine
         self._check_topics()
         settings, store = self._settings, self._store
@@ -235,7 +245,7 @@ class Reader:
             tally = Tally(_printed if progress else log.info)
             mode = self._mode(handler, tally)
             owner = f"{socket.gethostname()}-{os.getpid()}"
-            assignment = Assignment(settings, store, owner, Rebuilder(settings, mode.book), self._on_step)
+            assignment = Assignment(settings, store, owner, Rebuilder(settings, mode.book, self._stop), self._on_step)
             loop = Loop(settings, store, mode, assignment, self._stop, self._on_step, tally)
             with collector.seldom(settings.batch_size):
                 loop.run(until_end=until_end)

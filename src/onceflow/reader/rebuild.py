@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from onceflow.errors import RequestFailed
+from onceflow.errors import BrokerUnreachable, RequestFailed
+from onceflow.reader import trouble
 from onceflow.reader.event import entry_of, position_source
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.interface import EventKey, Ownership
@@ -15,22 +17,29 @@ from onceflow.reader.stores.interface import EventKey, Ownership
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 _WAIT_S = 0.2
+_KAFKA_TIMEOUT_S = 60.0
 
 Book = Callable[[Ownership, Sequence[EventKey]], None]
+
+
+class Stopped(Exception):
+    """The reader is to end before the ids are read; what is booked stays so, and the next start goes on behind it."""
 
 
 class Rebuilder:
     """Books what is in the topic as handled. Events that the topic no longer has are not known afterwards, and it says so."""
 
-    def __init__(self, settings: ReaderSettings, book: Book) -> None:
+    def __init__(self, settings: ReaderSettings, book: Book, stop: threading.Event) -> None:
         self._settings = settings
         self._book = book
+        self._stop = stop
 
     def __call__(self, ownership: Ownership, first: int | None, end: int) -> None:
-        """From ``first`` (None: the beginning) to before ``end``, which the group has committed."""
-        consumer = Consumer(self._settings.base_options(), logger=_librdkafka)
+        """From ``first`` (None: the beginning) to before ``end``, which the group has committed. Raises Stopped."""
+        consumer = Consumer({**self._settings.base_options(), "enable.partition.eof": True}, logger=_librdkafka)
         try:
-            place = TopicPartition(ownership.topic, ownership.partition, OFFSET_BEGINNING if first is None else first)
+            place = TopicPartition(ownership.topic, ownership.partition)
+            place.offset = max(first or 0, _beginning(consumer, place))
             consumer.assign([place])
             count = self._read(consumer, place, ownership, end)
         finally:
@@ -39,18 +48,38 @@ class Rebuilder:
         log.warning("%s: %d ids read again from the topic, up to offset %d", name, count, end)
 
     def _read(self, consumer: Consumer, place: TopicPartition, ownership: Ownership, end: int) -> int:
-        """The last offsets may be transaction markers, which only the consumer's position tells."""
+        """The last offsets may be transaction markers, which only the consumer's position tells.
+
+        That stays unset where nothing else is left (retention, markers alone): then the partition's end is what comes.
+        """
         source = position_source(ownership.topic, ownership.partition)
         count = 0
-        while consumer.position([place])[0].offset < end:
+        at_end = False
+        while not at_end and consumer.position([place])[0].offset < end:
+            if self._stop.is_set():
+                raise Stopped
             messages = consumer.consume(self._settings.batch_size, _WAIT_S)
-            for message in messages:
-                error = message.error()
-                if error is not None and not error.retriable():
-                    raise RequestFailed(f"{source}: {error.str()}")
+            at_end = _is_end(messages, source)
             good = (message for message in messages if message.error() is None and self._settings.reads(message))
             entries = [entry for entry in (entry_of(message, source) for message in good) if entry.offset < end]
             if entries:
                 self._book(ownership, entries)
             count += len(entries)
         return count
+
+
+def _beginning(consumer: Consumer, place: TopicPartition) -> int:
+    """The first offset that the topic still has."""
+    try:
+        return consumer.get_watermark_offsets(place, timeout=_KAFKA_TIMEOUT_S)[0]
+    except KafkaException as error:
+        raise BrokerUnreachable(f"{place.topic}-{place.partition}: {error.args[0].str()}") from error
+
+
+def _is_end(messages: Sequence[Message], source: str) -> bool:
+    """Whether the partition's end is among them."""
+    problems = [error for message in messages if (error := message.error()) is not None]
+    for error in problems:
+        if not trouble.is_end(error) and not error.retriable():
+            raise RequestFailed(f"{source}: {error.str()}")
+    return any(map(trouble.is_end, problems))

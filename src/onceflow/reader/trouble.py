@@ -36,8 +36,10 @@ def check(error: Problem, where: str, position: int | None = None) -> None:
     if code == Problem._AUTO_OFFSET_RESET:  # noqa: SLF001
         raise EventsGone(
             f"{where}: offset {position}, the next to be handled, is not in the topic: {error.str()}",
-            action="events were deleted before they were handled, or the topic was made anew. Check the topic's retention; "
-            "a new group begins where the topic does",
+            action="events were deleted before they were handled, or the topic was made anew, or retention took all but the "
+            "end of a transaction (then the topic begins at the very next offset, and nothing is lost). Check the topic's "
+            "retention; a new group begins where the topic does, and so does this one after kafka-consumer-groups "
+            "--reset-offsets --to-earliest, with lost_store='accept'",
         )
     is_fatal = error.fatal() or code == Problem._FATAL  # noqa: SLF001
     if is_fatal and any(text in error.str() for text in _REPLACED):  # the cause stands in the text alone

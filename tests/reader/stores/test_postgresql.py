@@ -10,14 +10,20 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
+from confluent_kafka import Message
 from tests.reader.stores.conftest import PATIENCE_S, Server, postgresql_server
 from tests.reader.stores.cutting_proxy import CuttingProxy
 
 from onceflow.errors import CommitUnknown, StoreError, StoreMismatch, StoreUnavailable
+from onceflow.reader.event import Event
+from onceflow.reader.handling import Failed, Handler
+from onceflow.reader.inbox import Inbox
+from onceflow.reader.lane import Lane
 from onceflow.reader.stores import open_store
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.postgresql import PostgresqlStore, PostgresqlTables
 from onceflow.reader.stores.tables import EventId
+from onceflow.reader.tally import Tally
 
 NEW, DUPLICATE = Standing.NEW, Standing.DUPLICATE
 
@@ -209,6 +215,48 @@ def test_commit_refused_by_a_deferred_constraint(store: PostgresqlStore, url: st
             unit.handle.execute("INSERT INTO ledger VALUES ('twice')")
     assert take(store).next_offset is None
     assert ledger(url) == []
+
+
+def test_what_a_deferred_constraint_refuses_is_the_event_s_failure(store: PostgresqlStore, url: str) -> None:
+    """It is found in the savepoint: of two events nobody can say which, of one it is that."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE ledger ADD UNIQUE (id) DEFERRABLE INITIALLY DEFERRED")
+    lane = Lane(take(store), None)
+    lane.pending = [Event(Message(topic="orders", partition=0, offset=key.offset), key) for key in events(0, 1)]
+    handler = Handler(lambda event, tx: tx.execute("INSERT INTO ledger VALUES ('twice')"))
+    inbox = Inbox(store, handler, lambda step: None, Tally())
+    with pytest.raises(Failed) as raised:
+        inbox.handle(lane, lane.pending)
+    assert raised.value.event is None
+    inbox.handle(lane, lane.pending[:1])
+    with pytest.raises(Failed, match="UniqueViolation") as raised:
+        inbox.handle(lane, lane.pending)
+    assert raised.value.event is lane.pending[0]
+    assert take(store).next_offset == 1
+    assert ledger(url) == ["twice"]
+
+
+def test_swallowed_sql_error_in_a_savepoint(store: PostgresqlStore) -> None:
+    """A mistake of the handler, not of the event."""
+    owner = take(store)
+    with (  # noqa: PT012
+        pytest.raises(StoreError, match="failed inside the unit"),
+        store.unit() as unit,
+        unit.savepoint(),
+    ):
+        unit.admit(owner, events(0))
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            unit.handle.execute("SELECT * FROM nothing")
+    assert take(store).next_offset is None
+
+
+def test_a_server_that_vanishes_is_noticed_unless_the_url_says_otherwise(url: str) -> None:
+    for given, idle in (("", "10"), ("&keepalives_idle=99", "99")):
+        with closing(PostgresqlStore(url + given)) as store:
+            store.open("group", Retention())
+            parameters = store._session._connected().info.get_parameters()
+        assert (parameters["keepalives_idle"], parameters["keepalives_count"]) == (idle, "3")
+        assert parameters["tcp_user_timeout"] == "30000"
 
 
 def test_same_id_in_two_open_units(url: str) -> None:

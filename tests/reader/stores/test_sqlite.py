@@ -205,3 +205,15 @@ def test_compact_form_does_not_grow(store: SqliteStore, path: Path) -> None:
             for table in ("positions", "sequences", "ids", "claims")
         ]
     assert counts == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("table", ["positions", "ids"])
+def test_what_sqlite_says_of_the_store_s_own_statements(store: SqliteStore, path: Path, table: str) -> None:
+    """A disk that fails, a table that is gone: the store's error, not the event's."""
+    owner = take(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"DROP TABLE onceflow_{table}")
+    with pytest.raises(StoreUnavailable, match="no such table"), store.unit() as unit:
+        unit.admit(owner, events(0))
+    with pytest.raises(StoreUnavailable, match="no such table"):
+        store.confirm(owner, events(0))

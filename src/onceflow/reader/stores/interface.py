@@ -37,7 +37,8 @@ class Capabilities:
     """What a store can do; the reader chooses its mode by it, and the documentation names it.
 
     ``transactional``: effects written through a unit's handle are in the same transaction as ids and position.
-    ``durable``: what was committed survives the process. A store that is not durable is rebuilt from the topic.
+    ``durable``: what was committed survives the process. A store that is not, and holds no effects (it is not transactional),
+    is rebuilt from the topic; where effects may be lost with it, ``lost_store`` decides.
     ``shared``: several processes may use it at once, so that a group can have more than one reader.
     """
 
@@ -100,7 +101,10 @@ class Unit(Protocol):
         """
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """A part of the unit that can fail alone: an exception undoes the effects written inside it, and is raised on."""
+        """A part of the unit that can fail alone: an exception undoes the effects written inside it, and is raised on.
+
+        Its end checks what the store would otherwise check at the commit. StoreUnavailable is what no event is guilty of.
+        """
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ import psycopg
 from onceflow.errors import StoreUnavailable
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
-from onceflow.reader.stores.postgresql_session import Session, translated
+from onceflow.reader.stores.postgresql_session import Session, check_whole, translated
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
 TAKEOVER_S = 5.0
@@ -111,6 +111,9 @@ class PostgresqlUnit:
         try:
             with self._connection.transaction():
                 yield
+                check_whole(self._connection)
+                with translated():
+                    self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what would be refused at the commit
         except Exception as error:
             if self._connection.closed:  # the server is gone: that is no fault of the event
                 raise StoreUnavailable(f"the connection to PostgreSQL broke in a handler: {error}") from error

@@ -20,7 +20,15 @@ from psycopg.pq import TransactionStatus
 from onceflow.errors import CommitUnknown, StoreError, StoreUnavailable
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 
-_CONNECT_TIMEOUT_S = 10
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "onceflow",
+    "connect_timeout": 10,
+    # A server that vanished without a word must not hold a statement for hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
 _LAYOUT = """
 CREATE TABLE onceflow_layout (version integer NOT NULL);
 CREATE TABLE onceflow_positions (consumer_group text COLLATE "C", topic text, partition integer, epoch bigint NOT NULL,
@@ -81,7 +89,7 @@ class Session:
             transaction.__enter__()
         try:
             yield connection
-            _check_whole(connection)
+            check_whole(connection)
         except BaseException as error:
             with suppress(psycopg.Error):
                 transaction.__exit__(type(error), error, error.__traceback__)
@@ -91,7 +99,8 @@ class Session:
         except psycopg.Error as error:
             if connection.closed:
                 raise CommitUnknown(f"PostgreSQL did not answer the commit: {error}") from error
-            raise
+            with translated():
+                raise
 
     def _connected(self) -> psycopg.Connection[Any]:
         if not self._is_open:
@@ -102,15 +111,15 @@ class Session:
         return self._connection
 
     def _connect(self) -> psycopg.Connection[Any]:
-        defaults: dict[str, Any] = {"connect_timeout": _CONNECT_TIMEOUT_S, "application_name": "onceflow"}
-        options = {**defaults, **conninfo_to_dict(self._url)}
+        options = {**_DEFAULTS, **conninfo_to_dict(self._url)}
         connection = psycopg.connect(**options, autocommit=True)
         # The rules look at what others committed since the transaction began.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         return connection
 
 
-def _check_whole(connection: psycopg.Connection[Any]) -> None:
+def check_whole(connection: psycopg.Connection[Any]) -> None:
+    """Raises StoreError unless the connection is in a transaction that can be committed."""
     status = connection.info.transaction_status
     if status is TransactionStatus.UNKNOWN:
         raise StoreUnavailable("the connection to PostgreSQL broke inside the unit; nothing of it was committed")

@@ -71,7 +71,7 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTables]:
         session = self._opened()
-        with session.transaction():
+        with session.transaction(), session.translated():
             yield SqliteTables(session.connection, self._group)
 
     def _opened(self) -> Session:
@@ -92,22 +92,23 @@ class SqliteUnit:
         return self._session.connection
 
     def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
-        return rules.admit(self._tables, ownership, storable(keys))
+        with self._session.translated():
+            return rules.admit(self._tables, ownership, storable(keys))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         connection = self._session.connection
-        connection.execute("SAVEPOINT onceflow_part")
+        self._session.execute("SAVEPOINT onceflow_part")
         try:
             yield
         except BaseException as error:
             if not connection.in_transaction:  # a full disk or an I/O error: SQLite rolled back the whole unit
                 raise StoreUnavailable(f"SQLite gave up the transaction: {error}") from error
-            connection.execute("ROLLBACK TO onceflow_part")
+            self._session.execute("ROLLBACK TO onceflow_part")
             raise
         finally:
             if connection.in_transaction:
-                connection.execute("RELEASE onceflow_part")
+                self._session.execute("RELEASE onceflow_part")
 
 
 class SqliteTables:

@@ -69,7 +69,7 @@ class Session:
     @contextmanager
     def transaction(self, *, guarded: bool = False) -> Iterator[None]:
         """Commits at the end, rolls back after an exception. ``guarded``: others write through the connection as well."""
-        self._own(_BEGIN)
+        self.execute(_BEGIN)
         self._guarded = guarded
         try:
             yield
@@ -123,9 +123,16 @@ class Session:
             if version != LAYOUT_VERSION:
                 raise layout_mismatch(str(self._path), version)
 
-    def _own(self, statement: str) -> None:
-        try:
+    def execute(self, statement: str) -> None:
+        """One statement of the store's own."""
+        with self.translated():
             self.connection.execute(statement)
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Raises StoreUnavailable for what SQLite says of the store's own statements."""
+        try:
+            yield
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
 

@@ -1,0 +1,57 @@
+"""Where a reader begins when Kafka is ahead of the store: effects that were lost with it are never booked as handled."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+import redis
+from tests.reader.stores.conftest import running_redis
+
+from onceflow.errors import StoreLost
+from onceflow.reader.assignment import Assignment
+from onceflow.reader.reader import Reader
+from onceflow.reader.stores.interface import EventKey, Ownership, Store
+from onceflow.reader.stores.memory import MemoryStore
+from onceflow.reader.stores.redis import RedisStore
+
+
+def start(store: Store, ownership: Ownership, rebuilt: list[Ownership], **options: Any) -> int:
+    """Where it begins in a partition of which Kafka knows offset 3."""
+    settings = Reader("t", group="g", store=store, **options)._settings
+    assignment = Assignment(settings, store, "reader", lambda owner, *_: rebuilt.append(owner), lambda step: None)
+    return assignment._start(ownership, 3)[0]
+
+
+def test_effects_in_a_redis_that_forgets_are_not_booked_as_handled() -> None:
+    """It loses the effects with its ids: what is right then only the user knows."""
+    rebuilt: list[Ownership] = []
+    with running_redis("--appendonly", "no") as server, closing(RedisStore(server.url)) as store:
+        settings = Reader("t", group="g", store=store)._settings
+        store.open("g", settings.retention)
+        (owner,) = store.take("t", [0], "reader")
+        with store.unit() as unit:
+            unit.admit(owner, [EventKey(offset, "s", str(offset)) for offset in range(3)])
+            unit.handle.incrby("balance", 3)
+        server.kill()
+        server.start()
+        with closing(redis.Redis.from_url(server.url)) as client:
+            assert client.get("balance") is None
+        store.open("g", settings.retention)
+        (owner,) = store.take("t", [0], "reader")
+        assert (owner.next_offset, store.capabilities.durable) == (None, False)
+        with pytest.raises(StoreLost, match="before offset 3, the store knows of nothing"):
+            start(store, owner, rebuilt)
+        assert start(store, owner, rebuilt, lost_store="replay") < 0  # the beginning
+        assert not rebuilt
+        assert start(store, owner, rebuilt, lost_store="rebuild") == 3
+        assert rebuilt == [owner]
+
+
+def test_a_store_without_effects_is_rebuilt_without_a_word() -> None:
+    rebuilt: list[Ownership] = []
+    store = MemoryStore()
+    (owner,) = store.take("t", [0], "reader")
+    assert start(store, owner, rebuilt) == 3
+    assert rebuilt == [owner]
