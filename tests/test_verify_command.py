@@ -34,6 +34,13 @@ topic = "copies"
 key = "country"
 value = "to_json(struct(id, country, amount))"
 headers = {{origin = "concat(_topic, '-', _partition, '-', _offset)"}}
+[spark]
+hadoop.fs.defaultFS = "hdfs://127.0.0.1:{port}"
+"""
+
+HADOOP = """<configuration>
+<property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:{port}</value></property>
+</configuration>
 """
 
 
@@ -59,7 +66,7 @@ def listener() -> Iterator[tuple[int, list[object]]]:
         thread.join(60)
 
 
-def verify(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def verify(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs the command with a temporary directory of its own, of which nothing may be left."""
     temporary = directory / "t"
     temporary.mkdir()
@@ -68,7 +75,7 @@ def verify(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**os.environ, "TMPDIR": str(temporary), **variables},
         check=False,
     )
     assert not list(temporary.iterdir())
@@ -84,9 +91,10 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
     with listener() as (port, visitors):
         plan = tmp_path / "pipeline.toml"
         plan.write_text(USERS.format(directory=tmp_path, port=port))
+        (tmp_path / "core-site.xml").write_text(HADOOP.format(port=port))
         done = verify(
             tmp_path, str(plan), "--for", "10s", "--rate", "100", "--seed", "4", "--json",
-            "--faults", "kill-driver-at-step,lose-commit-log",
+            "--faults", "kill-driver-at-step,lose-commit-log", HADOOP_CONF_DIR=str(tmp_path),
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
     assert not visitors

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +16,9 @@ import typer
 from onceflow.cli.errors import ERROR, out, shown_errors
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from onceflow.verify.result import RunResult
     from onceflow.verify.running.settings import Settings
 
 _SEED = "--seed"
@@ -59,6 +64,9 @@ def verify(
     except typer.Exit as ended:
         # An error is not a violation: the run proves nothing.
         raise typer.Exit(UNJUDGED if ended.exit_code == ERROR else ended.exit_code) from None
+    except Exception:  # noqa: BLE001  neither is a bug
+        traceback.print_exc()
+        raise typer.Exit(UNJUDGED) from None
     raise typer.Exit(status)
 
 
@@ -67,22 +75,46 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
         signal.signal(number, _interrupt)
     from rich.console import Console
 
-    from onceflow.verify.report import show, write_report
+    from onceflow.errors import ConfigurationError
+    from onceflow.verify.report import clear, exit_status, show
     from onceflow.verify.running.progress import progress_on
-    from onceflow.verify.running.verification import keep_histories, verify_all
+    from onceflow.verify.running.verification import verify_all
 
+    try:
+        clear(directory)
+    except OSError as error:
+        raise ConfigurationError.of("what is to be verified", [f"--out {directory}: {error.strerror}"]) from None
     console = Console(stderr=as_json)
     with progress_on(console) as progress:
         results = verify_all(settings, progress)
-    report = write_report(results, directory)
     show(results, console)
-    for path in (report.page, *keep_histories(results, directory), *report.histories):
-        console.print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
-    if report.exit_status:
-        console.print(f"the same again: {settings.command}", markup=False, highlight=False, soft_wrap=True)
+    status = exit_status(results)
+    if status:
+        _say(console, f"the same again: {settings.command}")
+    try:
+        _write(results, directory, console, as_json=as_json)
+    except Exception:  # noqa: BLE001  a full disk, say: what was found stays found
+        traceback.print_exc()
+        return status or UNJUDGED
+    return status
+
+
+def _write(results: Sequence[RunResult], directory: Path, console: Console, *, as_json: bool) -> None:
+    from onceflow.verify.report import write_report
+    from onceflow.verify.running.verification import keep_histories
+
+    try:
+        report = write_report(results, directory)
+    finally:
+        kept = keep_histories(results, directory)
+    for path in (report.page, *kept, *report.histories):
+        _say(console, f"written: {path}")
     if as_json:
         out(report.document.read_text(encoding="utf-8").rstrip())
-    return report.exit_status
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _list() -> None:

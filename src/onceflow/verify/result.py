@@ -81,6 +81,7 @@ class RunResult:
     judged: bool = True  # False: a control, whose violations are shown and do not fail the verification
     lso_held_s: float | None = None  # the longest time for which a dead instance held the last stable offset
     command: str = ""  # what runs it again
+    notes: tuple[str, ...] = ()  # what of the output was not looked at
 
     @property
     def good(self) -> bool:

@@ -32,6 +32,7 @@ class Out:
     content: int
     key: int | None = 0
     batch: int = 0
+    origin: int | None = 7
 
 
 def table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
@@ -62,8 +63,7 @@ class Tables:
     finished: tuple[int, ...] = (0, 1, 2)
     position: int = END
     stable: int = END
-    ordered: bool = True
-    origin: int | None = 7
+    unordered: tuple[str, ...] = ()
     whole: bool = False
     refused: str = ""
     grown: frozenset[str] = frozenset()
@@ -74,11 +74,11 @@ class Tables:
         for each in sorted(self.wanted, key=lambda one: (one.batch, one.partition, one.offset)):
             at = (each.batch, each.partition)
             count[at] = count.get(at, -1) + 1
-            rows.append((each.batch, "out", each.partition, count[at], each.key, each.content, self.origin))
+            rows.append((each.batch, "out", each.partition, count[at], each.key, each.content, each.origin))
         size = PER_BATCH + 1
         ranges = [(b, 0, "in", p, b * size, (b + 1) * size) for b in range(BATCHES) for p in range(2)]
         return Expected(
-            table(RECORDS, rows), table(RANGES, ranges), QUERY, self.finished, ordered=self.ordered,
+            table(RECORDS, rows), table(RANGES, ranges), QUERY, self.finished, unordered=self.unordered,
             whole=self.whole, refused=self.refused,
         )  # fmt: skip
 

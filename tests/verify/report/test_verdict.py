@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.verify.report.results import control, run, series, verdict
 
 from onceflow.verify.checker import CHECKS, check_history
-from onceflow.verify.report import document, show, write_report
+from onceflow.verify.report import clear, document, show, write_report, writing
 from onceflow.verify.report.goals import Times, goals, times_by_fault
 from onceflow.verify.report.junit import as_junit
 from onceflow.verify.report.summary import exit_status, overview, reasons, standing
@@ -24,7 +24,8 @@ from onceflow.verify.result import Recovery, RunResult
 GOOD = run()
 BAD = run("append_a_record_again", seed=3)
 BROKEN = run(failures=("no new batch for 60 s",))
-BROKEN_AND_BAD = replace(BAD, failures=("the pipeline is not deterministic",))
+BROKEN_AND_BAD = run("drop_a_committed_record", seed=3, failures=("the pipeline is not deterministic",))
+BROKEN_AND_CERTAINLY_BAD = replace(BAD, failures=("no new batch for 60 s",))
 NOTHING_CHECKED = replace(GOOD, verdict=check_history(GOOD.verdict.history, [CHECKS["int_send_skip"]]))
 NOTHING_THERE = replace(GOOD, verdict=check_history(GOOD.verdict.history[:0]))
 BROKEN_CONTROL = control(failures=("it did not start",))
@@ -40,6 +41,7 @@ BROKEN_CONTROL = control(failures=("it did not start",))
         ([BAD, BROKEN], 1),
         ([GOOD, BROKEN], 2),
         ([GOOD, BROKEN_AND_BAD], 2),
+        ([GOOD, BROKEN_AND_CERTAINLY_BAD], 1),
         ([control()], 2),
         ([], 2),
         ([NOTHING_CHECKED], 2),
@@ -63,6 +65,8 @@ def test_runs_that_prove_nothing_are_not_counted() -> None:
         ("Spark's Kafka sink", False, 2, 1),
     ]
     assert {line.anomaly: line.found for line in lines}["duplicated"] == (0, 1)
+    _, lines = overview([GOOD, BROKEN_AND_CERTAINLY_BAD, BROKEN_CONTROL])  # but for what is certain all the same
+    assert {line.anomaly: line.found for line in lines}["duplicated"] == (1, None)
     _, lines = overview([BROKEN])
     assert {line.found for line in lines} == {(None,)}
 
@@ -149,15 +153,23 @@ def test_junit_a_run_that_proves_nothing_is_an_error_and_its_checks_did_not_pass
     assert error.attrib["message"] == reasons(result)[0]
 
 
-def test_junit_missed_goals_fail_and_goals_not_measured_are_skipped() -> None:
+def test_junit_goals_decide_nothing_those_missed_or_not_measured_are_skipped() -> None:
     suite = junit(replace(GOOD, recoveries=(Recovery("kill", 0, None),), lso_held_s=None))[-1]
     found = cases(suite)
-    assert [suite.attrib[name] for name in ("tests", "failures", "skipped")] == ["3", "2", "1"]
-    failure = found["recovery p99"].find("failure")
-    assert failure is not None
-    assert "never" in failure.attrib["message"]
-    assert "the goal is 10 s at most" in failure.attrib["message"]
-    assert found["last stable offset held"].find("skipped") is not None
+    assert [suite.attrib[name] for name in ("tests", "failures", "skipped")] == ["3", "0", "3"]
+    missed, unknown = (found[name].find("skipped") for name in ("recovery p99", "last stable offset held"))
+    assert missed is not None
+    assert missed.attrib["message"].startswith("missed: ")
+    assert "never" in missed.attrib["message"]
+    assert "the goal is 10 s at most" in missed.attrib["message"]
+    assert unknown is not None
+    assert unknown.attrib["message"] == "not measured"
+
+
+def test_junit_what_is_certain_fails_although_the_run_proves_nothing_else() -> None:
+    suite = junit(BROKEN_AND_CERTAINLY_BAD)[0]
+    assert [suite.attrib[name] for name in ("errors", "failures", "skipped")] == ["1", "1", str(len(CHECKS) - 1)]
+    assert cases(suite)["duplicated"].find("failure") is not None
 
 
 def test_junit_counts_only_what_is_judged() -> None:
@@ -177,6 +189,32 @@ def test_junit_holds_any_text() -> None:
     odd = replace(GOOD, pipeline="a<b>&\x00\x1b\ud800\"'", failures=("]]>\x07",))
     root = ET.fromstring(as_junit([odd], "\x01"))
     assert "a<b>&\ufffd\ufffd\ufffd\"'" in root[0].attrib["name"]
+
+
+# Files
+
+
+def test_an_earlier_report_does_not_stand_for_a_run_that_breaks_off(tmp_path: Path) -> None:
+    written = write_report([BAD], tmp_path)
+    for name in ("history.parquet", "history-2.parquet", "history-of-mine.parquet", "mine.txt"):
+        (tmp_path / name).touch()
+    assert written.histories
+    clear(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"history-of-mine.parquet", "mine.txt"}
+    clear(tmp_path / "new" / "directory")
+    assert (tmp_path / "new" / "directory").is_dir()
+
+
+def test_the_report_is_there_before_the_smallest_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(results: object, kept: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writing, "keep_smallest", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_report([BAD], tmp_path)
+    assert json.loads((tmp_path / "report.json").read_text())["exit_status"] == 1
+    assert (tmp_path / "report.html").exists()
+    assert ET.parse(tmp_path / "junit.xml").findall(".//failure")
 
 
 # JSON
@@ -248,4 +286,7 @@ def test_the_terminal_shows_the_rows_of_a_violation_and_why_a_run_proves_nothing
     assert "'kind': 'poll'" in text
     assert "run 2, onceflow, retail, seed 1 proves nothing: no new batch for 60 s" in text
     assert "run 1 again: onceflow verify --for 60s --faults all --seed 3" in text
+    assert text.strip().splitlines()[-1].startswith("Exactly once was violated. Run 1 (onceflow) shows 1 duplicated.")
+    text = printed(replace(BROKEN_AND_CERTAINLY_BAD, notes=("no record is expected in copies",)))
+    assert "run 1, onceflow, retail, seed 3: no record is expected in copies" in text
     assert text.strip().splitlines()[-1].startswith("Exactly once was violated. Run 1 (onceflow) shows 1 duplicated.")

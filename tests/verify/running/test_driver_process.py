@@ -6,16 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from tests.verify.running.supervised import output, processes_of, supervised
+from tests.verify.running.supervised import ENGINE, output, processes_of, supervised
 
 from onceflow.errors import VerificationError
+from onceflow.verify.engines.lines import Message
 from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.timeline import Timeline
 
 
 def writers(directory: Path) -> set[int]:
@@ -138,6 +142,37 @@ def test_one_that_ends_without_a_word_is_not_started_for_ever(tmp_path: Path, mo
     monkeypatch.setattr(driver_module, "MOST_FAILURES", 3)
     with supervised(tmp_path, dies="at once") as driver, pytest.raises(VerificationError, match="last with ENDED"):
         driver.await_batches(1)
+
+
+def test_one_that_cannot_be_started_is_not_waited_for(tmp_path: Path) -> None:
+    """The supervising thread must not end in silence."""
+
+    def launch(number: int, heard: Callable[[Message | None], None]) -> EngineProcess:
+        raise OSError("no space left on device")
+
+    with DriverProcess(ENGINE, launch, Timeline()) as driver:
+        driver.start()
+        with pytest.raises(VerificationError, match="no driver can be started any more: OSError: no space left"):
+            driver.await_batches(1, 60)
+
+
+def test_one_that_cannot_be_killed_leaves_no_other_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        await_standby(driver)
+        running = driver._alive(60).running
+        kill = running.kill
+
+        def fail() -> None:
+            kill()
+            raise VerificationError("processes of the group are still there")
+
+        monkeypatch.setattr(running, "kill", fail)
+        with pytest.raises(VerificationError, match="still there"):
+            driver.close()
+        left = processes_of(tmp_path / "plan.toml")
+        monkeypatch.undo()
+    assert not left
 
 
 def test_lives_and_batches_are_on_the_timeline(tmp_path: Path) -> None:

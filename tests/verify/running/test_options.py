@@ -75,6 +75,24 @@ def test_faults_that_the_world_has_no_room_for_are_left_out() -> None:
     assert "kill-driver" in one
 
 
+def test_faults_that_are_asked_for_and_have_no_room_are_a_mistake() -> None:
+    """Otherwise nothing of what was asked for would be injected, and the report would say that all is well."""
+    found = mistakes_of(dataclasses.replace(GOOD, faults="driver,kill-coordinator,spark"))
+    assert found == [
+        "--faults kill-coordinator: there is no room for it without --brokers 3",
+        "--faults spark: there is no room for it without --spark-workers 2",
+    ]
+    roomy = settings_of(dataclasses.replace(GOOD, faults="kill-coordinator,spark,none", brokers=3, spark_workers=2))
+    assert {fault.name for fault in roomy.faults} >= {"kill-coordinator", "kill-executor"}
+
+
+def test_what_was_kept_of_an_earlier_run_is_not_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "spark").mkdir()
+    assert settings_of(dataclasses.replace(GOOD, directory=tmp_path)).directory == tmp_path
+    found = mistakes_of(dataclasses.replace(GOOD, engine="both", directory=tmp_path))
+    assert found == [f"--keep: {tmp_path}/spark holds an earlier run: remove it, or choose another --out"]
+
+
 def test_proxies_are_only_there_where_a_fault_needs_them() -> None:
     assert settings_of(dataclasses.replace(GOOD, faults="network")).wire
     assert not settings_of(dataclasses.replace(GOOD, faults="driver,disk")).wire
@@ -90,6 +108,8 @@ def test_an_engine_of_ones_own_is_a_command_line() -> None:
     (engine,) = settings_of(dataclasses.replace(GOOD, engine="python my_engine.py")).engines
     assert engine.command == ("python", "my_engine.py")
     assert engine.judged
+    assert mistakes_of(dataclasses.replace(GOOD, engine="a 'b")) == ["--engine a 'b: No closing quotation"]
+    assert mistakes_of(dataclasses.replace(GOOD, engine=" ")) == ["--engine  : it names no program"]
     found = mistakes_of(dataclasses.replace(GOOD, engine="/no/such/program -x"))
     assert found == ["--engine /no/such/program -x: there is no program /no/such/program"]
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from onceflow.config import Plan, load
+from onceflow.verify.cluster.spark import _environment as environment_of_workers
 from onceflow.verify.running.private_plan import private_plan, write_plan
+from onceflow.verify.running.process import _environment as environment_of_engines
 from onceflow.verify.workload import builtin_plan
 
 USERS = r'''
@@ -47,6 +49,10 @@ transaction_timeout = "15 minutes"
 master = "spark://company.example:7077"
 sql.shuffle.partitions = 3
 driver.extraJavaOptions = "-Dcompany=$${literal}"
+hadoop.fs.defaultFS = "hdfs://company.example"
+"spark.eventLog.dir" = "hdfs://company.example/logs"
+extraListeners = "example.company.Lineage"
+"kafka.clusters.one.auth.bootstrap.servers" = "broker.company.example:9093"
 '''
 
 
@@ -67,8 +73,30 @@ def test_nothing_of_the_users_places_is_left(users: Plan, tmp_path: Path) -> Non
     path = tmp_path / "private.toml"
     write_plan(private(users, tmp_path), path)
     text = path.read_text(encoding="utf-8")
-    assert not [word for word in ("company.example", "s3a:", "secret-of-the-company", "SASL", "spark:") if word in text]
+    assert not [
+        word
+        for word in ("company.example", "s3a:", "secret-of-the-company", "SASL", "spark:", "hdfs:", "example.company")
+        if word in text
+    ]
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_files_are_local_whatever_hadoop_takes_for_its_default(users: Plan, tmp_path: Path) -> None:
+    """Hadoop takes a URI's path as it is: nothing in it may be quoted."""
+    chosen = private(users, tmp_path / "my 100% own")
+    assert chosen.checkpoint == f"file://{tmp_path}/my 100% own/checkpoint"
+    assert chosen.spark["spark.hadoop.fs.defaultFS"] == "file:///"
+
+
+def test_the_environment_does_not_lead_to_the_users_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"):
+        monkeypatch.setenv(name, "company")
+    monkeypatch.setenv("ONCEFLOW_CHECKPOINT", "company")
+    monkeypatch.setenv("HTTP_PROXY_OF_MY_OWN", "kept")
+    for environment in (environment_of_engines(tmp_path), environment_of_workers(tmp_path)):
+        assert "company" not in environment.values()
+        assert environment["SPARK_CONF_DIR"] == str(tmp_path)
+        assert environment["HTTP_PROXY_OF_MY_OWN"] == "kept"
 
 
 def test_what_is_written_is_read_as_the_same_plan_in_any_environment(

@@ -59,3 +59,17 @@ def test_a_driver_that_is_given_up_ends_the_run(tmp_path: Path) -> None:
                 world.sleep(60)
             driver.gave_up = ""
         assert watch.stuck == "it failed too often"
+
+
+def test_a_watch_that_fails_gives_the_run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would see any more that the run is stuck."""
+
+    def fail(self: Watch) -> None:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(Watch, "_look_at_lag", fail)
+    with supervised(tmp_path) as driver:
+        world = watched(world_of(driver, tmp_path))
+        with Watch(world, stuck_s=60.0) as watch, pytest.raises(VerificationError, match="given up"):
+            world.sleep(60)
+    assert watch.stuck == "the watch over the run failed: OSError: too many open files"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import sys
 import time
@@ -24,6 +23,7 @@ from onceflow.errors import SetupError
 from onceflow.java import find_java, java_home
 from onceflow.kafka.client import Pause
 from onceflow.verify.cluster import processes
+from onceflow.verify.private import private_environment
 
 _log = logging.getLogger(__name__)
 
@@ -255,7 +255,7 @@ def _command(arguments: list[str], silence_s: int) -> list[str]:
 
 def _environment(directory: Path) -> dict[str, str]:
     return {
-        **os.environ,
+        **private_environment(directory),
         "JAVA_HOME": str(java_home(find_java())),
         "SPARK_HOME": str(_spark_home()),
         "SPARK_SCALA_VERSION": _scala_version(),  # a worker looks for build directories otherwise

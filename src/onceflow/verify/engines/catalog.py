@@ -47,5 +47,8 @@ ENGINES: Mapping[str, Engine] = {
 
 
 def engine_of(command: str) -> Engine:
-    """An engine of the user's own: a command line."""
-    return Engine("own", command, tuple(shlex.split(command)))
+    """An engine of the user's own: a command line. Raises ValueError if it is none."""
+    words = tuple(shlex.split(command))
+    if not words:
+        raise ValueError("it names no program")
+    return Engine("own", command, words)

@@ -13,6 +13,7 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.preflight import ClusterCheck, check_plan
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.offsets import read_offset_log, resumed_from
+from onceflow.verify.oracle.order import shuffled_topics
 from onceflow.verify.oracle.replay import Replay
 from onceflow.verify.oracle.whole import whole_replay
 
@@ -31,7 +32,7 @@ def replayed(
     """
     partitions = {name: len(numbers) for name, numbers in ClusterAdmin(settings).partitions().items()}
     frame = check_plan(file, spark, settings, ClusterCheck(), {})
-    replay = Replay(frame, file.plan.output.mode, scratch, partitions)
+    replay = Replay(frame, file.plan.output.mode, scratch, partitions, shuffled_topics(file.plan, spark))
     log, before = read_offset_log(checkpoint), resumed_from(checkpoint)
     if before or log.broken:
         return whole_replay(replay, [*map(read_offset_log, before), log], committed)

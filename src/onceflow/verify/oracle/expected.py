@@ -19,7 +19,7 @@ RECORDS = pa.schema(
         pa.field("ordinal", pa.int64()),  # counts in batch, topic and partition
         pa.field("key", pa.int64()),  # recording.digest.key_digest; null: no key
         pa.field("content", pa.int64()),  # recording.digest.content_digest
-        pa.field("origin", pa.int64()),  # a number of the input partition that the record is made of; null: not known
+        pa.field("origin", pa.int64()),  # a number of the task that made it, which reads one partition; null: no order
     ]
 )
 """The records expected."""
@@ -41,16 +41,17 @@ RANGES = pa.schema(
 class Expected:
     """The output that the committed input must lead to.
 
-    ``query_id`` is that of the checkpoint. ``finished`` are the batches that Spark's commit log has. ``ordered``: inside of a
-    batch the order per key and input partition is kept, for the plan has no shuffle. ``whole``: batch ends are not known, so
-    everything is one batch 0. ``refused`` says why the output cannot be foretold; then ``records`` is empty.
+    ``query_id`` is that of the checkpoint. ``finished`` are the batches that Spark's commit log has. Inside of a batch
+    records of one key and one origin keep their order, but those of the topics ``unordered``, which a shuffle may have mixed.
+    ``whole``: batch ends are not known, so everything is one batch 0. ``refused`` says why the output cannot be foretold;
+    then ``records`` is empty.
     """
 
     records: pa.Table
     ranges: pa.Table
     query_id: str = ""
     finished: tuple[int, ...] = ()
-    ordered: bool = False
+    unordered: tuple[str, ...] = ()
     stateful: bool = False
     whole: bool = False
     refused: str = ""
@@ -70,5 +71,5 @@ class Expected:
         """Reads what ``save`` wrote."""
         about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
         tables = [feather.read_table(directory / f"{name}.arrow") for name in ("records", "ranges")]
-        lists = {name: tuple(about[name]) for name in ("finished", "notes")}
+        lists = {name: tuple(about[name]) for name in ("finished", "unordered", "notes")}
         return cls(*tables, **{**about, **lists})

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from onceflow.errors import OracleFailed
 from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.private import private_environment
 
 TIMEOUT_S = 1800.0
 _LOG_LINES = 15
@@ -54,6 +55,7 @@ def expected_output(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=scratch,
+            env=private_environment(scratch),
             start_new_session=True,  # a group of its own, so that Python and JVM end together
         )
         try:

@@ -14,42 +14,38 @@ twice, the second time with ``commits/N`` taken away again.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from onceflow.verify.oracle.expected import RECORDS, Expected
 from onceflow.verify.oracle.offsets import OffsetLog, Planned
+from onceflow.verify.oracle.order import Shuffled
 from onceflow.verify.oracle.ranges import ranges_of
-from onceflow.verify.oracle.rows import expected_rows
+from onceflow.verify.oracle.rows import TASK, expected_rows
+from onceflow.verify.private import local_uri
 
 REPEATED = 3
-_RECORD_COLUMNS = ("topic", "partition", "key", "value", "headers", "_topic", "_partition")
-
-
-@dataclass(slots=True)
-class _Shape:
-    """What Spark's physical plan shows of a query."""
-
-    ordered: bool = False
-    stateful: bool = False
+_RECORD_COLUMNS = ("topic", "partition", "key", "value", "headers")
 
 
 class Replay:
     """Replays one plan. ``frame`` is its records as a streaming DataFrame, ``mode`` its output mode."""
 
-    def __init__(self, frame: DataFrame, mode: str, directory: Path, partitions: Mapping[str, int]) -> None:
+    def __init__(
+        self, frame: DataFrame, mode: str, directory: Path, partitions: Mapping[str, int], shuffled: Shuffled
+    ) -> None:
         columns = [name for name in _RECORD_COLUMNS if name in frame.columns]
-        self._frame = frame.select(*columns)
+        self._frame = frame.select(*columns, F.spark_partition_id().alias(TASK))
         self._mode = mode
         self._directory = directory
         self._partitions = partitions
-        self.shape = _Shape()
+        self._shuffled = shuffled
+        self._stateful = False
 
     def expected(self, log: OffsetLog) -> Expected:
         """The output of all batches of the log, or an Expected that says why there is none."""
@@ -71,8 +67,8 @@ class Replay:
             ranges_of(log),
             query_id=log.query_id,
             finished=log.finished,
-            ordered=self.shape.ordered,
-            stateful=self.shape.stateful,
+            unordered=tuple(sorted(name for name in _topics(records) if name in self._shuffled)),
+            stateful=self._stateful,
             refused=refused,
         )
 
@@ -93,12 +89,12 @@ class Replay:
             .outputMode(self._mode)
             .trigger(once=True)
         )
-        query = writer.option("checkpointLocation", str(self._directory)).start()
+        query = writer.option("checkpointLocation", local_uri(self._directory)).start()
         query.awaitTermination()
         self._look_at(query)
         assert len(collected) == 1, f"Spark ran batch {batch.number} {len(collected)} times"
         assert not (self._directory / "offsets" / str(batch.number + 1)).exists(), "Spark planned a batch of its own"
-        return expected_rows(batch.number, collected[0], self._partitions)
+        return expected_rows(batch.number, collected[0], self._partitions, self._shuffled)
 
     def _run_again(self, batch: Planned, before: pa.Table) -> str:
         """Why the batch cannot be foretold; empty if it can."""
@@ -110,7 +106,12 @@ class Replay:
     def _look_at(self, query: object) -> None:
         """The physical plan as text is all that Spark tells without its internals."""
         plan = str(query._jsq.explainInternal(False))  # type: ignore[attr-defined]  # noqa: SLF001
-        self.shape = _Shape(ordered="Exchange" not in plan, stateful="state info" in plan.lower())
+        self._stateful = "state info" in plan.lower()
+
+
+def _topics(records: pa.Table) -> list[str]:
+    topics: list[str] = pc.unique(records["topic"].cast(pa.string())).to_pylist()
+    return topics
 
 
 def difference(number: int, before: pa.Table, again: pa.Table) -> str:
@@ -127,11 +128,6 @@ def difference(number: int, before: pa.Table, again: pa.Table) -> str:
         f"batch {number} gave other records when it ran again (first difference in topic {odd[0]}): the plan uses something "
         "that does not follow from its input, such as rand(), uuid() or the order of rows"
     )
-
-
-def _multiset(records: pa.Table) -> Counter[tuple[Any, ...]]:
-    columns = (records[name].to_pylist() for name in ("topic", "partition", "key", "content"))
-    return Counter(zip(*columns, strict=True))
 
 
 def _to_repeat(log: OffsetLog) -> set[int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from hashlib import blake2b
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,13 @@ from onceflow.verify.oracle.expected import RECORDS
 from onceflow.verify.recording.digest import content_digest, key_digest
 
 FREE = -1
-_COLUMNS = ("topic", "partition", "key", "value", "headers", "_topic", "_partition")
+TASK = "_task"
+_COLUMNS = ("topic", "partition", "key", "value", "headers", TASK)
 
 
-def expected_rows(batch: int, rows: pa.Table, partitions: Mapping[str, int]) -> pa.Table:
+def expected_rows(batch: int, rows: pa.Table, partitions: Mapping[str, int], shuffled: Container[str] = ()) -> pa.Table:
     """A table of ``expected.RECORDS`` for the rows of one batch, in their order. ``partitions``: how many a topic has."""
-    topic, explicit, key, value, headers, from_topic, from_partition = (_column(rows, name) for name in _COLUMNS)
+    topic, explicit, key, value, headers, task = (_column(rows, name) for name in _COLUMNS)
     keys = [_bytes(each) for each in key]
     target = _partitions(topic, explicit, keys, partitions)
     counted: dict[tuple[Any, int], int] = defaultdict(int)
@@ -36,7 +36,7 @@ def expected_rows(batch: int, rows: pa.Table, partitions: Mapping[str, int]) -> 
         ordinal,
         [key_digest(each) for each in keys],
         content,
-        [_origin(*at) for at in zip(from_topic, from_partition, strict=True)],
+        [None if name in shuffled else origin for name, origin in zip(topic, task, strict=True)],
     ]
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, RECORDS, strict=True)], schema=RECORDS)
 
@@ -60,12 +60,6 @@ def _partitions(
         found[row] = found[row] if partition is None else partition
     chosen: list[int] = found.tolist()
     return chosen
-
-
-def _origin(topic: str | None, partition: int | None) -> int | None:
-    if topic is None or partition is None:
-        return None
-    return int.from_bytes(blake2b(f"{topic}-{partition}".encode(), digest_size=7).digest(), "little")
 
 
 def _headers(given: Iterable[Mapping[str, Any]] | None) -> list[tuple[str, bytes | None]]:

@@ -19,6 +19,7 @@ from typing import Self
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from onceflow.errors import VerificationError
 from onceflow.verify.recording.final import committed_reader
 from onceflow.verify.recording.messages import Row, place_of, row_of
 from onceflow.verify.recording.tables import READ, Chunks, Clock, Place
@@ -42,6 +43,7 @@ class ReadCommittedRecorder:
         self._op = 0
         self._look_at = 0.0
         self._ending = threading.Event()
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="verify-reader", daemon=True)
         self.again = 0  # records that the client gave a second time; they are not in the table
         self.reconnected = 0
@@ -51,10 +53,13 @@ class ReadCommittedRecorder:
         return self
 
     def stop(self) -> pa.Table:
-        """Ends the thread; gives what was read (``tables.READ``)."""
+        """Ends the thread; gives what was read (``tables.READ``). Raises what ended the thread before: much was not read then."""
         self._ending.set()
         self._thread.join(_END_S)
-        assert not self._thread.is_alive(), "the reader does not end"
+        if self._error is not None:
+            raise self._error
+        if self._thread.is_alive():
+            raise VerificationError(f"the reader beside the run did not end within {_END_S:.0f} s")
         return self.table()
 
     def __enter__(self) -> Self:
@@ -73,6 +78,12 @@ class ReadCommittedRecorder:
         return dict(self._position)
 
     def _run(self) -> None:
+        try:
+            self._read_until_end()
+        except Exception as error:  # noqa: BLE001  raised by stop, on a thread that somebody looks at
+            self._error = error
+
+    def _read_until_end(self) -> None:
         while not self._ending.is_set():
             consumer = committed_reader(self._bootstrap_servers)
             try:

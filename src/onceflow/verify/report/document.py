@@ -21,7 +21,8 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ``standing``        "good", "violated", "not judged" or "control"
 ``judged``          false for a control, whose violations do not fail the verification
 ``began_at``        seconds since the epoch; ``seconds``: how long it took
-``failures``        why the run proves nothing; empty when it does
+``failures``        why the run proves nothing; empty when it does. "violated" it may be all the same, by what is certain
+``notes``           what of the output was not looked at
 ``history_rows``    how long its history is
 ``checks``          list of ``anomaly``, ``meaning``, ``judged``, ``found``
 ``examples``        the first findings of each violation: ``anomaly``, ``key``, ``offset``, ``value``, ``detail``,
@@ -103,6 +104,7 @@ def _run(number: int, result: RunResult, kept: Kept) -> dict[str, Any]:
         "began_at": result.began_at,
         "seconds": result.seconds,
         "failures": list(reasons(result)),
+        "notes": list(result.notes),
         "history_rows": len(result.verdict.history),
         "checks": _checks(result),
         "examples": [{**each, "history": kept[number, each["anomaly"]].name} for each in examples(result.verdict)],

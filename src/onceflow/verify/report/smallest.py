@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onceflow.verify.checker import shrink
@@ -12,14 +12,19 @@ from onceflow.verify.history import write_history
 from onceflow.verify.result import RunResult
 
 
-def keep_smallest(results: Sequence[RunResult], directory: Path) -> dict[tuple[int, str], Path]:
-    """Writes ``history-<run>-<anomaly>.parquet`` for each violation of each run; gives the paths by run and anomaly."""
-    kept = {}
+def places(results: Sequence[RunResult], directory: Path) -> dict[tuple[int, str], Path]:
+    """Where each is kept, by run and anomaly: ``history-<run>-<anomaly>.parquet``."""
+    return {
+        (number, anomaly): directory / f"history-{number}-{re.sub(r'[^A-Za-z0-9_-]', '_', anomaly)}.parquet"
+        for number, result in enumerate(results, 1)
+        for anomaly in (finding["anomaly"] for finding in first_findings(result.verdict))
+    }
+
+
+def keep_smallest(results: Sequence[RunResult], kept: Mapping[tuple[int, str], Path]) -> None:
+    """Finds and writes them."""
     for number, result in enumerate(results, 1):
         checks = {check.anomaly: check for check in result.verdict.checks}
         for finding in first_findings(result.verdict):
             anomaly = finding["anomaly"]
-            path = directory / f"history-{number}-{re.sub(r'[^A-Za-z0-9_-]', '_', anomaly)}.parquet"
-            write_history(shrink(result.verdict.history, finding, checks[anomaly]), path)
-            kept[number, anomaly] = path
-    return kept
+            write_history(shrink(result.verdict.history, finding, checks[anomaly]), kept[number, anomaly])

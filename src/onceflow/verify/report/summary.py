@@ -38,13 +38,28 @@ def reasons(result: RunResult) -> tuple[str, ...]:
     return tuple(found)
 
 
+CERTAIN = frozenset({"duplicated", "inconsistent_offsets", "phantom", "aborted_read", "torn_progress"})
+"""What stands in the log, and cannot be undone by anything that comes later."""
+
+
+def proved(result: RunResult) -> dict[str, int]:
+    """The violations that a run shows for certain, and how often. A judged run with failures shows those of ``CERTAIN``::
+
+    a batch is written twice, and the pipeline gets stuck behind it: what is missing may come yet, the repetition stays
+    """
+    found = result.verdict.violations
+    if not reasons(result):
+        return found
+    return {name: count for name, count in found.items() if result.judged and name in CERTAIN}
+
+
 def standing(result: RunResult) -> Standing:
-    """What a run says. Violations in a run that proves nothing prove nothing either: they are shown, and not judged."""
+    """What a run says. Of a run that proves nothing, violations that are not certain are shown, and not judged."""
     if not result.judged:
         return Standing.CONTROL
-    if reasons(result):
-        return Standing.NOT_JUDGED
-    return Standing.VIOLATED if result.verdict.violations else Standing.GOOD
+    if proved(result):
+        return Standing.VIOLATED
+    return Standing.NOT_JUDGED if reasons(result) else Standing.GOOD
 
 
 def exit_status(results: Sequence[RunResult]) -> ExitStatus:
@@ -90,7 +105,7 @@ def _good(judged: list[RunResult]) -> str:
 
 def _violated(results: Sequence[RunResult]) -> list[str]:
     bad = [(n, each) for n, each in enumerate(results, 1) if standing(each) is Standing.VIOLATED]
-    return [f"Run {n} ({each.engine}) shows {listed(each.verdict.violations)}." for n, each in bad]
+    return [f"Run {n} ({each.engine}) shows {listed(proved(each))}." for n, each in bad]
 
 
 def _not_judged(results: Sequence[RunResult]) -> list[str]:
@@ -127,7 +142,9 @@ class Line:
 
 
 def overview(results: Sequence[RunResult]) -> tuple[list[Column], list[Line]]:
-    """Engines, the judged ones first, by anomalies. Runs that prove nothing are not counted: their 0 would be a lie."""
+    """Engines, the judged ones first, by anomalies. Of runs that prove nothing only what is certain is counted: their 0 would
+    be a lie.
+    """
     kinds = sorted(dict.fromkeys((result.engine, result.judged) for result in results), key=lambda kind: not kind[1])
     groups = [[each for each in results if (each.engine, each.judged) == kind] for kind in kinds]
     usable = [[each for each in group if not reasons(each)] for group in groups]
@@ -135,7 +152,7 @@ def overview(results: Sequence[RunResult]) -> tuple[list[Column], list[Line]]:
         Column(engine, judged, len(group), len(counted))
         for (engine, judged), group, counted in zip(kinds, groups, usable, strict=True)
     ]
-    counts = [_counts(group) for group in usable]
+    counts = [_counts(group) for group in groups]
     checks = {check.anomaly: check for result in results for check in result.verdict.checks}
     return columns, [
         Line(name, check.meaning, check.judged, tuple(found.get(name) for found in counts))
@@ -146,5 +163,5 @@ def overview(results: Sequence[RunResult]) -> tuple[list[Column], list[Line]]:
 def _counts(results: list[RunResult]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for result in results:
-        found.update(result.verdict.counts)
+        found.update(proved(result) if reasons(result) else result.verdict.counts)
     return found

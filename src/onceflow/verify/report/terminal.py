@@ -68,6 +68,8 @@ def _show_run(number: int, result: RunResult, console: Console) -> None:
     name = f"run {number}, {result.engine}, {result.pipeline}, seed {result.seed}"
     for reason in reasons(result):
         console.print(f"{name} proves nothing: {reason}", style="bold yellow", markup=False)
+    for note in result.notes:
+        console.print(f"{name}: {note}", markup=False, highlight=False)
     if standing(result) is not Standing.CONTROL:
         for found in first_findings(result.verdict):
             console.print(f"{name}: {found['anomaly']}: {found['detail']}".rstrip(": "), style="bold", markup=False)

@@ -10,9 +10,11 @@ from pathlib import Path
 from onceflow.verify.report.document import as_document
 from onceflow.verify.report.junit import as_junit
 from onceflow.verify.report.page import as_page
-from onceflow.verify.report.smallest import keep_smallest
+from onceflow.verify.report.smallest import keep_smallest, places
 from onceflow.verify.report.summary import HEADLINES, ExitStatus, about_controls, exit_status, sentence
 from onceflow.verify.result import RunResult
+
+_FILES = ("report.html", "report.json", "junit.xml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +29,28 @@ class Report:
     histories: tuple[Path, ...]
 
 
+def clear(directory: Path) -> None:
+    """Makes a directory for a report, without an earlier one: nobody may take that for the report of a run that broke off."""
+    directory.mkdir(parents=True, exist_ok=True)
+    earlier = [*(directory / name for name in (*_FILES, "history.parquet")), *directory.glob("history-[0-9]*.parquet")]
+    for path in earlier:
+        path.unlink(missing_ok=True)
+
+
 def write_report(results: Sequence[RunResult], directory: Path, title: str = "onceflow verify") -> Report:
     """Writes ``report.html``, ``report.json``, ``junit.xml``, and for each violation ``history-<run>-<anomaly>.parquet``.
 
     The directory is made if need be. The same results give the same bytes.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    kept = keep_smallest(results, directory)
+    kept = places(results, directory)
     status = exit_status(results)
     told = f"{HEADLINES[status]}. {sentence(results)} {about_controls(results)}".rstrip()
-    paths = [directory / name for name in ("report.html", "report.json", "junit.xml")]
+    paths = [directory / name for name in _FILES]
     document = json.dumps(as_document(results, title, kept), indent=1, allow_nan=False)
     paths[0].write_text(as_page(results, title, kept), encoding="utf-8")
     paths[1].write_text(document + "\n", encoding="utf-8")
     paths[2].write_bytes(as_junit(results, title))
+    # Last, for it takes its time: whoever ends it has a report.
+    keep_smallest(results, kept)
     return Report(status, told, paths[0], paths[1], paths[2], tuple(kept.values()))

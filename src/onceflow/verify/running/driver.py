@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
@@ -15,6 +15,7 @@ from onceflow.errors import VerificationError
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.result import Happening, Lane
+from onceflow.verify.running.explained import explained
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.timeline import Open, Timeline
 
@@ -208,9 +209,11 @@ class DriverProcess:
             self._changed.notify_all()
         if self._supervisor.is_alive():
             self._supervisor.join(_TAKE_OVER_S)
-        for life in (*self._replaced, self._current, self._standby):
-            if life is not None and life.process is not None:
-                life.process.kill()
+        # All of them, also when one cannot be killed; that is raised afterwards.
+        with ExitStack() as kills:
+            for life in (*self._replaced, self._current, self._standby):
+                if life is not None and life.process is not None:
+                    kills.callback(life.process.kill)
 
     def __enter__(self) -> Self:
         return self
@@ -223,6 +226,14 @@ class DriverProcess:
     # ----------------------------------------------------------------------------------------------------- supervision
 
     def _supervise(self) -> None:
+        try:
+            self._start_whenever_wanted()
+        except Exception as error:  # noqa: BLE001  whoever waits for a driver hears of it
+            with self._changed:
+                self.gave_up = f"no driver can be started any more: {explained(error)}"
+                self._changed.notify_all()
+
+    def _start_whenever_wanted(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closing or self._is_wanted() or self._wants_standby())

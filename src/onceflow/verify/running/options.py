@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from onceflow.verify.running.settings import Settings
 from onceflow.verify.workload import Record, builtin_plan, read_sample
 
 _BOTH = "both"
+_ROOM = {THREE: "--brokers 3", SPARK: "--spark-workers 2"}  # what gives it to a world that has none
 _SEEDS = 2**31
 
 
@@ -56,7 +57,8 @@ def settings_of(options: Options) -> Settings:
     engines = _engines(options.engine, mistakes)
     names = tuple(name.strip() for name in options.faults.split(",") if name.strip())
     faults, wrong = chosen(names)
-    mistakes += wrong
+    mistakes += wrong or _impossible(names, options)
+    mistakes += _kept_before(options.directory, engines)
     samples = _samples(options.inputs, mistakes)
     file = _plan(options.pipeline, mistakes)
     if file is not None:
@@ -90,6 +92,25 @@ def available(brokers: int, spark_workers: int) -> frozenset[str]:
     return frozenset(found)
 
 
+def _impossible(names: Iterable[str], options: Options) -> Iterator[str]:
+    """Faults that were named, and mixes, of which nothing is possible: a run without them would not show what was asked for."""
+    for name in names:
+        faults, _ = chosen((name,))
+        if faults and not any(_is_possible(fault, options) for fault in faults):
+            lacking = {need for fault in faults for need in fault.needs} - available(
+                options.brokers, options.spark_workers
+            )
+            yield f"--faults {name}: there is no room for it without {' and '.join(_ROOM[need] for need in sorted(lacking))}"
+
+
+def _kept_before(directory: Path | None, engines: Iterable[Engine]) -> list[str]:
+    """A checkpoint and a cluster of an earlier run must not be gone on with."""
+    there = [directory / engine.name for engine in engines if directory is not None]
+    return [
+        f"--keep: {path} holds an earlier run: remove it, or choose another --out" for path in there if path.exists()
+    ]
+
+
 def _is_possible(fault: Fault, options: Options) -> bool:
     return set(fault.needs) <= available(options.brokers, options.spark_workers)
 
@@ -119,7 +140,11 @@ def _engines(name: str, mistakes: list[str]) -> tuple[Engine, ...]:
 
 
 def _own_engine(command: str, mistakes: list[str]) -> tuple[Engine, ...]:
-    engine = engine_of(command)
+    try:
+        engine = engine_of(command)
+    except ValueError as error:
+        mistakes.append(f"--engine {command}: {error}")
+        return ()
     if shutil.which(engine.command[0]) is None:
         mistakes.append(f"--engine {command}: there is no program {engine.command[0]}")
     return (engine,)

@@ -24,8 +24,10 @@ from onceflow.verify.recording.tables import READ, SENT, STABLE
 from onceflow.verify.result import RunResult, Series
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
-from onceflow.verify.running.settings import Settings
+from onceflow.verify.running.settings import PARTITIONS, Settings
 from onceflow.verify.running.world import PrivateWorld
+
+ONCEFLOW = "onceflow"
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
     """Judges a run, while its cluster still answers."""
     world, timeline = raw.world, raw.world.timeline
     failures = list(raw.failures)
-    verdict = _verdict(raw, _expected(files, raw, failures), failures)
+    verdict, notes = _verdict(raw, _expected(files, raw, failures), failures)
     output_s = _output_times(raw)
     return RunResult(
         engine=raw.engine.title,
@@ -66,6 +68,7 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         counts=_counts(raw),
         versions=versions(settings),
         failures=tuple(failures),
+        notes=notes,
         judged=raw.engine.judged,
         lso_held_s=longest_hold(_of_topics(raw.stable, world.topics_out), raw.strikes),
         command=settings.command,
@@ -84,18 +87,38 @@ def _expected(files: Place, raw: Raw, failures: list[str]) -> Expected | None:
         return None
 
 
-def _verdict(raw: Raw, expected: Expected | None, failures: list[str]) -> Verdict:
-    """What the checker says of the run's history; what could not be judged is added to ``failures``."""
+def _verdict(raw: Raw, expected: Expected | None, failures: list[str]) -> tuple[Verdict, tuple[str, ...]]:
+    """What the checker says of the run's history, and notes; what could not be judged is added to ``failures``."""
     assert raw.observed is not None
     world = raw.world
-    recorded = Recorded(world.plan.name, world.topics_in, world.topics_out, raw.final, raw.observed, raw.sent, raw.seen)
+    failures += unrecorded_progress(raw.engine, raw.observed, len(world.driver.committed_batches))
+    grown = grown_topics(raw.observed.ends, world.topics_out)
+    recorded = Recorded(
+        world.plan.name, world.topics_in, world.topics_out, raw.final, raw.observed, raw.sent, raw.seen, grown
+    )
     try:
         judgement = judge(recorded, expected)
     except OnceflowError as error:
         failures.append(str(error))
-        return check_history(Recorder().table())
+        return check_history(Recorder().table()), ()
     failures += judgement.reasons
-    return judgement
+    return judgement, judgement.notes
+
+
+def grown_topics(ends: pa.Table, topics: tuple[str, ...]) -> frozenset[str]:
+    """Those that have more partitions than they were made with: a fault added them."""
+    return frozenset(
+        each["values"]
+        for each in pc.value_counts(_of_topics(ends, topics)["topic"].cast(pa.string())).to_pylist()
+        if each["counts"] > PARTITIONS
+    )
+
+
+def unrecorded_progress(engine: Engine, observed: Observed, batches: int) -> list[str]:
+    """Other engines may do without a record of their progress; for onceflow it is what makes a batch happen once."""
+    if engine.name != ONCEFLOW or observed.committed.progress is not None or not batches:
+        return []
+    return [f"{batches} batches were committed, and no progress is committed with them"]
 
 
 # ------------------------------------------------------------------------------------------------- quantities over time

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from onceflow.broker.java_tool import FAST_START
 from onceflow.config import Duration, KafkaCluster, Plan, PlanFile, Trigger, load
 from onceflow.config.environment import VERBATIM
+from onceflow.verify.private import LOCAL_FILES, local_uri, without_users_places
 
 MOST_TRANSACTION_TIMEOUT_MS = 10_000
 """A paused driver must be outlived within a run; what readers wait for at most follows from it, too."""
@@ -31,7 +32,8 @@ _SPARK = {
 def private_plan(
     plan: Plan, *, bootstrap_servers: str, checkpoint: Path, spark: Mapping[str, str], trigger_ms: int | None = None
 ) -> Plan:
-    """The plan with nothing left of the user's cluster, checkpoint and master; ``spark`` are the settings that name the new one.
+    """The plan with nothing left of the user's cluster, checkpoint, master and file systems; ``spark`` are the settings that name
+    the new master.
 
     Every source begins at the earliest offset, because the private topics hold what the workload wrote and nothing else.
     """
@@ -40,7 +42,7 @@ def private_plan(
     return plan.model_copy(
         update={
             "kafka": KafkaCluster(bootstrap_servers=bootstrap_servers, create_topics=False),
-            "checkpoint": str(checkpoint),
+            "checkpoint": local_uri(checkpoint),
             "trigger": trigger,
             "source": tuple(each.model_copy(update={"starting_offsets": "earliest"}) for each in plan.source),
             "output": plan.output.model_copy(update={"transaction_timeout": timeout}),
@@ -51,10 +53,11 @@ def private_plan(
 
 def _spark(own: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
     full = {name if name.startswith("spark.") else f"spark.{name}": value for name, value in own.items()}
+    kept = without_users_places(full)
     options = " ".join(
-        filter(None, (full.get("spark.driver.extraJavaOptions"), _SPARK["spark.driver.extraJavaOptions"]))
+        filter(None, (kept.get("spark.driver.extraJavaOptions"), _SPARK["spark.driver.extraJavaOptions"]))
     )
-    return {**full, **_SPARK, "spark.driver.extraJavaOptions": options, **place}
+    return {**kept, **_SPARK, **LOCAL_FILES, "spark.driver.extraJavaOptions": options, **place}
 
 
 def write_plan(plan: Plan, path: Path) -> PlanFile:

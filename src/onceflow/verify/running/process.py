@@ -13,6 +13,7 @@ from pathlib import Path
 
 from onceflow.errors import VerificationError
 from onceflow.verify.engines.lines import Message, Order
+from onceflow.verify.private import private_environment
 
 _END_TIMEOUT_S = 120
 _LOG_LINES = 15
@@ -141,8 +142,8 @@ class EngineProcess:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """Ours, without what would change the plan, and with every temporary file in ``scratch``."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ONCEFLOW_")}
+    """Without the user's places, and with every temporary file in ``scratch``."""
+    inherited = private_environment(scratch)
     own = {
         "TMPDIR": str(scratch),
         "SPARK_LOCAL_DIRS": str(scratch),

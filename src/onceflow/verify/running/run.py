@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from onceflow.errors import OnceflowError, VerificationError
+from onceflow.verify.checker.verdict import check_history
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.checkpoint import STATELESS
+from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, observe, read_all
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.result import Lane, RunResult
 from onceflow.verify.running.driver import DriverProcess
-from onceflow.verify.running.outcome import Raw, outcome
+from onceflow.verify.running.explained import explained
+from onceflow.verify.running.outcome import Raw, outcome, versions
 from onceflow.verify.running.place import Place, place
 from onceflow.verify.running.private_plan import private_plan, write_plan
 from onceflow.verify.running.process import EngineProcess
@@ -52,15 +56,44 @@ _STOP_S = 300.0
 
 
 def run(settings: Settings, engine: Engine, progress: Progress) -> RunResult:
-    """Raises an OnceflowError where the world cannot even be made; what goes wrong later is in the result's failures."""
-    with place(settings.directory, engine.name) as files:
-        timeline = Timeline(lambda text: progress.line(f"  {text}"))
-        progress.line(f"{engine.title}: starting {settings.brokers} broker(s), seed {settings.seed}")
-        with _world(settings, engine, files, timeline) as world:
-            raw = Raw(engine, world)
+    """Whatever goes wrong is in the result's failures: what the other engines showed still counts."""
+    timeline = Timeline(lambda text: progress.line(f"  {text}"))
+    failures: list[str] = []
+    result: RunResult | None = None
+    progress.line(f"{engine.title}: starting {settings.brokers} broker(s), seed {settings.seed}")
+    try:
+        with place(settings.directory, engine.name) as files, _world(settings, engine, files, timeline) as world:
+            raw = Raw(engine, world, failures=failures)
             _work(settings, world, raw, progress)
             progress.line("judging: every batch is replayed without faults")
-            return outcome(settings, files, raw)
+            result = outcome(settings, files, raw)
+    except Exception as error:  # noqa: BLE001  also what only a bug can raise: a report that says so is better than none
+        progress.line(f"broken off: {_in_full(error)}")
+        failures.append(explained(error))
+    return result or unfinished(settings, engine, timeline, failures)
+
+
+def unfinished(settings: Settings, engine: Engine, timeline: Timeline, failures: list[str]) -> RunResult:
+    """The result of a run that left nothing to be judged."""
+    return RunResult(
+        engine=engine.title,
+        pipeline=settings.pipeline,
+        seed=settings.seed,
+        faults=tuple(fault.name for fault in settings.faults),
+        began_at=timeline.began_at,
+        seconds=timeline.seconds(),
+        verdict=check_history(Recorder().table()),
+        happenings=timeline.happenings(),
+        versions=versions(settings),
+        failures=tuple(dict.fromkeys(failures)),
+        judged=engine.judged,
+        command=settings.command,
+    )
+
+
+def _in_full(error: Exception) -> str:
+    """With the way that a bug took."""
+    return str(error) if isinstance(error, OnceflowError) else "".join(traceback.format_exception(error))
 
 
 # ------------------------------------------------------------------------------------------------------------ 1 world
@@ -121,9 +154,10 @@ def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress)
         world.driver.start()
         try:
             _disturb(settings, world, raw, progress)
+            _check_disturbed(settings, raw)
             _rest(world, writer, progress)
-        except OnceflowError as error:
-            raw.failures.append(watch.stuck or str(error))
+        except Exception as error:  # noqa: BLE001  of Kafka's client, of the system: the run proves nothing, and says why
+            raw.failures.append(watch.stuck or explained(error))
         raw.sent, raw.stable, raw.committed = writer.stop(), stable.stop(), watch.committed
         raw.seconds = clock()
         _look(world, raw, reader)
@@ -134,6 +168,7 @@ def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progre
     if not world.driver.await_batches(1, _FIRST_BATCH_S):
         raise VerificationError(f"no batch was committed within {_FIRST_BATCH_S:.0f} s{_said(world)}")
     faults = [fault for fault in settings.faults if _possible(world, fault)]
+    _tell_left_out(settings, world, raw, [fault.name for fault in settings.faults if fault not in faults])
     progress.line(f"the pipeline runs; {len(faults)} kinds of faults for {settings.seconds:.0f} s")
     progress.begin("faults", settings.seconds, lambda: _counts(world, raw))
     until = time.monotonic() + settings.seconds
@@ -152,6 +187,22 @@ def _possible(world: PrivateWorld, fault: Fault) -> bool:
     """A checkpoint that lost batches is resumed with empty state, which leaves nothing to judge of a stateful plan."""
     can_resume = world.driver.engine.resumes and not (world.checkpoint / "state").exists()
     return can_resume or STATELESS not in fault.needs
+
+
+def _tell_left_out(settings: Settings, world: PrivateWorld, raw: Raw, left_out: list[str]) -> None:
+    """A judged run that was asked for a fault by its name, and could not suffer it, does not show what was asked for."""
+    if left_out:
+        world.note(f"left out, for batches that are lost leave nothing to judge here: {', '.join(left_out)}")
+    if raw.engine.judged:
+        asked = [name for name in left_out if name in settings.mix]
+        raw.failures += [
+            f"--faults {name}: only a plan without state and an engine that resumes can suffer it" for name in asked
+        ]
+
+
+def _check_disturbed(settings: Settings, raw: Raw) -> None:
+    if settings.faults and not raw.injected:
+        raw.failures.append(f"no fault was injected within {settings.seconds:g} s: give it longer with --for")
 
 
 def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:

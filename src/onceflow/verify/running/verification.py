@@ -13,7 +13,7 @@ from onceflow.verify.running.settings import Settings
 
 
 def verify_all(settings: Settings, progress: Progress) -> list[RunResult]:
-    """The engines suffer the same faults from the same seed. Raises an OnceflowError where no world can be made."""
+    """The engines suffer the same faults from the same seed."""
     progress.line(f"seed {settings.seed}; the same again: {settings.command}")
     return [run(settings, engine, progress) for engine in settings.engines]
 

@@ -9,6 +9,7 @@ from typing import Self
 
 from onceflow.verify.cluster import Node
 from onceflow.verify.result import Lane
+from onceflow.verify.running.explained import explained
 from onceflow.verify.running.timeline import Open
 from onceflow.verify.running.world import PrivateWorld, committed_end
 
@@ -30,6 +31,12 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="onceflow-watch-run", daemon=True)
 
     def _run(self) -> None:
+        try:
+            self._look_again_and_again()
+        except Exception as error:  # noqa: BLE001  a run that nobody watches would never be given up
+            self._give_up(f"the watch over the run failed: {explained(error)}")
+
+    def _look_again_and_again(self) -> None:
         while not self._ending.wait(_EVERY_S):
             for node in self._world.kafka.nodes:
                 self._look_at_broker(node)

@@ -1,8 +1,9 @@
 """The pipeline's part of a history: each batch a transaction that polled its ranges of the input and sent what is expected.
 
 Where the order inside of a batch is not known (a shuffle gives it) the rows stand in the order in which they were found, so
-that nothing is accused; where it is (``Expected.ordered``) the records of a key that were found in another order than they are
-expected in get an operation of their own, which the checker then accuses.
+that nothing is accused; where it is (the records have an origin) the records of a key that were found in another order than
+they are expected in get an operation of their own, which the checker then accuses. A record of which it is not known which
+one it is (``Wrote.guessed``) has a process of its own, for it stands before or behind nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice
+from onceflow.verify.oracle.judging.matching import Mask, differs_in
 from onceflow.verify.oracle.judging.sightings import Sightings, Wrote
 from onceflow.verify.recording.recorded import Recorded
 
@@ -35,7 +37,7 @@ class Batches:
     reading: Ints
     start: Ints
     until: Ints
-    reasons: list[str] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)  # by lane, of the last committed batch, as far as that is known
 
     @classmethod
     def of(cls, recorded: Recorded, expected: Expected, lanes: Lanes) -> Batches:
@@ -45,42 +47,26 @@ class Batches:
         batch, reading, start, until = columns
         number = np.unique(np.concatenate([batch, plain_numbers(expected.records["batch"])]))
         made = cls(number, np.full(len(number), _OK), lanes.of(ranges), batch, reading, start, until)
-        made._decide(recorded, expected, lanes)
+        made._decide(recorded, expected)
         return made
 
-    def _decide(self, recorded: Recorded, expected: Expected, lanes: Lanes) -> None:
+    def _decide(self, recorded: Recorded, expected: Expected) -> None:
         if expected.whole:
             return
         progress = recorded.observed.committed.progress
         if progress is None:
             self.status = np.where(np.isin(self.number, expected.finished), _OK, _INFO)
-            return
-        if progress.query_id not in ("", expected.query_id):
-            self.reasons.append("the committed progress belongs to another query than the checkpoint")
+        elif progress.query_id not in ("", expected.query_id):
             self.status[:] = _INFO
-            return
-        self.status = np.where(self.number < progress.next_batch, _OK, _FAIL)
-        if progress.next_batch > int(self.number.max(initial=-1)) + 1:
-            self.reasons.append(
-                f"{progress.next_batch} batches are committed, the checkpoint names {len(self.number)}: the others "
-                "cannot be judged"
-            )
         else:
-            self._compare_positions(recorded, progress.next_batch - 1, lanes)
+            self.status = np.where(self.number < progress.next_batch, _OK, _FAIL)
+            self._claim(progress.next_batch - 1)
 
-    def _compare_positions(self, recorded: Recorded, last: int, lanes: Lanes) -> None:
+    def _claim(self, last: int) -> None:
         """The group's positions must be the ends of the last committed batch: they are one transaction with it."""
         rows = np.flatnonzero(self.batch == last)
-        ends: dict[int, int] = {}
         for lane, until in zip(self.lane[rows].tolist(), self.until[rows].tolist(), strict=True):
-            ends[lane] = min(until, ends.get(lane, until))
-        for lane, until in sorted(ends.items()):
-            topic, partition = lanes.place(lane)
-            position = recorded.observed.committed.offsets.get((topic, partition))
-            if position != until:
-                self.reasons.append(
-                    f"the group has committed {position} for {topic}-{partition}, its last batch ended at {until}"
-                )
+            self.ends[lane] = min(until, self.ends.get(lane, until))
 
     def status_of(self, batch: Ints) -> pa.Array:
         """The status of each of these batches, as a word."""
@@ -89,13 +75,26 @@ class Batches:
         return choice(self.status[np.searchsorted(self.number, batch)], _STATUSES)
 
 
+def unknown_batches(recorded: Recorded, expected: Expected) -> str:
+    """Why the batches of the checkpoint are not those that were committed, so that output may be of others; empty if they are."""
+    progress = recorded.observed.committed.progress
+    if expected.whole or progress is None:
+        return ""
+    if progress.query_id not in ("", expected.query_id):
+        return "the committed progress belongs to another query than the checkpoint"
+    named = int(plain_numbers(expected.ranges["batch"]).max(initial=-1)) + 1
+    if progress.next_batch > named:
+        return f"{progress.next_batch} batches are committed, the checkpoint names {named}"
+    return ""
+
+
 def add_batches(
     book: Book, batches: Batches, expected: Expected, wrote: Wrote, final: Sightings, pipeline: str
 ) -> None:
     """Adds a transaction for each batch: what it polled, then what it sent."""
     polled = _polled(batches, final)
     sent_batch = plain_numbers(expected.records["batch"])
-    odd = _disordered(expected, wrote)
+    odd = np.where(wrote.guessed, _single(wrote), _disordered(expected, wrote))
     batch = np.concatenate([polled.batch, sent_batch])
     # An operation has one process: another reading of a topic and a key in disorder have one of their own.
     actor = np.concatenate([polled.reading, odd])
@@ -145,11 +144,11 @@ def _polled(batches: Batches, final: Sightings) -> _Polled:
 def _disordered(expected: Expected, wrote: Wrote) -> Ints:
     """For each expected record a number from 1 on for its key where the order of that was broken in its batch, else 0."""
     odd = np.zeros(len(expected.records), np.int64)
-    if not expected.ordered or not len(odd):
+    if not len(odd):
         return odd
     records = expected.records
     has_order = np.asarray(records["key"].is_valid()) & np.asarray(records["origin"].is_valid())
-    has_order &= (wrote.offset >= 0) & (wrote.lane == wrote.own_lane)
+    has_order &= (wrote.offset >= 0) & (wrote.lane == wrote.own_lane) & ~_is_ambiguous(expected, wrote)
     rows = np.flatnonzero(has_order)
     names = ("batch", "key", "origin", "ordinal")
     batch, key, origin, ordinal = (np.asarray(records[name].fill_null(0))[rows] for name in names)
@@ -164,6 +163,24 @@ def _disordered(expected: Expected, wrote: Wrote) -> Ints:
     # Above the numbers of readings, which stand for processes too.
     odd[rows[order[is_broken]]] = np.searchsorted(broken, group[is_broken]) + _MOST_READINGS
     return odd
+
+
+def _is_ambiguous(expected: Expected, wrote: Wrote) -> Mask:
+    """Which records may have been taken for one of another origin, of which the order is not known.
+
+    One batch, one key, everything on one partition::
+
+        expected   origin 1: a, x      origin 2: x, b
+        seen       x (of 2), b, a, x (of 1)     the first x was taken for that of origin 1, which seems to be before its a
+    """
+    records = expected.records
+    origin, content = (np.asarray(records[name].fill_null(0)) for name in ("origin", "content"))
+    return differs_in(np.stack([plain_numbers(records["batch"]), wrote.own_lane, content]), origin)
+
+
+def _single(wrote: Wrote) -> Ints:
+    """A number of its own for each guessed record, above all that ``_disordered`` gives."""
+    return np.cumsum(wrote.guessed) + _MOST_READINGS + len(wrote.guessed)
 
 
 _MOST_READINGS = 64

@@ -11,34 +11,44 @@ import pyarrow.compute as pc
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
-from onceflow.verify.oracle.judging.batches import Batches, add_batches
+from onceflow.verify.oracle.judging.batches import Batches, add_batches, unknown_batches
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
 
 READER, FINAL, OBSERVER, NOBODY = "reader", "final reader", "observer", "nobody"
+NO_OUTPUT = (
+    "the plan makes no record of this input, so that nothing was judged: give it values that pass its filters "
+    "(--input TOPIC=FILE)"
+)
 
 
 def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table, list[str]]:
     """The history (``docs/history-format.md``), and why parts of it cannot be judged."""
-    if expected is not None and expected.refused:
-        expected = replace(expected, records=expected.records.slice(0, 0))
+    if expected is not None:
+        refused = expected.refused or unknown_batches(recorded, expected)
+        records = expected.records.slice(0, 0) if refused else expected.records
+        expected = replace(expected, records=records, refused=refused)
     lanes = Lanes()
     book = Book(lanes)
     final, seen, wrote = sightings(recorded, expected, lanes)
     reasons = []
+    ends: dict[int, int] = {}
     _add_sent(book, recorded.sent, lanes)
     if expected is None or expected.refused:
         reasons.append(f"the output was not judged: {expected.refused if expected else 'no expectation'}")
+    elif not len(expected.records):
+        reasons.append(NO_OUTPUT)
     if expected is not None:
         batches = Batches.of(recorded, expected, lanes)
-        reasons += batches.reasons
+        ends = batches.ends
         add_batches(book, batches, expected, wrote, final, recorded.pipeline)
         if not expected.refused:
             _add_nobody(book, recorded, wrote.lane, lanes)
     _add_seen(book, seen)
     _add_final(book, final, recorded, lanes)
     _add_ends(book, recorded, lanes)
+    _add_positions(book, recorded, ends, lanes)
     return book.table(), reasons
 
 
@@ -119,16 +129,22 @@ def _add_ends(book: Book, recorded: Recorded, lanes: Lanes) -> None:
     book.add(op=zeros, process=OBSERVER, kind=gone, lane=lane[cut], offset=zeros, until=start[cut])
     for kind, name in ((Kind.LOG_END, "end"), (Kind.STABLE_END, "stable")):
         book.add(op=op, process=OBSERVER, kind=kinds(kind, rows), lane=lane, offset=plain_numbers(ends[name]))
-    positions = [(at, n) for at, n in recorded.observed.committed.offsets.items() if at[0] in recorded.inputs]
-    count = len(positions)
-    book.add(
-        op=np.zeros(count, np.int64),
-        process=OBSERVER,
-        kind=kinds(Kind.POSITION, count),
-        lane=np.asarray([lanes.number(*at) for at, _ in positions], np.int64),
-        offset=np.asarray([offset for _, offset in positions], np.int64),
-        group=choice(np.zeros(count, np.int64), [recorded.pipeline]),
-    )
+
+
+def _add_positions(book: Book, recorded: Recorded, ends: dict[int, int], lanes: Lanes) -> None:
+    """Where the last committed batch ended, as the pipeline's own word, then what the group has committed."""
+    committed = recorded.observed.committed.offsets
+    seen = {lanes.number(*at): offset for at, offset in committed.items() if at[0] in recorded.inputs}
+    for process, positions in ((recorded.pipeline, ends), (OBSERVER, {**dict.fromkeys(ends, 0), **seen})):
+        count = len(positions)
+        book.add(
+            op=np.zeros(count, np.int64),
+            process=process,
+            kind=kinds(Kind.POSITION, count),
+            lane=np.asarray(list(positions), np.int64),
+            offset=np.asarray(list(positions.values()), np.int64),
+            group=choice(np.zeros(count, np.int64), [recorded.pipeline]),
+        )
 
 
 def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onceflow.verify.checker import Verdict, check_history
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.verify.checker import CHECKS, Verdict, check_history
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.history import history_of
+from onceflow.verify.oracle.judging.progress import TORN_PROGRESS
 from onceflow.verify.recording.recorded import Recorded
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement(Verdict):
-    """The verdict on a run, and the reasons for which the run, or a part of it, proves nothing."""
+    """The verdict on a run, the reasons for which the run, or a part of it, proves nothing, and what it does not look at."""
 
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
@@ -24,5 +30,15 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     they are committed if Spark's commit log has them, and else when any of their output is visible.
     """
     history, reasons = history_of(recorded, expected)
-    verdict = check_history(history, where="the run's history")
-    return Judgement(verdict.history, verdict.findings, verdict.checks, tuple(reasons))
+    verdict = check_history(history, [*CHECKS.values(), TORN_PROGRESS], where="the run's history")
+    notes = () if expected is None else tuple(_notes(recorded, expected))
+    return Judgement(verdict.history, verdict.findings, verdict.checks, tuple(reasons), notes)
+
+
+def _notes(recorded: Recorded, expected: Expected) -> Iterator[str]:
+    yield from expected.notes
+    if expected.unordered:
+        yield f"the order inside of a batch is not judged in {', '.join(expected.unordered)}: a shuffle may change it"
+    written = pc.unique(expected.records["topic"].cast(pa.string())).to_pylist()
+    if not expected.refused:
+        yield from (f"no record is expected in {name}" for name in recorded.outputs if name not in written)

@@ -8,6 +8,12 @@ partition the n-th seen is the n-th expected, as long as there are as many. Wher
     the x seen stands between a and b, so it is that of batch 3, and that of batch 5 is missing
 
 What is seen more often than it is expected is a repetition of the expected record that it stands next to.
+
+Where the partition is free, offsets of different partitions are compared, which tells nothing of the order. Which record of
+such a group is which stays open (``Matching.guessed``), and no order may be judged by it::
+
+    expected   x (batch 0)  x (batch 1)
+    seen       x at offset 70 of partition 0, x at offset 5 of partition 1: either may be the one of batch 0
 """
 
 from __future__ import annotations
@@ -15,10 +21,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from onceflow.verify.history.coding import Ints
 
 NOTHING = -1
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,7 @@ class Wanted:
     lane: Ints
     content: Ints
     batch: Ints
+    is_wide: Mask  # whether the lane is a topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class Matching:
 
     wanted: Ints
     again: Ints  # 1 where it is a repetition
+    guessed: Mask  # for each expected record, whether another one of its lane and content, of another batch, may be the one found
 
     def found_by(self, count: int) -> Ints:
         """For each of ``count`` expected records the number of the record found, NOTHING for none."""
@@ -58,16 +68,32 @@ class Matching:
 def match(wanted: Wanted, found: Found) -> Matching:
     """Matches what was found with what was expected."""
     groups = _Groups(wanted, found)
+    guessed = wanted.is_wide & differs_in(np.stack([wanted.lane, wanted.content]), wanted.batch)
     result = np.full(len(found.lane), NOTHING, np.int64)
     again = np.zeros(len(found.lane), np.int64)
     even = groups.is_even[groups.of_found]
     result[groups.found[even]] = groups.nth_wanted(even)
     uneven = np.flatnonzero(~groups.is_even & (groups.wanted_count > 0) & (groups.found_count > 0))
     if len(uneven):
-        neighbours = _Neighbours(wanted, found, result)
+        neighbours = _Neighbours(np.where(guessed, NOTHING, wanted.batch), found, result)
         for group in uneven.tolist():
             _match_uneven(groups.members(group), wanted, neighbours, result, again)
-    return Matching(result, again)
+    return Matching(result, again, guessed)
+
+
+def differs_in(groups: npt.NDArray[np.int64], values: Ints) -> Mask:
+    """For each column of ``groups`` whether equal columns have more than one of ``values``."""
+    if not len(values):
+        return np.zeros(0, bool)
+    order = np.lexsort((values, *groups))
+    new = np.ones(len(order), bool)
+    new[1:] = np.any(np.diff(groups[:, order]) != 0, axis=0)
+    group = np.cumsum(new) - 1
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], len(order)) - 1
+    differs = np.empty(len(order), bool)
+    differs[order] = (values[order][starts] != values[order][ends])[group]
+    return differs
 
 
 class _Groups:
@@ -93,7 +119,7 @@ class _Groups:
         self._wanted_start = np.concatenate([[0], np.cumsum(self.wanted_count)])
         self._found_start = np.concatenate([[0], np.cumsum(self.found_count)])
 
-    def nth_wanted(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    def nth_wanted(self, mask: Mask) -> Ints:
         """For the records found in ``mask`` the expected one with the same number in its group."""
         group = self.of_found[mask]
         rank = np.flatnonzero(mask) - self._found_start[group]
@@ -110,9 +136,9 @@ class _Groups:
 class _Neighbours:
     """Between which batches each record found stands, told by what is matched already before and behind it."""
 
-    def __init__(self, wanted: Wanted, found: Found, matched: Ints) -> None:
+    def __init__(self, wanted_batch: Ints, found: Found, matched: Ints) -> None:
         order = np.lexsort((found.offset, found.partition))
-        batch = np.append(wanted.batch, NOTHING)[matched][order]
+        batch = np.append(wanted_batch, NOTHING)[matched][order]
         begins = np.flatnonzero(np.diff(found.partition[order], prepend=NOTHING))
         self.low, self.high = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
         for part in np.split(np.arange(len(order)), begins[1:]):

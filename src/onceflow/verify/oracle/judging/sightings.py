@@ -1,7 +1,8 @@
 """What readers saw, each record with the value that it has in the history.
 
 Input records are named by their own id; output records by the expected record that they are: ``topic-partition/batch/ordinal``.
-What is neither is ``unexpected:<digest>``, which nobody wrote.
+What is neither is ``unexpected:<digest>``, which nobody wrote. Without an expectation equal records are no repetition, so that
+each has its place for a name: ``unjudged:<digest>@<partition>:<offset>``.
 """
 
 from __future__ import annotations
@@ -9,18 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.verify.history.coding import Ints, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.book import Lanes
-from onceflow.verify.oracle.judging.matching import NOTHING, Found, Wanted, match
+from onceflow.verify.oracle.judging.matching import NOTHING, Found, Mask, Wanted, match
 from onceflow.verify.recording.recorded import Recorded
 
 _TOPIC_WIDE = 1 << 40  # added to the number of a topic where the partition of a record is free
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +34,16 @@ class Sightings:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """Each expected record: its value, the partition that it belongs to, and where it was found (offset NOTHING: nowhere)."""
+    """Each expected record: its value, the partition that it belongs to, and where it was found (offset NOTHING: nowhere).
+
+    ``guessed``: another one of the same content, of another batch, may be the one that was found there.
+    """
 
     value: pa.Array
     own_lane: Ints
     lane: Ints
     offset: Ints
+    guessed: Mask
 
 
 def sightings(recorded: Recorded, expected: Expected | None, lanes: Lanes) -> tuple[Sightings, Sightings, Wrote]:
@@ -53,10 +56,13 @@ def sightings(recorded: Recorded, expected: Expected | None, lanes: Lanes) -> tu
     value = pc.coalesce(ids, digests)
     is_output = _is_in(reads["topic"], recorded.outputs)
     none = np.empty(0, np.int64)
-    wrote = Wrote(pa.array([], pa.string()), none, none, none)
-    if expected is not None and not expected.refused:
-        named, wrote = _named(reads.filter(pa.array(is_output)), lane[is_output], expected, recorded, lanes)
-        value = pc.replace_with_mask(value, pa.array(is_output), named)
+    wrote = Wrote(pa.array([], pa.string()), none, none, none, none.astype(bool))
+    outputs = reads.filter(pa.array(is_output))
+    if expected is None or expected.refused:
+        named = _unjudged(outputs)
+    else:
+        named, wrote = _named(outputs, lane[is_output], expected, recorded, lanes)
+    value = pc.replace_with_mask(value, pa.array(is_output), named)
     op, first = plain_numbers(reads["op"]), len(recorded.final)
     final = Sightings(op[:first], lane[:first], offset[:first], value[:first])
     return final, Sightings(op[first:], lane[first:], offset[first:], value[first:]), wrote
@@ -73,9 +79,8 @@ def _named(reads: pa.Table, lane: Ints, expected: Expected, recorded: Recorded, 
     inverse[order] = np.cumsum(new) - 1
     wanted_lane, found_lane = _match_lanes(expected, reads.take(pa.array(each)), lane[each], recorded, lanes)
     batch, wanted_content = plain_numbers(expected.records["batch"]), _plain(expected.records["content"])
-    matching = match(
-        Wanted(wanted_lane, wanted_content, batch), Found(found_lane, content[each], lane[each], offset[each])
-    )
+    wanted = Wanted(wanted_lane, wanted_content, batch, wanted_lane >= _TOPIC_WIDE)
+    matching = match(wanted, Found(found_lane, content[each], lane[each], offset[each]))
     names = expected_values(expected)
     digests = pc.binary_join_element_wise("unexpected", _hexadecimal(reads["content"]), ":")
     values = pc.coalesce(names.take(_or_null(matching.wanted[inverse])), digests.combine_chunks())
@@ -83,7 +88,14 @@ def _named(reads: pa.Table, lane: Ints, expected: Expected, recorded: Recorded, 
     where = np.append(lane[each], NOTHING)[found]
     there = np.append(offset[each], NOTHING)[found]
     own = lanes.of(_placed(expected.records))
-    return values, Wrote(names, own, np.where(found == NOTHING, own, where), there)
+    return values, Wrote(names, own, np.where(found == NOTHING, own, where), there, matching.guessed)
+
+
+def _unjudged(reads: pa.Table) -> pa.Array:
+    """The values of reads of output topics where nothing is known of what should be there."""
+    at = pc.binary_join_element_wise(_text(reads["partition"]), _text(reads["offset"]), ":")
+    digests = pc.binary_join_element_wise("unjudged", _hexadecimal(reads["content"]), ":")
+    return _flat(pc.binary_join_element_wise(digests, at, "@"))
 
 
 def expected_values(expected: Expected) -> pa.Array:
@@ -91,7 +103,7 @@ def expected_values(expected: Expected) -> pa.Array:
     records = expected.records
     place = pc.binary_join_element_wise(records["topic"].cast(pa.string()), _text(records["partition"]), "-")
     named = pc.binary_join_element_wise(place, _text(records["batch"]), _text(records["ordinal"]), "/")
-    return named.combine_chunks() if isinstance(named, pa.ChunkedArray) else named
+    return _flat(named)
 
 
 def _match_lanes(
@@ -136,6 +148,10 @@ def _plain(digests: pa.ChunkedArray) -> Ints:
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
+
+
+def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _hexadecimal(digests: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,0 +1,171 @@
+"""What goes wrong on the way is told as what it is: a run that proves nothing, never a violation, never the end of a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from rich.console import Console
+from tests.verify.report.results import run as result
+from tests.verify.running.test_options import GOOD
+from typer.testing import CliRunner, Result
+
+from onceflow.cli.main import app
+from onceflow.errors import SetupError, VerificationError
+from onceflow.verify.engines import ENGINES
+from onceflow.verify.recording import reader
+from onceflow.verify.report import writing
+from onceflow.verify.report.summary import exit_status
+from onceflow.verify.result import RunResult
+from onceflow.verify.running import run as running
+from onceflow.verify.running import verification
+from onceflow.verify.running.options import settings_of
+from onceflow.verify.running.outcome import Raw
+from onceflow.verify.running.progress import Progress
+
+FILES = {"report.html", "report.json", "junit.xml"}
+NOTHING: Any = None
+QUIET = Progress(Console(quiet=True))
+
+
+def one_run(engine: str = "onceflow") -> RunResult:
+    return running.run(settings_of(GOOD), ENGINES[engine], QUIET)
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+@contextmanager
+def a_world(*_: object) -> Iterator[Any]:
+    yield NOTHING
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (SetupError("no port is free"), "[SETUP] no port is free"),
+        (OSError(28, "No space left on device"), "OSError: [Errno 28] No space left on device"),
+        (AssertionError("writer does not end"), "AssertionError: writer does not end"),
+    ],
+)
+def test_an_engine_whose_world_cannot_be_made_does_not_take_the_others_report_along(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "KafkaCluster", failing(error))
+    ours, control = one_run(), one_run("spark")
+    assert [each.failures for each in (ours, control)] == [(told,)] * 2
+    assert (ours.judged, control.judged) == (True, False)
+    violated = result("append_a_record_again", seed=3)
+    assert [exit_status(each) for each in ([violated, control], [result(), control], [ours])] == [1, 0, 2]
+
+
+def test_a_second_error_does_not_hide_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(settings: object, world: object, raw: Raw, progress: object) -> None:
+        raw.failures.append("stuck: no batch for 300 s")
+        raise KafkaException("the writer's client failed")
+
+    monkeypatch.setattr(running, "_world", a_world)
+    monkeypatch.setattr(running, "_work", work)
+    first, second = one_run().failures
+    assert first == "stuck: no batch for 300 s"
+    assert "the writer's client failed" in second
+
+
+def test_what_was_judged_stays_judged_when_cleaning_up_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def world(*_: object) -> Iterator[Any]:
+        yield NOTHING
+        raise VerificationError("processes of the group are still there")
+
+    violated = result("append_a_record_again", seed=3)
+    monkeypatch.setattr(running, "_world", world)
+    monkeypatch.setattr(running, "_work", lambda *_: None)
+    monkeypatch.setattr(running, "outcome", lambda *_: violated)
+    assert one_run() is violated
+
+
+def test_a_run_without_any_fault_though_asked_proves_nothing() -> None:
+    for faults, injected, proved in [("driver", 0, False), ("driver", 1, True), ("none", 0, True)]:
+        settings = settings_of(replace(GOOD, faults=faults))
+        raw = Raw(ENGINES["onceflow"], NOTHING, injected=injected)
+        running._check_disturbed(settings, raw)
+        assert raw.failures == ([] if proved else ["no fault was injected within 60 s: give it longer with --for"])
+
+
+def test_the_reader_beside_the_run_tells_what_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "committed_reader", failing(MemoryError("no memory")))
+    recorder = reader.ReadCommittedRecorder("127.0.0.1:1", ["out"]).start()
+    with pytest.raises(MemoryError, match="no memory"):
+        recorder.stop()
+
+
+# The command
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command in a directory with an earlier report, with ``results`` instead of real runs."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+    def invoke(results: list[RunResult] | Exception, *arguments: str) -> Result:
+        for name in FILES:
+            (tmp_path / name).write_text("of an earlier run")
+        runs = failing(results) if isinstance(results, Exception) else lambda *_: results
+        monkeypatch.setattr(verification, "verify_all", runs)
+        return CliRunner().invoke(app, ["verify", "--out", str(tmp_path), *arguments])
+
+    return invoke
+
+
+def files_in(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_a_bug_is_no_violation_and_leaves_no_earlier_report(command: Callable[..., Result], tmp_path: Path) -> None:
+    done = command(RuntimeError("a bug"))
+    assert done.exit_code == 2
+    assert "RuntimeError: a bug" in done.stderr
+    assert not files_in(tmp_path)
+
+
+def test_what_was_found_stays_found_when_a_file_cannot_be_written(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "keep_smallest", failing(OSError(28, "No space left on device")))
+    assert command([result("append_a_record_again", seed=3)]).exit_code == 1
+    assert files_in(tmp_path) == {*FILES, "history.parquet"}
+    assert command([result()]).exit_code == 2
+
+
+def test_a_report_replaces_the_earlier_one(command: Callable[..., Result], tmp_path: Path) -> None:
+    done = command([result("append_a_record_again", seed=3)], "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == json.loads((tmp_path / "report.json").read_text())
+    assert "history.parquet" in files_in(tmp_path)
+    assert command([result()]).exit_code == 0
+    assert files_in(tmp_path) == FILES
+
+
+def test_what_was_kept_before_is_a_mistake_in_the_arguments(command: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "files" / "onceflow").mkdir(parents=True)
+    done = command([result()], "--keep")
+    assert done.exit_code == 2
+    assert "holds an earlier run" in done.stderr
+
+
+def test_a_place_for_the_report_that_is_none_is_a_mistake(command: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = command([result()], "--out", str(tmp_path / "file"))
+    assert done.exit_code == 2
+    assert "--out" in done.stderr
+    assert "Traceback" not in done.stderr
