@@ -246,7 +246,7 @@ def test_a_rule_that_makes_no_sense_is_refused_with_all_its_mistakes() -> None:
 
 
 def test_closing_ends_threads_and_connections(broker: EmbeddedBroker) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())  # other wires among them
     wire = Wire()
     wire.rules.add(Rule(Do.HOLD, METADATA))
     options = {"bootstrap_servers": [broker.bootstrap_servers], "proxy_url": wire.url, "request_timeout_ms": 60_000}
@@ -255,7 +255,7 @@ def test_closing_ends_threads_and_connections(broker: EmbeddedBroker) -> None:
         client.open()
     wire.close()
     client.close()
-    for thread in threading.enumerate():
-        if thread.name.startswith("wire-"):
-            thread.join(TIMEOUT_S)
-    assert threading.active_count() <= before
+    own = set(threading.enumerate()) - before
+    for thread in own:
+        thread.join(TIMEOUT_S)
+    assert not [thread for thread in own if thread.is_alive()]
