@@ -23,7 +23,9 @@ _START_S = 120.0
 class LoseCommitLog:
     """The newest entry of Spark's commit log is gone, or its content is: Spark runs a batch again that Kafka has committed.
 
-    Spark does not start on an empty entry, and says so. What an operator does then is to remove it; so does this.
+    Spark does not start on an empty entry, and says so. What an operator does then is to remove it; so does this. What was
+    planned after that batch was written later, and is lost with it; if it stood there still, Spark would take the batch for
+    committed, and a stateful query would stop, because it finds no trace of the batch's state.
     """
 
     name: str = "lose-commit-log"
@@ -36,6 +38,8 @@ class LoseCommitLog:
             newest = _newest(world.checkpoint / "commits")
             if newest is None:
                 return
+            for planned in _from(world.checkpoint / "offsets", int(newest.name) + 1):
+                _change(planned, _gone)
             _change(newest, (lambda path: path.write_bytes(b"")) if empties else _gone)
             world.note(f"{'emptied' if empties else 'lost'} commits/{newest.name}")
         if empties and not world.driver.await_failure_or_batch(_START_S):
