@@ -28,16 +28,9 @@ from psycopg.conninfo import conninfo_to_dict
 from onceflow.errors import ConfigurationError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
 from onceflow.ingest.tables import Page, TableOptions, event_id
+from onceflow.postgresql import CONNECTION
 
-_DEFAULTS: dict[str, Any] = {
-    "application_name": "onceflow ingest",
-    "connect_timeout": 10,
-    # A peer that vanished without a word must not hold a statement for hours.
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
+_DEFAULTS = {**CONNECTION, "application_name": "onceflow ingest"}
 _COLUMN = """
 SELECT a.attname, a.attnum, a.attnotnull, pg_get_serial_sequence(a.attrelid::regclass::text, a.attname),
   a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)

@@ -22,6 +22,7 @@ from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import CHANNEL, TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
 from onceflow.outbox.waker import Waker
+from onceflow.postgresql import CONNECTION
 
 try:
     import psycopg
@@ -32,15 +33,7 @@ except ImportError as missing:
         "PostgreSQL needs psycopg, which is not installed", action="pip install 'onceflow[postgresql]'"
     ) from missing
 
-_DEFAULTS: dict[str, Any] = {
-    "application_name": "onceflow outbox",
-    "connect_timeout": 10,
-    # A peer that vanished without a word must not hold a statement for hours.
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
+_DEFAULTS = {**CONNECTION, "application_name": "onceflow outbox"}
 _REFUSED = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.ReadOnlySqlTransaction,

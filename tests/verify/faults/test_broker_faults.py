@@ -18,11 +18,10 @@ from onceflow.verify.cluster import KafkaCluster, placement
 from onceflow.verify.faults.brokers import (
     KillBroker,
     KillCoordinator,
-    KillGroupCoordinator,
-    MoveGroupCoordinator,
+    MoveCoordinator,
     MoveLeader,
-    MoveTransactionCoordinator,
     PauseBroker,
+    Role,
     RollBrokersClean,
     RollBrokersHard,
 )
@@ -103,8 +102,8 @@ def test_roll_brokers(world: BareWorld, fault: RollBrokersClean | RollBrokersHar
 @pytest.mark.parametrize(
     ("fault", "find"),
     [
-        (KillCoordinator(), KafkaCluster.transaction_coordinator),
-        (KillGroupCoordinator(), KafkaCluster.group_coordinator),
+        (KillCoordinator("kill", Role.TRANSACTIONS), KafkaCluster.transaction_coordinator),
+        (KillCoordinator("kill", Role.OFFSETS), KafkaCluster.group_coordinator),
     ],
     ids=["transactions", "group"],
 )
@@ -120,13 +119,13 @@ def test_kill_coordinator(
 @pytest.mark.parametrize(
     ("fault", "find"),
     [
-        (MoveTransactionCoordinator(), KafkaCluster.transaction_coordinator),
-        (MoveGroupCoordinator(), KafkaCluster.group_coordinator),
+        (MoveCoordinator("move", Role.TRANSACTIONS), KafkaCluster.transaction_coordinator),
+        (MoveCoordinator("move", Role.OFFSETS), KafkaCluster.group_coordinator),
     ],
     ids=["transactions", "group"],
 )
 def test_move_coordinator(
-    world: BareWorld, fault: MoveTransactionCoordinator, find: Callable[[KafkaCluster, str], object]
+    world: BareWorld, fault: MoveCoordinator, find: Callable[[KafkaCluster, str], object]
 ) -> None:
     before = pids(world)
     for seed in range(3):

@@ -18,17 +18,9 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from onceflow.errors import CommitUnknown, StoreError, StoreUnavailable
+from onceflow.postgresql import CONNECTION
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 
-_DEFAULTS: dict[str, Any] = {
-    "application_name": "onceflow",
-    "connect_timeout": 10,
-    # A server that vanished without a word must not hold a statement for hours.
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
-}
 _LAYOUT = """
 CREATE TABLE onceflow_layout (version integer NOT NULL);
 CREATE TABLE onceflow_positions (consumer_group text COLLATE "C", topic text, partition integer, epoch bigint NOT NULL,
@@ -111,7 +103,7 @@ class Session:
         return self._connection
 
     def _connect(self) -> psycopg.Connection[Any]:
-        options = {**_DEFAULTS, **conninfo_to_dict(self._url)}
+        options = {**CONNECTION, **conninfo_to_dict(self._url)}
         connection = psycopg.connect(**options, autocommit=True)
         # The rules look at what others committed since the transaction began.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED

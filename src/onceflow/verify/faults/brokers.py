@@ -6,10 +6,12 @@ Each returns when every node runs again, all replicas are in sync and every coor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onceflow.verify.cluster import Node
     from onceflow.verify.running.world import World
 
 THREE = "three brokers"
@@ -81,73 +83,62 @@ class RollBrokersHard:
         world.kafka.roll("hard", random.sample(world.kafka.nodes, len(world.kafka.nodes)))
 
 
+class Role(Enum):
+    """What a node coordinates for a pipeline, under one name: its transactions, or the offsets that keep its progress."""
+
+    TRANSACTIONS = "transactions"
+    OFFSETS = "committed offsets"
+
+    def node(self, world: World) -> Node:
+        """Who has the role now."""
+        kafka, name = world.kafka, world.transactional_id
+        return kafka.transaction_coordinator(name) if self is Role.TRANSACTIONS else kafka.group_coordinator(name)
+
+    def move(self, world: World, to: Node) -> None:
+        """Gives the role to another node."""
+        kafka, name = world.kafka, world.transactional_id
+        move = kafka.move_transaction_coordinator if self is Role.TRANSACTIONS else kafka.move_group_coordinator
+        move(name, to)
+
+
 @dataclass(frozen=True, slots=True)
 class KillCoordinator:
-    """SIGKILL to the node that coordinates the pipeline's transactions; another one loads their log and goes on."""
+    """SIGKILL to the node that has the role; another one loads its log and goes on."""
 
-    name: str = "kill-coordinator"
-    text: str = "SIGKILL to the coordinator of the pipeline's transactions"
+    name: str
+    role: Role
     needs: tuple[str, ...] = (THREE,)
+
+    @property
+    def text(self) -> str:
+        return f"SIGKILL to the coordinator of the pipeline's {self.role.value}"
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
-        node = world.kafka.transaction_coordinator(world.transactional_id)
-        world.note(f"node {node.id} killed, which coordinates {world.transactional_id}")
+        node = self.role.node(world)
+        world.note(f"node {node.id} killed, which coordinates the {self.role.value} of {world.transactional_id}")
         node.kill()
-        world.wait_for(
-            lambda: world.kafka.transaction_coordinator(world.transactional_id) is not node, "a new coordinator"
-        )
+        world.wait_for(lambda: self.role.node(world) is not node, "a new coordinator")
         world.kafka.heal()
 
 
 @dataclass(frozen=True, slots=True)
-class KillGroupCoordinator:
-    """SIGKILL to the node that keeps the pipeline's progress; another one loads the committed offsets."""
+class MoveCoordinator:
+    """Another node gets the role while all run: what is under way is answered NOT_COORDINATOR."""
 
-    name: str = "kill-group-coordinator"
-    text: str = "SIGKILL to the coordinator of the pipeline's committed offsets"
+    name: str
+    role: Role
     needs: tuple[str, ...] = (THREE,)
 
-    def inject(self, world: World, random: Random) -> None:
-        world.sleep(random.uniform(0, 1))
-        group = world.transactional_id
-        node = world.kafka.group_coordinator(group)
-        world.note(f"node {node.id} killed, which keeps the offsets of {group}")
-        node.kill()
-        world.wait_for(lambda: world.kafka.group_coordinator(group) is not node, "a new coordinator")
-        world.kafka.heal()
-
-
-@dataclass(frozen=True, slots=True)
-class MoveTransactionCoordinator:
-    """Another node becomes the coordinator while all run: what is under way is answered NOT_COORDINATOR."""
-
-    name: str = "move-transaction-coordinator"
-    text: str = "the coordinator of the pipeline's transactions moves to another broker"
-    needs: tuple[str, ...] = (THREE,)
+    @property
+    def text(self) -> str:
+        return f"the coordinator of the pipeline's {self.role.value} moves to another broker"
 
     def inject(self, world: World, random: Random) -> None:
-        kafka = world.kafka
-        to = random.choice(kafka.others(kafka.transaction_coordinator(world.transactional_id)))
-        kafka.move_transaction_coordinator(world.transactional_id, to)
-        world.note(f"node {to.id} coordinates {world.transactional_id}")
-        kafka.wait_until_healthy()
-
-
-@dataclass(frozen=True, slots=True)
-class MoveGroupCoordinator:
-    """Another node becomes the keeper of the pipeline's progress while all run."""
-
-    name: str = "move-group-coordinator"
-    text: str = "the coordinator of the pipeline's committed offsets moves to another broker"
-    needs: tuple[str, ...] = (THREE,)
-
-    def inject(self, world: World, random: Random) -> None:
-        kafka = world.kafka
-        to = random.choice(kafka.others(kafka.group_coordinator(world.transactional_id)))
-        kafka.move_group_coordinator(world.transactional_id, to)
-        world.note(f"node {to.id} keeps the offsets of {world.transactional_id}")
-        kafka.wait_until_healthy()
+        to = random.choice(world.kafka.others(self.role.node(world)))
+        self.role.move(world, to)
+        world.note(f"node {to.id} coordinates the {self.role.value} of {world.transactional_id}")
+        world.kafka.wait_until_healthy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +165,9 @@ BROKER_FAULTS = (
     PauseBroker(),
     RollBrokersClean(),
     RollBrokersHard(),
-    KillCoordinator(),
-    KillGroupCoordinator(),
-    MoveTransactionCoordinator(),
-    MoveGroupCoordinator(),
+    KillCoordinator("kill-coordinator", Role.TRANSACTIONS),
+    KillCoordinator("kill-group-coordinator", Role.OFFSETS),
+    MoveCoordinator("move-transaction-coordinator", Role.TRANSACTIONS),
+    MoveCoordinator("move-group-coordinator", Role.OFFSETS),
     MoveLeader(),
 )
