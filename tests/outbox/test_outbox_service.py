@@ -346,7 +346,7 @@ def relaying(shop: Shop) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.send_signal(signal.SIGTERM)
         code, out, err = output(process)
-    assert (code, err) == (0, "")
+        assert (code, err) == (0, ""), out  # also when the body failed: it says why
     assert out.splitlines()[-1] == json.dumps({"event": "ended", "sent": len(shop.inserted)})
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
 from onceflow.ingest.tables import Page, TableOptions, event_id
+from onceflow.sqlite import sync
 
 _BUSY_S = 30.0
 
@@ -148,20 +148,6 @@ class SqliteTable:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def sync(database: Path) -> None:
-    """Puts on disk what services committed with ``synchronous = off``.
-
-    The log first: what has left it since is in the file by then.
-    """
-    for path in (Path(f"{database}-wal"), database, database.parent):
-        with suppress(FileNotFoundError):
-            file = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(file)
-            finally:
-                os.close(file)
 
 
 def _quoted(name: str) -> str:

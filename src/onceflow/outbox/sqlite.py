@@ -9,12 +9,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceflow.errors import OutboxMismatch, OutboxUnavailable
-from onceflow.ingest.sqlite import sync
 from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
 from onceflow.outbox.waker import Waker
+from onceflow.sqlite import sync
 
 _BUSY_S = 30.0
 _LOOK_S = 0.02
