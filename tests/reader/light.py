@@ -19,9 +19,13 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from onceflow.errors import OnceflowError
+from onceflow.reader import loop
 from onceflow.reader.event import Event, entry_of
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
+from onceflow.reader.stores.interface import Store
+from onceflow.reader.stores.postgresql import PostgresqlStore
+from onceflow.reader.stores.sqlite import SqliteStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,10 @@ class Job:
     interrupt: tuple[str, int, int] | None = None
     until_end: bool = True
     poison: str | None = None
+    held_up_s: float | None = (
+        None  # how long a unit that stands still holds up whoever comes next, if not as long as usual
+    )
+    offsets_every_s: float | None = None  # how often Kafka is told, if not as often as usual
     mark: str = "?"  # how the ledger's database marks a parameter
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -60,12 +68,22 @@ class Interrupter:
             os.kill(os.getpid(), self._wanted[2])
 
 
+def store_of(job: Job) -> str | Store:
+    if job.held_up_s is None:
+        return job.store
+    if job.store.startswith("postgresql"):
+        return PostgresqlStore(job.store, takeover_s=job.held_up_s)
+    return SqliteStore(job.store.removeprefix("sqlite:///"), busy_timeout_s=job.held_up_s)
+
+
 def make_reader(job: Job) -> Reader:
     """The job's reader; its handler writes one row per event: who handled it, and which."""
+    if job.offsets_every_s is not None:
+        loop.OFFSETS_EVERY_S = job.offsets_every_s
     reader = Reader(
         job.topic,
         group=job.group,
-        store=job.store,
+        store=store_of(job),
         bootstrap_servers=job.bootstrap_servers,
         on_step=Interrupter(job),
         **{"backoff_s": 0.01, **job.options},
@@ -80,7 +98,7 @@ def make_reader(job: Job) -> Reader:
 
         @reader.handler
         def in_redis(event: Event, tx: Any) -> None:
-            tx.rpush(job.topic, event.value)
+            tx.rpush(job.topic, text_of(event, job))
 
     else:
         ledger = sqlite3.connect(job.ledger, isolation_level=None, timeout=60, check_same_thread=False)
@@ -92,11 +110,17 @@ def make_reader(job: Job) -> Reader:
     return reader
 
 
-def write(connection: Any, event: Event, job: Job) -> None:
-    """The effect."""
+def text_of(event: Event, job: Job) -> str:
+    """What is booked; the job's poison cannot be."""
     text = (event.value or b"").decode()
     if text == job.poison:
         raise ValueError(f"cannot book {text}")
+    return text
+
+
+def write(connection: Any, event: Event, job: Job) -> None:
+    """The effect."""
+    text = text_of(event, job)
     statement = {
         "?": "INSERT INTO ledger (event, pid) VALUES (?, ?)",
         "%s": "INSERT INTO ledger (event, pid) VALUES (%s, %s)",

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.conftest import create_topic
 from tests.reader.light import Job
@@ -134,6 +134,11 @@ class Place:
             return {p.partition: p.offset for p in consumer.committed(asked, timeout=TIMEOUT_S) if p.offset >= 0}
         finally:
             consumer.close()
+
+    def members(self) -> int:
+        """How many members the group has, once it is not being rebalanced; 0 until then."""
+        group = self.admin.describe_consumer_groups([self.group])[self.group].result(TIMEOUT_S)
+        return len(group.members) if group.state is ConsumerGroupState.STABLE else 0
 
     def set_committed(self, offsets: dict[int, int]) -> None:
         """What kafka-consumer-groups --reset-offsets does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.reader.stores.conftest import running_redis
 
 from onceflow.errors import StoreLost
 from onceflow.reader.assignment import Assignment
+from onceflow.reader.offsets import Committed
 from onceflow.reader.reader import Reader
 from onceflow.reader.stores.interface import EventKey, Ownership, Store
 from onceflow.reader.stores.memory import MemoryStore
@@ -20,8 +22,9 @@ from onceflow.reader.stores.redis import RedisStore
 def start(store: Store, ownership: Ownership, rebuilt: list[Ownership], **options: Any) -> int:
     """Where it begins in a partition of which Kafka knows offset 3."""
     settings = Reader("t", group="g", store=store, **options)._settings
-    assignment = Assignment(settings, store, "reader", lambda owner, *_: rebuilt.append(owner), lambda step: None)
-    return assignment._start(ownership, 3)[0]
+    stop = threading.Event()
+    assignment = Assignment(settings, store, "reader", lambda owner, *_: rebuilt.append(owner), stop, lambda step: None)
+    return assignment._start(ownership, Committed(3, 3))[0]
 
 
 def test_effects_in_a_redis_that_forgets_are_not_booked_as_handled() -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 from tests.reader.conftest import Places
+from tests.reader.support import eventually
 
 from onceflow.errors import StoreUnavailable
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
-from onceflow.reader.stores.interface import EventKey, Ownership, Retention
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore
 from onceflow.reader.tally import Tally
@@ -95,6 +96,28 @@ def test_a_later_failure_does_not_repeat_effects_whose_confirmation_failed() -> 
     while lane.pending:
         claims.handle(lane, lane.pending[:1])
     assert effects == dict.fromkeys(range(15), 1)
+
+
+def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_handled_meanwhile() -> None:
+    """Its source sent event 2 to another partition as well, and the reader there finds a claim whose time is over."""
+    store = MemoryStore()
+    ours, theirs = store.take("t", [0, 1], "reader")
+    effects: Counter[int] = Counter()
+    sent_again = event_at(2).entry._replace(offset=0)
+
+    def book(event: Event) -> None:
+        effects[event.offset] += 1
+        if event.offset == 0:
+            eventually(lambda: store.claim(theirs, [sent_again], 60), [Standing.NEW].__eq__, "the other reader's claim")
+            effects[2] += 1
+            store.confirm(theirs, [sent_again])
+
+    lane = Lane(ours, None)
+    lane.pending = [event_at(offset) for offset in range(4)]
+    claims = Claims(store, Handler(book), lambda step: None, 0.2, Tally())
+    while lane.pending:
+        claims.handle(lane, lane.pending)
+    assert effects == dict.fromkeys(range(4), 1)
 
 
 def event_at(offset: int) -> Event:

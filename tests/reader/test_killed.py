@@ -33,6 +33,14 @@ def test_killed_at_every_step_the_inbox_repeats_and_loses_nothing(place: Place, 
     assert place.effects() == EVENTS
 
 
+def test_killed_before_kafka_heard_of_the_last_batch_the_next_reader_tells_it(place: Place) -> None:
+    """It finds nothing to handle; without that word lag tools, and members that wait for the end, would wait for ever."""
+    place.send(EVENTS)
+    kill_and_finish(place, job(place, "committed", 5))
+    assert place.effects() == EVENTS
+    assert place.committed() == {0: len(EVENTS)}
+
+
 def test_killed_again_in_the_recovery(place: Place) -> None:
     place.send(EVENTS)
     for step, before in (("handled", 1), ("taken", 0), ("committed", 0), ("admitted", 0)):

@@ -3,44 +3,158 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 
+from onceflow.errors import StoreUnavailable
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
+from onceflow.reader.event import Event, entry_of, position_source
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.loop import Loop
 from onceflow.reader.reader import Reader
+from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.tally import Tally
 
 PLACE = ("t", 0)
 
 
+class Bench:
+    """A loop over a consumer, with lanes that a test makes."""
+
+    def __init__(self, handler: Callable[[Event], object], consumer: object, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.stop = threading.Event()
+        settings = Reader("t", group="g", store=self.store, batch_size=10)._settings
+        self.assignment = Assignment(settings, self.store, "reader", lambda *_: None, self.stop, lambda step: None)
+        mode = Claims(self.store, Handler(handler), lambda step: None, 60, Tally())
+        self.loop = Loop(settings, self.store, mode, self.assignment, self.stop, lambda step: None, Tally())
+        self.loop._consumer = consumer  # type: ignore[assignment]
+
+    def begin_at(self, position: int, partition: int = 0) -> Lane:
+        (ownership,) = self.store.take("t", [partition], "reader")
+        lane = self.assignment.lanes["t", partition] = Lane(ownership, position, sent_position=position)
+        return lane
+
+
+class Scripted:
+    """Gives messages, and remembers what is committed."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.messages = list(messages)
+        self.committed: list[tuple[int, str | None]] = []
+
+    def poll(self, _: float) -> Message | None:
+        return self.messages.pop(0) if self.messages else None
+
+    def consume(self, count: int, _: float) -> list[Message]:
+        found, self.messages = self.messages[:count], self.messages[count:]
+        return found
+
+    def commit(self, offsets: list[TopicPartition], **_: Any) -> list[TopicPartition]:
+        self.committed += [(each.offset, each.metadata) for each in offsets]
+        return offsets
+
+
+def message(offset: int, partition: int = 0) -> Message:
+    return Message(topic="t", partition=partition, offset=offset)
+
+
+def event(offset: int) -> Event:
+    return Event(message(offset), entry_of(message(offset), position_source("t", 0)))
+
+
 def test_an_event_polled_before_the_partition_went_and_came_back_is_not_of_the_new_lane() -> None:
     """Offset 50 is polled; the partition goes, and comes back at 40; taken first, 50 would hide 40 to 49 for ever."""
-    store = MemoryStore()
-    settings = Reader("t", group="g", store=store, batch_size=10)._settings
-    assignment = Assignment(settings, store, "reader", lambda *_: None, lambda step: None)
     handled: list[int] = []
 
-    def begin_at(position: int) -> None:
-        assignment.lanes[PLACE] = Lane(store.take("t", [0], "reader")[0], position)
-
-    class Rebalanced:
-        def poll(self, _: float) -> Message:
-            return Message(topic="t", partition=0, offset=50)
-
+    class Rebalanced(Scripted):
         def consume(self, *_: Any) -> list[Message]:
-            begin_at(40)
+            bench.begin_at(40)
             return []
 
-    mode = Claims(store, Handler(lambda event: handled.append(event.offset)), lambda step: None, 60, Tally())
-    loop = Loop(settings, store, mode, assignment, threading.Event(), lambda step: None, Tally())
-    loop._consumer = Rebalanced()  # type: ignore[assignment]
-    begin_at(50)
-    loop._round()
+    bench = Bench(lambda event: handled.append(event.offset), Rebalanced(message(50)))
+    bench.begin_at(50)
+    bench.loop._round()
     assert handled == []
-    assert assignment.lanes[PLACE].position == 40
+    assert bench.assignment.lanes[PLACE].position == 40
+
+
+def test_a_reader_that_is_to_end_begins_no_other_partition_s_batch() -> None:
+    """A group's last reader may own hundreds of them."""
+    handled: list[int] = []
+
+    def book(event: Event) -> None:
+        handled.append(event.partition)
+        bench.stop.set()
+
+    bench = Bench(book, Scripted(message(0, 0), message(0, 1)))
+    for partition in (0, 1):
+        bench.begin_at(0, partition)
+    bench.loop._round()
+    assert handled == [0]
+
+
+def test_an_offset_that_kafka_refused_is_told_again() -> None:
+    """The answer to an asynchronous commit comes later, and no new event comes after it."""
+    consumer = Scripted()
+    bench = Bench(lambda event: None, consumer)
+    lane = bench.begin_at(40)
+    lane.sent_position = None
+    bench.loop._round()
+    bench.loop._offsets_at = 0.0
+    bench.loop._round()
+    assert consumer.committed == [(40, "")]
+    bench.loop._committed(KafkaError(KafkaError.REBALANCE_IN_PROGRESS), [TopicPartition("t", 0, 40)])
+    bench.loop._offsets_at = 0.0
+    bench.loop._round()
+    assert consumer.committed == [(40, ""), (40, "")]
+
+
+def test_what_lies_behind_the_last_event_is_noted_when_all_before_it_is_handled() -> None:
+    """Kafka is told up to where there is nothing, and not before the reader has handled what stands in between."""
+    consumer = Scripted()
+    bench = Bench(lambda event: None, consumer)
+    lane = bench.begin_at(40)
+    lane.pending = [event(41)]
+    lane.read_until = 45
+    assert (lane.empty_until, lane.has_news()) == (40, False)
+    bench.loop._round()
+    assert consumer.committed == [(42, "empty-until:45;")]
+    bench.loop._offsets_at = 0.0
+    bench.loop._round()
+    assert len(consumer.committed) == 1
+
+
+class Away(MemoryStore):
+    """Answers when it likes to."""
+
+    is_away = True
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        if self.is_away:
+            raise StoreUnavailable("nobody answers")
+        return super().claim(ownership, keys, lease_s)
+
+
+def test_the_patience_with_a_store_begins_anew_when_it_has_answered() -> None:
+    """Two breaks, and in between a handler that fails for longer than the patience: the second one is another trouble."""
+    store = Away()
+
+    def book(_: Event) -> None:
+        raise ValueError("not now")
+
+    bench = Bench(book, Scripted(), store)
+    lane = bench.begin_at(40)
+    lane.pending = [event(40)]
+    bench.loop._attempt(lane)
+    assert lane.troubled_since is not None
+    lane.troubled_since -= 3600
+    for is_away in (False, True):
+        store.is_away, lane.doubtful = is_away, False
+        bench.loop._attempt(lane)
+    assert (lane.attempts, lane.troubles) == (1, 1)

@@ -12,7 +12,7 @@ from tests.reader.support import TIMEOUT_S, Place
 from onceflow.errors import OnceflowError, ReaderReplaced
 from onceflow.reader import loop
 from onceflow.reader.event import Event
-from onceflow.reader.membership import owns
+from onceflow.reader.membership import Membership
 from onceflow.reader.steps import Step
 from onceflow.reader.stores.interface import Retention
 from onceflow.reader.stores.sqlite import SqliteStore
@@ -92,8 +92,8 @@ def test_where_nothing_was_handled_yet_the_group_s_description_tells(place: Plac
 
     def is_owner() -> tuple[bool, bool]:
         (member,) = place.admin.describe_consumer_groups([place.group])[place.group].result(TIMEOUT_S).members
-        settings = reader._settings
-        return owns(settings, member.member_id, place.topic, 0), owns(settings, "another", place.topic, 0)
+        membership = Membership(reader._settings)
+        return membership.owns(member.member_id, place.topic, 0), membership.owns("another", place.topic, 0)
 
     reader.handler(lambda event: None)
     reader.run(until_end=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import onceflow
 from onceflow.errors import ConfigurationError
 from onceflow.events import identity_of
+from onceflow.reader.collector import seldom
 from onceflow.reader.event import Event, entry_of
 from onceflow.reader.lane import Lane
 from onceflow.reader.retries import Backoff
@@ -88,6 +90,18 @@ def test_a_partition_taken_anew_drops_what_was_handled() -> None:
 def test_pauses_double_up_to_the_longest() -> None:
     backoff = Backoff(0.5, 3.0)
     assert [backoff.pause_s(n) for n in (1, 2, 3, 4, 10_000)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_the_garbage_collector_is_as_it_was_when_the_last_reader_has_ended() -> None:
+    """Two of them overlap: the second one finds the first one's threshold, which is not the one to put back."""
+    before = gc.get_threshold()
+    first, second = seldom(1000), seldom(2000)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[0] == 40_000
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
 
 
 def test_every_mistake_is_named_at_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +13,12 @@ from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place, insert
 
-from onceflow.errors import HandlerFailed
+from onceflow.errors import HandlerFailed, TopicMissing
+from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event
+from onceflow.reader.inbox import Inbox
+from onceflow.reader.lane import Lane
+from onceflow.reader.steps import Step
 
 EVENTS = [str(number) for number in range(50)]
 
@@ -81,6 +86,40 @@ def test_a_batch_handler_s_poison_is_found_event_by_event(place: Place, read: Re
     assert place.effects() == [text for text in EVENTS if int(text) % 10 != 7]
     letters = read(f"{place.topic}.dead-letter", on=place.broker)
     assert [letter.value() for letter in letters] == [b"7", b"17", b"27", b"37", b"47"]
+
+
+ENTRIES = {
+    "deferred foreign key": "CREATE TABLE entry (account TEXT REFERENCES account (id) DEFERRABLE INITIALLY DEFERRED)",
+    "on conflict rollback": "CREATE TABLE entry (account TEXT UNIQUE ON CONFLICT ROLLBACK)",
+}
+
+
+@pytest.mark.parametrize("table", ENTRIES)
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_ends_the_whole_unit_is_poison_of_that_event_alone(
+    place: Place, read: ReadAll, table: str, batch: bool
+) -> None:
+    """SQLite says it at the commit, or rolls everything back: neither a trouble of the store's, nor one of the other events."""
+    place.ledger.execute("CREATE TABLE account (id TEXT PRIMARY KEY)")
+    place.ledger.execute(ENTRIES[table])
+    bad = {text for text in EVENTS if int(text) % 10 == 7}
+    fill = "INSERT INTO account VALUES (?)" if "foreign" in table else "INSERT INTO entry VALUES (?)"
+    place.ledger.executemany(fill, [(text,) for text in EVENTS if (text in bad) is not ("foreign" in table)])
+    place.send(EVENTS)
+    reader = place.reader(store=f"{place.store}?foreign_keys=on", batch_size=20, retries=1)
+
+    def several(events: list[Event], tx: Any) -> None:
+        for event in events:
+            insert(tx, event)
+            tx.execute("INSERT INTO entry VALUES (?)", ((event.value or b"").decode(),))
+
+    reader.handler(batch=batch)(several if batch else lambda event, tx: several([event], tx))
+    reader.run(until_end=True)
+    assert place.effects() == [text for text in EVENTS if text not in bad]
+    found = [dict[str, Any](letter.headers() or ()) for letter in read(f"{place.topic}.dead-letter", on=place.broker)]
+    assert [headers["ce_id"].decode() for headers in found] == sorted(bad, key=int)
+    assert {headers["onceflow_attempts"] for headers in found} == {b"2"}
+    assert all(headers["onceflow_reason"].startswith(b"IntegrityError: ") for headers in found), found
 
 
 def test_an_event_that_succeeds_on_a_later_try_has_one_effect(place: Place) -> None:
@@ -158,6 +197,60 @@ def test_killed_between_letter_and_commit_the_letter_comes_again_with_the_same_i
     letters = read(f"{place.topic}.dead-letter", on=place.broker)
     assert [dict(letter.headers() or ())["ce_id"] for letter in letters] == [b"7", b"7"]
     assert place.effects() == [text for text in EVENTS[:10] if text != "7"]
+
+
+class Killed(BaseException):
+    """Nothing after it is done."""
+
+
+class CommitFirst(Inbox):
+    """The undefended variant: the event counts as handled, and then its letter is written."""
+
+    def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
+        self.book(lane.ownership, [event.entry])
+        self._on_step(Step.BURIED)
+        send_letter()
+        lane.advance(1)
+
+
+@pytest.mark.parametrize("mode", [Inbox, CommitFirst], ids=["letter first", "control: commit first"])
+def test_killed_between_the_two_the_event_is_not_lost(
+    place: Place, read: ReadAll, monkeypatch: pytest.MonkeyPatch, mode: type[Inbox]
+) -> None:
+    """Written twice, or not at all."""
+    place.send(EVENTS[:10])
+
+    def run(on_step: Callable[[Step], None]) -> None:
+        reader = place.reader(retries=0, on_step=on_step, group_instance_id="one")
+
+        @reader.handler
+        def book(event: Event, tx: Any) -> None:
+            if is_poison(event):
+                raise ValueError("bad")
+            insert(tx, event)
+
+        reader.run(until_end=True)
+
+    def kill(step: Step) -> None:
+        if step is Step.BURIED:
+            raise Killed
+
+    monkeypatch.setattr("onceflow.reader.reader.Inbox", mode)
+    with pytest.raises(Killed):
+        run(kill)
+    run(lambda step: None)
+    assert place.effects() == [text for text in EVENTS[:10] if text != "7"]
+    letters = f"{place.topic}.dead-letter"
+    written = letters in place.admin.list_topics(timeout=TIMEOUT_S).topics
+    assert (len(read(letters, on=place.broker)) if written else 0) == (0 if mode is CommitFirst else 2)
+
+
+def test_a_topic_that_is_gone_is_named(place: Place) -> None:
+    """Its letters have a topic already, or cannot be given one like it."""
+    letters = DeadLetters(place.reader()._settings)
+    assert letters._partitions_of(place.topic, like="gone") == 1
+    with pytest.raises(TopicMissing, match="gone"):
+        letters._partitions_of(f"{place.topic}.letters", like="gone")
 
 
 def test_a_letter_of_an_event_without_id_has_the_id_of_its_position(place: Place, read: ReadAll) -> None:

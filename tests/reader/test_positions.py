@@ -11,6 +11,7 @@ from tests.reader.support import TIMEOUT_S, Place
 
 from onceflow.errors import EventsGone, StoreLost
 from onceflow.events import EventIdentity
+from onceflow.reader.settings import ReaderSettings
 
 EVENTS = [str(number) for number in range(30)]
 
@@ -54,6 +55,18 @@ def test_a_lost_store_is_refused_before_anything_is_handled(place: Place) -> Non
     assert place.effects() == EVENTS
 
 
+def test_control_without_kafka_s_witness_a_lost_store_repeats_everything(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks like a group that never handled anything."""
+    monkeypatch.setattr("onceflow.reader.assignment.committed_offsets", lambda *_: {})
+    place.send(EVENTS)
+    place.book_all()
+    lose_the_store(place)
+    place.book_all()
+    assert place.effects() == [*EVENTS, *EVENTS]
+
+
 def test_a_lost_store_is_rebuilt_with_its_ids(place: Place) -> None:
     place.send(EVENTS)
     place.book_all()
@@ -95,10 +108,24 @@ def test_events_deleted_before_they_were_handled_are_not_passed_over(place: Plac
     place.send(EVENTS[:10])
     place.book_all()
     place.send(EVENTS[10:])
-    place.admin.delete_records([TopicPartition(place.topic, 0, 20)])[TopicPartition(place.topic, 0)].result(TIMEOUT_S)
+    keep_from(place, 20)
     with pytest.raises(EventsGone, match="offset 10, the next to be handled"):
         place.book_all()
     assert place.effects() == EVENTS[:10]
+
+
+def test_control_with_kafka_s_own_way_out_events_would_be_passed_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``auto.offset.reset``, which every consumer has: ten events less, and not a word."""
+    options = ReaderSettings.base_options
+    monkeypatch.setattr(ReaderSettings, "base_options", lambda self: {**options(self), "auto.offset.reset": "earliest"})
+    place.send(EVENTS[:10])
+    place.book_all()
+    place.send(EVENTS[10:])
+    keep_from(place, 20)
+    place.book_all()
+    assert place.effects() == [*EVENTS[:10], *EVENTS[20:]]
 
 
 def test_a_group_may_begin_at_the_end(place: Place) -> None:
@@ -107,15 +134,48 @@ def test_a_group_may_begin_at_the_end(place: Place) -> None:
     assert place.effects() == []
 
 
-def test_a_topic_of_which_only_the_end_of_a_transaction_was_left_has_a_way_on(place: Place) -> None:
-    """That end has an offset of its own, the next one after the last event: nothing was lost, and nobody can know that."""
+def send_in_a_transaction(place: Place, text: str) -> None:
+    """One event, and behind it the transaction's end at an offset of its own."""
     producer = Producer({"bootstrap.servers": place.servers, "transactional.id": place.topic})
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce(place.topic, "0", headers=[*EventIdentity("tests", "0").headers()])
+    producer.produce(place.topic, text, headers=[*EventIdentity("tests", text).headers()])
     producer.commit_transaction()
+
+
+def keep_from(place: Place, offset: int) -> None:
+    """What retention does: all before the offset is gone."""
+    partition = TopicPartition(place.topic, 0, offset)
+    place.admin.delete_records([partition])[TopicPartition(place.topic, 0)].result(TIMEOUT_S)
+
+
+def test_a_topic_of_which_only_the_end_of_a_transaction_was_left_has_a_way_on(place: Place) -> None:
+    """That end has an offset of its own, the next one after the last event. Who has read to it knows that nothing was lost."""
+    send_in_a_transaction(place, "0")
     place.book_all()
-    place.admin.delete_records([TopicPartition(place.topic, 0, 2)])[TopicPartition(place.topic, 0)].result(TIMEOUT_S)
+    keep_from(place, 2)
+    place.send(["1"])
+    place.book_all()
+    assert place.effects() == ["0", "1"]
+
+
+def test_what_is_gone_behind_the_end_of_a_transaction_is_not_passed_over(place: Place) -> None:
+    """The note covers what the reader has seen, and not the event after it."""
+    send_in_a_transaction(place, "0")
+    place.book_all()
+    place.send(["1", "2"])
+    keep_from(place, 3)
+    with pytest.raises(EventsGone, match="offset 1, the next to be handled"):
+        place.book_all()
+    assert place.effects() == ["0"]
+
+
+def test_control_without_the_note_nobody_knows_what_stood_there(place: Place) -> None:
+    """Whoever resets the group's offset takes the note along. The documented way on."""
+    send_in_a_transaction(place, "0")
+    place.book_all()
+    place.set_committed({0: 1})
+    keep_from(place, 2)
     place.send(["1"])
     with pytest.raises(EventsGone, match="offset 1, the next to be handled"):
         place.book_all()

@@ -16,6 +16,7 @@ from tests.reader.support import TIMEOUT_S, Place, insert
 import onceflow
 from onceflow.errors import TopicMissing
 from onceflow.reader.event import Event
+from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.memory import MemoryStore
 
 EVENTS = [str(number) for number in range(300)]
@@ -80,6 +81,74 @@ def test_an_asyncio_handler_runs_in_the_transaction_as_well(place: Place) -> Non
     @reader.handler
     async def book(event: Event, tx: Any) -> None:
         await asyncio.sleep(0)
+        insert(tx, event)
+
+    reader.run(until_end=True)
+    assert place.effects() == EVENTS
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_an_asyncio_handler_waits_for_may_be_cancelled(place: Place, batch: bool) -> None:
+    """That is a failure of the event, tried again, and not the end of the reader."""
+    place.send(EVENTS)
+    failures = iter(range(2))
+    reader = place.reader(batch_size=50)
+
+    async def several(events: list[Event], tx: Any) -> None:
+        for event in events:
+            insert(tx, event)
+            if event.value == b"33" and next(failures, None) is not None:
+                waiting = asyncio.get_running_loop().create_future()
+                waiting.cancel()
+                await waiting
+
+    async def one(event: Event, tx: Any) -> None:
+        await several([event], tx)
+
+    reader.handler(batch=batch)(several if batch else one)
+    reader.run(until_end=True)
+    assert place.effects() == EVENTS
+
+
+def test_cancelling_twice_does_not_leave_the_reader_running(place: Place) -> None:
+    """It has the store and the partitions until its thread has ended: whoever awaits it must not go on before."""
+    place.send(["1"])
+    reader = place.reader()
+    working, go_on = asyncio.Event(), asyncio.Event()
+
+    @reader.handler
+    async def book(event: Event, tx: Any) -> None:
+        working.set()
+        await go_on.wait()
+        insert(tx, event)
+
+    async def service() -> None:
+        task = asyncio.create_task(reader.run_async())
+        await asyncio.wait_for(working.wait(), TIMEOUT_S)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.wait([task], timeout=0)
+            await asyncio.sleep(0)
+        assert not task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not reader._running.locked()
+
+    asyncio.run(service())
+    assert place.effects() == ["1"]
+
+
+def test_rows_as_a_handler_wants_them_do_not_blind_the_store(place: Place) -> None:
+    """The connection keeps what a handler sets on it; the store goes on to know what is new."""
+    place.send([*EVENTS, *EVENTS[:20]])
+    reader = place.reader(batch_size=10)
+
+    @reader.handler
+    def book(event: Event, tx: sqlite3.Connection) -> None:
+        tx.row_factory = sqlite3.Row
+        (row,) = tx.execute("SELECT count(*) AS n FROM ledger").fetchall()
+        assert row["n"] == event.offset
         insert(tx, event)
 
     reader.run(until_end=True)
@@ -168,9 +237,14 @@ def test_what_an_event_carries(place: Place) -> None:
     assert repr(event) == f"Event({place.topic}-0@0, tests payload)"
 
 
-def test_records_of_aborted_transactions_are_not_events(place: Place) -> None:
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"], ids=["committed", "control"])
+def test_records_of_aborted_transactions_are_not_events(
+    place: Place, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
     from confluent_kafka import Producer
 
+    options = ReaderSettings.base_options
+    monkeypatch.setattr(ReaderSettings, "base_options", lambda self: {**options(self), "isolation.level": isolation})
     producer = Producer({"bootstrap.servers": place.servers, "transactional.id": place.group})
     producer.init_transactions(TIMEOUT_S)
     for text, commit in (("aborted", False), ("committed", True)):
@@ -179,7 +253,7 @@ def test_records_of_aborted_transactions_are_not_events(place: Place) -> None:
         assert producer.flush(TIMEOUT_S) == 0
         (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_S)
     place.book_all()
-    assert place.effects() == ["committed"]
+    assert place.effects() == (["committed"] if isolation == "read_committed" else ["aborted", "committed"])
 
 
 def test_a_missing_topic_is_named(place: Place) -> None:

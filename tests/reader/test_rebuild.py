@@ -10,8 +10,9 @@ from confluent_kafka import Message, TopicPartition
 from tests.reader.support import TIMEOUT_S, Place
 from tests.reader.test_positions import EVENTS, lose_the_store
 
+from onceflow.reader.patience import Stopped
 from onceflow.reader.reader import Reader
-from onceflow.reader.rebuild import Rebuilder, Stopped
+from onceflow.reader.rebuild import Rebuilder
 from onceflow.reader.stores.interface import Ownership
 
 

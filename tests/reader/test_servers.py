@@ -13,10 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 import redis
-from tests.reader.conftest import SESSION_TIMEOUT_S
+from tests.conftest import Reader as ReadAll
+from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.stores.conftest import Server, postgresql_server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.support import Place, eventually
+from tests.reader.test_stopped import letters
 
 from onceflow.errors import EffectRefused
 from onceflow.reader.event import Event
@@ -47,6 +49,9 @@ def ledger(database: Server) -> Callable[[], list[str]]:
     return effects
 
 
+INSIDE_A_UNIT = [("admitted", None), ("handled", None), ("buried", "15")]
+
+
 def insert(tx: Any, event: Event) -> None:
     tx.execute("INSERT INTO ledger (event, pid) VALUES (%s, 0)", ((event.value or b"").decode(),))
 
@@ -61,22 +66,45 @@ def test_a_reader_killed_at_a_step(place: Place, database: Server, ledger: Calla
     assert ledger() == EVENTS
 
 
+@pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
 def test_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
-    place: Place, database: Server, ledger: Callable[[], list[str]]
+    place: Place, database: Server, ledger: Callable[[], list[str]], read: ReadAll, step: str, poison: str | None
 ) -> None:
     """It holds the row of the position; the new owner waits for it, ends its session, and handles its events."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
-    job = place.job(store=database.url, mark="%s", options=options, until_end=False)
-    stopped = place.start(replace(job, interrupt=("handled", 1, signal.SIGSTOP)))
+    options = {"batch_size": 10, "retries": 0, "session_timeout_s": SESSION_TIMEOUT_S}
+    job = place.job(store=database.url, mark="%s", options=options, until_end=False, poison=poison, held_up_s=0.5)
+    stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
     other = place.start(job)
-    eventually(ledger, lambda effects: len(effects) == len(EVENTS), "the new owner's effects")
+    expected = [text for text in EVENTS if text != poison]
+    eventually(ledger, expected.__eq__, "the new owner's effects")
     stopped.signal(signal.SIGCONT)
     place.send(["more"])
     eventually(ledger, lambda effects: "more" in effects, "what came after")
     assert (stopped.stop(), other.stop()) == (0, 0)
-    assert ledger() == [*EVENTS, "more"]
+    assert ledger() == [*expected, "more"]
+    assert letters(place, read) == ([] if poison is None else [b"15", b"15"])  # the first one's unit was rolled back
+
+
+def test_what_a_deferred_constraint_refuses_is_poison_of_that_event_alone(
+    place: Place, database: Server, ledger: Callable[[], list[str]], read: ReadAll
+) -> None:
+    """Found at the end of a unit of ten events: each of them is tried alone, one of them fails alone."""
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE ledger ADD UNIQUE (event) DEFERRABLE INITIALLY DEFERRED")
+    place.send(EVENTS)
+    reader = place.reader(store=database.url, batch_size=10, retries=1)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if event.value in (b"7", b"33"):
+            insert(tx, event)
+
+    reader.run(until_end=True)
+    assert ledger() == [text for text in EVENTS if text not in ("7", "33")]
+    assert letters(place, read) == [b"7", b"33"]
 
 
 def test_the_server_is_killed_inside_a_transaction_and_comes_back(
@@ -143,23 +171,55 @@ def test_redis_a_reader_killed_at_a_step(place: Place, redis_server: Server, ste
     assert pushed(redis_server, place) == EVENTS
 
 
+@pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
 def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
-    place: Place, redis_server: Server
+    place: Place, redis_server: Server, read: ReadAll, step: str, poison: str | None
 ) -> None:
     """Nothing is locked, so the new owner handles all; the one that wakes is refused by the script."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
-    job = place.job(store=redis_server.url, mode="redis", options=options, until_end=False)
-    stopped = place.start(replace(job, interrupt=("handled", 1, signal.SIGSTOP)))
+    options = {"batch_size": 10, "retries": 0, "session_timeout_s": SESSION_TIMEOUT_S}
+    job = place.job(store=redis_server.url, mode="redis", options=options, until_end=False, poison=poison)
+    stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
     other = place.start(job)
-    eventually(lambda: pushed(redis_server, place), lambda found: len(found) == len(EVENTS), "the new owner's effects")
+    expected = [text for text in EVENTS if text != poison]
+    eventually(lambda: pushed(redis_server, place), expected.__eq__, "the new owner's effects")
     stopped.signal(signal.SIGCONT)
     stopped.until_it_says("is owned under epoch")
     place.send(["more"])
     eventually(lambda: pushed(redis_server, place), lambda found: "more" in found, "what came after")
     assert (stopped.stop(), other.stop()) == (0, 0)
-    assert pushed(redis_server, place) == [*EVENTS, "more"]
+    assert pushed(redis_server, place) == [*expected, "more"]
+    assert letters(place, read) == ([] if poison is None else [b"15", b"15"])
+
+
+@pytest.mark.parametrize("step", ["offsets", "revoked"])
+@pytest.mark.parametrize("store", ["postgresql", "redis"])
+def test_a_reader_stopped_outside_of_its_transaction_repeats_nothing(
+    places: Places, database: Server, ledger: Callable[[], list[str]], redis_server: Server, store: str, step: str
+) -> None:
+    """It has told Kafka, or a partition is taken from it because a second reader came. It loses both of them, and wakes."""
+    place = places(2)
+    server = database if store == "postgresql" else redis_server
+    look = ledger if store == "postgresql" else lambda: pushed(redis_server, place)
+    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
+    mode = "inbox" if store == "postgresql" else store
+    job = place.job(store=server.url, mode=mode, mark="%s", options=options, until_end=False)
+    place.send(EVENTS)
+    stopped = place.start(replace(job, interrupt=(step, 0, signal.SIGSTOP)))
+    if step == "revoked":
+        eventually(lambda: len(look()), len(EVENTS).__eq__, "effects of the first")
+    else:
+        stopped.until_stopped()
+    other = place.start(job)
+    stopped.until_stopped()
+    place.send(range(60, 80))
+    eventually(lambda: len(set(look())), (80).__eq__, "effects of the second, in both partitions")
+    stopped.signal(signal.SIGCONT)
+    place.send(range(80, 100))
+    eventually(lambda: len(set(look())), (100).__eq__, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0)
+    assert sorted(map(int, look())) == list(range(100))
 
 
 def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redis_server: Server) -> None:

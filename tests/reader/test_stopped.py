@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reader.conftest import SESSION_TIMEOUT_S
-from tests.reader.support import Place, eventually, insert
+from tests.conftest import Reader as ReadAll
+from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
 from onceflow.errors import StoreFenced
 from onceflow.reader import claims
@@ -53,15 +55,17 @@ def test_a_reader_that_wakes_after_its_partition_moved(
 OUTSIDE_OF_A_UNIT = [
     ("inbox", "taken"),
     ("inbox", "committed"),
+    ("inbox", "offsets"),
     ("claims", "taken"),
     ("claims", "polled"),
     ("claims", "committed"),
+    ("claims", "offsets"),
 ]
 
 
 @pytest.mark.parametrize(("mode", "step"), OUTSIDE_OF_A_UNIT)
 def test_stopped_at_any_other_step_nothing_repeats(place: Place, mode: str, step: str) -> None:
-    """Where it holds no lock and no effect is unconfirmed. Inside a unit: tests of each store."""
+    """Where it holds no lock and no effect is unconfirmed. Inside a unit: below, and in test_servers.py."""
     place.send(EVENTS)
     options = {"batch_size": 10, **PROTOCOLS["classic"]}
     stopped = place.start(place.job(mode=mode, interrupt=(step, 0, signal.SIGSTOP), options=options, until_end=False))
@@ -73,6 +77,84 @@ def test_stopped_at_any_other_step_nothing_repeats(place: Place, mode: str, step
     eventually(place.effects, lambda effects: "more" in effects, "what came after")
     assert (stopped.stop(), other.stop()) == (0, 0), stopped.said()
     assert place.effects() == [*EVENTS, "more"]
+
+
+@pytest.mark.parametrize(("protocol", "mode"), [("classic", "inbox"), ("consumer", "claims")])
+def test_stopped_while_a_partition_is_taken_from_it_nothing_repeats(places: Places, protocol: str, mode: str) -> None:
+    """A second reader comes, so one partition is to go; in the callback it is stopped, and loses both. Then it wakes.
+
+    It has offsets to tell by then, which Kafka refuses: they are behind those of the second reader.
+    """
+    place = places(2)
+    place.send(range(40))
+    options = {"batch_size": 10, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    wanted = place.job(mode=mode, options=options, until_end=False)
+    stopped = place.start(replace(wanted, interrupt=("revoked", 0, signal.SIGSTOP), offsets_every_s=3600))
+    eventually(lambda: len(place.effects()), (40).__eq__, "effects of the first")
+    other = place.start(wanted)
+    stopped.until_stopped()
+    place.send(range(40, 80))
+    eventually(lambda: len(set(place.effects())), (80).__eq__, "effects of the second, in both partitions")
+    stopped.signal(signal.SIGCONT)
+    place.send(range(80, 120))
+    eventually(lambda: len(set(place.effects())), (120).__eq__, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0), stopped.said()
+    assert sorted(map(int, place.effects())) == list(range(120))
+    assert place.committed() == {0: 60, 1: 60}
+
+
+@pytest.mark.parametrize("step", ["admitted", "buried"])
+def test_stopped_inside_a_unit_of_sqlite_it_holds_the_others_up_and_nothing_repeats(
+    place: Place, read: ReadAll, step: str
+) -> None:
+    """It has the file's lock, so it cannot be fenced: the new owner waits, until it wakes and commits what it has."""
+    options = {"batch_size": 10, "retries": 0, **PROTOCOLS["classic"]}
+    poison = "7" if step == "buried" else None
+    wanted = place.job(options=options, until_end=False, poison=poison, held_up_s=0.1)
+    stopped = place.start(replace(wanted, interrupt=(step, 0, signal.SIGSTOP)))
+    eventually(place.members, (1).__eq__, "members of the group")
+    other = place.start(wanted)
+    eventually(place.members, (2).__eq__, "members of the group")
+    place.send(EVENTS)
+    stopped.until_stopped()
+    other.until_it_says("database is locked")  # the partition is its own, for Kafka
+    stopped.signal(signal.SIGCONT)
+    expected = [text for text in EVENTS if text != poison]
+    eventually(place.effects, expected.__eq__, "effects of both")
+    place.send(["more"])
+    eventually(place.effects, [*expected, "more"].__eq__, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0), stopped.said()
+    assert place.effects() == [*expected, "more"]
+    assert letters(place, read) == ([b"7"] if poison else [])
+
+
+def test_stopped_between_letter_and_confirmation_the_letter_comes_again_with_the_same_id(
+    place: Place, read: ReadAll
+) -> None:
+    place.send(EVENTS)
+    options = {"batch_size": 10, "retries": 0, **PROTOCOLS["classic"]}
+    wanted = place.job(mode="claims", options=options, until_end=False, poison="7")
+    stopped = place.start(replace(wanted, interrupt=("buried", 0, signal.SIGSTOP)))
+    stopped.until_stopped()
+    other = place.start(wanted)
+    expected = [text for text in EVENTS if text != "7"]
+    eventually(place.effects, expected.__eq__, "effects of both")
+    stopped.signal(signal.SIGCONT)
+    stopped.until_it_says("is owned under epoch", "lost to other readers")
+    place.send(["more"])
+    eventually(place.effects, [*expected, "more"].__eq__, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0)
+    assert place.effects() == [*expected, "more"]
+    assert letters(place, read) == [b"7", b"7"]
+
+
+def letters(place: Place, read: ReadAll) -> list[bytes]:
+    """The ids of the dead letters."""
+    topic = f"{place.topic}.dead-letter"
+    if topic not in place.admin.list_topics(timeout=TIMEOUT_S).topics:
+        return []
+    found: list[Any] = [dict(letter.headers() or ())["ce_id"] for letter in read(topic, on=place.broker)]
+    return found
 
 
 # ---------------------------------------------------------------------------------- the same without signals, and controls

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.reader.support import Place, insert
+from tests.reader.test_positions import keep_from, lose_the_store
 
 from onceflow.errors import CommitUnknown, StoreLost, StoreUnavailable
 from onceflow.reader.event import Event
-from onceflow.reader.stores.interface import EventKey, Ownership
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention
 from onceflow.reader.stores.sqlite import SqliteStore
 
 EVENTS = [str(number) for number in range(100)]
@@ -93,6 +94,73 @@ def test_a_store_that_stays_away_ends_the_reader_with_its_error(place: Place) ->
         place.book_all(store=Gone(place.file), patience_s=0.2)
     place.book_all()
     assert place.effects() == EVENTS
+
+
+class BreaksAt(SqliteStore):
+    """Its connection breaks in some of its units, counted from 1."""
+
+    def __init__(self, path: Path, *units: int) -> None:
+        super().__init__(path)
+        self._units = units
+        self._count = 0
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        self._count += 1
+        with super().unit() as unit:
+            yield unit
+            if self._count in self._units:
+                raise StoreUnavailable("the connection is gone")
+
+
+@pytest.mark.parametrize("choice", ["accept", "rebuild"])
+def test_a_trouble_right_after_a_loss_that_was_settled_is_not_another_loss(place: Place, choice: str) -> None:
+    """The reader goes on at Kafka's offset; the store's own position stands behind it until the first unit is committed."""
+    place.send(EVENTS[:30])
+    place.book_all()
+    lose_the_store(place)
+    keep_from(place, 30)  # so there are no ids to be read again
+    place.send(EVENTS[30:])
+    place.book_all(store=BreaksAt(place.file, 1), lost_store=choice)
+    place.book_all()
+    assert place.effects() == EVENTS
+    assert place.committed() == {0: len(EVENTS)}
+
+
+class Away(SqliteStore):
+    """Does not answer, and while it is waited for, the reader is asked to end."""
+
+    def __init__(self, path: Path, call: str) -> None:
+        super().__init__(path)
+        self._call = call
+        self.stop: Callable[[], None] = lambda: None
+
+    def open(self, group: str, retention: Retention) -> None:
+        self._answer("open")
+        super().open(group, retention)
+
+    def take(self, topic: str, partitions: Sequence[int], owner: str) -> list[Ownership]:
+        self._answer("take")
+        return super().take(topic, partitions, owner)
+
+    def _answer(self, call: str) -> None:
+        if call == self._call:
+            self.stop()
+            raise StoreUnavailable("nobody answers")
+
+
+@pytest.mark.parametrize("call", ["open", "take"])
+def test_a_reader_that_waits_for_its_store_ends_when_it_is_asked_to(place: Place, call: str) -> None:
+    """In order, and not after the patience with an error: whoever sent SIGTERM would have killed it by then."""
+    place.send(["1"])
+    store = Away(place.file, call)
+    reader = place.reader(store=store, patience_s=3600)
+    store.stop = reader.stop
+    reader.handler(lambda event, tx: insert(tx, event))
+    reader.run()
+    assert place.effects() == []
+    place.book_all()
+    assert place.effects() == ["1"]
 
 
 def test_a_store_that_went_back_while_it_was_used_ends_the_reader(place: Place) -> None:

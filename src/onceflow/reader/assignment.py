@@ -21,26 +21,29 @@ What this survives::
 
     A takes partition 0 late (it was stopped inside this callback), after B took it
     B is refused by the store, finds that it is still a member of the group, and takes it back (loop.py); A is no member
+
+    the event at the position is gone from the topic
+    EventsGone, unless it is known that there was none (offsets.py): then it goes on where the topic begins
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable
 from typing import Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
-from onceflow.errors import BrokerUnreachable, StoreLost
+from onceflow.errors import StoreLost
 from onceflow.reader.lane import Lane
+from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, tell_kafka
 from onceflow.reader.patience import patiently
 from onceflow.reader.settings import LostStore, ReaderSettings, Start
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Ownership, Store
 
 log = logging.getLogger("onceflow.reader")
-Place = tuple[str, int]
-KAFKA_TIMEOUT_S = 60.0
 
 
 class Rebuild(Protocol):
@@ -52,28 +55,50 @@ class Rebuild(Protocol):
 class Assignment:
     """The lanes, one for each partition that is owned; its methods are the consumer's rebalance callbacks."""
 
-    def __init__(self, settings: ReaderSettings, store: Store, owner: str, rebuild: Rebuild, on_step: OnStep) -> None:
+    def __init__(
+        self,
+        settings: ReaderSettings,
+        store: Store,
+        owner: str,
+        rebuild: Rebuild,
+        stop: threading.Event,
+        on_step: OnStep,
+    ) -> None:
         self.lanes: dict[Place, Lane] = {}
         self._settings = settings
         self._store = store
         self._owner = owner
         self._rebuild = rebuild
+        self._stop = stop
         self._on_step = on_step
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """New partitions: takes them in the store and begins where it says."""
+        """New partitions: takes them in the store and begins where it says. Raises Stopped if it is to end meanwhile."""
         places = [(each.topic, each.partition) for each in partitions]
-        committed = patiently(lambda: _committed_offsets(consumer, places), self._settings)
-        owned = patiently(lambda: self.take(places), self._settings)
+        committed = patiently(lambda: committed_offsets(consumer, places), self._settings, self._stop)
+        owned = patiently(lambda: self.take(places), self._settings, self._stop)
         self._on_step(Step.TAKEN)
         starts = []
         for ownership in owned:
             place = ownership.topic, ownership.partition
-            start, position = self._start(ownership, committed.get(place))
-            self.lanes[place] = Lane(ownership, position)
+            told = committed.get(place)
+            start, position = self._start(ownership, told)
+            lane = self.lanes[place] = Lane(ownership, position)
+            if told is not None:
+                lane.sent_position, lane.sent_until = told
+                start = self._behind_nothing(consumer, lane, start, told)
             starts.append(TopicPartition(*place, start))
-            log.info("%s: begins at %s, epoch %d", self.lanes[place].name, start, ownership.epoch)
+            log.info("%s: begins at %s, epoch %d", lane.name, start, ownership.epoch)
         consumer.incremental_assign(starts)
+
+    def _behind_nothing(self, consumer: Consumer, lane: Lane, start: int, told: Committed) -> int:
+        """Where to read from: at the position, or where the topic begins if it is known that there was nothing in between."""
+        if told.offset != lane.position or told.empty_until == told.offset:
+            return start
+        lane.read_until = told.empty_until
+        place = lane.ownership.topic, lane.ownership.partition
+        first = patiently(lambda: beginning(consumer, place), self._settings, self._stop)
+        return first if start < first <= told.empty_until else start
 
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that go to another reader; what waits in their lanes is that one's."""
@@ -95,12 +120,12 @@ class Assignment:
             by_topic.setdefault(topic, []).append(partition)
         return [each for topic, numbers in by_topic.items() for each in self._store.take(topic, numbers, self._owner)]
 
-    def _start(self, ownership: Ownership, committed: int | None) -> tuple[int, int | None]:
+    def _start(self, ownership: Ownership, told: Committed | None) -> tuple[int, int | None]:
         """Where to begin to read, and the position that the store has then."""
         known = ownership.next_offset
-        if committed is None or (known is not None and known >= committed):
+        if told is None or (known is not None and known >= told.offset):
             return (self._first() if known is None else known), known
-        return self._after_loss(ownership, committed)
+        return self._after_loss(ownership, told.offset)
 
     def _after_loss(self, ownership: Ownership, committed: int) -> tuple[int, int | None]:
         able = self._store.capabilities
@@ -116,41 +141,6 @@ class Assignment:
 
     def _first(self) -> int:
         return OFFSET_BEGINNING if self._settings.start is Start.EARLIEST else OFFSET_END
-
-
-def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool:
-    """Commits the lanes' positions to the group; whether that is known to have worked. Nothing depends on it."""
-    news = [lane for lane in lanes if lane.position is not None and lane.position != lane.sent_position]
-    if not news:
-        return True
-    offsets = [TopicPartition(lane.ownership.topic, lane.ownership.partition, lane.position or 0) for lane in news]
-    try:
-        if wait:
-            consumer.commit(offsets=offsets, asynchronous=False)
-        else:
-            consumer.commit(offsets=offsets, asynchronous=True)
-    except KafkaException as error:
-        log.info("offsets not committed to the group, the store has them: %s", error.args[0].str())
-        return False
-    for lane in news:
-        lane.sent_position = lane.position
-    return True
-
-
-def _committed_offsets(consumer: Consumer, places: Sequence[Place]) -> Mapping[Place, int]:
-    """What the group committed, where it committed anything. Raises BrokerUnreachable."""
-    if not places:
-        return {}
-    try:
-        found = consumer.committed([TopicPartition(*place) for place in places], timeout=KAFKA_TIMEOUT_S)
-    except KafkaException as error:
-        raise BrokerUnreachable(f"the group's offsets cannot be read: {error.args[0].str()}") from error
-    for each in found:
-        if each.error is not None:
-            raise BrokerUnreachable(
-                f"{each.topic}-{each.partition}: the group's offset cannot be read: {each.error.str()}"
-            )
-    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
 
 def _store_lost(ownership: Ownership, committed: int) -> StoreLost:

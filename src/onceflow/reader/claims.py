@@ -17,6 +17,9 @@ What it survives::
     the process is stopped between two events of a batch that it has claimed, its partition moves, it wakes
     it sees that it stood still, and claims the rest again before it handles any of it: refused, nothing repeats
 
+    a batch takes longer than its lease, and its source has sent one of its events to another partition as well
+    half of the lease is for handling: what is left then is claimed again, and is a duplicate if the other reader was quicker
+
 Events are claimed by the batch and confirmed one by one, so that only the event in hand can repeat; a batch handler's events
 are confirmed together.
 """
@@ -53,8 +56,12 @@ class Claims:
         self._asked_at = 0.0  # when the store answered last
 
     def handle(self, lane: Lane, events: Sequence[Event]) -> None:
-        """Handles and confirms what is new of these, up to the first that is held by another reader."""
+        """Handles and confirms what is new of these, up to the first that is held by another reader.
+
+        What is not handled when half of the lease is over stays pending, and is claimed again.
+        """
         entries = [event.entry for event in events]
+        half_over_at = time.monotonic() + self._lease_s / 2
         standings = self._store.claim(lane.ownership, entries, self._lease_s)
         self._asked_at = time.monotonic()
         self._on_step(Step.CLAIMED)
@@ -62,7 +69,9 @@ class Claims:
         if self._handler.batch:
             self._part(lane, events[:free], standings[:free])
         else:
-            for event, standing in zip(events[:free], standings, strict=False):
+            for number, (event, standing) in enumerate(zip(events[:free], standings, strict=False)):
+                if number and time.monotonic() > half_over_at:
+                    return
                 self._part(lane, [event], [standing])
         if free < len(events):
             raise Held(str(events[free]))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError as Problem
 from confluent_kafka import KafkaException, Producer
 
-from onceflow.errors import BrokerUnreachable, KafkaError, RequestFailed
+from onceflow.errors import BrokerUnreachable, KafkaError, RequestFailed, TopicMissing
 from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader.event import Event
@@ -80,8 +80,13 @@ class DeadLetters:
             admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
             known = admin.partitions()
             if topic not in known:
+                if like not in known:
+                    raise TopicMissing(
+                        f"{like}: the topic of a dead letter's event is gone", action="find out who deleted it"
+                    )
                 admin.create_topics([topic], partitions=len(known[like]))
-            self._partitions[topic] = len(known.get(topic, known[like]))
+                known[topic] = known[like]
+            self._partitions[topic] = len(known[topic])
         return self._partitions[topic]
 
 

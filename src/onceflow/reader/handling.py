@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
 from onceflow.errors import ConfigurationError, StoreError
 from onceflow.reader.event import Event
@@ -73,9 +74,16 @@ class Handler:
                 await self._function(part, *extra)
             except StoreError:
                 raise
+            except asyncio.CancelledError as error:  # of something that it waits for
+                raise Failed(self._blamed(part, events), RuntimeError("the handler was cancelled")) from error
             except Exception as error:
-                alone = events[0] if len(events) == 1 else None
-                raise Failed(alone if self.batch else part, error) from error
+                raise Failed(self._blamed(part, events), error) from error
+
+    def _blamed(self, part: Any, events: Sequence[Event]) -> Event | None:
+        """The event of which it is known that it failed."""
+        if not self.batch:
+            return cast("Event", part)
+        return events[0] if len(events) == 1 else None
 
 
 def _count_of_parameters(function: Callable[..., Any]) -> int:

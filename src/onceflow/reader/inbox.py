@@ -14,8 +14,9 @@ What it survives::
     the database is killed while the handler works; the handler sees an error of its client library
     the savepoint tells StoreUnavailable from a failure of the event: it is not counted, and no event becomes poison by it
 
-    the database refuses what the handler wrote when the savepoint ends (a deferred constraint)
-    that is a failure of the events in it, as if the handler had raised it
+    the database refuses what the handler wrote when the savepoint ends, or at the commit (a deferred constraint)
+    that is a failure of the events in it, as if the handler had raised it: of a batch nobody can say which, so each of them is
+    tried alone, and the one that fails alone becomes poison
 
     the handler fails at event 7 of 100
     the unit is rolled back whole; events 0 to 6 are handled again in a unit of their own, and then event 7 is tried alone
@@ -30,7 +31,7 @@ from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.steps import OnStep, Step
-from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store, Unit
+from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Standing, Store, Unit
 from onceflow.reader.tally import Tally
 
 NAME = "transactional inbox"
@@ -47,12 +48,16 @@ class Inbox:
 
     def handle(self, lane: Lane, events: Sequence[Event]) -> None:
         """Handles what is new of these, and commits."""
-        with self._store.unit() as unit:
-            standings = unit.admit(lane.ownership, [event.entry for event in events])
-            self._on_step(Step.ADMITTED)
-            new = [event for event, standing in zip(events, standings, strict=True) if standing is Standing.NEW]
-            self._run(unit, new)
-            self._on_step(Step.HANDLED)
+        new: list[Event] = []
+        try:
+            with self._store.unit() as unit:
+                standings = unit.admit(lane.ownership, [event.entry for event in events])
+                self._on_step(Step.ADMITTED)
+                new += [event for event, standing in zip(events, standings, strict=True) if standing is Standing.NEW]
+                self._run(unit, new)
+                self._on_step(Step.HANDLED)
+        except CommitRefused as refused:
+            raise _failed(new, refused) from refused
         self._on_step(Step.COMMITTED)
         lane.advance(len(events))
         self._tally.add(len(events), len(new))
@@ -65,7 +70,7 @@ class Inbox:
         except (Failed, OnceflowError):
             raise
         except Exception as error:
-            raise Failed(events[0] if len(events) == 1 else None, error) from error
+            raise _failed(events, error) from error
 
     def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
         """Books an event as handled whose dead letter is written first.
@@ -85,3 +90,10 @@ class Inbox:
         """Books events as handled without handling them."""
         with self._store.unit() as unit:
             unit.admit(ownership, entries)
+
+
+def _failed(events: Sequence[Event], error: Exception) -> Failed:
+    """The failure of these events; where it is one, it is that one's. The reason is what the database said."""
+    cause = error.__cause__ if isinstance(error, CommitRefused) else error
+    assert events, "nothing was handled, and something failed"
+    return Failed(events[0] if len(events) == 1 else None, cause if isinstance(cause, Exception) else error)

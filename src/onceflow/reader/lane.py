@@ -16,14 +16,17 @@ class Lane:
     """Events wait in the order of their offsets; the one in front decides whether the lane may go on."""
 
     ownership: Ownership
-    position: int | None  # the offset that the store has committed as the next one
+    position: int | None  # the offset that comes next: what the store has, or where it was told to go on after a loss
+    stored: int | None = None  # the position that the store is known to have
+    sent_position: int | None = None  # what Kafka was told
+    sent_until: int | None = None
+    read_until: int | None = None  # every event before it has come
     place: str = ""
     pending: list[Event] = field(default_factory=list)
     effects_done: int = 0  # events in front whose effect happened, but is not confirmed (claims)
     doubtful: bool = False  # the store must be asked for the position before anything else
     paused: bool = False
     at_end: bool = False
-    sent_position: int | None = None  # what Kafka was told
     failing_offset: int = _NOWHERE
     attempts: int = 0
     reason: Exception | None = None  # of the failing event's newest failure
@@ -35,11 +38,24 @@ class Lane:
 
     def __post_init__(self) -> None:
         self.place = position_source(self.ownership.topic, self.ownership.partition)
-        self.sent_position = self.position
+        self.stored = self.ownership.next_offset
 
     @property
     def name(self) -> str:
         return f"{self.ownership.topic}-{self.ownership.partition}"
+
+    @property
+    def empty_until(self) -> int | None:
+        """From the position up to here there is nothing to handle: ends of transactions, aborted records, letters of others."""
+        if self.pending or self.position is None or self.read_until is None:
+            return self.position
+        return max(self.position, self.read_until)
+
+    def has_news(self) -> bool:
+        """Whether Kafka does not know yet what it can be told."""
+        if self.position is None or self.empty_until is None:
+            return False
+        return self.position != self.sent_position or self.empty_until > max(self.position, self.sent_until or 0)
 
     def due_at(self) -> float | None:
         """When there is something to do, on the monotonic clock; None if nothing waits."""
@@ -63,6 +79,11 @@ class Lane:
         self.position = self.pending[count - 1].offset + 1
         del self.pending[:count]
         self.effects_done = max(0, self.effects_done - count)
+        self.stored = self.position
+        self.troubled_since, self.troubles = None, 0
+
+    def store_answered(self) -> None:
+        """Whatever it said: it is there again, and a later trouble is another one."""
         self.troubled_since, self.troubles = None, 0
 
     def failed(self, event: Event, reason: Exception) -> None:
@@ -76,11 +97,16 @@ class Lane:
         """Whether the event in front has failed once and ``retries`` times more."""
         return self.pending[0].offset == self.failing_offset and self.attempts > retries
 
+    def went_back(self, ownership: Ownership) -> bool:
+        """Whether the store knows less than it did."""
+        return (ownership.next_offset or 0) < (self.stored or 0)
+
     def taken(self, ownership: Ownership) -> None:
         """The partition was taken anew: what the store has committed meanwhile is not handled again."""
         self.ownership = ownership
+        self.stored = ownership.next_offset
         self.doubtful = False
-        self.position = ownership.next_offset
+        self.position = max((p for p in (ownership.next_offset, self.position) if p is not None), default=None)
         waiting = len(self.pending)
         self.pending = self.unhandled(self.pending)
         self.effects_done = max(0, self.effects_done - (waiting - len(self.pending)))

@@ -22,18 +22,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError as Problem
 
 from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreFenced, StoreLost
 from onceflow.reader import trouble
-from onceflow.reader.assignment import Assignment, tell_kafka
+from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims, Held
 from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event, entry_of
 from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
-from onceflow.reader.membership import owns
-from onceflow.reader.rebuild import Stopped
+from onceflow.reader.membership import Membership
+from onceflow.reader.offsets import tell_kafka
+from onceflow.reader.patience import Stopped
+from onceflow.reader.remainder import Remainder
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Store
@@ -50,7 +53,10 @@ ASK_AGAIN_S = 0.2
 
 
 class Loop:
-    """One run of a reader. ``run`` returns after ``stop`` is set, or at the end of all its partitions if so asked."""
+    """One run of a reader. ``run`` returns after ``stop`` is set, or at the end of all its partitions if so asked.
+
+    A member that has no partition is at the end when the others have handled all that was there (``remainder.py``).
+    """
 
     def __init__(
         self,
@@ -70,12 +76,18 @@ class Loop:
         self._stop = stop
         self._on_step = on_step
         self._tally = tally
+        self._membership = Membership(settings)
+        self._remainder = Remainder(settings, self._membership)
         self._offsets_at = 0.0
         self._forget_at = time.monotonic() + FORGET_EVERY_S
 
     def run(self, *, until_end: bool = False) -> None:
         """Reads until it is stopped. Raises OnceflowError; what is committed by then stays so."""
-        options = {**self._settings.consumer_options(), "enable.partition.eof": until_end}
+        options = {
+            **self._settings.consumer_options(),
+            "enable.partition.eof": True,
+            "on_commit": self._committed,
+        }
         self._consumer = trouble.opened(lambda: Consumer(options, logger=_librdkafka))
         try:
             self._consumer.subscribe(
@@ -94,14 +106,17 @@ class Loop:
     def _round(self) -> None:
         self._poll()
         for lane in list(self._assignment.lanes.values()):
-            self._advance(lane)
+            if not self._stop.is_set():
+                self._advance(lane)
         self._tell_kafka()
         self._forget()
         self._tally.now_and_then()
 
     def _at_end(self) -> bool:
         lanes = self._assignment.lanes.values()
-        return bool(lanes) and all(lane.at_end and not lane.pending for lane in lanes)
+        if not lanes:
+            return self._remainder.is_handled(self._consumer)
+        return all(lane.at_end and not lane.pending for lane in lanes)
 
     # -------------------------------------------------------------------------------------------------------- receiving
 
@@ -115,23 +130,26 @@ class Loop:
             first = self._consumer.poll(self._wait_s())
             if first is None:
                 return
-            self._receive([first])
+            came = self._receive([first])
             rest = self._settings.batch_size - 1
             if rest:
-                self._receive(self._consumer.consume(rest, 0))
+                came = self._receive(self._consumer.consume(rest, 0)) or came
         except KafkaException as error:
             # Raised by a rebalance callback too; going on without its partitions would leave them blocked in silence.
             trouble.check(error.args[0], "the consumer")
             raise RequestFailed(f"the consumer: {error.args[0].str()}") from error
-        self._on_step(Step.POLLED)
+        if came:
+            self._on_step(Step.POLLED)
 
     def _wait_s(self) -> float:
         now = time.monotonic()
         due = [at - now for lane in self._assignment.lanes.values() if (at := lane.due_at()) is not None]
         return max(0.0, min([IDLE_S, *due]))
 
-    def _receive(self, messages: Sequence[Message]) -> None:
+    def _receive(self, messages: Sequence[Message]) -> bool:
+        """Whether events were among them."""
         lanes = self._assignment.lanes
+        came = False
         for message in messages:
             error = message.error()
             if error is not None:
@@ -141,6 +159,8 @@ class Loop:
             if lane is not None and self._settings.reads(message):
                 lane.pending.append(Event(message, entry_of(message, lane.place)))
                 lane.at_end = False
+                came = True
+        return came
 
     def _receive_error(self, message: Message) -> None:
         error = message.error()
@@ -148,7 +168,7 @@ class Loop:
         lane = self._assignment.lanes.get((message.topic() or "", message.partition() or 0))
         if trouble.is_end(error):
             if lane is not None:
-                lane.at_end = True
+                lane.at_end, lane.read_until = True, message.offset()
             return
         trouble.check(error, lane.name if lane else message.topic() or "the consumer", lane.position if lane else None)
 
@@ -177,8 +197,10 @@ class Loop:
             if lane.pending:
                 self._handle(lane)
         except Failed as failure:
+            lane.store_answered()
             self._failed(lane, failure)
         except Held as held:
+            lane.store_answered()
             log.info("%s: another reader has claimed the same id: %s", lane.name, held)
             lane.not_before = time.monotonic() + ASK_AGAIN_S
         except StoreFenced as error:
@@ -227,9 +249,9 @@ class Loop:
             lane.not_before = time.monotonic() + ASK_AGAIN_S
             return False
         (ownership,) = self._assignment.take([(lane.ownership.topic, lane.ownership.partition)])
-        if (ownership.next_offset or 0) < (lane.position or 0):
+        if lane.went_back(ownership):
             raise StoreLost(
-                f"{lane.name}: the store had handled the events before offset {lane.position}, "
+                f"{lane.name}: the store had handled the events before offset {lane.stored}, "
                 f"and knows of those before {ownership.next_offset or 0} now",
                 action="find out what became of the store before anything is handled twice",
             )
@@ -240,8 +262,8 @@ class Loop:
     def _is_member(self, lane: Lane) -> bool:
         """Asks Kafka, which checks the member and its generation before it accepts an offset."""
         if lane.position is None:
-            return owns(self._settings, self._consumer.memberid(), lane.ownership.topic, lane.ownership.partition)
-        lane.sent_position = None
+            return self._membership.owns(self._consumer.memberid(), lane.ownership.topic, lane.ownership.partition)
+        lane.sent_position = None  # it is asked by telling it again
         return tell_kafka(self._consumer, [lane], wait=True)
 
     # ------------------------------------------------------------------------------------------------------ now and then
@@ -249,13 +271,21 @@ class Loop:
     def _tell_kafka(self) -> None:
         """A store that forgets with its process depends on these offsets: they are told more often, and waited for."""
         now = time.monotonic()
-        news = [lane for lane in self._assignment.lanes.values() if lane.position != lane.sent_position]
+        news = [lane for lane in self._assignment.lanes.values() if lane.has_news()]
         if not news or now < self._offsets_at:
             return
         durable = self._store.capabilities.durable
         self._offsets_at = now + (OFFSETS_EVERY_S if durable else OFFSETS_EVERY_S_OF_A_FORGETFUL_STORE)
         tell_kafka(self._consumer, news, wait=not durable)
         self._on_step(Step.OFFSETS)
+
+    def _committed(self, error: Problem | None, offsets: Sequence[TopicPartition]) -> None:
+        """What became of an asynchronous commit; what was refused is told again."""
+        for each in offsets or ():
+            lane = self._assignment.lanes.get((each.topic, each.partition))
+            if lane is not None and (error or each.error):
+                log.info("%s: offset not committed: %s", lane.name, error or each.error)
+                lane.sent_position = None
 
     def _forget(self) -> None:
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Whether Kafka says that a member of the group owns a partition: asked before a partition is taken again.
+"""What Kafka says of a member of the group: asked before a partition is taken again, and by a member that has none.
 
 What it survives::
 
@@ -10,8 +10,10 @@ What it survives::
 from __future__ import annotations
 
 import logging
+from functools import cached_property
+from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onceflow.reader.settings import ReaderSettings
@@ -20,20 +22,41 @@ log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 
 
-def owns(settings: ReaderSettings, member_id: str, topic: str, partition: int) -> bool:
-    """What the group's description says; False also where it cannot be had, or where the group is just being rebalanced."""
-    admin = AdminClient(settings.cluster.for_librdkafka(), logger=_librdkafka)
-    try:
-        group = admin.describe_consumer_groups([settings.group], request_timeout=settings.patience_s)[
-            settings.group
-        ].result()
-    except KafkaException as error:
-        log.info("the group %s cannot be described: %s", settings.group, error.args[0].str())
-        return False
-    held = (
-        (each.topic, each.partition)
-        for member in group.members
-        if member.member_id == member_id and member.assignment is not None
-        for each in member.assignment.topic_partitions
-    )
-    return (topic, partition) in held
+class Membership:
+    """Asks for the group's description. Every answer is no where it cannot be had."""
+
+    def __init__(self, settings: ReaderSettings) -> None:
+        self._settings = settings
+
+    def owns(self, member_id: str, topic: str, partition: int) -> bool:
+        """Whether the member owns the partition; no also while the group is being rebalanced."""
+        return (topic, partition) in (_assignments(self._described()).get(member_id) or ())
+
+    def has_none(self, member_id: str) -> bool:
+        """Whether it is a member of the group, which is not being rebalanced, and has no partition."""
+        group = self._described()
+        if group is None or group.state is not ConsumerGroupState.STABLE:
+            return False
+        return _assignments(group).get(member_id) == set()
+
+    def _described(self) -> Any:
+        group = self._settings.group
+        try:
+            asked = self._admin.describe_consumer_groups([group], request_timeout=self._settings.patience_s)
+            return asked[group].result()
+        except KafkaException as error:
+            log.info("the group %s cannot be described: %s", group, error.args[0].str())
+            return None
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._settings.cluster.for_librdkafka(), logger=_librdkafka)
+
+
+def _assignments(group: Any) -> dict[str, set[tuple[str, int]]]:
+    """The partitions of each member."""
+    return {
+        member.member_id: {(each.topic, each.partition) for each in member.assignment.topic_partitions}
+        for member in (group.members if group is not None else ())
+        if member.assignment is not None
+    }

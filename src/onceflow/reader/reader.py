@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, overload
 
 from onceflow.errors import ConfigurationError, TopicMissing
@@ -22,7 +22,7 @@ from onceflow.reader.claims import Claims
 from onceflow.reader.handling import Handler, RunCoroutine
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.loop import Loop
-from onceflow.reader.patience import patiently
+from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.rebuild import Rebuilder
 from onceflow.reader.retries import Backoff
 from onceflow.reader.settings import Checker, GroupProtocol, LostStore, ReaderSettings, Start
@@ -198,6 +198,7 @@ class Reader:
     def run(self, *, until_end: bool = False, progress: bool = False) -> None:
         """Handles events until ``stop()``, SIGINT or SIGTERM; with ``until_end`` until all there is now is handled.
 
+        With ``until_end`` a member of a group that has no partition stands by until the others have handled it.
         Every ten seconds and at the end it logs how much it did (``onceflow.reader``, INFO); ``progress`` prints that as well.
         On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
         """
@@ -219,7 +220,7 @@ class Reader:
             await asyncio.shield(work)
         except asyncio.CancelledError:
             self.stop()
-            await work
+            await _ended(work)
             raise
 
     def stop(self) -> None:
@@ -240,12 +241,18 @@ class Reader:
         handler.run_coroutine = run_coroutine
         self._check_topics()
         settings, store = self._settings, self._store
-        patiently(lambda: store.open(settings.group, settings.retention), settings)
+        try:
+            patiently(lambda: store.open(settings.group, settings.retention), settings, self._stop)
+        except Stopped:
+            log.info("ended before the store could be opened")
+            self._stop.clear()
+            return
         try:
             tally = Tally(_printed if progress else log.info)
             mode = self._mode(handler, tally)
             owner = f"{socket.gethostname()}-{os.getpid()}"
-            assignment = Assignment(settings, store, owner, Rebuilder(settings, mode.book, self._stop), self._on_step)
+            rebuilder = Rebuilder(settings, mode.book, self._stop)
+            assignment = Assignment(settings, store, owner, rebuilder, self._stop, self._on_step)
             loop = Loop(settings, store, mode, assignment, self._stop, self._on_step, tally)
             with collector.seldom(settings.batch_size):
                 loop.run(until_end=until_end)
@@ -276,6 +283,14 @@ class Reader:
         finally:
             for number, old in before.items():
                 signal.signal(number, old)
+
+
+async def _ended(work: asyncio.Future[None]) -> None:
+    """Until the thread has ended, however often that is cancelled: it has the store, and the partitions."""
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    work.result()
 
 
 def _printed(text: str) -> None:

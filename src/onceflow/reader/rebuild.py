@@ -6,24 +6,21 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
-from onceflow.errors import BrokerUnreachable, RequestFailed
+from onceflow.errors import RequestFailed
 from onceflow.reader import trouble
 from onceflow.reader.event import entry_of, position_source
+from onceflow.reader.offsets import beginning
+from onceflow.reader.patience import Stopped
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.interface import EventKey, Ownership
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 _WAIT_S = 0.2
-_KAFKA_TIMEOUT_S = 60.0
 
 Book = Callable[[Ownership, Sequence[EventKey]], None]
-
-
-class Stopped(Exception):
-    """The reader is to end before the ids are read; what is booked stays so, and the next start goes on behind it."""
 
 
 class Rebuilder:
@@ -35,11 +32,14 @@ class Rebuilder:
         self._stop = stop
 
     def __call__(self, ownership: Ownership, first: int | None, end: int) -> None:
-        """From ``first`` (None: the beginning) to before ``end``, which the group has committed. Raises Stopped."""
+        """From ``first`` (None: the beginning) to before ``end``, which the group has committed.
+
+        Raises Stopped; what is booked by then stays so, and the next start goes on behind it.
+        """
         consumer = Consumer({**self._settings.base_options(), "enable.partition.eof": True}, logger=_librdkafka)
         try:
             place = TopicPartition(ownership.topic, ownership.partition)
-            place.offset = max(first or 0, _beginning(consumer, place))
+            place.offset = max(first or 0, beginning(consumer, (ownership.topic, ownership.partition)))
             consumer.assign([place])
             count = self._read(consumer, place, ownership, end)
         finally:
@@ -66,14 +66,6 @@ class Rebuilder:
                 self._book(ownership, entries)
             count += len(entries)
         return count
-
-
-def _beginning(consumer: Consumer, place: TopicPartition) -> int:
-    """The first offset that the topic still has."""
-    try:
-        return consumer.get_watermark_offsets(place, timeout=_KAFKA_TIMEOUT_S)[0]
-    except KafkaException as error:
-        raise BrokerUnreachable(f"{place.topic}-{place.partition}: {error.args[0].str()}") from error
 
 
 def _is_end(messages: Sequence[Message], source: str) -> bool:

@@ -30,6 +30,13 @@ def test_known_forms(url: str, name: str) -> None:
     assert isinstance(store, Store)
 
 
+def test_foreign_keys_of_a_file() -> None:
+    assert [open_store(f"sqlite:///a.db{rest}")._foreign_keys for rest in ("", "?foreign_keys=on")] == [False, True]  # type: ignore[attr-defined]
+    for mistake in ("?foreign_keys=yes", "?foreignkeys=on"):
+        with pytest.raises(ConfigurationError, match="foreign_keys=on"):
+            open_store(f"sqlite:///a.db{mistake}")
+
+
 def test_relative_and_absolute_paths() -> None:
     assert str(vars(open_store("sqlite:///a/b%20c.db"))["_path"]) == "a/b c.db"
     assert str(vars(open_store("sqlite:////a/b.db"))["_path"]) == "/a/b.db"

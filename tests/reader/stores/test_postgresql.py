@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psycopg
@@ -20,7 +21,7 @@ from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
 from onceflow.reader.stores import open_store
-from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.postgresql import PostgresqlStore, PostgresqlTables
 from onceflow.reader.stores.tables import EventId
 from onceflow.reader.tally import Tally
@@ -209,10 +210,11 @@ def test_commit_refused_by_a_deferred_constraint(store: PostgresqlStore, url: st
     owner = take(store)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("ALTER TABLE ledger ADD UNIQUE (id) DEFERRABLE INITIALLY DEFERRED")
-    with pytest.raises(psycopg.errors.UniqueViolation), store.unit() as unit:  # noqa: PT012
+    with pytest.raises(CommitRefused) as raised, store.unit() as unit:  # noqa: PT012
         unit.admit(owner, events(0))
         for _ in range(2):
             unit.handle.execute("INSERT INTO ledger VALUES ('twice')")
+    assert isinstance(raised.value.__cause__, psycopg.errors.UniqueViolation)
     assert take(store).next_offset is None
     assert ledger(url) == []
 
@@ -248,6 +250,33 @@ def test_swallowed_sql_error_in_a_savepoint(store: PostgresqlStore) -> None:
         with pytest.raises(psycopg.errors.UndefinedTable):
             unit.handle.execute("SELECT * FROM nothing")
     assert take(store).next_offset is None
+
+
+@pytest.mark.parametrize("code", ["40P01", "40001", "53100"])
+def test_a_server_that_gives_way_or_is_full_is_no_fault_of_the_event(store: PostgresqlStore, code: str) -> None:
+    """A deadlock is another transaction's fault as well; also where the handler makes an error of its own of it."""
+    owner = take(store)
+    with pytest.raises(StoreUnavailable), store.unit() as unit, unit.savepoint():  # noqa: PT012
+        unit.admit(owner, events(0))
+        try:
+            unit.handle.execute(f"DO $$ BEGIN RAISE 'no' USING ERRCODE = '{code}'; END $$")
+        except psycopg.Error as error:
+            raise ValueError("cannot book") from error
+    assert book(store, take(store), 0) == [NEW]
+
+
+@pytest.mark.parametrize("factory", [psycopg.rows.dict_row, psycopg.rows.scalar_row])
+def test_rows_as_a_handler_wants_them_do_not_blind_the_store(
+    store: PostgresqlStore, factory: psycopg.rows.RowFactory[Any]
+) -> None:
+    owner = take(store)
+    with store.unit() as unit:
+        assert unit.admit(owner, events(0)) == [NEW]
+        unit.handle.row_factory = factory
+    with store.unit() as unit:
+        assert unit.admit(owner, events(0, 1, 2)) == [DUPLICATE, NEW, NEW]
+        assert unit.handle.row_factory is factory
+    assert take(store).next_offset == 3
 
 
 def test_a_server_that_vanishes_is_noticed_unless_the_url_says_otherwise(url: str) -> None:

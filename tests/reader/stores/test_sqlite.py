@@ -8,14 +8,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 from tests.reader.stores.conftest import PATIENCE_S
 
-from onceflow.errors import StoreMismatch, StoreUnavailable
-from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
+from onceflow.errors import StoreError, StoreMismatch, StoreUnavailable
+from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.sqlite import SqliteStore
 
 NEW, DUPLICATE = Standing.NEW, Standing.DUPLICATE
@@ -146,6 +146,107 @@ def test_savepoint_when_sqlite_gives_up(store: SqliteStore, path: Path) -> None:
             unit.handle.execute("INSERT INTO ledger SELECT hex(randomblob(100000))")
     assert take(store).next_offset is None
     assert ledger(path) == []
+
+
+def test_a_full_disk_is_no_fault_of_the_event(store: SqliteStore, path: Path) -> None:
+    """Also where SQLite undoes the one statement alone, and the handler makes an error of its own of it."""
+    owner = take(store)
+    connection = store._opened().connection
+    with pytest.raises(StoreUnavailable, match="full"), store.unit() as unit, unit.savepoint():  # noqa: PT012
+        unit.admit(owner, events(0))
+        unit.handle.execute(f"PRAGMA max_page_count = {connection.execute('PRAGMA page_count').fetchone()[0] + 1}")
+        try:
+            unit.handle.execute("INSERT INTO ledger SELECT hex(randomblob(100000))")
+        except sqlite3.Error as error:
+            raise ValueError("cannot book") from error
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert take(store).next_offset is None
+    assert ledger(path) == []
+
+
+@pytest.mark.parametrize("attribute", ["row_factory", "text_factory"])
+def test_rows_as_a_handler_wants_them_do_not_blind_the_store(store: SqliteStore, attribute: str) -> None:
+    """The connection keeps what a handler sets. Compared with such rows, no id would be new: lost without a word."""
+    owner = take(store)
+    wanted = {"row_factory": sqlite3.Row, "text_factory": bytes}[attribute]
+    with store.unit() as unit:
+        assert unit.admit(owner, events(0)) == [NEW]
+        setattr(unit.handle, attribute, wanted)
+    with store.unit() as unit:
+        assert unit.admit(owner, events(0, 1, 2)) == [DUPLICATE, NEW, NEW]
+        assert getattr(unit.handle, attribute) is wanted
+    assert store.claim(owner, events(1, 3), 60) == [DUPLICATE, NEW]
+
+
+@pytest.fixture
+def accounts(path: Path) -> None:
+    """Each entry must have its account, at the commit; and a table whose constraint ends the whole transaction."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE account (id TEXT PRIMARY KEY)")
+        connection.execute("CREATE TABLE entry (account TEXT REFERENCES account (id) DEFERRABLE INITIALLY DEFERRED)")
+        connection.execute("CREATE TABLE single (id TEXT PRIMARY KEY ON CONFLICT ROLLBACK)")
+        connection.execute("INSERT INTO single VALUES ('taken')")
+        connection.commit()
+
+
+@pytest.mark.usefixtures("accounts")
+def test_commit_refused_by_a_deferred_foreign_key(path: Path) -> None:
+    """COMMIT says no and leaves the transaction open: rolled back whole, and it is no trouble of the store's."""
+    with closing(SqliteStore(path, foreign_keys=True)) as store:
+        store.open("group", Retention())
+        owner = take(store)
+        with pytest.raises(CommitRefused, match="FOREIGN KEY") as raised, store.unit() as unit:  # noqa: PT012
+            unit.admit(owner, events(0))
+            with unit.savepoint():
+                unit.handle.execute("INSERT INTO entry VALUES ('nobody')")
+        assert isinstance(raised.value.__cause__, sqlite3.IntegrityError)
+        owner = take(store)
+        assert owner.next_offset is None
+        with store.unit() as unit:
+            unit.admit(owner, events(0))
+            unit.handle.execute("INSERT INTO entry VALUES ('somebody')")
+            unit.handle.execute("INSERT INTO account VALUES ('somebody')")
+        assert take(store).next_offset == 1
+
+
+@pytest.mark.usefixtures("accounts")
+def test_foreign_keys_are_off_unless_they_are_asked_for(store: SqliteStore) -> None:
+    """As on every connection of SQLite's; a unit is a transaction, in which they cannot be switched on."""
+    owner = take(store)
+    with store.unit() as unit:
+        unit.admit(owner, events(0))
+        unit.handle.execute("PRAGMA foreign_keys = on")
+        unit.handle.execute("INSERT INTO entry VALUES ('nobody')")
+    assert take(store).next_offset == 1
+
+
+@pytest.mark.usefixtures("accounts")
+def test_what_rolls_the_whole_unit_back_is_the_event_s_failure(store: SqliteStore) -> None:
+    """ON CONFLICT ROLLBACK: the unit is gone with the statement, and the error is the handler's own."""
+    owner = take(store)
+    with pytest.raises(sqlite3.IntegrityError), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        with unit.savepoint():
+            unit.handle.execute("INSERT INTO single VALUES ('taken')")
+    assert take(store).next_offset is None
+
+
+@pytest.mark.usefixtures("accounts")
+@pytest.mark.parametrize("in_savepoint", [True, False])
+def test_after_a_swallowed_rollback_nothing_is_committed_by_itself(
+    store: SqliteStore, path: Path, in_savepoint: bool
+) -> None:
+    """Without a transaction SQLite would commit the next statement at once, without the ids, and again with each try."""
+    owner = take(store)
+    with pytest.raises(StoreError, match="rolled the unit back"), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        with unit.savepoint() if in_savepoint else nullcontext():
+            with pytest.raises(sqlite3.IntegrityError):
+                unit.handle.execute("INSERT INTO single VALUES ('taken')")
+            with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+                unit.handle.execute("INSERT INTO ledger VALUES ('by itself')")
+    assert ledger(path) == []
+    assert take(store).next_offset is None
 
 
 def test_too_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

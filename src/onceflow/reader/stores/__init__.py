@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from onceflow.errors import ConfigurationError, SetupError
 from onceflow.reader.stores.interface import Store
@@ -18,6 +18,7 @@ FORMS = (
     "postgresql://user@host/database",
     "redis://host:6379/0",
 )
+_SWITCH = {"on": True, "off": False}
 
 
 def open_store(url: str) -> Store:
@@ -42,10 +43,18 @@ def _memory(_: str) -> Store:
 def _sqlite(url: str) -> Store:
     from onceflow.reader.stores.sqlite import SqliteStore
 
-    path = unquote(urlsplit(url).path)[1:]
-    if not path or urlsplit(url).netloc:
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if not path or parts.netloc:
         raise ConfigurationError.of("the store's URL", [f"{url!r} names no file: write {FORMS[1]} or {FORMS[2]}"])
-    return SqliteStore(path)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    foreign_keys = given.pop("foreign_keys", "off")
+    if given or foreign_keys not in _SWITCH:
+        known = "foreign_keys=on and foreign_keys=off"
+        raise ConfigurationError.of(
+            "the store's URL", [f"{url!r}: after the ? a SQLite file takes {known}, nothing else"]
+        )
+    return SqliteStore(path, foreign_keys=_SWITCH[foreign_keys])
 
 
 def _postgresql(url: str) -> Store:

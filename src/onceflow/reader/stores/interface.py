@@ -86,6 +86,13 @@ class Retention:
     count: int | None = None  # per group; the newest ids
 
 
+class CommitRefused(Exception):
+    """The store said no to a unit's commit because of what was written through its handle; nothing of the unit is there.
+
+    Raised from the database's own error. That is a failure of the events in the unit, as if their handler had raised it.
+    """
+
+
 class Unit(Protocol):
     """One transaction of a transactional store. Leaving its context commits; an exception rolls back everything."""
 
@@ -103,7 +110,8 @@ class Unit(Protocol):
     def savepoint(self) -> AbstractContextManager[None]:
         """A part of the unit that can fail alone: an exception undoes the effects written inside it, and is raised on.
 
-        Its end checks what the store would otherwise check at the commit. StoreUnavailable is what no event is guilty of.
+        Its end checks what the store would otherwise check at the commit, if it can. StoreUnavailable is what no event is
+        guilty of: the store broke, or is full, whatever the handler made of the error.
         """
 
 
@@ -125,8 +133,9 @@ class Store(Protocol):
     def unit(self) -> AbstractContextManager[Unit]:
         """Opens a transaction. Raises NotImplementedError where ``capabilities.transactional`` is false.
 
-        The context's exit raises StoreFenced if a partition that was admitted has moved, and CommitUnknown when the connection
-        broke after the commit was sent: then the reader takes its partitions again, and their positions tell.
+        The context's exit raises StoreFenced if a partition that was admitted has moved, CommitRefused for what handlers wrote
+        (a deferred constraint), and CommitUnknown when the connection broke after the commit was sent: then the reader takes
+        its partitions again, and their positions tell.
         """
 
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:

@@ -17,11 +17,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from onceflow.errors import StoreUnavailable
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
-from onceflow.reader.stores.postgresql_session import Session, check_whole, translated
+from onceflow.reader.stores.postgresql_session import Session, check_blame, check_whole, translated
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
 TAKEOVER_S = 5.0
@@ -115,8 +116,7 @@ class PostgresqlUnit:
                 with translated():
                     self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what would be refused at the commit
         except Exception as error:
-            if self._connection.closed:  # the server is gone: that is no fault of the event
-                raise StoreUnavailable(f"the connection to PostgreSQL broke in a handler: {error}") from error
+            check_blame(self._connection, error)
             raise
 
 
@@ -235,7 +235,8 @@ class PostgresqlTables:
         ).rowcount
 
     def _execute(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        cursor = self._connection.execute(statement.encode(), parameters)
+        """Rows are tuples, whatever ``row_factory`` a handler has left on the connection."""
+        cursor = self._connection.cursor(row_factory=tuple_row).execute(statement.encode(), parameters)
         return cursor.fetchall() if cursor.description else []
 
     def _place(self, ownership: Ownership) -> tuple[str, str, int]:

@@ -5,6 +5,9 @@ What the end of a transaction survives::
     a handler catches an SQL error and goes on: the server has failed the transaction, and would answer COMMIT with ROLLBACK
     a handler executes "COMMIT": what follows is outside of the transaction
     the state of the connection is looked at before the commit, and anything but "in a transaction" is an error
+
+    a deferred constraint is violated, and only the commit finds it
+    that is a failure of the events in the unit (CommitRefused), and no unknown: the server has said no
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ from psycopg.pq import TransactionStatus
 
 from onceflow.errors import CommitUnknown, StoreError, StoreUnavailable
 from onceflow.postgresql import CONNECTION
+from onceflow.reader.stores.blame import causes
+from onceflow.reader.stores.interface import CommitRefused
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
+
+_TROUBLE = ("40", "53100", "58030")  # deadlocks and the like, a full disk, an I/O error
 
 _LAYOUT = """
 CREATE TABLE onceflow_layout (version integer NOT NULL);
@@ -92,6 +99,8 @@ class Session:
             if connection.closed:
                 raise CommitUnknown(f"PostgreSQL did not answer the commit: {error}") from error
             with translated():
+                if not isinstance(error, psycopg.OperationalError):
+                    raise CommitRefused(f"PostgreSQL: {error}") from error
                 raise
 
     def _connected(self) -> psycopg.Connection[Any]:
@@ -125,6 +134,16 @@ def check_whole(connection: psycopg.Connection[Any]) -> None:
             "the transaction was ended inside the unit, so effects and ids are not in one transaction",
             action="do not commit or roll back in a handler",
         )
+
+
+def check_blame(connection: psycopg.Connection[Any], error: BaseException) -> None:
+    """Raises StoreUnavailable where the server broke in a handler, or gave way to another transaction: no event is guilty."""
+    if connection.closed:
+        raise StoreUnavailable(f"the connection to PostgreSQL broke in a handler: {error}") from error
+    for each in causes(error):
+        state = getattr(each, "sqlstate", None) or "" if isinstance(each, psycopg.Error) else ""
+        if state.startswith(_TROUBLE):
+            raise StoreUnavailable(f"PostgreSQL store: {each}", action="the events come again") from error
 
 
 def _check_layout(connection: psycopg.Connection[Any]) -> None:

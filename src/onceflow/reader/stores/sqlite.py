@@ -4,6 +4,7 @@ A unit is one ``BEGIN IMMEDIATE`` transaction, so units of several processes on 
 that is stopped inside a unit keeps the file's lock: the others raise StoreUnavailable until it goes on or is killed.
 
 Durable means WAL with ``synchronous=FULL``: one fsync a unit. The tables begin with ``onceflow_``; yours may stand beside them.
+Foreign keys are SQLite's setting of a connection, off unless it is asked for, and cannot be changed inside a unit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from onceflow.errors import StoreError, StoreUnavailable
+from onceflow.errors import StoreError
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.epochs import next_epoch
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
@@ -26,18 +27,22 @@ BUSY_TIMEOUT_S = 30.0
 
 
 class SqliteStore:
-    """Keeps one group in the SQLite file at ``path``. ``busy_timeout_s``: how long to wait for another process's unit."""
+    """Keeps one group in the SQLite file at ``path``.
+
+    ``busy_timeout_s``: how long to wait for another process's unit. ``foreign_keys``: whether they are enforced.
+    """
 
     capabilities = Capabilities(transactional=True, durable=True, shared=True)
 
-    def __init__(self, path: str | Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+    def __init__(self, path: str | Path, busy_timeout_s: float = BUSY_TIMEOUT_S, *, foreign_keys: bool = False) -> None:
         self._path = Path(path)
         self._busy_timeout_s = busy_timeout_s
+        self._foreign_keys = foreign_keys
         self._session: Session | None = None
 
     def open(self, group: str, retention: Retention) -> None:
         self.close()
-        self._session = Session(self._path, self._busy_timeout_s)
+        self._session = Session(self._path, self._busy_timeout_s, foreign_keys=self._foreign_keys)
         self._group = group
         self._retention = retention
 
@@ -71,7 +76,7 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTables]:
         session = self._opened()
-        with session.transaction(), session.translated():
+        with session.transaction(), session.own():
             yield SqliteTables(session.connection, self._group)
 
     def _opened(self) -> Session:
@@ -92,23 +97,23 @@ class SqliteUnit:
         return self._session.connection
 
     def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
-        with self._session.translated():
+        with self._session.own():
             return rules.admit(self._tables, ownership, storable(keys))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        connection = self._session.connection
-        self._session.execute("SAVEPOINT onceflow_part")
+        session = self._session
+        session.execute("SAVEPOINT onceflow_part")
         try:
             yield
+            session.check_whole()
         except BaseException as error:
-            if not connection.in_transaction:  # a full disk or an I/O error: SQLite rolled back the whole unit
-                raise StoreUnavailable(f"SQLite gave up the transaction: {error}") from error
-            self._session.execute("ROLLBACK TO onceflow_part")
+            session.check_blame(error)
+            if session.connection.in_transaction:  # else SQLite has rolled back the whole unit already
+                session.execute("ROLLBACK TO onceflow_part")
+                session.execute("RELEASE onceflow_part")
             raise
-        finally:
-            if connection.in_transaction:
-                self._session.execute("RELEASE onceflow_part")
+        session.execute("RELEASE onceflow_part")
 
 
 class SqliteTables:

@@ -6,7 +6,25 @@ What the guard survives::
     ids and position are committed, the second half of the effects is not: events are lost
 
 so an authorizer refuses BEGIN, COMMIT and ROLLBACK while a handler runs. SQLite asks it when a statement is prepared, and
-Python keeps prepared statements by their text; the store's own have texts of their own.
+Python keeps prepared statements by their text; the store's own have texts of their own::
+
+    a table of the user's says ON CONFLICT ROLLBACK (or a trigger RAISE(ROLLBACK)); the handler catches that error and goes on
+    what it writes now would be committed statement by statement, without the ids, and be there again with each next try
+
+so Python begins a transaction of its own before such a statement (``isolation_level``), which the authorizer refuses as well.
+
+What the handler may do with the connection survives too::
+
+    a handler sets ``tx.row_factory = sqlite3.Row`` (or ``text_factory``), and the connection keeps it
+    the store would compare rows with tuples, find no id new, and book every event as handled that no handler has seen
+
+so the store's own statements have factories of their own.
+
+And what only the commit finds::
+
+    a deferred foreign key is violated; COMMIT says no, and the transaction stays open
+    it is rolled back, and the events of the unit have failed (CommitRefused): repeating it as a trouble of the store's would
+    never end
 """
 
 from __future__ import annotations
@@ -16,13 +34,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from onceflow.errors import CommitUnknown, StoreMismatch, StoreUnavailable
+from onceflow.errors import CommitUnknown, StoreError, StoreMismatch, StoreUnavailable
+from onceflow.reader.stores.blame import causes
+from onceflow.reader.stores.interface import CommitRefused
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 
 _OLDEST_VERSION = (3, 38)  # the first with the operator ->>
 _BEGIN = "BEGIN IMMEDIATE -- onceflow"
 _COMMIT = "COMMIT -- onceflow"
 _ROLLBACK = "ROLLBACK -- onceflow"
+_TROUBLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CORRUPT)
 
 _LAYOUT = (
     "CREATE TABLE onceflow_layout (version INTEGER NOT NULL)",
@@ -43,7 +64,7 @@ _LAYOUT = (
 class Session:
     """A connection with the store's tables in it. Raises StoreUnavailable, or StoreMismatch for another layout."""
 
-    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+    def __init__(self, path: Path, busy_timeout_s: float, *, foreign_keys: bool) -> None:
         if sqlite3.sqlite_version_info < _OLDEST_VERSION:
             raise StoreMismatch(
                 f"Python's SQLite {sqlite3.sqlite_version} is too old",
@@ -53,12 +74,12 @@ class Session:
         self._guarded = False
         try:
             self.connection = sqlite3.connect(
-                path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+                path, timeout=busy_timeout_s, isolation_level="IMMEDIATE", check_same_thread=False
             )
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         try:
-            self._prepare()
+            self._prepare(foreign_keys)
         except BaseException:
             self.close()
             raise
@@ -73,6 +94,7 @@ class Session:
         self._guarded = guarded
         try:
             yield
+            self.check_whole()
         except BaseException:
             self._guarded = False
             self._roll_back()
@@ -80,24 +102,35 @@ class Session:
         self._guarded = False
         self._commit()
 
+    def check_whole(self) -> None:
+        """Raises StoreError if the transaction is not there any more."""
+        if not self.connection.in_transaction:
+            raise StoreError(
+                f"{self._path}: SQLite rolled the unit back inside a handler, and nobody raised its error; nothing was committed",
+                action="let SQL errors come out of the handler (ON CONFLICT ROLLBACK and RAISE(ROLLBACK) end the whole unit)",
+            )
+
     def _commit(self) -> None:
         try:
             self.connection.execute(_COMMIT)
         except sqlite3.Error as error:
-            if self.connection.in_transaction:
-                self._roll_back()
-                raise self._unavailable(error) from error
-            raise CommitUnknown(f"{self._path}: SQLite failed while it committed: {error}") from error
+            if not self.connection.in_transaction:
+                raise CommitUnknown(f"{self._path}: SQLite failed while it committed: {error}") from error
+            self._roll_back()
+            if isinstance(error, sqlite3.IntegrityError):
+                raise CommitRefused(f"{self._path}: {error}") from error
+            raise self._unavailable(error) from error
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:
             with suppress(sqlite3.Error):
                 self.connection.execute(_ROLLBACK)
 
-    def _prepare(self) -> None:
+    def _prepare(self, foreign_keys: bool) -> None:
         try:
             mode = self.connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             self.connection.execute("PRAGMA synchronous = FULL")
+            self.connection.execute(f"PRAGMA foreign_keys = {foreign_keys:d}")
         except sqlite3.DatabaseError as error:
             raise self._unavailable(error) from error
         if mode != "wal":
@@ -125,16 +158,30 @@ class Session:
 
     def execute(self, statement: str) -> None:
         """One statement of the store's own."""
-        with self.translated():
+        with self.own():
             self.connection.execute(statement)
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
-        """Raises StoreUnavailable for what SQLite says of the store's own statements."""
+    def own(self) -> Iterator[None]:
+        """For the store's own statements: rows are tuples of text, and what SQLite says of them is StoreUnavailable."""
+        connection = self.connection
+        theirs = connection.row_factory, connection.text_factory
+        connection.row_factory, connection.text_factory = None, str
         try:
             yield
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
+        finally:
+            connection.row_factory, connection.text_factory = theirs
+
+    def check_blame(self, error: BaseException) -> None:
+        """Raises StoreUnavailable where SQLite itself broke in a handler: no event is guilty of that.
+
+        A full disk may end the whole transaction or a single statement; and the handler may have made another error of it.
+        """
+        for each in causes(error):
+            if isinstance(each, sqlite3.Error) and _primary_code(each) in _TROUBLE:
+                raise self._unavailable(each) from error
 
     def _authorize(self, action: int, *_: str | None) -> int:
         return sqlite3.SQLITE_DENY if self._guarded and action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
@@ -144,3 +191,7 @@ class Session:
             f"SQLite store {self._path}: {error}",
             action="check the path and its file system; 'locked' means that another process is inside a unit, perhaps stopped",
         )
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # above it stands which kind of it

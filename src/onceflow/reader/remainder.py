@@ -1,0 +1,131 @@
+"""Whether anything is left to handle: asked by a member of the group that has no partition, and is to end when all is handled.
+
+It neither ends at once, for that would be too early, nor waits for a partition that may never come.
+
+What it survives::
+
+    A owns both partitions and B joins; A gives one up, and B has none until then
+    B stays as long as there is something to handle, and gets it. Had B ended, A could have ended too as soon as its own was
+    done, and nobody would have handled the rest
+
+    A was killed, and B starts before A's session ends: A's partitions are still A's
+    B stays, and takes them over when the group has noticed
+
+    more members than partitions: nobody gives B anything
+    it ends when the others have handled what there was when it first looked; what they get later holds nobody up
+
+    B is not a member yet, and so has no partition either; its store is a lost one, and all is handled
+    the description of the group tells when B is one: whoever owns partitions then has looked at the store
+
+    the last offsets of a partition are ends of transactions, or aborted: the group's offset never gets there
+    what lies in between is read: is there an event?
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from onceflow.errors import BrokerUnreachable, OnceflowError, RequestFailed
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.reader import trouble
+from onceflow.reader.membership import Membership
+from onceflow.reader.offsets import KAFKA_TIMEOUT_S, Committed, Place, beginning, committed_offsets
+from onceflow.reader.settings import ReaderSettings, Start
+
+log = logging.getLogger("onceflow.reader")
+_librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
+LOOK_EVERY_S = 1.0
+_WAIT_S = 0.2
+
+
+class Remainder:
+    """What was there at the first look, and has not been handled yet, by whomever."""
+
+    def __init__(self, settings: ReaderSettings, membership: Membership) -> None:
+        self._settings = settings
+        self._membership = membership
+        self._look_at = time.monotonic() + LOOK_EVERY_S  # most members have got their partitions by then
+        self._ends: dict[Place, int] | None = None
+        self._last: dict[Place, int] = {}  # the group's offset at the last look
+        self._unhandled: dict[Place, int] = {}  # an event that was found there
+
+    def is_handled(self, consumer: Consumer) -> bool:
+        """Looks once a second; False meanwhile, and while Kafka does not answer."""
+        if time.monotonic() < self._look_at:
+            return False
+        try:
+            return self._membership.has_none(consumer.memberid()) and self._look(consumer)
+        except OnceflowError as error:
+            if not error.retriable:
+                raise
+            log.warning("%s", error.message)
+            return False
+        finally:
+            self._look_at = time.monotonic() + LOOK_EVERY_S
+
+    def _look(self, consumer: Consumer) -> bool:
+        if self._ends is None:
+            self._ends = self._all_ends()
+            log.info("no partition for this member; it ends when the others have handled all there is now")
+        told = committed_offsets(consumer, list(self._ends))
+        for place, end in list(self._ends.items()):
+            if not self._is_done(place, told.get(place), end):
+                return False
+            del self._ends[place]
+        return True
+
+    def _all_ends(self) -> dict[Place, int]:
+        admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
+        known = admin.partitions()
+        return admin.end_offsets((topic, number) for topic in self._settings.topics for number in known.get(topic, ()))
+
+    def _is_done(self, place: Place, told: Committed | None, end: int) -> bool:
+        """Whether there is no event between what the group has handled and the end; as long as its offset moves, there is."""
+        if told is None and self._settings.start is Start.LATEST:
+            return True  # its owner begins at the end
+        if told is not None and told.empty_until >= end:
+            return True
+        offset = -1 if told is None else told.offset
+        moves = self._last.get(place) != offset
+        self._last[place] = offset
+        if moves or offset <= self._unhandled.get(place, -2):
+            return False
+        found = self._first_event(place, told, end)
+        if found is not None:
+            self._unhandled[place] = found
+        return found is None
+
+    def _first_event(self, place: Place, told: Committed | None, end: int) -> int | None:
+        """The offset of the first event before the end that the group has not handled."""
+        options = {**self._settings.base_options(), "enable.partition.eof": True}
+        with closing(trouble.opened(lambda: Consumer(options, logger=_librdkafka))) as consumer:
+            first = beginning(consumer, place)
+            consumer.assign([TopicPartition(*place, first if told is None else max(first, told.offset))])
+            for message in _read(consumer, place):
+                offset = message.offset() or 0
+                if offset >= end:
+                    return None
+                if self._settings.reads(message):
+                    return offset
+        return None
+
+
+def _read(consumer: Consumer, place: Place) -> Iterator[Message]:
+    """The records of the partition that is assigned, up to its end."""
+    deadline = time.monotonic() + KAFKA_TIMEOUT_S
+    while time.monotonic() < deadline:
+        message = consumer.poll(_WAIT_S)
+        error = message and message.error()
+        if message is None or (error and error.retriable()):
+            continue
+        if error and trouble.is_end(error):
+            return
+        if error:
+            raise RequestFailed(f"{place[0]}-{place[1]}: {error.str()}", error=error.name())
+        yield message
+    raise BrokerUnreachable(f"{place[0]}-{place[1]}: not read in {KAFKA_TIMEOUT_S:g} s")

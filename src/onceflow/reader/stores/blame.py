@@ -1,0 +1,12 @@
+"""Whose fault it is that a handler failed: a store looks for its own trouble in what the error was raised from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what it was raised from or in spite of: a handler may have made one of its own of the database's."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,142 @@
+"""``run(until_end=True)``: a member without a partition neither waits for ever, nor ends while something is left for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.support import TIMEOUT_S, Place, eventually, insert
+
+from onceflow.reader.event import Event
+from onceflow.reader.reader import Reader
+from onceflow.reader.remainder import Remainder
+from onceflow.reader.steps import Step
+
+EVENTS = [str(number) for number in range(40)]
+HAS_NONE = "no partition for this member"
+
+
+@contextmanager
+def running(run: Callable[[], None]) -> Iterator[threading.Thread]:
+    """A thread that must have ended by itself at the end."""
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield thread
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive()
+
+
+def booking(place: Place, *, inbox: bool, **options: Any) -> Reader:
+    reader = place.reader(**options)
+
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+
+    reader.handler(book if inbox else lambda event: insert(place.ledger, event))
+    return reader
+
+
+def run_async(reader: Reader) -> None:
+    asyncio.run(reader.run_async(until_end=True))
+
+
+def run_plain(reader: Reader) -> None:
+    reader.run(until_end=True)
+
+
+def said(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    return any(text in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "partitions", "run", "inbox"),
+    [
+        ("classic", 1, run_plain, True),
+        ("classic", 1, run_async, False),
+        ("classic", 2, run_plain, False),  # one of them is on its way to the second reader
+        ("consumer", 1, run_plain, False),
+        ("consumer", 1, run_async, True),
+    ],
+)
+def test_a_member_without_a_partition_ends_when_the_others_have_handled_all(
+    places: Places,
+    caplog: pytest.LogCaptureFixture,
+    protocol: str,
+    partitions: int,
+    run: Callable[[Reader], None],
+    inbox: bool,
+) -> None:
+    """The first reader has all that there is, and handles it only when the second one is in the group and has none."""
+    caplog.set_level(logging.INFO, "onceflow.reader")
+    place = places(partitions)
+    place.send(EVENTS)
+    polled, go_on = threading.Event(), threading.Event()
+
+    def hold(step: Step) -> None:
+        if step is Step.POLLED:
+            polled.set()
+            assert go_on.wait(TIMEOUT_S)
+
+    first = booking(place, inbox=inbox, group_protocol=protocol, on_step=hold)
+    second = booking(place, inbox=inbox, group_protocol=protocol)
+    with running(lambda: run(first)):
+        assert polled.wait(TIMEOUT_S)
+        with running(lambda: run(second)) as waiting:
+            eventually(lambda: said(caplog, HAS_NONE), bool, "the second reader's look")
+            assert waiting.is_alive()
+            go_on.set()
+    assert sorted(map(int, place.effects())) == list(range(len(EVENTS)))
+
+
+class AtOnce(Remainder):
+    """The undefended variant: who has no partition has nothing to do."""
+
+    def is_handled(self, _: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["stands by", "control: ends at once"])
+def test_a_member_without_a_partition_takes_over_from_one_that_died(
+    place: Place, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    """The group takes the dead one for the owner until its session ends; what that left is handled by nobody else."""
+    if early:
+        monkeypatch.setattr("onceflow.reader.loop.Remainder", AtOnce)
+    place.send(EVENTS)
+    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
+    killed = place.start(place.job(interrupt=("committed", 1, signal.SIGKILL), options=options))
+    assert killed.wait() == -signal.SIGKILL
+    place.book_all()
+    assert (place.effects() == EVENTS) is not early
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_where_nothing_but_aborted_records_is_left_there_is_nothing_to_wait_for(
+    place: Place, caplog: pytest.LogCaptureFixture, protocol: str
+) -> None:
+    """The group never gets an offset: its reader has found no event. The second one looks for itself."""
+    caplog.set_level(logging.INFO, "onceflow.reader")
+    producer = Producer({"bootstrap.servers": place.servers, "transactional.id": place.topic})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(place.topic, "aborted")
+    assert producer.flush(TIMEOUT_S) == 0
+    producer.abort_transaction(TIMEOUT_S)
+    service = booking(place, inbox=False, group_protocol=protocol)
+    second = booking(place, inbox=False, group_protocol=protocol)
+    with running(service.run):
+        eventually(place.members, (1).__eq__, "members of the group")
+        with running(lambda: second.run(until_end=True)):
+            pass
+        assert said(caplog, HAS_NONE)
+        service.stop()
+    assert place.committed() == {}
+    assert place.effects() == []
