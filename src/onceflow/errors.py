@@ -26,6 +26,7 @@
     │   ├── UnsafeSession         the Spark session would break the guarantee
     │   ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
     │   ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
+    │   │   └── OutcomeForgotten  and the cluster has forgotten what would tell
     │   └── Draining              the sink was asked to end after the running batch
     ├── RestartsExhausted         the driver was lost too often, and no standby made progress either
     ├── WriterError               the writer is used wrongly, or cannot go on
@@ -229,6 +230,13 @@ class OutcomeUnknown(TransactionError):
 
     code = "OUTCOME_UNKNOWN"
     retriable = True
+
+
+class OutcomeForgotten(OutcomeUnknown):
+    """A writer's commit was sent and not answered, and the marker that would tell is gone: asking again does not help."""
+
+    code = "OUTCOME_FORGOTTEN"
+    retriable = False
 
 
 class Draining(TransactionError):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock
+
+TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
+"""For ``Connection.text_factory``. SQLite keeps any bytes as text; read strictly, a row that holds them could never be named."""
 
 # A descriptor of each database that was synced, for the life of the process; (device, inode) cannot be given anew meanwhile.
 _held: dict[tuple[int, int], int] = {}
@@ -48,3 +52,32 @@ def _descriptor(database: Path) -> int:
 
 def _place(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def is_utf8(text: str) -> bool:
+    """Whether text that was read by ``TEXT`` is text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(text: str) -> str:
+    """For people: bytes that are no UTF-8 by their numbers."""
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def place_of(database: Path) -> tuple[int, int]:
+    """Which file is there now (device, inode). Raises FileNotFoundError."""
+    return _place(database.stat())
+
+
+def is_in_place(database: Path, place: tuple[int, int]) -> bool:
+    """Whether the file that was there is still there.
+
+    One that another was moved upon stays open, has no name any more, and gets no new rows: it would be looked into for ever.
+    """
+    with suppress(FileNotFoundError):
+        return place_of(database) == place
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,15 @@ def test_json_lines_whose_key_cannot_be_found_are_refused(tmp_path: Path, line: 
     path.write_text('{"k":"a"}\n' + line + "\n", encoding="utf-8")
     with pytest.raises(InputError, match="line is no"):
         take(files(path, Format.JSONL, key="k"), {})
+
+
+def test_json_lines_that_are_not_utf_8_have_no_key(tmp_path: Path) -> None:
+    """They pass as they are, unless somebody must look inside; a number as key takes the slow way."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"id":1,"note":"\xff"}\n')
+    assert len(list(files(path, Format.JSONL).batches())) == 1
+    with pytest.raises(InputError, match="not UTF-8"):
+        take(files(path, Format.JSONL, key="id"), {})
 
 
 def test_json_lines_resumed(tmp_path: Path) -> None:
@@ -276,3 +286,24 @@ def test_parquet_whose_pages_are_damaged_is_refused(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(InputError, match="Parquet"):
         take(files(path, Format.PARQUET), {})
+
+
+def test_a_packed_file_is_not_done_because_its_size_is_that_of_what_was_read(tmp_path: Path) -> None:
+    """The position counts unpacked bytes: as many of them as the packed file has tell nothing."""
+    path, lines, first = tmp_path / "a.jsonl", [f'{{"n":{n:03}}}' for n in range(100)], 40
+    text = "".join(f"{line}\n" for line in lines).encode()
+    read = len(text) * first // 100
+    path.write_bytes(packed(text, read - len(packed(text, 0))))
+    assert path.stat().st_size == read
+    positions: dict[str, str] = {}
+    source = files(path, Format.JSONL, block_bytes=read)
+    assert values(take(source, positions, 1)) == lines[:first]
+    assert values(take(source, positions)) == lines[first:]
+
+
+def packed(text: bytes, name_bytes: int) -> bytes:
+    """With a file name of that length in the head."""
+    found = io.BytesIO()
+    with gzip.GzipFile("n" * (name_bytes + 1), "wb", fileobj=found, mtime=0) as file:
+        file.write(text)
+    return found.getvalue()

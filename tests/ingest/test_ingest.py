@@ -3,12 +3,13 @@
 ================  ================================  ====================  ========================================
 step              SIGKILL                           SIGSTOP, another one  the broker, or the database
 ================  ================================  ====================  ========================================
-start (6 steps)   file; PostgreSQL (READ)           any start fences      answer lost (progress)
-WRITE, HALF       file, PostgreSQL, SQLite,         file, PostgreSQL      broker killed, answer lost;
-                  with a tiebreak, version 1                              database killed between two pages
+start (6 steps)   file, PostgreSQL, SQLite          any start fences      answer lost (progress)
+WRITE, HALF       file, PostgreSQL, SQLite,         file, PostgreSQL,     broker killed, answer lost;
+                  with a tiebreak, version 1        SQLite                database killed between two pages
 AUDIT             file, PostgreSQL, SQLite
 STORE             file, PostgreSQL, SQLite          file                  answer lost
-COMMIT, DONE      all of these                      file                  broker killed, answer lost
+COMMIT, DONE      all of these, also in the first   file, PostgreSQL,     broker killed, answer lost
+                  transaction of a table            SQLite
 ================  ================================  ====================  ========================================
 
 The control: positions apart from the rows, which repeat.
@@ -165,13 +166,16 @@ def test_killed_on_transaction_version_1(
     assert sorted(numbers(read(job.topic, on=broker_v1))) == list(range(ROWS))
 
 
+IN_A_START = [*((step, -1) for step in START), ("COMMIT", 0), ("DONE", 0)]
 IN_A_BATCH = [(step, 1) for step in BATCH]
 
 
 @pytest.mark.parametrize(
     ("database", "tiebreak", "points"),
     [
-        ("postgresql", False, [("READ", -1), *IN_A_BATCH]),
+        ("postgresql", False, IN_A_START),
+        ("sqlite", False, IN_A_START),
+        ("postgresql", False, IN_A_BATCH),
         ("sqlite", False, IN_A_BATCH),
         ("postgresql", True, [("HALF", 1), ("COMMIT", 1), ("DONE", 1)]),
         ("sqlite", True, [("HALF", 1), ("COMMIT", 1), ("DONE", 1)]),
@@ -196,9 +200,14 @@ def test_killed_at_every_step_of_a_table(
         assert sorted(rows_of(read(job.topic))) == list(range(ROWS)), f"killed at {point}"
 
 
-def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(ingests: Ingests, read: Reader, postgresql: str) -> None:
-    job = ingests.of_table(postgresql)
-    sleeping = ingests.start(replace(job, interrupt=("HALF", 1, int(signal.SIGSTOP))))
+@pytest.mark.parametrize("database", ["postgresql", "sqlite"])
+@pytest.mark.parametrize("step", ["HALF", "COMMIT"])
+def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(
+    request: pytest.FixtureRequest, ingests: Ingests, read: Reader, tmp_path: Path, database: str, step: str
+) -> None:
+    url = f"sqlite://{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+    job = ingests.of_table(url)
+    sleeping = ingests.start(replace(job, interrupt=(step, 1, int(signal.SIGSTOP))))
     ingests.wait_until_stopped(sleeping)
     ingests.finish(job)
     ingests.go_on(sleeping)

@@ -26,6 +26,14 @@ def cluster(broker: EmbeddedBroker) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
+def cluster_v1(broker_v1: EmbeddedBroker) -> Iterator[Cluster]:
+    """Of transaction version 1."""
+    found = Cluster(broker_v1)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The address of a server for these tests alone."""
     with running_postgresql() as address:

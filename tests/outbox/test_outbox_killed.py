@@ -5,8 +5,10 @@ step                   SIGKILL                      SIGSTOP, another one   the c
 =====================  ===========================  =====================  ==========================================
 start, FENCED          PostgreSQL (FENCED: both)    any start fences       database cut, again and again
 TAKEN                  both                         both                   cut between COMMIT and answer, server killed
-WRITE, AUDIT, STORE    PostgreSQL                   as for an ingest       Kafka's answer lost, broker killed
-COMMIT, COMMITTED      both, and in the recovery    both (COMMITTED)       Kafka's answer lost
+WRITE, AUDIT, STORE    PostgreSQL (version 1:       as for an ingest       Kafka's answer lost, broker killed
+                       REFRESH, WRITE)
+COMMIT, COMMITTED      both, and in the recovery,   both (COMMITTED)       Kafka's answer lost
+                       version 1
 FORGOTTEN              both                         both, as TAKEN next    cut between COMMIT and answer
 =====================  ===========================  =====================  ==========================================
 
@@ -19,10 +21,12 @@ from __future__ import annotations
 import signal
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from tests.faults.support import Cluster
 from tests.forkserver import ForkServer
-from tests.outbox.support import Shop, events
+from tests.outbox.support import Shop, events, make_sqlite
 from tests.outbox.worker import Job
 
 from onceflow.outbox.service import outbox_at
@@ -69,6 +73,15 @@ def test_killed_at_every_step(shop: Shop, workers: ForkServer) -> None:
     """What happens in Kafka is the same for both databases, and is gone through once."""
     steps = STEPS if shop.table != "outbox" else ["FENCED", "TAKEN", "COMMIT", "COMMITTED", "FORGOTTEN"]
     for number, step in enumerate(steps):
+        shop.insert_all(events(6, first=6 * number))
+        killed_at(workers, shop.job, step)
+        finish(workers, shop)
+
+
+def test_killed_on_transaction_version_1(cluster_v1: Cluster, tmp_path: Path, workers: ForkServer) -> None:
+    """There the epoch stays from one transaction to the next, and a REFRESH lies between them; more than a batch each life."""
+    shop = make_sqlite(cluster_v1, tmp_path)
+    for number, step in enumerate(["REFRESH", "WRITE", "COMMIT", "COMMITTED"]):
         shop.insert_all(events(6, first=6 * number))
         killed_at(workers, shop.job, step)
         finish(workers, shop)

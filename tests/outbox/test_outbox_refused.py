@@ -9,11 +9,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
+from tests.faults.support import Cluster
 from tests.forkserver import ForkServer
-from tests.outbox.support import Shop, events, make_topics
+from tests.outbox.support import Shop, events, make_postgresql, make_topics
 
-from onceflow.errors import OutboxMismatch, ProgressConflict, RecordTooLarge
+from onceflow.errors import InputError, OutboxMismatch, ProgressConflict, RecordTooLarge
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.service import KIND
@@ -99,6 +101,91 @@ def test_without_a_place_for_them_nothing_is_begun(shop: Shop) -> None:
     with pytest.raises(OutboxMismatch, match="_refused"):
         shop.relay(dead_letters=True)
     assert shop.relay() == 1
+
+
+# ------------------------------------------------------------------------------------------------ text that is none
+
+
+COLUMNS = ("id", "aggregatetype", "aggregateid", "type", "payload")
+
+
+def insert_garbled(shop: Shop) -> None:
+    """SQLite keeps any bytes as text; a row for each column, and rows between them whose order must be kept."""
+    for number, column in enumerate(COLUMNS):
+        shop.insert_all([("7", f"{number} before")])
+        with closing(shop.connect()) as connection:
+            event_id = shop.insert(connection, "7", "{}", event_id=f"garbled-{column}")
+            connection.execute(f"update outbox set {column} = cast(x'61ff' as text) where id = ?", (event_id,))
+            connection.commit()
+    shop.insert_all([("7", "the last")])
+
+
+def test_text_that_is_no_utf_8_stops_the_relay_and_each_row_is_named(shop_sqlite: Shop) -> None:
+    """It is not an error of the database, for which the relay would begin again and again."""
+    shop = shop_sqlite
+    insert_garbled(shop)
+    with pytest.raises(InputError) as caught:
+        shop.relay(batch_rows=20)
+    assert not caught.value.retriable
+    assert caught.value.fields["positions"] == (2, 4, 6, 8, 10)
+    for position, column in zip((2, 4, 6, 8, 10), COLUMNS, strict=True):
+        event_id = "a\\xff" if column == "id" else f"garbled-{column}"
+        assert f"position {position}, id {event_id}: its {column} is no UTF-8" in caught.value.message
+    assert shop.values() == []
+    assert shop.rows_left() == 11
+    shop.change("update outbox set payload = cast(payload as blob) where position = 10")
+    shop.change("delete from outbox where position in (2, 4, 6, 8)")
+    assert shop.relay() == 7
+    assert [message.value() for message in shop.cluster.messages(shop.topic)][-2:] == [b"a\xff", b"the last"]
+
+
+def test_text_that_is_no_utf_8_is_set_aside_as_it_stands(shop_sqlite: Shop) -> None:
+    shop = shop_sqlite
+    insert_garbled(shop)
+    assert shop.relay(dead_letters=True, create_partitions=1, batch_rows=20) == 11
+    shop.check()
+    told = letters(shop)
+    assert [letter["reason"] for letter in told] == [f"its {column} is no UTF-8" for column in COLUMNS]
+    assert [told[number][column] for number, column in enumerate(COLUMNS[:4])] == ["a\\xff"] * 4
+    query = "select hex(id), hex(aggregatetype), hex(aggregateid), hex(type), hex(payload) from outbox_refused order by position"
+    aside = shop.query(query)
+    assert [row[number] for number, row in enumerate(aside)] == ["61FF"] * 5
+
+
+def test_a_row_from_before_1970_is_named_or_set_aside(shop: Shop) -> None:
+    shop.insert_all(events(1))
+    with closing(shop.connect()) as connection:
+        event_id = shop.insert(connection, "a0", "1")
+        old = f"update {shop.table} set inserted_at = '1969-12-31 12:00:00Z' where id = {shop.mark}"
+        connection.execute(old, (event_id,))
+        connection.commit()
+    with pytest.raises(InputError, match=f"{event_id}: its inserted_at is before 1970"):
+        shop.relay()
+    assert shop.relay(dead_letters=True, create_partitions=1) == 2
+    shop.check()
+    assert [letter["id"] for letter in letters(shop)] == [event_id]
+
+
+def test_text_of_a_database_without_an_encoding(cluster: Cluster, postgresql: str) -> None:
+    """PostgreSQL's SQL_ASCII: it keeps any bytes as text too, and says nothing of what they mean."""
+    with psycopg.connect(postgresql, autocommit=True) as connection:
+        connection.execute("create database shop_ascii encoding 'SQL_ASCII' locale 'C' template template0")
+    shop = make_postgresql(cluster, postgresql.replace("/postgres?", "/shop_ascii?"))
+    shop.change(f"alter table {shop.table} alter payload type text")
+    shop.insert_all(events(2))
+    shop.relay()
+    shop.check()
+    shop.change(f"insert into {shop.table} values (gen_random_uuid(), %s, '1', 'Changed', E'\\xff')", shop.kind)
+    with pytest.raises(OutboxMismatch, match="a row cannot be read"):
+        shop.relay()
+
+
+def test_a_row_of_an_infinite_time_is_sent(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    shop.insert_all(events(1))
+    shop.change(f"update {shop.table} set inserted_at = 'infinity'")
+    assert shop.relay() == 1
+    shop.check()
 
 
 # ------------------------------------------------------------------------------------ what the cluster has forgotten

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -217,6 +218,24 @@ def test_sqlite_without_a_write_ahead_log(cluster: Cluster, tmp_path: Path) -> N
         for number in range(40):
             shop.insert_all(events(1, first=number))
         all_sent(shop)
+    shop.check()
+
+
+def test_a_database_that_is_replaced_is_looked_at_anew(cluster: Cluster, tmp_path: Path) -> None:
+    """The old file stays open and has no name any more: the relay would never see another row in it."""
+    shop = make_sqlite(cluster, tmp_path, journal="delete")
+    path = Path(shop.url.removeprefix("sqlite:///"))
+    with running(shop) as service:
+        shop.insert_all(events(3))
+        all_sent(shop)
+        eventually(lambda: service.sent, lambda sent: sent == 3, "the relay has counted them")
+        with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(tmp_path / "new.db")) as new:
+            old.backup(new)
+        (tmp_path / "new.db").replace(path)
+        shop.insert_all(events(3, first=3))
+        all_sent(shop)
+    [trouble] = troubles(service)
+    assert "replaced or removed" in trouble.message
     shop.check()
 
 

@@ -15,10 +15,11 @@ import pytest
 from tests.faults.support import Cluster
 from tests.outbox.support import Shop, events, make_topics
 
-from onceflow.errors import ConfigurationError, OutboxMismatch
+from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
 from onceflow.outbox import sql
 from onceflow.outbox.position import Sent
 from onceflow.outbox.service import outbox_at
+from onceflow.outbox.table import Limits
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "outbox.md").read_text()
 
@@ -128,3 +129,25 @@ def test_what_is_taken_from_sqlite_is_on_disk(shop_sqlite: Shop, monkeypatch: py
     monkeypatch.setattr(os, "fsync", noted)
     assert shop_sqlite.relay() == 1
     assert Path(shop_sqlite.url.removeprefix("sqlite:///")).name in synced
+
+
+def test_a_refusal_that_rolls_back_by_itself_is_told_as_what_it_is(shop_sqlite: Shop) -> None:
+    """SQLite has ended the transaction by then; a second rollback would fail, and its error hide the first."""
+    shop_sqlite.insert_all(events(1))
+    shop_sqlite.change(
+        "create trigger kept before delete on outbox begin select raise(rollback, 'rows are kept here'); end"
+    )
+    with pytest.raises(OutboxMismatch, match="rows are kept here"):
+        shop_sqlite.relay()
+
+
+def test_a_database_that_is_gone_is_told(shop_sqlite: Shop) -> None:
+    """First as one that may come back, when the relay begins again as one that is not there."""
+    table = outbox_at(shop_sqlite.url, "outbox")
+    table.open()
+    Path(shop_sqlite.url.removeprefix("sqlite:///")).unlink()
+    with pytest.raises(OutboxUnavailable, match="replaced or removed"):
+        table.take(0, Limits())
+    table.close()
+    with pytest.raises(OutboxMismatch, match="there is no file"):
+        table.open()

@@ -9,23 +9,29 @@ from pathlib import Path
 import pytest
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.verify.cluster import KafkaCluster
 from onceflow.writer.writer import Writer
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this directory share
 
+from tests.writer.on_a_loop import OnLoop
 from tests.writer.wire import ProxiedBroker, WireProxy
 
 
 @pytest.fixture
-def writer(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer]]:
-    """Makes open writers, on ``broker`` where no other is named; they are ended with the test, whatever they hold."""
-    made: list[Writer] = []
+def writer(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer | OnLoop]]:
+    """Makes open writers, on ``broker`` where no other is named; they are ended with the test, whatever they hold.
+
+    Its parameter, if a test gives one, is the class.
+    """
+    made: list[Writer | OnLoop] = []
+    kind: type[Writer | OnLoop] = getattr(request, "param", Writer)
 
     def make(
         transactional_id: str | None = None, *, on: str | None = None, kafka: Mapping[str, object] | None = None
-    ) -> Writer:
+    ) -> Writer | OnLoop:
         servers = on or request.getfixturevalue("broker").bootstrap_servers
-        new = Writer(bootstrap_servers=servers, source="shop", transactional_id=transactional_id, kafka=kafka)
+        new = kind(bootstrap_servers=servers, source="shop", transactional_id=transactional_id, kafka=kafka)
         made.append(new)
         return new.open()
 
@@ -73,3 +79,10 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedBroker]
     """A broker that clients reach through a proxy alone."""
     with WireProxy() as proxy, ProxiedBroker(tmp_path_factory.mktemp("proxied"), proxy) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers; whoever breaks them heals them (``heal``)."""
+    with KafkaCluster(tmp_path_factory.mktemp("three-writer"), brokers=3, heap_mb=192) as cluster:
+        yield cluster

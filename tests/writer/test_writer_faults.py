@@ -14,13 +14,16 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 from tests.conftest import Reader, TopicFactory, create_topic
+from tests.writer.on_a_loop import OnLoop
 from tests.writer.victim import BLOCKS, EVENTS, FENCED, STEPS
 from tests.writer.waiting import is_stable, wait_until
 from tests.writer.wire import NOTHING, Loss, ProxiedBroker
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import Fenced, OutcomeUnknown, TransactionAborted
+from onceflow.errors import BrokerUnreachable, Fenced, OutcomeForgotten, OutcomeUnknown, TransactionAborted
+from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.marker import Marker
@@ -31,6 +34,7 @@ pytestmark = pytest.mark.faults
 MakeWriter = Callable[..., Writer]
 ALL = [str(n) for n in range(BLOCKS * EVENTS)]
 ROOT = Path(__file__).parents[2]
+BOTH_KINDS = pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
 _numbers = itertools.count()
 
 
@@ -48,15 +52,25 @@ def run_victim(*arguments: str) -> int:
     return subprocess.run(command, cwd=ROOT, check=False, timeout=120).returncode
 
 
-@pytest.mark.parametrize("version", ["broker", "broker_v1"])
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [("broker", []), ("broker_v1", []), ("broker", ["asyncio"])],
+    ids=["version 2", "version 1", "AsyncWriter"],
+)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_killed_at_any_step_leaves_each_event_once(
-    request: pytest.FixtureRequest, topic: TopicFactory, read: Reader, name: str, step: str, version: str
+    request: pytest.FixtureRequest,
+    topic: TopicFactory,
+    read: Reader,
+    name: str,
+    step: str,
+    version: str,
+    kind: list[str],
 ) -> None:
     broker: EmbeddedBroker = request.getfixturevalue(version)
     target = topic(on=broker)
-    assert run_victim(broker.bootstrap_servers, name, target, step) == -signal.SIGKILL
-    assert run_victim(broker.bootstrap_servers, name, target, "-") == 0
+    assert run_victim(broker.bootstrap_servers, name, target, step, *kind) == -signal.SIGKILL
+    assert run_victim(broker.bootstrap_servers, name, target, "-", *kind) == 0
     assert values(read, target, broker) == ALL
 
 
@@ -104,8 +118,9 @@ def test_control_without_transactions_the_same_kill_repeats_events(
     assert sorted(values(read, target)) == sorted(ALL * 2)
 
 
+@BOTH_KINDS
 def test_a_broker_killed_in_the_middle_of_sending_loses_and_repeats_nothing(
-    writer: MakeWriter, killable: EmbeddedBroker, read: Reader
+    writer: MakeWriter, killable: EmbeddedBroker, read: Reader, name: str
 ) -> None:
     """As long as the broker remembers the producer (``producer.id.expiration.ms``)::
 
@@ -114,12 +129,12 @@ def test_a_broker_killed_in_the_middle_of_sending_loses_and_repeats_nothing(
     the batch, sent again, is taken for a new one
     """
     broker = killable
-    create_topic(broker, "killed", 2)
+    create_topic(broker, name, 2)
     total = 60_000
     with writer(on=broker.bootstrap_servers, kafka={"batch.num.messages": 100}) as shop:
         back: list[threading.Thread] = []
         for n in range(total):
-            event = shop.send("killed", str(n), key=str(n % 10), id=str(n))
+            event = shop.send(name, str(n), key=str(n % 10), id=str(n))
             if n % (total // 3) == total // 4:
                 event.result()
                 broker.kill()
@@ -128,13 +143,14 @@ def test_a_broker_killed_in_the_middle_of_sending_loses_and_repeats_nothing(
             if n % (total // 3) == total // 3 - 1:
                 back[-1].join()
     assert len(back) == 3
-    records = read("killed", on=broker)
+    records = read(name, on=broker)
     assert sorted(int(m.value() or b"") for m in records) == list(range(total))
     for key in range(10):
         numbers = [int(m.value() or b"") for m in records if m.key() == str(key).encode()]
         assert numbers == sorted(numbers)
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize(("api", "count"), [(TXN_OFFSET_COMMIT, 2), (END_TXN, 1), (END_TXN, 3)])
 def test_lost_answers_change_nothing(
     writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, api: int, count: int
@@ -151,6 +167,7 @@ def test_lost_answers_change_nothing(
     assert values(read, name, proxied) == ALL
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize("guarded", [True, False])
 def test_lost_answers_to_events_end_in_a_bounded_time(
     writer: MakeWriter,
@@ -184,6 +201,7 @@ def test_lost_answers_to_events_end_in_a_bounded_time(
     assert values(read, name, proxied) == ALL
 
 
+@BOTH_KINDS
 def test_a_commit_whose_answer_is_lost_and_whose_writer_is_fenced_counts_as_what_it_is(
     writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
 ) -> None:
@@ -250,6 +268,24 @@ def test_a_claim_without_an_answer_gives_way_to_a_newer_one(
     assert writer(name, on=direct).progress == "B's"
 
 
+def test_a_claim_that_never_arrives_is_no_sign_of_another_writer(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+) -> None:
+    """Told that another one carries on, nobody would start the service again."""
+    create_topic(proxied, name)
+    cut = Rule(Do.CUT, frozenset({TXN_OFFSET_COMMIT}), Direction.REQUEST, first=0, count=100_000)
+    proxied.proxy.rules.clear()
+    applied = proxied.proxy.rules.add(cut)
+    with pytest.raises(BrokerUnreachable, match="was not claimed"):
+        writer(name, on=proxied.servers, kafka={"delivery.timeout.ms": 2000})
+    assert applied.applied > 0
+    proxied.proxy.lose(NOTHING)
+    shop = writer(name, on=proxied.servers)
+    with shop.transaction():
+        shop.send(name, "1", id="1")
+    assert values(read, name, proxied) == ["1"]
+
+
 def test_a_commit_that_was_not_made_before_the_fence_is_told_from_it(
     writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
 ) -> None:
@@ -264,6 +300,7 @@ def test_a_commit_that_was_not_made_before_the_fence_is_told_from_it(
     assert values(read, name, proxied) == []
 
 
+@BOTH_KINDS
 def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
     writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
 ) -> None:
@@ -333,10 +370,45 @@ def test_an_idle_writer_whose_transactional_id_expired_goes_on(
     with pytest.raises(TransactionAborted) as caught, shop.transaction():
         shop.send(name, "2", id="2")
     assert caught.value.retriable
+    assert shop.progress == "1"
     with shop.transaction():
         shop.send(name, "2", id="2")
     assert shop.progress == "1"
     assert values(read, name, broker) == ["1", "2"]
+
+
+@BOTH_KINDS
+def test_a_commit_in_doubt_whose_marker_is_forgotten_stays_in_doubt(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+) -> None:
+    """Whether it was made cannot be told any more: here it was, and "not committed" would have it made twice."""
+    create_topic(proxied, name)
+    direct = proxied.bootstrap_servers
+    shop = writer(name, on=proxied.servers)
+
+    def fence_and_forget() -> None:
+        Producer({"bootstrap.servers": direct, "transactional.id": name, "log_level": 0}).init_transactions(60)
+        forget_marker(proxied, name)
+
+    proxied.proxy.lose(Loss(END_TXN, then=fence_and_forget))
+    with pytest.raises(OutcomeForgotten) as caught, shop.transaction(progress="1") as transaction:
+        shop.send(name, "1", id="1")
+    assert proxied.proxy.lost == 1
+    assert (transaction.committed, caught.value.retriable) == (None, False)
+    for _ in range(2):
+        with pytest.raises(OutcomeForgotten):
+            shop.settle()
+    with pytest.raises(OutcomeUnknown), shop.transaction():
+        pass
+    assert values(read, name, proxied) == ["1"]
+    assert writer(name, on=direct).progress == "", "nothing tells a forgotten id from a new one"
+
+
+def forget_marker(broker: EmbeddedBroker, transactional_id: str) -> None:
+    """As the cluster does when nothing was committed for ``offsets.retention.minutes``."""
+    group = f"onceflow.writer.{transactional_id}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_consumer_groups([group], request_timeout=60)[group].result(60)
 
 
 def active_producers(broker: EmbeddedBroker, topic: str) -> int:

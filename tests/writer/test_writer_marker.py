@@ -62,3 +62,10 @@ def test_it_fits_into_the_broker_s_default_of_4096_bytes() -> None:
 def test_what_it_cannot_read_it_refuses(metadata: str) -> None:
     with pytest.raises(ProgressConflict):
         Marker.decode(1, metadata)
+
+
+def test_the_owner_claims_once() -> None:
+    """A second claim of its own would look like a successor's, and what came between the two like nobody's."""
+    claimed = Marker(3).claimed_by("a").advanced("x")
+    assert claimed.claimed_by("a") == claimed
+    assert claimed.claimed_by("a").advanced("y").tells("a", 5)

@@ -79,8 +79,9 @@ def test_consumed_offsets_move_with_the_commit_and_not_without(
     consumer: Callable[[str, str], Consumer],
 ) -> None:
     source, target = topic(), topic()
-    fill(source, [(None, str(n)) for n in range(6)])
     shop, orders = writer(name), consumer(name, source)
+    wait_until(lambda: orders.poll(0.02) is None and bool(orders.assignment()))
+    fill(source, [(None, str(n)) for n in range(6)])
 
     def committed() -> int:
         return orders.committed([TopicPartition(source, 0)], timeout=60)[0].offset
@@ -90,17 +91,17 @@ def test_consumed_offsets_move_with_the_commit_and_not_without(
             assert message.error() is None
             shop.send(target, message.value(), position=(source, 0, message.offset() or 0))
 
-    with pytest.raises(KeyError), shop.transaction() as failed:
+    with pytest.raises(KeyError), shop.transaction(consumer=orders) as failed:
         take(2)
         failed.consumed(orders)
         raise KeyError
     assert committed() < 0
     orders.seek(TopicPartition(source, 0, 0))
-    with shop.transaction() as done:
+    with shop.transaction(consumer=orders) as done:
         take(2)
         done.consumed(orders)
     assert committed() == 2
-    with shop.transaction() as named:
+    with shop.transaction(consumer=orders) as named:
         take(4)
         named.consumed(orders, {(source, 0): 6})
     assert committed() == 6

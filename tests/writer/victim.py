@@ -1,8 +1,9 @@
 """A service of its own process: it writes numbered events in transactions, or without, and is killed where it is told to be.
 
-``victim.py <servers> <transactional id or -> <topic> <step or -> [stop]``: blocks of 5 events up to 15, progress in the marker
-(with a transactional id) or in nothing at all (without). SIGKILL comes in block 1, at the step; with ``stop`` SIGSTOP instead.
-A block that was aborted is run again; a process that was fenced ends with the exit code ``FENCED``.
+``victim.py <servers> <transactional id or -> <topic> <step or -> [stop] [asyncio]``: blocks of 5 events up to 15, progress
+in the marker (with a transactional id) or in nothing at all (without). SIGKILL comes in block 1, at the step; with ``stop``
+SIGSTOP instead; with ``asyncio`` it is an AsyncWriter that writes. A block that was aborted is run again; a process that was
+fenced ends with the exit code ``FENCED``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import signal
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from tests.writer.on_a_loop import OnLoop
 
 from onceflow.errors import Fenced, TransactionAborted
 from onceflow.writer.coordination import Transactions
@@ -65,10 +68,12 @@ def arm(step: str) -> None:
         killed_after(Transactions, "settle", lambda transactions: transactions.marker.number == 2)
 
 
-def in_transactions(servers: str, transactional_id: str, topic: str, step: str, options: dict[str, int]) -> None:
+def in_transactions(
+    kind: type[Writer | OnLoop], servers: str, transactional_id: str, topic: str, step: str, options: dict[str, int]
+) -> None:
     arm(step)
     dies_here = step == "sent"
-    with Writer(bootstrap_servers=servers, source="victim", transactional_id=transactional_id, kafka=options) as writer:
+    with kind(bootstrap_servers=servers, source="victim", transactional_id=transactional_id, kafka=options) as writer:
         while (block := int(writer.progress or 0)) < BLOCKS:
             with contextlib.suppress(TransactionAborted), writer.transaction(progress=str(block + 1)):
                 for n in range(block * EVENTS, (block + 1) * EVENTS):
@@ -89,19 +94,20 @@ def undefended(servers: str, topic: str, step: str) -> None:
 
 
 if __name__ == "__main__":
-    servers, transactional_id, topic, step, *stop = sys.argv[1:]
-    if stop:
+    servers, transactional_id, topic, step, *how = sys.argv[1:]
+    if "stop" in how:
         last_signal = signal.SIGSTOP
     if transactional_id == "-":
         undefended(servers, topic, step)
     else:
         try:
             in_transactions(
+                OnLoop if "asyncio" in how else Writer,
                 servers,
                 transactional_id,
                 topic,
                 step,
-                {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS} if stop else {},
+                {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS} if "stop" in how else {},
             )
         except Fenced:
             sys.exit(FENCED)

@@ -138,7 +138,7 @@ class FileSource:
     def _file(self, position: FilePosition) -> Iterator[SourceBatch]:
         # Renamed since it was found, its name may be free or another file's: the next look finds it again.
         with suppress(FileNotFoundError), Path(position.path).open("rb", buffering=0) as file:
-            if _is_other(file, position) or _is_done(file, position):
+            if _is_other(file, position) or self._is_done(file, position):
                 return
             _checked(file, position)
             place = 0 if compression_of(file) else position.offset
@@ -208,17 +208,19 @@ class FileSource:
         keys = None if key is None else column_as_text(table.column(key))
         return event_rows(rows_as_json(table), keys, source, numbers_as_text(first, table.num_rows), rising=True)
 
+    def _is_done(self, file: IO[bytes], position: FilePosition) -> bool:
+        """Whether nothing was added since. The offset is a place in the file only where its text lies there as it is."""
+        size = os.fstat(file.fileno()).st_size
+        if position.ended:
+            return size == position.seen.size
+        is_plain = self._options.format is not Format.PARQUET and compression_of(file) is None
+        return is_plain and size == position.offset
+
     def _check_key(self, names: Sequence[str], path: Path) -> None:
         if self._options.key is not None and self._options.key not in names:
             raise InputError(
                 f"{path} has no column {self._options.key!r}; it has {', '.join(names)}", action="choose another --key"
             )
-
-
-def _is_done(file: IO[bytes], position: FilePosition) -> bool:
-    """Whether nothing was added since."""
-    size = os.fstat(file.fileno()).st_size
-    return size == (position.seen.size if position.ended else position.offset)
 
 
 def _is_other(file: IO[bytes], position: FilePosition) -> bool:

@@ -35,10 +35,18 @@ def key_of(lines: pa.Array, name: str, where: str) -> pa.Array:
     try:
         found = arrow_json.read_json(pa.BufferReader(data), read_options=read, parse_options=options)[name]
     except pa.ArrowInvalid:  # a key that is a number, or a line that is no object: the slow way tells
-        return pa.array([_key(line, name, where) for line in lines.to_pylist()], pa.string())
+        return _keys_one_by_one(lines, name, where)
     if len(found) != len(lines):  # several objects in a line, or one in several
-        return pa.array([_key(line, name, where) for line in lines.to_pylist()], pa.string())
+        return _keys_one_by_one(lines, name, where)
     return found.combine_chunks()
+
+
+def _keys_one_by_one(lines: pa.Array, name: str, where: str) -> pa.Array:
+    try:
+        texts = lines.to_pylist()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: a line is not UTF-8: {error}", action="convert the file to UTF-8") from None
+    return pa.array([_key(line, name, where) for line in texts], pa.string())
 
 
 def _key(line: str, name: str, where: str) -> str | None:

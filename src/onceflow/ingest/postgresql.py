@@ -68,7 +68,7 @@ class PostgresqlTable:
     def __init__(self, url: str, options: TableOptions) -> None:
         self._options = options
         try:
-            connection = {**_DEFAULTS, **conninfo_to_dict(url)}
+            connection = {**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "utf8"}
             self._connection = psycopg.connect(**connection, autocommit=True)
         except psycopg.Error as error:
             raise SourceUnavailable(

@@ -13,9 +13,11 @@ from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
 from onceflow.ingest.tables import Page, TableOptions, event_id
-from onceflow.sqlite import sync
+from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
 
 _BUSY_S = 30.0
+_NO_SQL = re.compile(r"""--[^\n]*|/\*.*?(\*/|$)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]""", re.DOTALL)
+"""Comments, texts and quoted names in a statement that SQLite has kept; a doubled quote ends one and begins the next."""
 
 
 class SqliteTable:
@@ -25,16 +27,18 @@ class SqliteTable:
         self._path = Path(path).absolute()
         self._options = options
         with self._told():
+            self._place = place_of(self._path)
             # Autocommit: a page is one statement, and no read transaction keeps the writers' log from being emptied.
             uri = f"{self._path.as_uri()}?mode=ro"
             self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)
+            self._connection.text_factory = TEXT
         try:
             self._describe()
         except BaseException:
             self.close()
             raise
         # The device is not part of it: a restarted machine may number its devices in another order.
-        self.identity = f"{self._path.stat().st_ino:x}-{self.name}"
+        self.identity = f"{self._place[1]:x}-{self.name}"
         self.uri = f"sqlite://{self._path.as_uri().removeprefix('file://')}/{self.name}"
         delay_s = options.delay_s if options.tiebreak else 0.0
         self.horizon = Horizon(self._largest, delay_s=delay_s)
@@ -47,7 +51,7 @@ class SqliteTable:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, FileNotFoundError) as error:
             raise SourceUnavailable(f"{self._path}: {error}", action="check the path and the message") from error
 
     # ---------------------------------------------------------------------------------------------------------- checks
@@ -61,7 +65,7 @@ class SqliteTable:
         [(self.name, created)] = found
         columns = [row[1] for row in self._ask("SELECT * FROM pragma_table_info(?)", self.name)]
         self._is_autoincrement = self._whole_key() == self._options.rising and bool(
-            re.search(r"\bAUTOINCREMENT\b", created, re.IGNORECASE)
+            re.search(r"\bAUTOINCREMENT\b", _NO_SQL.sub(" ", created), re.IGNORECASE)
         )
         mistakes = [
             f"{option}: {self.name} has no column {name}; it has {', '.join(columns)}"
@@ -112,7 +116,24 @@ class SqliteTable:
     # ------------------------------------------------------------------------------------------------------------ rows
 
     def _largest(self) -> Any:
-        return self._ask(f"SELECT max({_quoted(self._options.rising)}) FROM {_quoted(self.name)}")[0][0]  # noqa: S608
+        self._check_in_place()
+        found = self._ask(f"SELECT max({_quoted(self._options.rising)}) FROM {_quoted(self.name)}")[0][0]  # noqa: S608
+        if isinstance(found, str) and not is_utf8(found):
+            raise self._garbled([self._options.rising], f"{self._options.rising} {shown(found)}")
+        return found
+
+    def _check_in_place(self) -> None:
+        if not is_in_place(self._path, self._place):
+            raise SourceUnavailable(
+                f"{self._path} was replaced or removed while it was read",
+                action="start again, which looks at what is there now",
+            )
+
+    def _garbled(self, columns: Sequence[str], where: str) -> InputError:
+        return InputError(
+            f"{self._path}: the row of {self.name} with {where} holds text that is no UTF-8, in {', '.join(columns)}",
+            action="correct it, or make it bytes (cast(... as blob)), which come as base64; nothing of its page was written",
+        )
 
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
         names = [_quoted(name) for name in self._options.order]
@@ -140,14 +161,26 @@ class SqliteTable:
         key = self._options.key
         keys = None if key is None else [_text(row[columns.index(key)]) for row in rows]
         texts = [json_text(dict(zip(columns, row, strict=True))) for row in rows]
+        self._check_text(columns, rows, texts)
         last = None if not values else values[-1] if self._options.tiebreak else values[-1][0]
         ids = [event_id(*map(str, value)) for value in values]
         return Page(
             ids, keys, texts, last, is_counted=all(isinstance(value[-1], int) and len(value) == 1 for value in values)
         )
 
+    def _check_text(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], texts: Sequence[str]) -> None:
+        for row, text in zip(rows, texts, strict=True):
+            if not is_utf8(text):
+                named = dict(zip(columns, row, strict=True))
+                broken = [name for name, value in named.items() if isinstance(value, str) and not is_utf8(value)]
+                raise self._garbled(broken, ", ".join(f"{name} {_shown(named[name])}" for name in self._options.order))
+
     def close(self) -> None:
         self._connection.close()
+
+
+def _shown(value: Any) -> str:
+    return shown(value) if isinstance(value, str) else str(value)
 
 
 def _quoted(name: str) -> str:

@@ -40,7 +40,9 @@ _REFUSED = (
     psycopg.errors.UndefinedTable,
     psycopg.errors.UndefinedColumn,
 )
+_UNREADABLE = (psycopg.DataError, UnicodeDecodeError)
 _FETCH_ROWS = 200
+_INSERTED_AT_MS = "case when isfinite(inserted_at) then (extract(epoch from inserted_at) * 1000)::bigint end"
 
 
 class PostgresqlOutbox:
@@ -48,7 +50,7 @@ class PostgresqlOutbox:
 
     def __init__(self, url: str, table: TableName) -> None:
         try:
-            self._options = {**_DEFAULTS, **conninfo_to_dict(url)}
+            self._options = {**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "utf8"}
         except psycopg.ProgrammingError:
             raise ConfigurationError(
                 "the address of the database is not understood", action="write postgresql://user@host:5432/database"
@@ -208,6 +210,11 @@ class PostgresqlOutbox:
                 action="make the outbox with `onceflow outbox init postgresql`; the relay's role needs SELECT and DELETE on it, "
                 "SELECT and UPDATE on the table beside it, and the primary server",
             ) from error
+        except _UNREADABLE as error:
+            raise OutboxMismatch(
+                f"{self.address}: a row cannot be read: {_line(error)}",
+                action="correct the row that the message tells of",
+            ) from error
         except psycopg.Error as error:
             raise OutboxUnavailable(
                 f"{self.address}: {_line(error)}", action="check address, credentials and server; then start again"
@@ -217,7 +224,7 @@ class PostgresqlOutbox:
 def _columns(found: dict[str, str]) -> sql.SQL:
     """``payload`` as text, or as bytes if it is bytea; the time of insertion where there is one."""
     payload = "payload" if found["payload"] == "bytea" else "payload::text"
-    inserted = "(extract(epoch from inserted_at) * 1000)::bigint" if "inserted_at" in found else "null::bigint"
+    inserted = _INSERTED_AT_MS if "inserted_at" in found else "null::bigint"
     names = f"position, id::text, aggregatetype::text, aggregateid::text, type::text, {payload}, {inserted}"
     return sql.SQL(names)
 
@@ -226,5 +233,5 @@ def _identifier(table: TableName) -> sql.Identifier:
     return sql.Identifier(*([table.schema] if table.schema else []), table.name)
 
 
-def _line(error: psycopg.Error) -> str:
+def _line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -16,12 +15,13 @@ from onceflow.errors import InputError
 from onceflow.events import EventIdentity
 from onceflow.kafka.names import is_topic
 from onceflow.outbox.table import OutboxRow
+from onceflow.sqlite import shown
 
 PREFIX = "outbox.event."
 ID_HEADER = "id"
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SHOWN = 10
-_TOLD = 255
+_MOST_TOLD = 255
 
 
 Refused = Mapping[int, str]
@@ -33,10 +33,22 @@ def topic_of(row: OutboxRow) -> str:
     return PREFIX + row.aggregatetype
 
 
-def without_topic(rows: Sequence[OutboxRow]) -> dict[int, str]:
-    """The rows whose aggregatetype cannot be part of a topic's name."""
-    reason = "its aggregatetype cannot be part of a topic's name"
-    return {row.position: reason for row in rows if not is_topic(topic_of(row))}
+def unsendable(rows: Sequence[OutboxRow]) -> dict[int, str]:
+    """Why rows cannot be made records at all, by their position."""
+    found = ((row.position, _flaw(row)) for row in rows)
+    return {position: flaw for position, flaw in found if flaw}
+
+
+def _flaw(row: OutboxRow) -> str:
+    return _unfit(row) or ("" if is_topic(topic_of(row)) else "its aggregatetype cannot be part of a topic's name")
+
+
+def _unfit(row: OutboxRow) -> str:
+    if row.garbled:
+        return f"its {' and '.join(row.garbled)} is no UTF-8"
+    if row.inserted_at_ms is not None and row.inserted_at_ms < 0:
+        return "its inserted_at is before 1970"
+    return ""
 
 
 def as_records(
@@ -44,10 +56,10 @@ def as_records(
 ) -> list[tuple[str, pa.RecordBatch]]:
     """(topic, record columns) for each topic, its rows in their order; of those refused a letter in the topic ``letters``.
 
-    Raises InputError for names that no topic can have.
+    Raises InputError for names that no topic can have, and for rows that no record can be made of.
     """
     refused = refused or {}
-    _check([row.aggregatetype for row in rows if row.position not in refused])
+    _check([row for row in rows if row.position not in refused])
     topics: dict[str, list[tuple[int, OutboxRow]]] = {}
     for sequence, row in enumerate(rows, sent_before):
         reason = refused.get(row.position)
@@ -58,17 +70,24 @@ def as_records(
 
 def _letter(row: OutboxRow, reason: str) -> OutboxRow:
     """What tells of a row that is refused: small, whatever stands in the row."""
+    event_id, aggregate, event_type = _told(row.id), _told(row.aggregateid), _told(row.type)
     told = {
-        "id": row.id[:_TOLD],
-        "aggregatetype": row.aggregatetype[:_TOLD],
-        "aggregateid": row.aggregateid[:_TOLD],
-        "type": row.type[:_TOLD],
+        "id": event_id,
+        "aggregatetype": _told(row.aggregatetype),
+        "aggregateid": aggregate,
+        "type": event_type,
         "position": row.position,
         "size_bytes": len(row.payload or b""),
         "reason": reason,
     }
-    payload = json.dumps(told, ensure_ascii=False).encode()
-    return replace(row, id=row.id[:_TOLD], aggregateid=row.aggregateid[:_TOLD], type=row.type[:_TOLD], payload=payload)
+    payload, at_ms = json.dumps(told, ensure_ascii=False).encode(), row.inserted_at_ms
+    if at_ms is not None and at_ms < 0:
+        at_ms = None
+    return OutboxRow(row.position, event_id, row.aggregatetype, aggregate, event_type, payload, at_ms)
+
+
+def _told(text: str) -> str:
+    return shown(text)[:_MOST_TOLD]
 
 
 def _batch(numbered: Sequence[tuple[int, OutboxRow]], source: str) -> pa.RecordBatch:
@@ -87,12 +106,25 @@ def _headers(row: OutboxRow, source: str, sequence: int) -> list[dict[str, str |
     return [{"key": key, "value": value} for key, value in [(ID_HEADER, row.id.encode()), *identity.headers()]]
 
 
-def _check(types: Sequence[str]) -> None:
-    wrong = sorted({name for name in types if not is_topic(PREFIX + name)})
+def _check(rows: Sequence[OutboxRow]) -> None:
+    _check_fit([(row, flaw) for row in rows if (flaw := _unfit(row))])
+    wrong = sorted({row.aggregatetype for row in rows if not is_topic(topic_of(row))})
     if wrong:
         shown = ", ".join(map(repr, wrong[:_SHOWN])) + (", ..." if len(wrong) > _SHOWN else "")
         raise InputError(
             f"the outbox holds rows whose aggregatetype cannot be part of a topic's name: {shown}",
             action="use letters, digits, '.', '_' and '-' in aggregatetype; correct these rows in the table, or delete them",
             aggregatetypes=tuple(wrong),
+        )
+
+
+def _check_fit(unfit: Sequence[tuple[OutboxRow, str]]) -> None:
+    if unfit:
+        lines = [f"\n  - position {row.position}, id {shown(row.id)}: {flaw}" for row, flaw in unfit[:_SHOWN]]
+        more = f"\n  - and {len(unfit) - _SHOWN} more" if len(unfit) > _SHOWN else ""
+        raise InputError(
+            f"the outbox holds rows that no record can be made of:{''.join(lines)}{more}",
+            action="correct these rows in the table; a payload that is meant to be bytes: update ... set payload = "
+            "cast(payload as blob). Or start with --refused dead-letter, which sets such rows aside and goes on",
+            positions=tuple(row.position for row, _ in unfit),
         )

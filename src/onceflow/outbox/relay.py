@@ -8,8 +8,9 @@
 5. **Forget.** The rows are deleted and the batch is booked, in one transaction of the database. They must be those that were
    sent.
 
-A row that Kafka can never take (too large, an aggregatetype that is no topic) stops the relay: what comes after it may depend on
-it. With ``dead_letters`` it is set aside instead, in the table beside the outbox, and a small record tells of it::
+A row that Kafka can never take (too large, an aggregatetype that is no topic, text that is none) stops the relay: what comes
+after it may depend on it. With ``dead_letters`` it is set aside instead, in the table beside the outbox, and a small record
+tells of it::
 
     row 5 is refused; the letter and rows 6 to 9 are committed in Kafka, and the relay is killed
     the position names row 5 as refused, so the next start sets it aside before it deletes the batch
@@ -35,7 +36,7 @@ import pyarrow as pa
 from onceflow.errors import Fenced, OutboxMismatch, RecordTooLarge
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.outbox.position import KEY, Sent
-from onceflow.outbox.records import Refused, as_records, topic_of, without_topic
+from onceflow.outbox.records import Refused, as_records, topic_of, unsendable
 from onceflow.outbox.table import Limits, OutboxRow, OutboxTable, Place
 from onceflow.outbox.topics import Topics
 from onceflow.outbox.waker import Waker
@@ -108,7 +109,7 @@ class Relay:
         return len(rows)
 
     def _commit(self, rows: Sequence[OutboxRow]) -> Sent:
-        refused = without_topic(rows) if self._dead_letters else {}
+        refused = unsendable(rows) if self._dead_letters else {}
         while True:
             sent = self._sent.following(((row.position, row.id) for row in rows), refused)
             try:

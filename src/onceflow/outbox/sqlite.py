@@ -14,7 +14,7 @@ from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
 from onceflow.outbox.waker import Waker
-from onceflow.sqlite import sync
+from onceflow.sqlite import TEXT, is_in_place, place_of, sync
 
 _BUSY_S = 30.0
 _LOOK_S = 0.02
@@ -34,16 +34,20 @@ class SqliteOutbox:
         self._connection: sqlite3.Connection | None = None
         self._inserted = "null"
         self._version = -1
+        self._place = (-1, -1)
 
     @property
     def address(self) -> str:
         return f"{self._path}, table {self._name}"
 
     def open(self) -> None:
-        if not self._path.exists():
-            raise OutboxMismatch(f"there is no file {self._path}", action="check the path")
+        try:
+            self._place = place_of(self._path)
+        except FileNotFoundError:
+            raise OutboxMismatch(f"there is no file {self._path}", action="check the path") from None
         with self._told():
             self._connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+            self._connection.text_factory = TEXT
             # A commit of ours is on disk, and with it every commit before it, whatever the services have set for theirs.
             self._connection.execute("pragma synchronous = full")
             found = [name for (name,) in self._run("select name from pragma_table_info(?)", self._name.name)]
@@ -74,6 +78,7 @@ class SqliteOutbox:
 
     def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
         with self._told():
+            self._check_in_place()
             self._version = self._data_version()
             if self._run("select 1 from {outbox} limit 1").fetchone() is None:
                 return ()
@@ -84,6 +89,13 @@ class SqliteOutbox:
         # Our commit synced the log alone; a checkpoint of a service without sync may have emptied it into the file before.
         sync(self._path)
         return rows
+
+    def _check_in_place(self) -> None:
+        if not is_in_place(self._path, self._place):
+            raise OutboxUnavailable(
+                f"{self._path} is not the file any more that the relay has opened: it was replaced or removed",
+                action="stop the relay before the file is replaced; it begins again with what is there now",
+            )
 
     def _rows(self, limits: Limits) -> list[OutboxRow]:
         with closing(self._run(_ROWS, limits.rows)) as cursor:
@@ -136,7 +148,8 @@ class SqliteOutbox:
                 yield
                 self._open.execute("commit")
             except BaseException:
-                self._open.execute("rollback")
+                if self._open.in_transaction:  # some errors have rolled back already
+                    self._open.execute("rollback")
                 raise
 
     @contextmanager
@@ -147,5 +160,10 @@ class SqliteOutbox:
             if "no such" in str(error):
                 raise not_an_outbox(f"{self.address}: {error}") from error
             raise OutboxUnavailable(f"{self.address}: {error}", action="see the message; then start again") from error
+        except sqlite3.IntegrityError as error:
+            raise OutboxMismatch(
+                f"{self.address}: {error}",
+                action="see the message: a trigger or a constraint refuses what the relay does",
+            ) from error
         except sqlite3.DatabaseError as error:
             raise OutboxMismatch(f"{self.address}: {error}", action="name a SQLite database") from error

@@ -19,13 +19,17 @@ from typing import Any, Protocol
 
 from onceflow.outbox.position import Sent
 from onceflow.outbox.waker import Waker
+from onceflow.sqlite import is_utf8
 
 REQUIRED = ("id", "aggregatetype", "aggregateid", "type", "payload", "position")
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """One event as it stands in the table; ``payload`` None is a tombstone."""
+    """One event as it stands in the table; ``payload`` None is a tombstone.
+
+    ``garbled``: the columns whose text is none (SQLite keeps any bytes as text); such a row cannot be sent.
+    """
 
     position: int
     id: str
@@ -34,6 +38,7 @@ class OutboxRow:
     type: str
     payload: bytes | None
     inserted_at_ms: int | None
+    garbled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +105,12 @@ def _row(
     position: int, event_id: Any, kind: Any, aggregate: Any, event_type: Any, payload: Any, at_ms: Any
 ) -> OutboxRow:
     """SQLite's columns hold values of any type."""
-    value = payload if payload is None or isinstance(payload, bytes) else str(payload).encode()
-    return OutboxRow(position, str(event_id), str(kind), str(aggregate), str(event_type), value, at_ms)
+    texts = [str(value) for value in (event_id, kind, aggregate, event_type)]
+    if payload is not None and not isinstance(payload, bytes):
+        texts.append(str(payload))
+        payload = texts[-1].encode(errors="surrogateescape")
+    garbled = tuple(name for name, text in zip(REQUIRED, texts, strict=False) if not is_utf8(text))
+    return OutboxRow(position, texts[0], texts[1], texts[2], texts[3], payload, at_ms, garbled)
 
 
 def within(rows: Iterable[OutboxRow], limits: Limits) -> Iterator[OutboxRow]:

@@ -167,11 +167,11 @@ class AsyncWriter:
 
     # -------------------------------------------------------------------------------------------------- transactions
 
-    def transaction(self, progress: str | None = None) -> AsyncTransaction:
+    def transaction(self, progress: str | None = None, *, consumer: Consumer | None = None) -> AsyncTransaction:
         """As ``Writer.transaction``, for ``async with``; the writer must be open."""
         if self._thread is None:
             raise WriterClosed("the writer is not open", action="use: async with AsyncWriter(...) as writer")
-        return AsyncTransaction(self._writer.transaction(progress))
+        return AsyncTransaction(self._writer.transaction(progress, consumer=consumer))
 
     @property
     def progress(self) -> str:

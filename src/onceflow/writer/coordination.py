@@ -5,6 +5,7 @@
     open      1 FENCE init_transactions   2 READ the marker   3 CLAIM: the marker with our name, a transaction of its own
     commit    4 every event acknowledged  5 the marker into the transaction   6 END: EndTxn, again until it is answered
     refused   7 LOOK who claimed the id; another: stop   8 FENCE   9 READ the marker, which tells what became of 6
+                 no marker at all: nobody can tell
 
 Nothing is aborted once 6 was sent. 8 ends whatever was open: after it nothing of the old transaction can arrive, and what
 9 reads is final. Two writers that start at the same moment cannot both go on::
@@ -12,6 +13,14 @@ Nothing is aborted once 6 was sent. 8 ends whatever was open: after it nothing o
     A looks and finds its own claim; B, newer, has fenced A but not claimed yet; A fences B
     B's claim is refused: B was never open, and says so
     or B's claim came before A's fence: A reads it at 9 and stops; B, refused, looks, finds its claim and takes the id back
+
+A cluster forgets the marker when nothing was committed for ``offsets.retention.minutes``, or an administrator deletes it::
+
+    A's EndTxn is not answered; the marker is gone; A claims the id anew and reads its own new claim: no transaction since
+    "not committed" would be a guess, and the block, run again, comes twice: so nothing is claimed while a commit is in doubt
+
+    A rests for weeks and the coordinator has forgotten the id as well; A's next block finds no marker
+    A goes on from the marker that it committed last, with its progress, and not from an empty one
 """
 
 from __future__ import annotations
@@ -26,10 +35,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from onceflow.errors import (
+    BrokerUnreachable,
     ConfigurationError,
     Fenced,
     NotAuthorized,
     OnceflowError,
+    OutcomeForgotten,
     OutcomeUnknown,
     RequestFailed,
     TransactionAborted,
@@ -73,6 +84,7 @@ class Transactions:
         self._ledger = ledger
         self._make_sender = make_sender
         self._patience_s = patience_s
+        self._is_forgotten = False  # what became of the commit in doubt
 
     # ---------------------------------------------------------------------------------------------------------- start
 
@@ -101,7 +113,7 @@ class Transactions:
             self._ask(self.sender.producer.commit_transaction)
         except KafkaException as error:
             if self._ledger.read().owner != self.instance:
-                raise self._stop(f"the claim was refused: {error.args[0].str()}") from None
+                raise self._unclaimed(error.args[0]) from None
             self._fence()
             # Between the two, another may have claimed the id and committed: what stands there is read again.
             claimed = self._ledger.read()
@@ -144,31 +156,33 @@ class Transactions:
     def add_offsets(self, positions: Iterable[TopicPartition], membership: Any) -> None:
         """Consumed offsets of a group, into the open transaction. Raises TransactionAborted."""
         if self._is_shaken():
-            raise self._aborted("a connection was lost in it")
+            raise self.aborted("a connection was lost in it")
         try:
             self._ask(self.sender.producer.send_offsets_to_transaction, list(positions), membership)
         except KafkaException as error:
-            raise self._aborted(f"the consumed offsets were refused: {error.args[0].str()}") from None
+            raise self.aborted(f"the consumed offsets were refused: {error.args[0].str()}") from None
 
     def commit(self, progress: str | None) -> None:
         """Steps 4 to 6. Raises DeliveryFailed, TransactionAborted (before 6; the caller then aborts), Fenced, OutcomeUnknown."""
         self.sender.flush()
         if self._is_shaken():
-            raise self._aborted("a connection was lost in it")
+            raise self.aborted("a connection was lost in it")
         intended = self.marker.advanced(progress)
         try:
             self._enter(intended)
         except KafkaException as error:
-            raise self._aborted(f"the marker was refused: {error.args[0].str()}") from None
+            raise self.aborted(f"the marker was refused: {error.args[0].str()}") from None
         self.intended = intended
         self.state = State.IN_DOUBT
         if not self.settle():
-            raise self._aborted("the coordinator refused the commit, and the marker shows that it was not made")
+            raise self.aborted("the coordinator refused the commit, and the marker shows that it was not made")
 
     def settle(self) -> bool:
         """Finds out what became of a commit that is in doubt: True if it is committed. Raises OutcomeUnknown, Fenced."""
         if self.state is not State.IN_DOUBT:
             raise WriterError("no commit is in doubt", action="call settle after OutcomeUnknown alone")
+        if self._is_forgotten:
+            raise self._forgotten()
         try:
             self._ask(self.sender.producer.commit_transaction)
         except KafkaException as error:
@@ -182,25 +196,26 @@ class Transactions:
     def _look(self, refusal: KafkaError) -> bool:
         """Steps 7 to 9, and then the same from afar if the id is another's: what the marker tells is final by now."""
         try:
-            told = self._told()
+            found = self._final()
         except OnceflowError as error:
-            told = None
-            refused = error.message
-        else:
-            refused = refusal.str()
-        if told is None:
             self.state = State.IN_DOUBT
-            raise self._unknown(refused)
-        if not told and self.state is State.STOPPED:
-            raise self._stop(refused)
+            raise self._unknown(error.message) from None
+        told = found.tells(self.instance, self.intended.number)
+        if told is None:
+            self.state, self._is_forgotten = State.IN_DOUBT, True
+            raise self._forgotten()
+        if self.state is not State.STOPPED:
+            self._take(found)
+        elif not told:
+            raise self._stop(refusal.str())
         return told
 
-    def _told(self) -> bool | None:
+    def _final(self) -> Marker:
+        """The marker, when nothing of the commit in doubt can arrive any more."""
         try:
-            found = self._recover()
+            return self._fenced_marker()
         except Fenced:
-            found = self._ledger.read()
-        return found.tells(self.instance, self.intended.number)
+            return self._ledger.read()
 
     @property
     def in_doubt(self) -> bool:
@@ -232,16 +247,24 @@ class Transactions:
             except OnceflowError:
                 self.state = State.BROKEN
 
-    def _recover(self) -> Marker:
-        """Steps 7 to 9, and the marker that was read. Without any claim (it expired with the group) the id is nobody else's."""
+    def _recover(self) -> None:
+        """Steps 7 to 9. Where the marker is gone, the one that this writer knows is committed once more."""
+        found = self._fenced_marker()
+        if found.owner:
+            self._take(found)
+        else:
+            self._claim()
+
+    def _fenced_marker(self) -> Marker:
         self._check_owner(self._ledger.read(stable=False))
         self._fence()
-        found = self.marker = self._ledger.read()
+        found = self._ledger.read()
         self._check_owner(found)
-        if not found.owner:
-            self._claim()
-        self.state = State.READY
         return found
+
+    def _take(self, found: Marker) -> None:
+        self.marker = found
+        self.state = State.READY
 
     def _check_owner(self, found: Marker) -> None:
         if found.owner not in ("", self.instance):
@@ -278,6 +301,15 @@ class Transactions:
             transactional_id=self.id,
         )
 
+    def _unclaimed(self, error: KafkaError) -> OnceflowError:
+        """A claim that was not made: only what is fatal to the producer tells of another one."""
+        if error.fatal():
+            return self._stop(f"the claim was refused: {error.str()}")
+        return BrokerUnreachable(
+            f"the transactional id {self.id!r} was not claimed: {error.str()}",
+            action="check that the brokers run and are reachable, and start again",
+        )
+
     def _unknown(self, reason: str) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"the commit of transaction {self.intended.number} of {self.id!r} was sent, and whether it was made is not known "
@@ -287,7 +319,17 @@ class Transactions:
             transaction=self.intended.number,
         )
 
-    def _aborted(self, reason: str) -> TransactionAborted:
+    def _forgotten(self) -> OutcomeForgotten:
+        return OutcomeForgotten(
+            f"the commit of transaction {self.intended.number} of {self.id!r} was sent, and nobody can tell whether it was made: "
+            "the marker that would tell is gone (the cluster drops it when nothing was committed for offsets.retention.minutes)",
+            action="look in the topics for the block's events, by their ids; then make a new writer. Its progress may be empty",
+            transactional_id=self.id,
+            transaction=self.intended.number,
+        )
+
+    def aborted(self, reason: str) -> TransactionAborted:
+        """What to raise when the open transaction cannot go on; the caller aborts it."""
         return TransactionAborted(
             f"a transaction of {self.id!r} was aborted: {reason}",
             action="run the block again",

@@ -54,7 +54,9 @@ class Marker:
         return self.claims[-1].instance if self.claims else ""
 
     def claimed_by(self, instance: str) -> Marker:
-        """The marker of a claim: nothing new is committed, but by whom the next will be."""
+        """The marker of a claim: nothing new is committed, but by whom the next will be. The owner need not claim again."""
+        if self.owner == instance:
+            return self
         return replace(self, claims=(*self.claims, Claim(instance, self.number))[-CLAIMS_KEPT:])
 
     def advanced(self, progress: str | None) -> Marker:

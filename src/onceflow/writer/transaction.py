@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from onceflow.errors import DeliveryFailed, TransactionAborted, WriterError
 from onceflow.writer.coordination import Transactions
 from onceflow.writer.marker import PROGRESS_BYTES, size_of
+from onceflow.writer.membership import Membership
 
 Positions = Mapping[tuple[str, int], int]
 """(topic, partition) to the offset that comes next."""
@@ -19,14 +20,15 @@ Positions = Mapping[tuple[str, int], int]
 class Transaction:
     """One transaction: committed at the end of its ``with`` block, aborted when the block raises.
 
-    After the block ``committed`` is True, False, or None while the outcome is unknown.
+    After the block ``committed`` is True, False, or None while the outcome is unknown. ``consumer`` is whom the block's events
+    come from; it is looked at before the first of them.
 
     Raises at its end: TransactionAborted (retriable: run the block again), DeliveryFailed (an event was refused for good;
     the same block would fail again), Fenced (another writer has the id), OutcomeUnknown (``writer.settle()`` finds out).
     In all but the last nothing of the block is visible.
     """
 
-    def __init__(self, transactions: Transactions, progress: str | None) -> None:
+    def __init__(self, transactions: Transactions, progress: str | None, consumer: Consumer | None = None) -> None:
         if progress is not None and size_of(progress) > PROGRESS_BYTES:
             raise WriterError(
                 f"the progress has {size_of(progress)} bytes, and may have {PROGRESS_BYTES}",
@@ -34,22 +36,40 @@ class Transaction:
             )
         self._transactions = transactions
         self._progress = progress
+        self._consumer = consumer
+        self._membership: Membership | None = None
         self.committed: bool | None = False
 
     def consumed(self, consumer: Consumer, positions: Positions | None = None) -> None:
         """Commits what was consumed in this transaction: ``positions``, or all that ``consumer`` has given out.
 
-        The consumer must not commit by itself, and must read committed records only. Raises TransactionAborted when the
-        group has moved on (a rebalance): the events belong to another member now.
+        It must be the consumer that the transaction was opened with, which must not commit by itself, and must read
+        committed records only. Raises TransactionAborted when the group was rebalanced since the block began: the events
+        may belong to another member now, and whoever owns their partitions is handed them again.
         """
+        before = self._noted(consumer)
+        change = before.change_to(Membership.of(consumer))
+        if change:
+            raise self._transactions.aborted(f"{change}; its events belong to whoever owns their partitions now")
+        before.check_member()
         if positions is None:
             entries = _given_out(consumer)
         else:
             entries = [TopicPartition(topic, part, offset) for (topic, part), offset in positions.items()]
         if entries:
-            self._transactions.add_offsets(entries, _membership(consumer))
+            self._transactions.add_offsets(entries, before.metadata)
+
+    def _noted(self, consumer: Consumer) -> Membership:
+        if self._membership is None or consumer is not self._consumer:
+            raise WriterError(
+                "the transaction was not opened with this consumer, so a rebalance inside of the block would not be seen",
+                action="use: with writer.transaction(consumer=consumer) as transaction",
+            )
+        return self._membership
 
     def __enter__(self) -> Self:
+        if self._consumer is not None:
+            self._membership = Membership.of(self._consumer)
         self._transactions.begin()
         return self
 
@@ -84,12 +104,3 @@ class Transaction:
 
 def _given_out(consumer: Consumer) -> list[TopicPartition]:
     return [at for at in consumer.position(consumer.assignment()) if at.offset >= 0]
-
-
-def _membership(consumer: Consumer) -> Any:
-    found = consumer.consumer_group_metadata()
-    if found is None:
-        raise WriterError(
-            "the consumer is not a member of a group", action="give it a group.id and subscribe", error=KafkaError
-        )
-    return found

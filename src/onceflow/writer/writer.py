@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from confluent_kafka import Consumer
+
 from onceflow.errors import BrokerUnreachable, WriterClosed, WriterError
 from onceflow.writer import identity
 from onceflow.writer.coordination import Transactions
@@ -204,13 +206,14 @@ class Writer:
 
     # -------------------------------------------------------------------------------------------------- transactions
 
-    def transaction(self, progress: str | None = None) -> Transaction:
+    def transaction(self, progress: str | None = None, *, consumer: Consumer | None = None) -> Transaction:
         """A block that is committed as a whole or not at all.
 
         ``progress`` (text, up to 2048 bytes) is committed with it and read back by ``Writer.progress``, also after a crash:
-        a position in the source, for one that has no consumer group.
+        a position in the source, for one that has no consumer group. For one that has, ``consumer`` is who consumes in
+        the block: ``Transaction.consumed`` commits its offsets.
         """
-        return Transaction(self._with_transactions(), progress)
+        return Transaction(self._with_transactions(), progress, consumer)
 
     @property
     def progress(self) -> str:

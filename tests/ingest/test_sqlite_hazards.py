@@ -1,0 +1,91 @@
+"""SQLite files that hold text that is none, or that are replaced while they are read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.ingest.support import look, take
+from tests.ingest.test_tables import Table, sqlite_table
+
+from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable
+
+GARBLED = "cast(x'61ff' as text)"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    made = sqlite_table(tmp_path)
+    yield made
+    made.connection.close()
+
+
+def test_text_that_is_no_utf_8_is_an_error_of_its_row(table: Table) -> None:
+    """And not one of the database, for which somebody would start again and again."""
+    table.insert("good")
+    table.run(f"INSERT INTO {{t}} (note) VALUES ({GARBLED})")
+    with pytest.raises(
+        InputError, match=f"row of {table.name} with id 2 holds text that is no UTF-8, in note"
+    ) as caught:
+        table.take({})
+    assert not caught.value.retriable
+    table.run("UPDATE {t} SET note = cast(note AS blob) WHERE id = 2")
+    assert [row["note"] for row in table.take({})] == ["good", "Yf8="]
+
+
+@pytest.mark.parametrize("column", ["id", "changed"])
+def test_a_position_that_is_no_utf_8_is_refused(table: Table, column: str) -> None:
+    name = f"{table.name}_text"
+    table.run(f"CREATE TABLE {name} (id TEXT PRIMARY KEY NOT NULL, changed TEXT NOT NULL)")
+    table.run(f"INSERT INTO {name} VALUES ('a', {GARBLED if column == 'changed' else 1}), ({GARBLED}, '1')")
+    by_time = {"rising": "changed", "tiebreak": "id", "delay_s": 0.0}
+    order = by_time if column == "changed" else {"trust_order": True}
+    with pytest.raises(InputError, match=rf"{column} a\\xff"):
+        table.take({}, table=name, **order)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "id INTEGER PRIMARY KEY /* no AUTOINCREMENT */",
+        "id INTEGER PRIMARY KEY, -- AUTOINCREMENT is slower\n more",
+        "id INTEGER PRIMARY KEY, note TEXT DEFAULT 'it''s no autoincrement'",
+        'id INTEGER PRIMARY KEY, "autoincrement" TEXT',
+    ],
+)
+def test_a_word_in_a_comment_makes_no_number_rise(table: Table, column: str) -> None:
+    """A deleted row's number would come again, behind the position."""
+    table.run(f"CREATE TABLE {table.name}_plain ({column})")
+    with pytest.raises(ConfigurationError, match="is not INTEGER PRIMARY KEY AUTOINCREMENT"):
+        table.source(table=f"{table.name}_plain")
+
+
+def test_autoincrement_is_found_behind_comments(table: Table) -> None:
+    table.run(
+        f"CREATE TABLE {table.name}_good (note TEXT DEFAULT 'a', -- of it's shop\n id INTEGER PRIMARY KEY autoincrement)"
+    )
+    table.source(table=f"{table.name}_good").close()
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_a_database_that_is_replaced_while_it_is_read(table: Table, tmp_path: Path, journal: str) -> None:
+    """The old file stays open and has no name any more: an ingest that follows it would never see another row."""
+    table.run(f"PRAGMA journal_mode = {journal}")
+    table.insert("old")
+    positions: dict[str, str] = {}
+    source = table.source()
+    assert len(take(source, positions)) == 1
+    with closing(sqlite3.connect(tmp_path / "new.db")) as new:
+        table.connection.backup(new)
+    table.connection.close()
+    (tmp_path / "new.db").replace(tmp_path / "shop.db")
+    with pytest.raises(SourceUnavailable, match="was replaced") as caught:
+        look(source, positions)
+    assert caught.value.retriable
+    source.close()
+    with pytest.raises(SourceChanged):
+        table.take(positions)
+    assert len(table.take(positions, accept_new=True)) == 1

@@ -1,0 +1,201 @@
+"""Leaders that move, that die, that die alone with what they have: nothing is lost, repeated or out of order."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.conftest import read_topic
+from tests.writer.waiting import wait_until
+
+from onceflow.errors import OutcomeUnknown, TransactionAborted
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.writer.writer import Writer
+
+pytestmark = pytest.mark.faults
+
+MakeWriter = Callable[..., Writer]
+TIMEOUT_S = 120.0
+KEYS, PARTITIONS = 12, 3
+AHEAD = 300  # events that are on their way while others wait to be sent
+BLOCK = 40
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(three_brokers: KafkaCluster) -> str:
+    """Of three partitions, each on all brokers, two of which must have what is acknowledged."""
+    name = f"led-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": three_brokers.bootstrap_servers})
+    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(TIMEOUT_S)
+    three_brokers.wait_until_healthy()
+    return name
+
+
+class Service:
+    """Sends numbers under a few keys until it is told to end; ``sent`` of them are acknowledged or committed."""
+
+    def __init__(self, writer: Writer, topic: str) -> None:
+        self.writer = writer
+        self.topic = topic
+        self.sent = 0
+        self.ending = threading.Event()
+        self.running: Future[None] = Future()
+
+    def send(self, number: int) -> Any:
+        return self.writer.send(self.topic, str(number), key=str(number % KEYS), id=str(number))
+
+    def plainly(self) -> None:
+        waiting: deque[Any] = deque()
+        for number in itertools.count():
+            if self.ending.is_set():
+                break
+            waiting.append(self.send(number))
+            if len(waiting) > AHEAD:
+                waiting.popleft().result()
+                self.sent += 1
+        self.writer.flush()
+        self.sent += len(waiting)
+
+    def in_transactions(self) -> None:
+        while not self.ending.is_set():
+            if self.is_committed(range(self.sent, self.sent + BLOCK)):
+                self.sent += BLOCK
+
+    def is_committed(self, numbers: range) -> bool:
+        try:
+            with self.writer.transaction(progress=str(numbers.stop)):
+                for number in numbers:
+                    self.send(number)
+        except TransactionAborted:
+            return False
+        except OutcomeUnknown:
+            return self.writer.settle()
+        return True
+
+    @contextmanager
+    def at_work(self, work: Callable[[], None]) -> Iterator[None]:
+        """Meanwhile; what ends it with an error is raised here."""
+        with ThreadPoolExecutor(1) as background:
+            self.running = background.submit(work)
+            try:
+                self.goes_on()
+                yield
+            finally:
+                self.ending.set()
+                self.running.result(TIMEOUT_S)
+
+    def goes_on(self) -> None:
+        """Waits until more is acknowledged than now, or an error has ended it."""
+        before = self.sent
+        wait_until(lambda: self.sent > before or self.running.done())
+
+
+def check_kept(cluster: KafkaCluster, service: Service) -> None:
+    """Each number once, and those of a key in order."""
+    by_key: dict[int, list[int]] = {}
+    for message in messages(cluster, service.topic):
+        by_key.setdefault(int(message.key() or b""), []).append(int(message.value() or b""))
+    assert by_key == {key: list(range(key, service.sent, KEYS)) for key in range(KEYS)}
+
+
+def messages(cluster: KafkaCluster, topic: str) -> list[Message]:
+    return read_topic(cast(Any, cluster), topic)
+
+
+def move_all_leaders(cluster: KafkaCluster, topic: str) -> None:
+    for partition in range(PARTITIONS):
+        cluster.move_leader(topic, partition, cluster.others(cluster.leader(topic, partition))[0])
+
+
+def kill_leader(cluster: KafkaCluster, topic: str) -> None:
+    leader = cluster.leader(topic, 0)
+    leader.kill()
+    wait_until(lambda: cluster.leader(topic, 0) is not leader)
+
+
+def test_keyed_events_through_leaders_that_move_and_die(
+    three_brokers: KafkaCluster, writer: MakeWriter, topic: str
+) -> None:
+    kafka = {"batch.num.messages": 20}
+    service = Service(writer(on=three_brokers.bootstrap_servers, kafka=kafka), topic)
+    with service.at_work(service.plainly):
+        move_all_leaders(three_brokers, topic)
+        service.goes_on()
+        kill_leader(three_brokers, topic)
+        service.goes_on()
+        three_brokers.heal()
+        service.goes_on()
+    check_kept(three_brokers, service)
+
+
+def test_transactions_through_leaders_and_coordinators_that_move_and_die(
+    three_brokers: KafkaCluster, writer: MakeWriter, topic: str
+) -> None:
+    cluster, group = three_brokers, f"onceflow.writer.{topic}"
+    service = Service(writer(topic, on=cluster.bootstrap_servers), topic)
+    with service.at_work(service.in_transactions):
+        move_all_leaders(cluster, topic)
+        service.goes_on()
+        cluster.move_transaction_coordinator(topic, cluster.others(cluster.transaction_coordinator(topic))[0])
+        service.goes_on()
+        cluster.move_group_coordinator(group, cluster.others(cluster.group_coordinator(group))[0])
+        service.goes_on()
+        kill_leader(cluster, topic)
+        service.goes_on()
+        cluster.heal()
+        service.goes_on()
+    check_kept(cluster, service)
+    assert service.writer.progress == str(service.sent)
+
+
+# ----------------------------------------------------------------------------------- a leader that nobody follows
+
+
+@contextmanager
+def leader_that_dies_alone(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+    """What is sent meanwhile is written by the leader of the first partition alone, which then dies; another one leads::
+
+    leader     writes events, and nobody else has them
+    leader     dies; a replica that is in sync, as far as anybody knows, leads and goes on without them
+    """
+    leader = cluster.leader(topic, 0)
+    for follower in cluster.others(leader):
+        follower.pause()
+    try:
+        yield
+    finally:
+        leader.kill()
+        cluster.heal()
+
+
+def test_events_that_a_dead_leader_alone_had_are_sent_again(
+    three_brokers: KafkaCluster, writer: MakeWriter, topic: str
+) -> None:
+    shop = writer(on=three_brokers.bootstrap_servers)
+    shop.send(topic, "0", partition=0, id="0").result()
+    with leader_that_dies_alone(three_brokers, topic):
+        for number in range(1, 100):
+            shop.send(topic, str(number), partition=0, id=str(number))
+    shop.flush()
+    assert [int(m.value() or b"") for m in messages(three_brokers, topic)] == list(range(100))
+
+
+def test_control_with_acks_of_the_leader_alone_they_are_lost(three_brokers: KafkaCluster, topic: str) -> None:
+    lost = Producer({"bootstrap.servers": three_brokers.bootstrap_servers, "acks": 1, "log_level": 0})
+    lost.produce(topic, "0", partition=0)
+    assert lost.flush(TIMEOUT_S) == 0
+    with leader_that_dies_alone(three_brokers, topic):
+        for number in range(1, 100):
+            lost.produce(topic, str(number), partition=0)
+        assert lost.flush(TIMEOUT_S) == 0, "all of them are acknowledged"
+    assert len(messages(three_brokers, topic)) < 100
