@@ -14,7 +14,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of thes
 
 
 @pytest.fixture(scope="session")
-def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers behind wires, transaction version 2. Whoever breaks them heals them (``heal``)."""
+def shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     with KafkaCluster(tmp_path_factory.mktemp("three-brokers"), brokers=3, heap_mb=192, wire=True) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def three_brokers(shared_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
+    """Three brokers behind wires, transaction version 2. Whoever breaks them heals them; a test that fails before does not."""
+    yield shared_brokers
+    if any(node.is_paused or not node.is_running for node in shared_brokers.nodes):
+        shared_brokers.heal()
