@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from onceflow.errors import (
     TopicMissing,
 )
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run, runner
+from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run
 from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
 from onceflow.pipeline.failures import QueryFailed
 from onceflow.transaction.committed import read_committed as read_committed_progress
@@ -107,9 +108,20 @@ mode = "update"
             producer.produce(topic or self.lines, value)
         assert producer.flush(30) == 0
 
-    def run(self, mode: Mode = Mode.REFUSE, control: Control | None = None) -> Finished:
+    def run(
+        self,
+        mode: Mode = Mode.REFUSE,
+        control: Control | None = None,
+        on_step: Callable[[str, int], None] | None = None,
+    ) -> Finished:
         self.events.clear()
-        return run(load(self.path, {}), tell=self.events.append, control=control or Control(), mode=mode)
+        return run(
+            load(self.path, {}),
+            tell=self.events.append,
+            control=control or Control(),
+            mode=mode,
+            make_sink=partial(KafkaSink, on_step=on_step),
+        )
 
     def told(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -304,16 +316,13 @@ def test_a_stop_in_the_middle_of_a_batch_ends_after_it(lab: Lab, monkeypatch: py
     lab.write_plan(available_now='processing_time = "1 hour"', amount_filter="")
     monkeypatch.setattr("onceflow.config.rules._trigger", lambda _: [])
     control = Control()
-    make_sink = runner._sink
 
-    def sink_that_stops(*arguments: object) -> KafkaSink:
-        sink = make_sink(*arguments)  # type: ignore[arg-type]
-        sink._on_step = lambda step, batch_id: control.stop("test") if (step, batch_id) == ("WRITE", 0) else None
-        return sink
+    def stop(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("WRITE", 0):
+            control.stop("test")
 
-    monkeypatch.setattr(runner, "_sink", sink_that_stops)
     lab.send(rows(1, 2, 3))
-    finished = lab.run(control=control)
+    finished = lab.run(control=control, on_step=stop)
     assert (finished.reason, finished.batches) == ("test", 1)
     assert lab.ids() == [1, 2, 3]
     assert lab.checkpoint("commits/0").exists(), "Spark knows of the batch too, so nothing is replayed"
@@ -354,27 +363,19 @@ def test_resume_with_a_checkpoint_that_fits_changes_nothing(lab: Lab) -> None:
     assert any("nothing to resume" in note.text for note in lab.events if isinstance(note, Note))
 
 
-def test_resume_does_not_wait_for_the_transaction_of_a_dead_driver(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_does_not_wait_for_the_transaction_of_a_dead_driver(lab: Lab) -> None:
     """Its offsets are in an open transaction, which makes the committed ones unstable until the broker aborts it."""
     lab.write_plan('transaction_timeout = "10 minutes"')
     lab.send(rows(1))
     lab.run()
-    make_sink = runner._sink
 
     def die(step: str, batch_id: int) -> None:
         if (step, batch_id) == ("COMMIT", 1):
             raise RuntimeError("died here")
 
-    def dying_sink(*arguments: object) -> KafkaSink:
-        sink = make_sink(*arguments)  # type: ignore[arg-type]
-        sink._on_step = die
-        return sink
-
     lab.send(rows(2))
-    with monkeypatch.context() as patched:
-        patched.setattr(runner, "_sink", dying_sink)
-        with pytest.raises(Exception, match="died here"):
-            lab.run()
+    with pytest.raises(Exception, match="died here"):
+        lab.run(on_step=die)
     shutil.rmtree(lab.checkpoint())
     lab.run(Mode.RESUME)
     assert lab.ids() == [1, 2]

@@ -56,13 +56,14 @@ def run(
     spark_log: str = "error",
     settings: ClusterSettings | None = None,
     triggered: Callable[[], None] = lambda: None,
+    make_sink: Callable[..., KafkaSink] = KafkaSink,
 ) -> Finished:
     """Runs a plan until its data ends (``available_now``), it is asked to stop, or an error ends it.
 
     ``mode`` is what to do when the checkpoint does not continue the committed progress; ``spark_log`` the level of
     Spark's own log; ``settings`` those of the plan's cluster, where they are known already; ``triggered`` is called after
-    each trigger of the query, on a thread of its own. Raises an OnceflowError, where possible before anything is read or
-    written. Runs on the driver, blocks.
+    each trigger of the query, on a thread of its own; ``make_sink`` makes the sink, as its class does. Raises an
+    OnceflowError, where possible before anything is read or written. Runs on the driver, blocks.
     """
     settings = settings or connect(file, tell)
     admin = ClusterAdmin(settings)
@@ -80,7 +81,8 @@ def run(
         )
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
-        return _Run(file, settings, spark, frame, allowed, tell, control, triggered).execute()
+        sink = _sink(make_sink, file, settings, allowed)
+        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute()
     finally:
         if is_own:
             spark.stop()
@@ -120,7 +122,7 @@ class _Run:
         settings: ClusterSettings,
         spark: SparkSession,
         frame: DataFrame,
-        mode: Mode,
+        sink: KafkaSink,
         tell: Listener,
         control: Control,
         triggered: Callable[[], None],
@@ -132,7 +134,7 @@ class _Run:
         self._tell = tell
         self._inbox = control.inbox
         self._triggered = triggered
-        self._sink = _sink(file, settings, mode)
+        self._sink = sink
         self._batch = Remembering(self._sink)
         self._told = -1
         self._batches = 0
@@ -226,9 +228,9 @@ class _Run:
             raise explain(error) from error
 
 
-def _sink(file: PlanFile, settings: ClusterSettings, mode: Mode) -> KafkaSink:
+def _sink(make: Callable[..., KafkaSink], file: PlanFile, settings: ClusterSettings, mode: Mode) -> KafkaSink:
     plan = file.plan
-    return KafkaSink(
+    return make(
         name=plan.name,
         bootstrap_servers=settings.bootstrap_servers,
         guarantee=plan.guarantee,

@@ -9,8 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from onceflow.config import PlanFile
-from onceflow.pipeline import Control, Mode, run, runner
+from onceflow.pipeline import Control, Mode, run
 from onceflow.pipeline.events import Event, Started
+from onceflow.transaction.coordinator import OnStep
 from onceflow.transaction.sink import KafkaSink
 from onceflow.verify.engines.conversation import Conversation
 from onceflow.verify.engines.lines import Message, Order, Told
@@ -20,8 +21,10 @@ from onceflow.verify.engines.serving import serve
 class SteppedSink(KafkaSink):
     """The sink as it is; it also tells what it does, and waits where it is told to."""
 
-    def __init__(self, *arguments: Any, conversation: Conversation, **options: Any) -> None:
-        super().__init__(*arguments, on_step=conversation.step, **options)
+    def __init__(
+        self, *arguments: Any, conversation: Conversation, on_step: OnStep | None = None, **options: Any
+    ) -> None:
+        super().__init__(*arguments, on_step=on_step or conversation.step, **options)
         self._conversation = conversation
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -32,8 +35,8 @@ class SteppedSink(KafkaSink):
         self._conversation.step("COMMITTED", batch_id)
 
 
-def run_plan(file: PlanFile, order: Order, conversation: Conversation) -> None:
-    """Until it is told to stop. Raises what ends the pipeline."""
+def run_plan(file: PlanFile, order: Order, conversation: Conversation, on_step: OnStep | None = None) -> None:
+    """Until it is told to stop; the conversation is told the steps, unless ``on_step`` is. Raises what ends the pipeline."""
     control = Control()
     conversation.on_stop(lambda: control.stop("asked to stop"))
 
@@ -41,9 +44,8 @@ def run_plan(file: PlanFile, order: Order, conversation: Conversation) -> None:
         if isinstance(event, Started):
             conversation.tell(Message(Told.STARTED))
 
-    # The runner makes its sink by this name.
-    vars(runner)["KafkaSink"] = partial(SteppedSink, conversation=conversation)
-    run(file, tell=tell, control=control, mode=Mode(order.mode))
+    make_sink = partial(SteppedSink, conversation=conversation, on_step=on_step)
+    run(file, tell=tell, control=control, mode=Mode(order.mode), make_sink=make_sink)
 
 
 if __name__ == "__main__":
