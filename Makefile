@@ -30,8 +30,10 @@ test: check
 	$(BIN)/pytest $(PYTEST_ARGS) $(VERIFY) || test $$? -eq 5
 	$(BIN)/pytest $(PYTEST_ARGS) $(WITH_SPARK) || test $$? -eq 5
 
-# The long part of the verification: every fault, replicated brokers, a Spark cluster, both transaction versions. Hours.
+# The long part of the verification: Kafka's transaction matrix; every fault, replicated brokers, a Spark cluster, both transaction
+# versions. Hours.
 verify: setup
+	$(BIN)/onceflow verify --matrix --out onceflow-verify/matrix
 	$(BIN)/onceflow verify --engine both --brokers 3 --spark-workers 2 --for 30m --transaction-version 2 --out onceflow-verify/version-2
 	$(BIN)/onceflow verify --engine both --brokers 3 --spark-workers 2 --for 30m --transaction-version 1 --out onceflow-verify/version-1
 

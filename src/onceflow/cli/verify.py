@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onceflow.cli.errors import ERROR, out, shown_errors
+from onceflow.cli.interrupted import clean_up_when_interrupted
+from onceflow.cli.verify_matrix import check_given, run_cells, usable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +25,7 @@ UNJUDGED = 2
 
 
 def verify(
+    context: typer.Context,
     pipeline: Annotated[Path | None, typer.Argument(help="The plan; without one, the built-in workload.")] = None,
     *,
     duration: Annotated[str, typer.Option("--for", help="How long faults are injected, for each engine.")] = "60s",
@@ -44,6 +44,11 @@ def verify(
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep checkpoints, logs and the cluster's files.")] = False,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Show all faults, and exit.")] = False,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="Kafka's own transaction matrix instead: a run for each of its cells.")
+    ] = False,
+    messages: Annotated[int, typer.Option(help="In each cell of the matrix.")] = 100_000,
+    cells: Annotated[str, typer.Option(help="Cells of the matrix, such as hard-brokers-2, separated by commas.")] = "",
 ) -> None:
     """Run a pipeline under faults on a private cluster, and judge what came out of it.
 
@@ -57,10 +62,14 @@ def verify(
     files = directory / "files" if keep else None
     try:
         with shown_errors(as_json=as_json):
-            from onceflow.verify.running.options import Options, settings_of
+            check_given(context, is_matrix=matrix)
+            if matrix:
+                status = run_cells(messages, cells, engine, seed, files, directory, as_json=as_json)
+            else:
+                from onceflow.verify.running.options import Options, settings_of
 
-            options = Options(*given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]))
-            status = _run(settings_of(options), directory, as_json=as_json)
+                options = Options(*given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]))
+                status = _run(settings_of(options), directory, as_json=as_json)
     except typer.Exit as ended:
         # An error is not a violation: the run proves nothing.
         raise typer.Exit(UNJUDGED if ended.exit_code == ERROR else ended.exit_code) from None
@@ -71,19 +80,15 @@ def verify(
 
 
 def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    clean_up_when_interrupted()
     from rich.console import Console
 
-    from onceflow.errors import ConfigurationError
     from onceflow.verify.report import clear, exit_status, show
     from onceflow.verify.running.progress import progress_on
     from onceflow.verify.running.verification import verify_all
 
-    try:
+    with usable(directory):
         clear(directory)
-    except OSError as error:
-        raise ConfigurationError.of("what is to be verified", [f"--out {directory}: {error.strerror}"]) from None
     console = Console(stderr=as_json)
     with progress_on(console) as progress:
         results = verify_all(settings, progress)
@@ -135,11 +140,3 @@ def _arguments(given: list[str]) -> list[str]:
             kept.append(word)
         skip = word == _SEED
     return kept
-
-
-def _interrupt(number: int, _: FrameType | None) -> None:
-    # Once, through every finally, so that nothing stays behind; a second one would only tear the cleaning up apart.
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    os.write(2, b"\ninterrupted: ending all processes and cleaning up\n")
-    raise SystemExit(128 + number)

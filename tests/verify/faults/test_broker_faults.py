@@ -14,7 +14,7 @@ from tests.faults.support import Cluster, eventually
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver, leaders
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.verify.cluster import KafkaCluster, placement
+from onceflow.verify.cluster import KafkaCluster, Node, placement
 from onceflow.verify.faults.brokers import (
     KillBroker,
     KillCoordinator,
@@ -27,8 +27,12 @@ from onceflow.verify.faults.brokers import (
 )
 from onceflow.verify.faults.disk import FullDisk
 from onceflow.verify.faults.foreign import AddOutputPartition, HijackTransactionalId
+from onceflow.verify.matrix.bounces import BounceBroker
+from onceflow.verify.matrix.cells import How
 
 pytestmark = pytest.mark.faults
+
+FAREWELL = "The controller has asked us to exit controlled shutdown"
 
 
 @pytest.fixture
@@ -97,6 +101,28 @@ def test_roll_brokers(world: BareWorld, fault: RollBrokersClean | RollBrokersHar
     before = pids(world)
     fault.inject(world.as_world(), Random(1))
     assert changed(before, pids(world)) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("how", How)
+def test_bounce_broker(world: BareWorld, how: How, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hard bounce lasts until the others no longer know the node, a clean one lets it hand over what it leads."""
+    before, node = pids(world), world.kafka.nodes[1]
+    log = node.directory / "broker.log"
+    farewells = log.read_text().count(FAREWELL)
+    fenced: list[bool] = []
+    start = Node.start
+
+    def look_and_start(self: Node) -> None:
+        fenced.append(world.kafka.is_fenced(self))
+        start(self)
+
+    monkeypatch.setattr(Node, "start", look_and_start)
+    assert not world.kafka.is_fenced(node)
+    BounceBroker(how, 1).inject(world.as_world(), Random(1))
+    assert changed(before, pids(world)) == {node.id}
+    assert fenced == [True] or how is How.CLEAN
+    assert not world.kafka.is_fenced(node)
+    assert log.read_text().count(FAREWELL) - farewells == (how is How.CLEAN)
 
 
 @pytest.mark.parametrize(

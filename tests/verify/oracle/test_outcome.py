@@ -21,7 +21,7 @@ def ends(**partitions: int) -> pa.Table:
 
 def test_a_topic_with_more_partitions_than_it_was_made_with_grew() -> None:
     table = ends(a=PARTITIONS, b=PARTITIONS + 1, input=PARTITIONS + 1)
-    assert grown_topics(table, ("a", "b")) == {"b"}
+    assert grown_topics(table, ("a", "b"), 4) == {"b"}
 
 
 def test_onceflow_commits_its_progress_with_each_batch() -> None:

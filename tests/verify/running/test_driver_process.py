@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.faults.support import eventually
 from tests.verify.running.supervised import ENGINE, output, processes_of, supervised
 
 from onceflow.errors import VerificationError
@@ -111,6 +113,37 @@ def test_a_paused_group_wakes_and_ends_when_its_supervisor_is_killed(tmp_path: P
         os.kill(parent.pid, signal.SIGKILL)
     psutil.wait_procs(left, timeout=60)
     assert not processes_of(tmp_path / "plan.toml")
+
+
+def test_one_that_is_asked_to_end_is_followed_by_another_and_nothing_is_repeated(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        for generation in (2, 3):
+            assert driver.await_batches(2)
+            driver.end_in_order()
+            assert driver.await_batches(1)
+            assert driver.generation == generation
+        assert driver.strikes == []
+        assert driver.stop() == ""
+        notes = [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+    numbers = [number for number, _ in output(tmp_path)]
+    assert numbers == list(range(len(numbers)))
+    assert notes == [], "an end that was asked for is no failure"
+
+
+def test_one_that_is_asked_to_end_and_does_not_is_told(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        driver.pause()
+        with pytest.raises(VerificationError, match=r"the driver did not end in order within 0 s"):
+            driver.end_in_order(0.2)
+        life = driver._alive(60)
+        life.asked_to_end = False
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(driver.end_in_order)
+            eventually(lambda: life.asked_to_end, bool, "the order to end")
+            os.killpg(life.running.pid, signal.SIGKILL)
+            with pytest.raises(VerificationError, match=r"driver 1 was to end in order, and did not"):
+                asked.result(60)
 
 
 def test_it_stays_down_as_long_as_it_shall(tmp_path: Path) -> None:

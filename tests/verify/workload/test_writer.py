@@ -52,6 +52,13 @@ def test_what_is_said_to_be_committed_is_visible_and_nothing_else(
         assert places[row["id"]] == (row["topic"], row["partition"], row["offset"])
 
 
+def test_it_ends_when_so_many_are_committed(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    running = writer(broker.bootstrap_servers, (topic(2),), limit=None, committed=RECORDS).start()
+    sent = running.wait()
+    assert running.counts["ok"] == sum(ids(sent, "ok").values()) == RECORDS
+    assert running.counts["fail"] > 0
+
+
 def test_aborted_records_are_really_in_the_log(broker: EmbeddedBroker, topic: TopicFactory, read: Reader) -> None:
     name = topic(1)
     sent = writer(broker.bootstrap_servers, (name,)).start().wait()

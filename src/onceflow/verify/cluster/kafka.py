@@ -165,6 +165,14 @@ class KafkaCluster:
     def others(self, node: Node) -> tuple[Node, ...]:
         return tuple(each for each in self.nodes if each is not node)
 
+    def is_fenced(self, node: Node) -> bool:
+        """Whether no other node lists it any more: its session with the controller has ended."""
+        try:
+            views = [placement.view(self.client, other.id, topics=[]) for other in self.others(node)]
+        except Again:
+            return False
+        return all(node.id not in view.nodes for view in views)
+
     def move_leader(self, topic: str, partition: int, to: Node) -> None:
         """Make ``to`` the leader of a partition; of the internal topics too, which moves coordinators."""
         placement.move(self.client, topic, partition, to.id)
@@ -187,7 +195,7 @@ class KafkaCluster:
         patience_s: float = PATIENCE_S,
     ) -> None:
         """Restart one node after the other (``hard``: by SIGKILL), each when the one before is in sync again."""
-        end: Callable[[Node], None] = Node.kill if how == "hard" else Node.stop
+        end: Callable[[Node], object] = Node.kill if how == "hard" else Node.stop
         for node in order or self.nodes:
             node.restart(end)
             self.wait_until_healthy(patience_s)

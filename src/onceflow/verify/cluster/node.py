@@ -108,17 +108,20 @@ class Node:
 
     # Ending
 
-    def stop(self, timeout_s: float = 30) -> None:
-        """Stop it in order (SIGTERM): it hands its leaderships over first. Killed if that takes too long."""
+    def stop(self, timeout_s: float = 30) -> bool:
+        """Stop it in order (SIGTERM): it hands its leaderships over first. False: that took too long, it was killed."""
         self.resume()
-        self._process.stop(timeout_s)
+        self._process.send(signal.SIGTERM)
+        in_order = self._home.wait_gone(timeout_s)
+        self._process.stop(0)  # takes note of its end, or kills it
+        return in_order
 
     def kill(self) -> None:
         """Kill it (SIGKILL), frozen or not, and wait until it is gone."""
         self._process.kill()
         self.is_paused = False
 
-    def restart(self, end: Callable[[Node], None] | None = None) -> None:
+    def restart(self, end: Callable[[Node], object] | None = None) -> None:
         """End it (in order, unless ``end`` says otherwise) and start it again."""
         (end or Node.stop)(self)
         self.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,9 @@ ENGINES: Mapping[str, Engine] = {
         visible_from="WRITE",
     ),
 }
+
+ABORTING = replace(ENGINES["onceflow"], command=(sys.executable, "-m", "onceflow.verify.engines.aborting"))
+"""The engine under test, a third of whose batches fail once before their commit, and are aborted and written again."""
 
 
 def engine_of(command: str) -> Engine:

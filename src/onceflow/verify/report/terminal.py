@@ -27,7 +27,7 @@ from onceflow.verify.report.summary import (
 from onceflow.verify.report.text import counted, cut
 from onceflow.verify.result import RunResult
 
-_STYLES = {ExitStatus.GOOD: "bold green", ExitStatus.VIOLATED: "bold red", ExitStatus.NOT_JUDGED: "bold yellow"}
+STYLES = {ExitStatus.GOOD: "bold green", ExitStatus.VIOLATED: "bold red", ExitStatus.NOT_JUDGED: "bold yellow"}
 
 
 def show(results: Sequence[RunResult], console: Console) -> None:
@@ -39,23 +39,27 @@ def show(results: Sequence[RunResult], console: Console) -> None:
         _show_run(number, result, console)
     status = exit_status(results)
     verdict = Text.assemble(
-        (HEADLINES[status] + ".", _STYLES[status]), f" {sentence(results)} {about_controls(results)}"
+        (HEADLINES[status] + ".", STYLES[status]), f" {sentence(results)} {about_controls(results)}".rstrip()
     )
     console.print()
     console.print(verdict, soft_wrap=True, highlight=False)
 
 
 def _table(results: Sequence[RunResult]) -> Table:
+    """What an anomaly means stands beside those that were found; the page has all meanings."""
     columns, lines = overview(results)
     table = Table("anomaly", title="Anomalies found", title_justify="left")
     for column in columns:
         table.add_column(_head(column), justify="right")
-    table.add_column("meaning")
+    tells = any(any(line.found) for line in lines)
+    if tells:
+        table.add_column("meaning")
     for line in lines:
+        name = line.anomaly + ("" if line.judged else " [dim](not judged)[/dim]")
         cells = ["–" if found is None else f"{found:,}" for found in line.found]
-        note = "" if line.judged else " [dim](not judged)[/dim]"
+        meaning = [escape(line.meaning) if any(line.found) else ""] if tells else []
         bad = line.judged and any(found and column.judged for found, column in zip(line.found, columns, strict=True))
-        table.add_row(line.anomaly, *cells, escape(line.meaning) + note, style="bold red" if bad else None)
+        table.add_row(name, *cells, *meaning, style="bold red" if bad else None)
     return table
 
 

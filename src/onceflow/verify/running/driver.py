@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ class Life:
     held: Message | None = None  # where it waits
     ended: bool = False
     killed: bool = False  # by us
+    asked_to_end: bool = False  # and to be followed by another
+    finished: bool = False  # in order
     failure: Message | None = None
     batches: int = 0
     first_seen: dict[int, float] = field(default_factory=dict)  # when each batch's first step came
@@ -62,6 +65,7 @@ class DriverProcess:
 
     ``generation`` counts its lives from 1. ``committed_batches`` are those that some life has told to be committed.
     ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped.
+    ``steps_told`` counts the steps of its protocol by name, over all lives.
     """
 
     def __init__(self, engine: Engine, launch: Launch, timeline: Timeline) -> None:
@@ -71,6 +75,7 @@ class DriverProcess:
         self.effects: list[Effect] = []
         self.strikes: list[float] = []
         self.pauses: list[float] = []
+        self.steps_told: Counter[str] = Counter()
         self.gave_up = ""  # why it is not started any more
         self.moved_at = time.monotonic()  # when a driver last began to run, or told of a batch
         self._launch = launch
@@ -79,7 +84,6 @@ class DriverProcess:
         self._current: Life | None = None
         self._standby: Life | None = None
         self._replaced: list[Life] = []
-        self._steps: set[str] = set()
         self._processes = 0
         self._down = 0
         self._failures = 0  # in a row
@@ -100,7 +104,7 @@ class DriverProcess:
     @property
     def steps(self) -> tuple[str, ...]:
         """Where in a batch it can be killed: as the engine says, else what it has told so far."""
-        return self.engine.steps or tuple(sorted(self._steps))
+        return self.engine.steps or tuple(sorted(self.steps_told))
 
     @property
     def recovery_steps(self) -> tuple[str, ...]:
@@ -142,6 +146,18 @@ class DriverProcess:
         life = self._current
         if life is not None and life.process is not None:
             life.process.resume()
+
+    def end_in_order(self, patience_s: float = 120) -> None:
+        """Ends the running life as an operator does, after its batch; the supervisor starts the next at once.
+
+        Raises VerificationError if it does not end so.
+        """
+        life = self._alive(_TAKE_OVER_S)
+        life.asked_to_end = True
+        life.running.order(Order(Do.STOP))
+        self._await(lambda: life.ended, patience_s, "the driver did not end in order")
+        if not life.finished:
+            raise VerificationError(f"driver {life.generation} was to end in order, and did not{self._why(life)}")
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -285,8 +301,8 @@ class DriverProcess:
         return self._standby or self._launched()
 
     def _learn(self, life: Life) -> None:
-        """What an end means for the next start: killed, simply again; a failure, by its advice, and not for ever."""
-        if life.killed:
+        """What an end means for the next start: killed or asked for, simply again; a failure, by its advice, and not for ever."""
+        if life.killed or (life.asked_to_end and life.finished):
             return
         failure = life.failure or Message(
             Told.FAILED, code="ENDED", error="its process ended by itself, without a word"
@@ -338,12 +354,14 @@ class DriverProcess:
                 self._failed += 1
                 if life.open is not None:
                     life.open.detail += f", ended with {message.code}"
+            case Told.FINISHED:
+                life.finished = True
             case _:
                 pass
 
     def _step(self, life: Life, message: Message) -> None:
         life.first_seen.setdefault(message.batch, message.at)
-        self._steps.add(message.step)
+        self.steps_told[message.step] += 1
         if message.step == self.engine.visible_from and message.batch >= 0:
             self.effects.append(Effect(life.generation, message.batch, message.at))
 

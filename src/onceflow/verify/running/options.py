@@ -18,6 +18,7 @@ from onceflow.verify.faults.catalog import Fault, chosen
 from onceflow.verify.faults.checkpoint import STATELESS
 from onceflow.verify.faults.network import WIRE
 from onceflow.verify.faults.spark import SPARK
+from onceflow.verify.running.schedule import ByTime
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.workload import Record, builtin_plan, read_sample
 
@@ -54,25 +55,26 @@ def settings_of(options: Options) -> Settings:
     _one_of("--transaction-version", options.transaction_version, (1, 2), mistakes)
     if not 0 < options.rate <= 100_000:
         mistakes.append(f"--rate {options.rate:g}: more than 0 and at most 100000 records a second")
-    engines = _engines(options.engine, mistakes)
+    engines = engines_named(options.engine, mistakes)
     names = tuple(name.strip() for name in options.faults.split(",") if name.strip())
     faults, wrong = chosen(names)
     mistakes += wrong or _impossible(names, options)
-    mistakes += _kept_before(options.directory, engines)
+    mistakes += kept_before(options.directory, engines)
     samples = _samples(options.inputs, mistakes)
     file = _plan(options.pipeline, mistakes)
     if file is not None:
         mistakes += _plan_mistakes(file, samples, options.outputs)
     if mistakes or file is None:
         raise ConfigurationError.of("what is to be verified", mistakes)
+    seed = drawn(options.seed)
     return Settings(
         plan=file.plan,
         pipeline="the built-in workload" if options.pipeline is None else str(options.pipeline),
         engines=engines,
         faults=tuple(fault for fault in faults if _is_possible(fault, options)),
         mix=names,
-        seed=secrets.randbelow(_SEEDS) if options.seed is None else options.seed,
-        seconds=seconds,
+        seed=seed,
+        schedule=ByTime(seconds, seed),
         rate=options.rate,
         brokers=options.brokers,
         spark_workers=options.spark_workers,
@@ -82,6 +84,11 @@ def settings_of(options: Options) -> Settings:
         directory=options.directory,
         arguments=tuple(options.arguments),
     )
+
+
+def drawn(seed: int | None) -> int:
+    """The seed that was given, or one by chance."""
+    return secrets.randbelow(_SEEDS) if seed is None else seed
 
 
 def available(brokers: int, spark_workers: int) -> frozenset[str]:
@@ -103,7 +110,7 @@ def _impossible(names: Iterable[str], options: Options) -> Iterator[str]:
             yield f"--faults {name}: there is no room for it without {' and '.join(_ROOM[need] for need in sorted(lacking))}"
 
 
-def _kept_before(directory: Path | None, engines: Iterable[Engine]) -> list[str]:
+def kept_before(directory: Path | None, engines: Iterable[Engine]) -> list[str]:
     """A checkpoint and a cluster of an earlier run must not be gone on with."""
     there = [directory / engine.name for engine in engines if directory is not None]
     return [
@@ -128,7 +135,8 @@ def _one_of(option: str, value: int, choices: tuple[int, ...], mistakes: list[st
         mistakes.append(f"{option} {value}: {' or '.join(map(str, choices))}")
 
 
-def _engines(name: str, mistakes: list[str]) -> tuple[Engine, ...]:
+def engines_named(name: str, mistakes: list[str]) -> tuple[Engine, ...]:
+    """What ``--engine`` means; what is wrong with it is added to ``mistakes``."""
     if name == _BOTH:
         return tuple(ENGINES.values())
     if " " in name or "/" in name:

@@ -24,7 +24,7 @@ from onceflow.verify.recording.tables import READ, SENT, STABLE
 from onceflow.verify.result import RunResult, Series
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
-from onceflow.verify.running.settings import PARTITIONS, Settings
+from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.world import PrivateWorld
 
 ONCEFLOW = "onceflow"
@@ -52,7 +52,7 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
     """Judges a run, while its cluster still answers."""
     world, timeline = raw.world, raw.world.timeline
     failures = list(raw.failures)
-    verdict, notes = _verdict(raw, _expected(files, raw, failures), failures)
+    verdict, notes = _verdict(settings, raw, _expected(files, raw, failures), failures)
     output_s = _output_times(raw)
     return RunResult(
         engine=raw.engine.title,
@@ -87,12 +87,14 @@ def _expected(files: Place, raw: Raw, failures: list[str]) -> Expected | None:
         return None
 
 
-def _verdict(raw: Raw, expected: Expected | None, failures: list[str]) -> tuple[Verdict, tuple[str, ...]]:
+def _verdict(
+    settings: Settings, raw: Raw, expected: Expected | None, failures: list[str]
+) -> tuple[Verdict, tuple[str, ...]]:
     """What the checker says of the run's history, and notes; what could not be judged is added to ``failures``."""
     assert raw.observed is not None
     world = raw.world
     failures += unrecorded_progress(raw.engine, raw.observed, len(world.driver.committed_batches))
-    grown = grown_topics(raw.observed.ends, world.topics_out)
+    grown = grown_topics(raw.observed.ends, world.topics_out, settings.partitions_out)
     recorded = Recorded(
         world.plan.name, world.topics_in, world.topics_out, raw.final, raw.observed, raw.sent, raw.seen, grown
     )
@@ -105,12 +107,12 @@ def _verdict(raw: Raw, expected: Expected | None, failures: list[str]) -> tuple[
     return judgement, judgement.notes
 
 
-def grown_topics(ends: pa.Table, topics: tuple[str, ...]) -> frozenset[str]:
+def grown_topics(ends: pa.Table, topics: tuple[str, ...], partitions: int) -> frozenset[str]:
     """Those that have more partitions than they were made with: a fault added them."""
     return frozenset(
         each["values"]
         for each in pc.value_counts(_of_topics(ends, topics)["topic"].cast(pa.string())).to_pylist()
-        if each["counts"] > PARTITIONS
+        if each["counts"] > partitions
     )
 
 
@@ -177,8 +179,10 @@ def _counts(raw: Raw) -> Mapping[str, int]:
         "input records committed": _number(status, "ok"),
         "input records aborted": _number(status, "fail"),
         "input records in doubt": _number(status, "info"),
+        "input records visible": len(_of_topics(raw.final, raw.world.topics_in)),
         "output records": len(_of_topics(raw.final, raw.world.topics_out)),
         "batches": len(driver.committed_batches),
+        **({"attempts aborted": driver.steps_told["ABORT"]} if raw.engine.name == ONCEFLOW else {}),
         "drivers": driver.generation,
         "faults": raw.injected,
     }

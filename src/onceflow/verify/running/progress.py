@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bars
 
+from onceflow.verify.running.schedule import Gauge
+
 Counts = Callable[[], str]
 _EVERY_S = 0.5
 
@@ -28,8 +30,8 @@ class Progress:
         seconds = time.monotonic() - self._began
         self._console.print(f"{seconds:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
-    def begin(self, name: str, seconds: float, counts: Counts) -> None:
-        """Work begins that will take so many seconds; ``counts`` says where it is."""
+    def begin(self, name: str, gauge: Gauge, counts: Counts) -> None:
+        """Work begins; ``gauge`` says how far it is, ``counts`` what was done in it."""
 
     def end(self) -> None:
         """That work is over."""
@@ -44,7 +46,7 @@ class Progress:
 
 
 class LiveProgress(Progress):
-    """The same lines, and below them a bar for the time that is left and what was done in it."""
+    """The same lines, and below them a bar for what is left and what was done."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -52,21 +54,19 @@ class LiveProgress(Progress):
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed:.0f} of {task.total:.0f} s, {task.fields[counts]}"),
+            TextColumn("{task.completed:.0f} of {task.total:.0f} {task.fields[unit]}, {task.fields[counts]}"),
         )
         self._bars = Bars(*columns, console=console, transient=True)
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, name: str, seconds: float, counts: Counts) -> None:
-        task = self._bars.add_task(name, total=seconds, counts="")
-        began = time.monotonic()
+    def begin(self, name: str, gauge: Gauge, counts: Counts) -> None:
+        task = self._bars.add_task(name, total=gauge.total, unit=gauge.unit, counts="")
         self._ending.clear()
 
         def draw() -> None:
             while not self._ending.wait(_EVERY_S):
-                done = min(time.monotonic() - began, seconds)
-                self._bars.update(task, completed=done, counts=counts())
+                self._bars.update(task, completed=min(gauge.done(), gauge.total), counts=counts())
             self._bars.remove_task(task)
 
         self._bars.start()

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,6 +28,7 @@ from onceflow.verify.faults.checkpoint import STATELESS
 from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, observe, read_all
 from onceflow.verify.recording.ends import ends_of
+from onceflow.verify.report.text import counted
 from onceflow.verify.result import Lane, RunResult
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.explained import explained
@@ -38,8 +38,8 @@ from onceflow.verify.running.private_plan import private_plan, write_plan
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.progress import Progress
 from onceflow.verify.running.recovery import Strike
-from onceflow.verify.running.schedule import Turn, turns
-from onceflow.verify.running.settings import PARTITIONS, Settings
+from onceflow.verify.running.schedule import Turn
+from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.topics import create_topics
 from onceflow.verify.running.watch import Watch
@@ -53,6 +53,8 @@ _LOCAL = {"spark.master": "local[2]"}
 _FIRST_BATCH_S = 600.0
 _CATCH_UP_S = 600.0
 _STOP_S = 300.0
+_PATIENCE_S = 300.0
+_LEAST_RATE = 100.0  # messages a second; a slower machine is of no use
 
 
 def run(settings: Settings, engine: Engine, progress: Progress) -> RunResult:
@@ -105,8 +107,9 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
         files.kafka, brokers=settings.brokers, transaction_version=settings.transaction_version, wire=settings.wire
     )
     with cluster as kafka, _spark(settings, files) as spark:
-        topics = dict.fromkeys([*settings.topics_in, *settings.topics_out])
-        create_topics(kafka.direct_servers, topics, partitions=PARTITIONS, brokers=settings.brokers)
+        topics = dict.fromkeys(settings.topics_out, settings.partitions_out)
+        topics |= dict.fromkeys(settings.topics_in, settings.partitions_in)
+        create_topics(kafka.direct_servers, topics, brokers=settings.brokers)
         plan = private_plan(
             settings.plan,
             bootstrap_servers=kafka.bootstrap_servers,
@@ -145,12 +148,23 @@ def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress)
     servers, clock = world.kafka.direct_servers, world.timeline.seconds
     inputs = inputs_for(settings.plan, settings.topics_by_source, settings.seed, settings.samples)
     everything = (*world.topics_in, *world.topics_out)
-    writer = InputWriter(servers, inputs, seed=settings.seed, rate=settings.rate, clock=clock)
+    writer = InputWriter(
+        servers,
+        inputs,
+        seed=settings.seed,
+        rate=settings.rate,
+        most_records=settings.most_records,
+        committed=settings.messages,
+        clock=clock,
+    )
     with ExitStack() as ending:
         reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
         stable = ending.enter_context(StableWatcher(servers, everything, clock=clock))
         ending.callback(writer.start().stop)
         watch = ending.enter_context(Watch(world, settings.stuck_s))
+        if settings.messages is not None:
+            progress.line(f"{settings.messages:,} messages are written")
+            writer.wait(_PATIENCE_S + settings.messages / _LEAST_RATE)
         world.driver.start()
         try:
             _disturb(settings, world, raw, progress)
@@ -164,21 +178,16 @@ def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress)
 
 
 def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress) -> None:
-    """Faults, until the time is over. The time begins with the first batch."""
+    """Faults, as the schedule has them. It begins with the first batch."""
     if not world.driver.await_batches(1, _FIRST_BATCH_S):
         raise VerificationError(f"no batch was committed within {_FIRST_BATCH_S:.0f} s{_said(world)}")
     faults = [fault for fault in settings.faults if _possible(world, fault)]
     _tell_left_out(settings, world, raw, [fault.name for fault in settings.faults if fault not in faults])
-    progress.line(f"the pipeline runs; {len(faults)} kinds of faults for {settings.seconds:.0f} s")
-    progress.begin("faults", settings.seconds, lambda: _counts(world, raw))
-    until = time.monotonic() + settings.seconds
+    progress.line(f"the pipeline runs; {counted(len(faults), 'kind')} of faults {settings.schedule.text}")
+    progress.begin("faults", settings.schedule.gauge(world), lambda: _counts(world, raw))
     try:
-        for turn in turns(faults, settings.seed):
-            world.sleep(max(0.0, min(turn.wait_s, until - time.monotonic())))
-            if time.monotonic() >= until:
-                return
-            if turn.fault is not None:
-                _inject(world, raw, turn)
+        for turn in settings.schedule.due(world, faults):
+            _inject(world, raw, turn)
     finally:
         progress.end()
 
@@ -201,8 +210,8 @@ def _tell_left_out(settings: Settings, world: PrivateWorld, raw: Raw, left_out: 
 
 
 def _check_disturbed(settings: Settings, raw: Raw) -> None:
-    if settings.faults and not raw.injected:
-        raw.failures.append(f"no fault was injected within {settings.seconds:g} s: give it longer with --for")
+    lack = settings.schedule.lack(raw.injected) if settings.faults else ""
+    raw.failures += [lack] if lack else []
 
 
 def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:

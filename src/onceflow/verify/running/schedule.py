@@ -1,16 +1,22 @@
-"""Which fault comes when, all drawn from one seed.
+"""Which fault comes when.
 
-About a quarter of the time nothing is done, so that what a fault left behind can show itself before the next one covers it; and
-sometimes three and more come in a row without a pause (F24), because effects change across successive failures.
+A schedule by time draws all from one seed. About a quarter of the time nothing is done, so that what a fault left behind can
+show itself before the next one covers it; and sometimes three and more come in a row without a pause (F24), because effects
+change across successive failures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING, Protocol
 
 from onceflow.verify.faults.catalog import Fault
+
+if TYPE_CHECKING:
+    from onceflow.verify.running.world import World
 
 QUIET, IN_A_ROW = 0.25, 0.15
 _QUIET_S = (3.0, 8.0)
@@ -28,6 +34,60 @@ class Turn:
 
     def random(self) -> Random:
         return Random(self.seed)  # noqa: S311  repeatable on purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """How far a schedule is: ``done`` of ``total``, in ``unit``."""
+
+    total: float
+    unit: str
+    done: Callable[[], float]
+
+
+class Schedule(Protocol):
+    """What happens between a run's first batch and its rest."""
+
+    @property
+    def text(self) -> str:
+        """For how long or how often faults come, for the user."""
+
+    def gauge(self, world: World) -> Gauge:
+        """Called when it begins."""
+
+    def due(self, world: World, faults: Sequence[Fault]) -> Iterator[Turn]:
+        """Waits, and gives each turn when its fault is to be injected; ends when it is time to rest. Raises VerificationError."""
+
+    def lack(self, injected: int) -> str:
+        """Why a run that was to have faults and had so many proves nothing; empty if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """Faults drawn from a seed, for so many seconds."""
+
+    seconds: float
+    seed: int
+
+    @property
+    def text(self) -> str:
+        return f"for {self.seconds:.0f} s"
+
+    def gauge(self, world: World) -> Gauge:  # noqa: ARG002  the clock is everywhere the same
+        began = time.monotonic()
+        return Gauge(self.seconds, "s", lambda: time.monotonic() - began)
+
+    def due(self, world: World, faults: Sequence[Fault]) -> Iterator[Turn]:
+        until = time.monotonic() + self.seconds
+        for turn in turns(faults, self.seed):
+            world.sleep(max(0.0, min(turn.wait_s, until - time.monotonic())))
+            if time.monotonic() >= until:
+                return
+            if turn.fault is not None:
+                yield turn
+
+    def lack(self, injected: int) -> str:
+        return "" if injected else f"no fault was injected within {self.seconds:g} s: give it longer with --for"
 
 
 def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:

@@ -12,7 +12,9 @@ from onceflow.config import Plan
 from onceflow.verify.engines import Engine
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.network import WIRE
+from onceflow.verify.running.schedule import Schedule
 from onceflow.verify.workload import Record
+from onceflow.verify.workload.writer import MOST_RECORDS
 
 PARTITIONS = 4
 QUIET_TRIGGER_MS = (
@@ -30,11 +32,15 @@ class Settings:
     faults: tuple[Fault, ...]
     mix: tuple[str, ...]  # the faults as they were asked for
     seed: int
-    seconds: float = 60.0
+    schedule: Schedule
     rate: float = 300.0
+    messages: int | None = None  # committed before the pipeline starts; None: input comes as long as faults do
+    most_records: int = MOST_RECORDS  # of an input transaction
     brokers: int = 1
     spark_workers: int = 0
     transaction_version: int = 2
+    partitions_in: int = PARTITIONS  # of each topic
+    partitions_out: int = PARTITIONS
     samples: Mapping[str, Sequence[Record]] | None = None
     output_topics: tuple[str, ...] = ()  # those that only the data name
     trigger_ms: int = QUIET_TRIGGER_MS

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -15,12 +17,16 @@ from onceflow.errors import RequestFailed
 from onceflow.transaction.partitioner import partition_for_keys
 from onceflow.verify.workload.inputs import Record
 
+_librdkafka = logging.getLogger("onceflow.verify.librdkafka")
+_librdkafka.addHandler(logging.NullHandler())  # who wants to see it says so
+
 PATIENCE_S = 240.0  # for a producer that takes the place of another, through whatever fault
 _STEP_S = 5.0  # the longest that a call of the client may block
 _COMMIT_S = 30.0  # how long a commit that is not answered is asked again
 _DELIVERY_S = 30.0
 _PAUSE_S = 0.2
 _LOOK_S = 5.0  # between looks for partitions that were added
+_KEYS = 65_536  # whose partitions are remembered
 
 # confluent-kafka raises a fatal error (fenced) in the middle of whatever call; if reports of deliveries come with it, Python
 # finds their function returning "with an exception set", and makes a SystemError of it.
@@ -79,7 +85,7 @@ class Client:
         count = self._count(topic)
         if record.key is None:
             return Send(topic, chance.randrange(count), event_id, record)
-        return Send(topic, int(partition_for_keys(pa.array([record.key], pa.binary()), count)[0]), event_id, record)
+        return Send(topic, _partition_of(record.key, count), event_id, record)
 
     def commit(self, attempt: Attempt) -> None:
         """Writes and commits; the attempt then has its status."""
@@ -137,7 +143,8 @@ class Client:
                 "reconnect.backoff.max.ms": 500,
                 "retry.backoff.max.ms": 200,
                 "log_level": 0,
-            }
+            },
+            logger=_librdkafka,  # or it prints fatal errors, which are expected here, past everything
         )
 
     def _produce(self, producer: Producer, attempt: Attempt) -> None:
@@ -170,6 +177,12 @@ class Client:
         if topic not in self._partitions:
             raise RequestFailed(f"the writer of the input finds no topic {topic}", action="create it first")
         return self._partitions[topic]
+
+
+@lru_cache(_KEYS)
+def _partition_of(key: bytes, count: int) -> int:
+    """That of Java's producer. Made for whole columns, it takes most of a millisecond for a single key."""
+    return int(partition_for_keys(pa.array([key], pa.binary()), count)[0])
 
 
 def _empty(producer: Producer) -> None:

@@ -34,8 +34,8 @@ class InputWriter:
     """Writes ``inputs`` in a thread of its own from ``start`` until ``stop``.
 
     ``rate`` is in records a second, ``aborted`` the share of transactions that are aborted, half of them when everything is
-    in the log already; a transaction has up to ``most_records``. ``limit``: ends when so many records were sent. ``name`` is
-    its process in the history and its transactional id.
+    in the log already; a transaction has up to ``most_records``. ``limit``: ends when so many records were sent;
+    ``committed``: when so many were committed. ``name`` is its process in the history and its transactional id.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class InputWriter:
         aborted: float = ABORTED,
         most_records: int = MOST_RECORDS,
         limit: int | None = None,
+        committed: int | None = None,
         name: str = "writer",
         clock: Clock = time.monotonic,
     ) -> None:
@@ -58,7 +59,8 @@ class InputWriter:
         self._rate = rate
         self._aborted = aborted
         self._most_records = most_records
-        self._left = limit
+        self._limit = limit
+        self._committed = committed
         self._clock = clock
         self._sent = Chunks(SENT)
         self._transactions = 0
@@ -77,7 +79,7 @@ class InputWriter:
         return self.wait()
 
     def wait(self, timeout_s: float = _END_S) -> pa.Table:
-        """Waits until the ``limit`` is reached; gives what was sent. Raises what ended the writer before."""
+        """Waits until ``limit`` or ``committed`` is reached; gives what was sent. Raises what ended the writer before."""
         self._thread.join(timeout_s)
         if self._error is not None:
             raise self._error
@@ -98,12 +100,16 @@ class InputWriter:
 
     def _write(self) -> None:
         due = time.monotonic()
-        while not self._ending.wait(max(0.0, due - time.monotonic())) and self._left != 0:
-            size = self._chance.randint(1, self._most_records)
-            size = size if self._left is None else min(size, self._left)
+        while not self._ending.wait(max(0.0, due - time.monotonic())) and (most := self._most()):
+            size = min(self._chance.randint(1, self._most_records), most)
             self._record(self._transaction(size))
-            self._left = self._left if self._left is None else self._left - size
             due = max(due + size / self._rate, time.monotonic() - _BEHIND_S)
+
+    def _most(self) -> int:
+        """How many records the next transaction may have; 0 at the end."""
+        sent = sum(self.counts.values())
+        left = self._most_records if self._limit is None else self._limit - sent
+        return left if self._committed is None else min(left, self._committed - self.counts["ok"])
 
     def _transaction(self, size: int) -> Attempt:
         attempt = Attempt(self._clock())

@@ -1,0 +1,79 @@
+"""``onceflow verify --matrix``: Kafka's own transaction matrix, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from onceflow.cli.errors import out
+from onceflow.cli.interrupted import clean_up_when_interrupted
+
+_OF_THE_MATRIX = ("messages", "cells")
+_OF_BOTH = ("directory", "as_json", "keep", "seed", "engine", "matrix")
+
+
+def check_given(context: typer.Context, *, is_matrix: bool) -> None:
+    """Raises ConfigurationError if arguments are given that do not go with the matrix, or only with it."""
+    from onceflow.errors import ConfigurationError
+
+    mistakes = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        shown = parameter.opts[0] if parameter.param_type_name == "option" else name.upper()
+        if not _is_given(context, name) or name in _OF_BOTH:
+            continue
+        if is_matrix and name not in _OF_THE_MATRIX:
+            mistakes.append(f"{shown}: the matrix has its own, leave it out with --matrix")
+        elif not is_matrix and name in _OF_THE_MATRIX:
+            mistakes.append(f"{shown}: only with --matrix")
+    if mistakes:
+        raise ConfigurationError.of("what is to be verified", mistakes)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has it. By the source's name, for typer may bring a click of its own."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+@contextmanager
+def usable(directory: Path) -> Iterator[None]:
+    """What cannot be done in the directory for the report is a mistake in the arguments."""
+    from onceflow.errors import ConfigurationError
+
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError.of("what is to be verified", [f"--out {directory}: {error.strerror}"]) from None
+
+
+def run_cells(
+    messages: int, cells: str, engine: str, seed: int | None, files: Path | None, directory: Path, *, as_json: bool
+) -> int:
+    """Runs the cells, shows and writes what they gave; the exit status."""
+    from rich.console import Console
+
+    from onceflow.verify.matrix import report
+    from onceflow.verify.matrix.results import status_of
+    from onceflow.verify.matrix.running import run_matrix
+    from onceflow.verify.matrix.settings import MatrixOptions, matrix_of
+    from onceflow.verify.matrix.terminal import show
+    from onceflow.verify.running.progress import progress_on
+
+    names = [name.strip() for name in cells.split(",") if name.strip()]
+    arguments = ["--matrix", "--messages", str(messages), *(["--engine", engine] if engine != "onceflow" else [])]
+    matrix = matrix_of(MatrixOptions(messages, names, engine, seed, files, arguments))
+    with usable(directory):
+        report.clear(directory)
+    clean_up_when_interrupted()
+    console = Console(stderr=as_json)
+    with progress_on(console) as progress:
+        rows = run_matrix(matrix, directory, progress)
+    show(rows, console)
+    console.print(f"written: {directory / report.PAGE}", markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        out((directory / report.DOCUMENT).read_text(encoding="utf-8").rstrip())
+    return int(status_of(rows))
