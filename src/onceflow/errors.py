@@ -258,7 +258,7 @@ class DeliveryFailed(WriterError):
 
 
 class TransactionAborted(WriterError):
-    """The transaction was aborted, and nothing of it is visible: run the block again."""
+    """The transaction was aborted, nothing of it is visible: seek its consumer back, if it has one, run the block again."""
 
     code = "TRANSACTION_ABORTED"
     retriable = True

@@ -27,10 +27,16 @@ def sync(database: Path) -> None:
         a service closes its connection, gets the exclusive lock, as if it were the last one, and removes the log
         the relay goes on with a log that has no name: it never sees a new row, and what it commits is lost
     """
-    with suppress(FileNotFoundError):
-        _sync_closing(Path(f"{database}-wal"))  # SQLite puts no lock on it
+    database = database.resolve()  # SQLite keeps its logs beside what a link leads to
+    _sync_log(database, "wal")
     os.fsync(_descriptor(database))
+    _sync_log(database, "journal")  # emptied, or what it holds would be rolled back after a crash
     _sync_closing(database.parent)
+
+
+def _sync_log(database: Path, name: str) -> None:
+    with suppress(FileNotFoundError):
+        _sync_closing(Path(f"{database}-{name}"))  # SQLite puts no lock on it
 
 
 def _sync_closing(path: Path) -> None:

@@ -180,7 +180,7 @@ class FileSource:
             self._check_key(table.schema.names, Path(position.path))
             rows = self._rows(table, position.source, position.rows + 1)
             count, seen = position.rows + table.num_rows, _whole(file)
-            position = replace(_checked(file, position), rows=count, offset=count, seen=seen)
+            position = replace(_checked(file, position), rows=count, offset=count, seen=seen, ended=False)
             yield rows, position
         if not position.ended:
             yield None, replace(position, ended=True)
@@ -196,7 +196,11 @@ class FileSource:
             offset = position.offset + len(data)
             # First what is remembered, then the check: a file that was emptied before either is seen by the check.
             seen = _whole(file) if packed else _print(file, offset)
-            position = replace(_checked(file, position), offset=offset, rows=position.rows + count, seen=seen)
+            # A packed file that grew has not ended yet, whatever it had done before: ended here, with its new size, its rest
+            # would be taken for read.
+            position = replace(
+                _checked(file, position), offset=offset, rows=position.rows + count, seen=seen, ended=False
+            )
             yield rows if rows.num_rows else None, position
         if records.left_bytes:
             self._unfinished[position.path] = records.left_bytes

@@ -51,7 +51,7 @@ class SqliteTable:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, FileNotFoundError) as error:
+        except (sqlite3.Error, OSError) as error:
             raise SourceUnavailable(f"{self._path}: {error}", action="check the path and the message") from error
 
     # ---------------------------------------------------------------------------------------------------------- checks
@@ -123,7 +123,9 @@ class SqliteTable:
         return found
 
     def _check_in_place(self) -> None:
-        if not is_in_place(self._path, self._place):
+        with self._told():
+            in_place = is_in_place(self._path, self._place)
+        if not in_place:
             raise SourceUnavailable(
                 f"{self._path} was replaced or removed while it was read",
                 action="start again, which looks at what is there now",
@@ -148,7 +150,8 @@ class SqliteTable:
             rows = cursor.fetchall()
         columns = [column[0] for column in cursor.description]  # a column may have been added since the last page
         if rows:
-            sync(self._path)
+            with self._told():
+                sync(self._path)
         return self._page(columns, rows)
 
     def _page(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Page:

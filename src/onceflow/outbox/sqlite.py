@@ -87,7 +87,8 @@ class SqliteOutbox:
             if self._run("update {relay} set sending = batch + 1 where batch = ?", batch).rowcount != 1:
                 raise moved_on(self.address)
         # Our commit synced the log alone; a checkpoint of a service without sync may have emptied it into the file before.
-        sync(self._path)
+        with self._told():
+            sync(self._path)
         return rows
 
     def _check_in_place(self) -> None:
@@ -160,6 +161,8 @@ class SqliteOutbox:
             if "no such" in str(error):
                 raise not_an_outbox(f"{self.address}: {error}") from error
             raise OutboxUnavailable(f"{self.address}: {error}", action="see the message; then start again") from error
+        except OSError as error:  # removed just now, or its disk is gone
+            raise OutboxUnavailable(f"{self._path}: {error}", action="see the message; then start again") from error
         except sqlite3.IntegrityError as error:
             raise OutboxMismatch(
                 f"{self.address}: {error}",

@@ -101,7 +101,8 @@ class Loop:
                     self._round()
         finally:
             self._letters.close()
-            self._consumer.close()  # hands the partitions back, and tells Kafka the last positions
+            with suppress(Stopped):  # of an assignment that came with the end
+                self._consumer.close()  # hands the partitions back, and tells Kafka the last positions
 
     def _round(self) -> None:
         self._poll()

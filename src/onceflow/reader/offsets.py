@@ -97,5 +97,13 @@ def _offset_of(lane: Lane) -> TopicPartition:
 
 
 def _committed(found: TopicPartition) -> Committed:
-    note = _NOTE.match(found.metadata or "")
+    note = _NOTE.match(_metadata(found))
     return Committed(found.offset, max(int(note[1]), found.offset) if note else found.offset)
+
+
+def _metadata(found: TopicPartition) -> str:
+    """Another client's may be no text: it is decoded here, where it is asked for."""
+    try:
+        return found.metadata or ""
+    except UnicodeDecodeError:
+        return ""

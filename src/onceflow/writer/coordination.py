@@ -54,6 +54,7 @@ from onceflow.writer.sender import Sender
 _log = logging.getLogger(__name__)
 
 _SLICE_S = 2.0  # of a blocking call: what librdkafka is told to take at most
+AGAIN = "run the block again; a consumer whose events it sends is sought back to its committed offsets first"
 _GRACE_S = 5.0  # beyond the patience, for a call that keeps to its time
 _PAUSE_S = 0.05
 
@@ -84,6 +85,7 @@ class Transactions:
         self._ledger = ledger
         self._make_sender = make_sender
         self._patience_s = patience_s
+        self.had_member = False  # a consumer of its blocks was in its group
         self._is_forgotten = False  # what became of the commit in doubt
 
     # ---------------------------------------------------------------------------------------------------------- start
@@ -305,6 +307,11 @@ class Transactions:
         """A claim that was not made: only what is fatal to the producer tells of another one."""
         if error.fatal():
             return self._stop(f"the claim was refused: {error.str()}")
+        if error.name().endswith("AUTHORIZATION_FAILED"):
+            return NotAuthorized(
+                f"the transactional id {self.id!r} was not claimed: {error.str()}",
+                action="grant READ on the writer's group and on the topic that its offsets name",
+            )
         return BrokerUnreachable(
             f"the transactional id {self.id!r} was not claimed: {error.str()}",
             action="check that the brokers run and are reachable, and start again",
@@ -332,7 +339,7 @@ class Transactions:
         """What to raise when the open transaction cannot go on; the caller aborts it."""
         return TransactionAborted(
             f"a transaction of {self.id!r} was aborted: {reason}",
-            action="run the block again",
+            action=AGAIN,
             transactional_id=self.id,
         )
 

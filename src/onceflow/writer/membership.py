@@ -16,12 +16,16 @@ generation has ended (KIP-447). And when the block ends, nothing may have change
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Self
 
 from confluent_kafka import Consumer
 
 from onceflow.errors import WriterError
+
+_MARK = b"CGMDv2:"
+_GENERATION_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Membership:
             raise WriterError("the consumer is not a member of a group", action="give it a group.id and subscribe")
         # Asked last: what was put out of its group comes back as another member, and only while it is polled.
         owned = frozenset((at.topic, at.partition) for at in consumer.assignment())
-        return cls(metadata, bool(consumer.memberid()), owned)
+        return cls(metadata, _is_member(metadata, consumer.memberid()), owned)
 
     def change_to(self, now: Membership) -> str:
         """What has happened since, for people; empty if nothing."""
@@ -62,3 +66,13 @@ class Membership:
                 action="subscribe, so that a newer owner of the partitions fences it; or keep the position as the "
                 "transaction's progress",
             )
+
+
+def _is_member(metadata: bytes, member_id: str | None) -> bool:
+    """Whether it is in a generation. A consumer of the newer protocol has a member's id from its beginning, joined or not.
+
+    librdkafka packs a mark, the generation (-1 outside of any; in the machine's order), the group, the member.
+    """
+    if not metadata.startswith(_MARK):
+        return bool(member_id)
+    return int.from_bytes(metadata[len(_MARK) : len(_MARK) + _GENERATION_BYTES], sys.byteorder, signed=True) >= 0

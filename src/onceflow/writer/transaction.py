@@ -9,7 +9,7 @@ from typing import Self
 from confluent_kafka import Consumer, TopicPartition
 
 from onceflow.errors import DeliveryFailed, TransactionAborted, WriterError
-from onceflow.writer.coordination import Transactions
+from onceflow.writer.coordination import AGAIN, Transactions
 from onceflow.writer.marker import PROGRESS_BYTES, size_of
 from onceflow.writer.membership import Membership
 
@@ -23,8 +23,9 @@ class Transaction:
     After the block ``committed`` is True, False, or None while the outcome is unknown. ``consumer`` is whom the block's events
     come from; it is looked at before the first of them.
 
-    Raises at its end: TransactionAborted (retriable: run the block again), DeliveryFailed (an event was refused for good;
-    the same block would fail again), Fenced (another writer has the id), OutcomeUnknown (``writer.settle()`` finds out).
+    Raises at its end: TransactionAborted (retriable: seek the consumer back, if there is one, and run the block again),
+    DeliveryFailed (an event was refused for good; the same block would fail again), Fenced (another writer has the id),
+    OutcomeUnknown (``writer.settle()`` finds out).
     In all but the last nothing of the block is visible.
     """
 
@@ -45,13 +46,23 @@ class Transaction:
 
         It must be the consumer that the transaction was opened with, which must not commit by itself, and must read
         committed records only. Raises TransactionAborted when the group was rebalanced since the block began: the events
-        may belong to another member now, and whoever owns their partitions is handed them again.
+        may belong to another member now. Whoever owns their partitions then is handed them again; a consumer that keeps them
+        goes on behind them, unless it is sought back. The same where ``positions`` name partitions that it had given up before
+        the block: poll inside of it.
         """
         before = self._noted(consumer)
         change = before.change_to(Membership.of(consumer))
         if change:
             raise self._transactions.aborted(f"{change}; its events belong to whoever owns their partitions now")
+        if not before.is_member and self._transactions.had_member:
+            raise self._transactions.aborted(
+                "the consumer was put out of its group before the block; poll it inside of one"
+            )
         before.check_member()
+        foreign = set(positions or ()) - before.owned
+        if foreign:
+            named = ", ".join(f"{topic}-{part}" for topic, part in sorted(foreign))
+            raise self._transactions.aborted(f"{named} went to another member before the block began")
         if positions is None:
             entries = _given_out(consumer)
         else:
@@ -70,6 +81,7 @@ class Transaction:
     def __enter__(self) -> Self:
         if self._consumer is not None:
             self._membership = Membership.of(self._consumer)
+            self._transactions.had_member |= self._membership.is_member
         self._transactions.begin()
         return self
 
@@ -98,7 +110,7 @@ class Transaction:
             self._transactions.take_back()
         if isinstance(error, DeliveryFailed) and not any(each.refused for each in error.fields["failures"]):
             raise TransactionAborted(
-                f"a transaction of {self._transactions.id!r} was aborted: {error.message}", action="run the block again"
+                f"a transaction of {self._transactions.id!r} was aborted: {error.message}", action=AGAIN
             ) from error
 
 

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what it was raised from or in spite of: a handler may have made one of its own of the database's."""
-    while error is not None:
+    """The error, and what it was raised from or in spite of: a handler may have made one of its own of the database's.
+
+    Each once: ``raise error from error`` makes a circle, and Python does not mind.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
