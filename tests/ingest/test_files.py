@@ -301,6 +301,25 @@ def test_a_packed_file_is_not_done_because_its_size_is_that_of_what_was_read(tmp
     assert values(take(source, positions)) == lines[first:]
 
 
+def test_what_a_packed_file_grew_by_is_read_to_its_end_over_a_crash(tmp_path: Path) -> None:
+    """It was read to its end once: that end is none any more when the first block behind it is committed."""
+    path, positions = tmp_path / "a.jsonl.gz", dict[str, str]()
+    old, new = [f'{{"n":{n:03}}}' for n in range(4)], [f'{{"n":{n:03}}}' for n in range(4, 12)]
+    path.write_bytes(gzip.compress(_text(old)))
+    assert values(take(files(path, Format.JSONL), positions)) == old
+    with path.open("ab") as file:
+        file.write(gzip.compress(_text(new) + b'{"n":012}'))
+    found = values(take(files(path, Format.JSONL, block_bytes=40), positions, 1))
+    assert 0 < len(found) < len(new)
+    found += values(take(files(path, Format.JSONL), positions))
+    assert found == new
+    assert values(take(files(path, Format.JSONL, finished=True), positions)) == ['{"n":012}']
+
+
+def _text(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
 def packed(text: bytes, name_bytes: int) -> bytes:
     """With a file name of that length in the head."""
     found = io.BytesIO()

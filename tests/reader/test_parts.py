@@ -17,6 +17,7 @@ from onceflow.reader.collector import seldom
 from onceflow.reader.event import Event, entry_of
 from onceflow.reader.lane import Lane
 from onceflow.reader.retries import Backoff
+from onceflow.reader.stores.blame import causes
 from onceflow.reader.stores.interface import EventKey, Ownership
 
 NAMES = st.sampled_from(["ce_id", "ce_source", "ce_sequence", "ce_type", "other"])
@@ -196,3 +197,10 @@ def test_a_sequence_that_no_database_can_keep_counts_as_none(text: str, number: 
     identity = identity_of(headers)
     assert identity is not None
     assert entry_of(message(5, headers), "p").sequence == identity.sequence == number
+
+
+def test_errors_that_are_raised_from_each_other_are_looked_at_once() -> None:
+    """``raise error from error`` makes a circle: walked without an end, it would hold the store's lock for ever."""
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert list(causes(first)) == [first, second]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -68,3 +69,22 @@ def test_a_file_made_anew_is_synced_too(tmp_path: Path) -> None:
         database.unlink()
     with pytest.raises(FileNotFoundError):
         sync(database)
+
+
+def test_the_log_behind_a_link_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite keeps it beside what the link leads to."""
+    (tmp_path / "data").mkdir()
+    database, link, synced = tmp_path / "data" / "shop.db", tmp_path / "shop.db", set[str]()
+    link.symlink_to(database)
+    fsync = os.fsync
+
+    def noting(file: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{file}").readlink()))
+        fsync(file)
+
+    with closing(sqlite3.connect(link, isolation_level=None)) as connection:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("create table t (n integer)")
+        monkeypatch.setattr(os, "fsync", noting)
+        sync(link)
+    assert synced == {f"{database}-wal", str(database), str(database.parent)}
