@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from operator import lt
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -293,7 +294,17 @@ def crash_after(shop: Shop, look: str) -> list[tuple[object, ...]]:
             shop.insert(service, "1", "1")
             service.commit()
             assert seen(shop, look) == 1
+        # The server notices a little later that one of its processes was killed; until then it answers.
+        eventually(lambda: is_gone(service), bool, "the crash of the server")
     return eventually(lambda: rows_once_it_is_back(shop), lambda rows: rows is not None, "the server is back") or []
+
+
+def is_gone(service: psycopg.Connection[Any]) -> bool:
+    try:
+        service.execute("select 1")
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def seen(shop: Shop, look: str) -> int:

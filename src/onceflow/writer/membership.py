@@ -69,10 +69,11 @@ class Membership:
 
 
 def _is_member(metadata: bytes, member_id: str | None) -> bool:
-    """Whether it is in a generation. A consumer of the newer protocol has a member's id from its beginning, joined or not.
+    """Whether it is in a generation: one that was put out keeps its last number, and has no id; a consumer of the newer protocol
+    has an id from its beginning, joined or not.
 
     librdkafka packs a mark, the generation (-1 outside of any; in the machine's order), the group, the member.
     """
-    if not metadata.startswith(_MARK):
+    if not member_id or not metadata.startswith(_MARK):
         return bool(member_id)
     return int.from_bytes(metadata[len(_MARK) : len(_MARK) + _GENERATION_BYTES], sys.byteorder, signed=True) >= 0
