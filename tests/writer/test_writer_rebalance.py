@@ -194,7 +194,39 @@ def test_a_member_that_took_too_long_and_was_put_out_commits_nothing(make_group:
         follower = group.member()
         wait_until(lambda: follower.poll() and len(follower.consumer.assignment()) == 2)
         transaction.consumed(slow.consumer)
+    wait_until(lambda: not slow.consumer.memberid())
+    with (
+        pytest.raises(TransactionAborted, match="put out of its group before the block"),
+        slow.writer.transaction(consumer=slow.consumer) as again,
+    ):
+        again.consumed(slow.consumer, {(group.source, 0): ROWS})
     follower.go_back()
+    assert group.finish() == list(range(ROWS))
+
+
+def test_positions_of_a_partition_that_was_given_up_before_the_block_are_refused(
+    make_group: Callable[..., Group],
+) -> None:
+    """The broker asks for the member and its generation alone, not for the partition's owner."""
+    group = make_group()
+    first = group.joins()
+    group.fill_source()
+    handed_out: dict[tuple[str, int], int] = {}
+
+    def is_handed_out() -> bool:
+        for message in first.consumer.consume(ROWS, timeout=0.2):
+            handed_out[group.source, message.partition() or 0] = (message.offset() or 0) + 1
+        return sum(handed_out.values()) == ROWS
+
+    wait_until(is_handed_out)
+    second = group.joins()
+    with (
+        pytest.raises(TransactionAborted, match="went to another member before the block"),
+        first.writer.transaction(consumer=first.consumer) as transaction,
+    ):
+        transaction.consumed(first.consumer, handed_out)
+    for member in (first, second):
+        member.go_back()
     assert group.finish() == list(range(ROWS))
 
 
@@ -228,6 +260,16 @@ def test_what_has_changed_is_said(before: Membership, now: Membership, said: str
     """The last: in a generation that goes on, a partition is given up before the group knows of it."""
     assert said in before.change_to(now)
     assert bool(before.change_to(now)) == bool(said)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_consumer_that_has_not_joined_is_no_member(protocol: str) -> None:
+    """One of the newer protocol has a member's id from its beginning."""
+    options = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.protocol": protocol, "log_level": 0}
+    consumer = Consumer(options)
+    assert bool(consumer.memberid()) == (protocol == "consumer")
+    assert not Membership.of(consumer).is_member
+    consumer.close()
 
 
 def test_a_consumer_that_the_transaction_does_not_know_is_refused(make_group: Callable[..., Group]) -> None:

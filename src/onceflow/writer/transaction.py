@@ -51,7 +51,17 @@ class Transaction:
         the block: poll inside of it.
         """
         before = self._noted(consumer)
-        change = before.change_to(Membership.of(consumer))
+        self._check(before, Membership.of(consumer), positions or {})
+        if positions is None:
+            entries = _given_out(consumer)
+        else:
+            entries = [TopicPartition(topic, part, offset) for (topic, part), offset in positions.items()]
+        if entries:
+            self._transactions.add_offsets(entries, before.metadata)
+
+    def _check(self, before: Membership, now: Membership, positions: Positions) -> None:
+        """Raises TransactionAborted, or WriterError, unless the events are still those of the member that they were given to."""
+        change = before.change_to(now)
         if change:
             raise self._transactions.aborted(f"{change}; its events belong to whoever owns their partitions now")
         if not before.is_member and self._transactions.had_member:
@@ -59,16 +69,10 @@ class Transaction:
                 "the consumer was put out of its group before the block; poll it inside of one"
             )
         before.check_member()
-        foreign = set(positions or ()) - before.owned
+        foreign = sorted(positions.keys() - before.owned)
         if foreign:
-            named = ", ".join(f"{topic}-{part}" for topic, part in sorted(foreign))
+            named = ", ".join(f"{topic}-{partition}" for topic, partition in foreign)
             raise self._transactions.aborted(f"{named} went to another member before the block began")
-        if positions is None:
-            entries = _given_out(consumer)
-        else:
-            entries = [TopicPartition(topic, part, offset) for (topic, part), offset in positions.items()]
-        if entries:
-            self._transactions.add_offsets(entries, before.metadata)
 
     def _noted(self, consumer: Consumer) -> Membership:
         if self._membership is None or consumer is not self._consumer:
