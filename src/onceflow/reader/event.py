@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -96,14 +97,25 @@ def entry_of(message: Message, place: str) -> EventKey:
     """
     offset = message.offset() or 0
     headers: Any = message.headers()
-    found = dict(headers) if headers else {}
-    event_id = found.get(ID_HEADER)
+    event_id = source = sequence = None
+    for name, value in headers or ():
+        if name == ID_HEADER:
+            event_id = value
+        elif name == SOURCE_HEADER:
+            source = value
+        elif name == SEQUENCE_HEADER:
+            sequence = value
     if not event_id:
         # The offset rises along the partition: one number is enough to know them all.
         return EventKey(offset, place, str(offset), offset)
-    sequence = found.get(SEQUENCE_HEADER)
     number = sequence_number(header_text(sequence)) if sequence else None
-    return _new(EventKey, (offset, header_text(found.get(SOURCE_HEADER)), header_text(event_id), number))
+    return _new(EventKey, (offset, _source_text(source), header_text(event_id), number))
+
+
+@lru_cache(maxsize=256)
+def _source_text(source: bytes | str | None) -> str:
+    """One text for all events of a source: less to keep, and less to compare."""
+    return header_text(source)
 
 
 def _as_bytes(value: str | bytes | None) -> bytes | None:

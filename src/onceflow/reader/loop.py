@@ -77,7 +77,7 @@ class Loop:
         self._on_step = on_step
         self._tally = tally
         self._membership = Membership(settings)
-        self._remainder = Remainder(settings, self._membership)
+        self._remainder = Remainder(settings, self._membership, stop)
         self._offsets_at = 0.0
         self._forget_at = time.monotonic() + FORGET_EVERY_S
 
@@ -148,25 +148,29 @@ class Loop:
         return max(0.0, min([IDLE_S, *due]))
 
     def _receive(self, messages: Sequence[Message]) -> bool:
-        """Whether events were among them."""
-        lanes = self._assignment.lanes
+        """Whether events were among them. Runs for every event: those of one partition come one after the other."""
+        reads = self._settings.reads
         came = False
+        where, lane = None, None
         for message in messages:
-            error = message.error()
-            if error is not None:
+            if message.error() is not None:
                 self._receive_error(message)
                 continue
-            lane = lanes.get((message.topic() or "", message.partition() or 0))
-            if lane is not None and self._settings.reads(message):
+            if where != (place := (message.topic(), message.partition())):
+                where, lane = place, self._lane_of(message)
+            if lane is not None and reads(message):
                 lane.pending.append(Event(message, entry_of(message, lane.place)))
                 lane.at_end = False
                 came = True
         return came
 
+    def _lane_of(self, message: Message) -> Lane | None:
+        return self._assignment.lanes.get((message.topic() or "", message.partition() or 0))
+
     def _receive_error(self, message: Message) -> None:
         error = message.error()
         assert error is not None
-        lane = self._assignment.lanes.get((message.topic() or "", message.partition() or 0))
+        lane = self._lane_of(message)
         if trouble.is_end(error):
             if lane is not None:
                 lane.at_end, lane.read_until = True, message.offset()

@@ -1,6 +1,10 @@
 """The store in memory: for tests, and for readers whose topic is short enough to be read again after each start.
 
 It is bounded: beyond ``limit`` ids the oldest go, also those that the retention would still keep (then it warns once).
+
+A batch of which nothing is known is claimed and confirmed in one piece: the rules would decide the same of each of its events,
+and take most of a reader's time for it. What comes in another way (single events, duplicates, sequences, claims of others)
+goes by the rules, for which the pieces are first taken apart.
 """
 
 from __future__ import annotations
@@ -8,9 +12,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import repeat
+from operator import itemgetter
 
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.epochs import next_epoch
@@ -21,11 +27,21 @@ DEFAULT_LIMIT = 1_000_000
 _log = logging.getLogger(__name__)
 
 _Partition = tuple[str, int]
-
+_offset: Callable[[EventKey], int] = itemgetter(EventKey._fields.index("offset"))
+_sequence: Callable[[EventKey], int | None] = itemgetter(EventKey._fields.index("sequence"))
 
 _Claim = tuple[_Partition, int, float | None]
 """Whose it is, its offset, and its lease (None: confirmed before something older was). Plain tuples of plain values: the
 garbage collector leaves them alone, and there are many."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A batch that was claimed as one. None of its events is in the ids, in the claims or in another piece."""
+
+    keys: list[EventKey]
+    events: set[EventId]
+    lease_until: float
 
 
 class MemoryStore:
@@ -49,10 +65,17 @@ class MemoryStore:
         raise NotImplementedError("a store in memory has no transactions: use claim and confirm")
 
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        start = rules.fence(self._tables, ownership)
+        if self._tables.claim_piece(ownership, keys, start, lease_s):
+            return [Standing.NEW] * len(keys)
+        self._tables.take_apart()
         return rules.claim(self._tables, ownership, keys, lease_s)
 
     def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
-        rules.confirm(self._tables, ownership, keys)
+        rules.fence(self._tables, ownership)
+        if not self._tables.confirm_piece(ownership, keys):
+            self._tables.take_apart()
+            rules.confirm(self._tables, ownership, keys)
 
     def forget_expired(self) -> int:
         return self._tables.forget_expired()
@@ -67,8 +90,11 @@ class MemoryTables:
         self._warned = False
         self._positions: dict[_Partition, Position] = {}
         self._sequences: defaultdict[_Partition, dict[str, int]] = defaultdict(dict)
-        self._ids: dict[EventId, float] = {}  # when it was handled
-        self._by_age: deque[EventId] = deque()  # the same, oldest first
+        self._ids: set[EventId] = set()
+        self._by_age: deque[tuple[float, list[EventId]]] = (
+            deque()
+        )  # the same, with when they were handled, oldest first
+        self._pieces: dict[_Partition, _Piece] = {}
         self._claims: dict[EventId, _Claim] = {}
         self._open: defaultdict[_Partition, dict[int, EventId]] = defaultdict(dict)  # by offset, in their order
         self._early: defaultdict[_Partition, dict[EventId, EventKey]] = defaultdict(dict)
@@ -78,6 +104,7 @@ class MemoryTables:
         before = self._positions.get((topic, partition), Position(0, None))
         position = Position(next_epoch(before.epoch), before.next_offset)
         self._positions[topic, partition] = position
+        self._pieces.pop((topic, partition), None)
         for event in self._open.pop((topic, partition), {}).values():
             del self._claims[event]
         return Ownership(topic, partition, position.epoch, position.next_offset)
@@ -88,6 +115,39 @@ class MemoryTables:
     def move(self, ownership: Ownership, next_offset: int) -> None:
         self._positions[_partition(ownership)] = Position(ownership.epoch, next_offset)
 
+    def claim_piece(self, ownership: Ownership, keys: Sequence[EventKey], start: int, lease_s: float) -> bool:
+        """Claims a batch as one, if each of its events is new and nothing else of the partition is open."""
+        place = _partition(ownership)
+        before = self._pieces.get(place)
+        if before is not None and before.keys != [*keys]:
+            return False
+        events = set(map(event_id, keys))
+        is_plain = len(events) == len(keys) > 0 and set(map(_sequence, keys)) == {None}
+        if not is_plain or min(map(_offset, keys)) < start or self._open[place] or self._early[place]:
+            return False
+        others = [piece.events for where, piece in self._pieces.items() if where != place]
+        if not all(map(events.isdisjoint, (self._ids, self._claims, *others))):
+            return False
+        self._pieces[place] = _Piece([*keys], events, time.time() + lease_s)
+        return True
+
+    def confirm_piece(self, ownership: Ownership, keys: Sequence[EventKey]) -> bool:
+        """Books a batch that was claimed as one, if these are its events."""
+        piece = self._pieces.get(_partition(ownership))
+        if piece is None or piece.keys != [*keys]:
+            return False
+        del self._pieces[_partition(ownership)]
+        self._add(piece.events)
+        self.move(ownership, keys[-1].offset + 1)
+        return True
+
+    def take_apart(self) -> None:
+        """Makes claims of single events of the pieces."""
+        for place, piece in self._pieces.items():
+            self._claims.update((event_id(key), (place, key.offset, piece.lease_until)) for key in piece.keys)
+            self._add_open(place, [key.offset for key in piece.keys], map(event_id, piece.keys))
+        self._pieces.clear()
+
     def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:
         numbers = self._sequences[_partition(ownership)]
         return {source: numbers[source] for source in sources if source in numbers}
@@ -97,13 +157,12 @@ class MemoryTables:
 
     def book(self, events: Collection[EventId]) -> set[EventId]:
         fresh = set(events).difference(self.known(events))
-        self._ids.update(dict.fromkeys(fresh, time.time()))
-        self._by_age.extend(fresh)
-        self._keep_limit()
+        if fresh:
+            self._add(fresh)
         return fresh
 
     def known(self, events: Collection[EventId]) -> set[EventId]:
-        return self._ids.keys() & events
+        return self._ids.intersection(events)
 
     def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
         return {event for event in self._claims.keys() & events if self._claims[event][2] is None}
@@ -148,11 +207,24 @@ class MemoryTables:
         seconds, count = self.retention.seconds, self.retention.count
         if seconds is None and count is None:
             return 0
-        newest = float("inf") if seconds is None else time.time() - seconds
-        before = len(self._ids)
-        while len(self._ids) > (count or 0) and self._ids[self._by_age[0]] < newest:
-            del self._ids[self._by_age.popleft()]
-        return before - len(self._ids)
+        return self._forget(count or 0, float("inf") if seconds is None else time.time() - seconds)
+
+    def _add(self, fresh: Collection[EventId]) -> None:
+        self._ids.update(fresh)
+        self._by_age.append((time.time(), list(fresh)))
+        self._keep_limit()
+
+    def _forget(self, count: int, before: float) -> int:
+        """Deletes ids that were handled ``before``, the oldest first, until no more than ``count`` are left; how many."""
+        left = len(self._ids)
+        while len(self._ids) > count and self._by_age[0][0] < before:
+            oldest = self._by_age[0][1]
+            gone = oldest[: len(self._ids) - count]
+            self._ids.difference_update(gone)
+            del oldest[: len(gone)]
+            if not oldest:
+                self._by_age.popleft()
+        return left - len(self._ids)
 
     def _is_free(self, place: _Partition, event: EventId, key: EventKey, now: float) -> bool:
         holder, offset, lease_until = self._claims[event]
@@ -167,13 +239,13 @@ class MemoryTables:
                 self._open[place].pop(offset, None)
 
     def _keep_limit(self) -> None:
-        if len(self._ids) > self._limit:
-            self.forget_expired()
+        if len(self._ids) <= self._limit:
+            return
+        self.forget_expired()
         if len(self._ids) > self._limit and not self._warned:
             self._warned = True
             _log.warning("more than %d ids within the retention: the oldest are forgotten", self._limit)
-        while len(self._ids) > self._limit:
-            del self._ids[self._by_age.popleft()]
+        self._forget(self._limit, float("inf"))
 
 
 def _partition(ownership: Ownership) -> _Partition:
