@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -14,10 +15,12 @@ import pytest
 from tests.faults.support import Cluster
 from tests.forkserver import ForkServer
 from tests.outbox.support import Shop, events, make_postgresql, make_topics
+from tests.outbox.worker import relay_all
 
 from onceflow.errors import InputError, OutboxMismatch, ProgressConflict, RecordTooLarge
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.outbox import sql
 from onceflow.outbox.service import KIND
 
 LIMIT_BYTES = 2000
@@ -101,6 +104,94 @@ def test_without_a_place_for_them_nothing_is_begun(shop: Shop) -> None:
     with pytest.raises(OutboxMismatch, match="_refused"):
         shop.relay(dead_letters=True)
     assert shop.relay() == 1
+
+
+# --------------------------------------------------------------------------------------------------------- whole rows
+
+
+def add_column(shop: Shop, table: str) -> None:
+    """A column of the user's own."""
+    shop.change(f"alter table {table} add column tenant varchar(9) default 'nobody'")
+
+
+def insert_for_a_tenant(shop: Shop) -> tuple[Any, ...]:
+    """A row that no topic takes; all of it."""
+    with closing(shop.connect()) as connection:
+        event_id = shop.insert(connection, "7", "1", kind="a b")
+        connection.execute(
+            f"update {shop.table} set inserted_at = '2001-02-03T04:05:06Z', tenant = 'mine' where id = {shop.mark}",
+            (event_id,),
+        )
+        connection.commit()
+    return whole_row(shop, shop.table)
+
+
+def whole_row(shop: Shop, table: str) -> tuple[Any, ...]:
+    columns = "id, aggregatetype, aggregateid, type, payload, inserted_at, position, tenant"
+    [row] = shop.query(f"select {columns} from {table}")
+    return row
+
+
+def test_a_row_is_set_aside_as_a_whole(shop: Shop) -> None:
+    """The time of its insertion and the columns that the user has added are nowhere else."""
+    add_column(shop, shop.table)
+    if shop.mark == "%s":  # elsewhere SQL cannot add a column that may be there
+        make = sql.postgresql(sql.TableName.parse(shop.table))
+        for _ in range(2):
+            with psycopg.connect(shop.url) as connection:
+                connection.execute(make.encode())
+    else:
+        add_column(shop, f"{shop.table}_refused")
+    row = insert_for_a_tenant(shop)
+    assert shop.relay(dead_letters=True, create_partitions=1) == 1
+    assert shop.rows_left() == 0
+    assert whole_row(shop, f"{shop.table}_refused") == row
+    assert "mine" in row
+
+
+def test_a_generated_column_is_set_aside_as_well(shop_sqlite: Shop) -> None:
+    shop = shop_sqlite
+    shop.change("alter table outbox add column size integer generated always as (length(payload)) virtual")
+    shop.change("drop table outbox_refused")
+    with closing(sqlite3.connect(shop.url.removeprefix("sqlite:///"))) as connection:
+        connection.executescript(sql.sqlite(sql.TableName.parse("outbox")))
+    with closing(shop.connect()) as connection:
+        shop.insert(connection, "7", "12345", kind="a b")
+        connection.commit()
+    assert shop.relay(dead_letters=True, create_partitions=1) == 1
+    assert shop.query("select size from outbox_refused") == [(5,)]
+
+
+def test_where_a_column_would_be_lost_nothing_is_begun_and_the_way_on_is_told(shop: Shop) -> None:
+    add_column(shop, shop.table)
+    row = insert_for_a_tenant(shop)
+    with pytest.raises(OutboxMismatch, match="has no column tenant") as caught:
+        shop.relay(dead_letters=True, create_partitions=1)
+    assert whole_row(shop, shop.table) == row
+    shop.change(caught.value.action.partition(" (for PostgreSQL")[0])
+    assert shop.relay(dead_letters=True, create_partitions=1) == 1
+    assert whole_row(shop, f"{shop.table}_refused") == row
+
+
+def test_a_column_that_comes_while_the_relay_runs_is_not_lost(shop: Shop) -> None:
+    """The row is out by then, as a letter; it stays in the table until it can be set aside as a whole."""
+    with closing(shop.connect()) as connection:
+        shop.insert(connection, "7", "1", kind="a b")
+        connection.commit()
+
+    def add_at_the_commit(step: str, *_: int) -> None:
+        if step == "TAKEN":
+            add_column(shop, shop.table)
+
+    job = replace(shop.job, dead_letters=True, create_partitions=1)
+    with pytest.raises(OutboxMismatch, match="has no column tenant"):
+        relay_all(job, add_at_the_commit)
+    assert shop.rows_left() == 1
+    add_column(shop, f"{shop.table}_refused")
+    assert shop.relay(dead_letters=True, create_partitions=1) == 0
+    assert whole_row(shop, f"{shop.table}_refused")[-1] == "nobody"
+    assert shop.rows_left() == 0
+    assert len(letters(shop)) == 1
 
 
 # ------------------------------------------------------------------------------------------------ text that is none

@@ -240,6 +240,32 @@ def test_a_database_that_is_replaced_is_looked_at_anew(cluster: Cluster, tmp_pat
     shop.check()
 
 
+def test_a_database_that_is_removed_and_copied_back_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    """``rm`` and ``cp`` take as long as they take; half of the copy is there for a while."""
+    shop = make_sqlite(cluster, tmp_path, journal="delete")
+    path, copy, half = Path(shop.url.removeprefix("sqlite:///")), tmp_path / "copy.db", tmp_path / "half.db"
+
+    def told(text: str) -> int:
+        return sum(text in error.message for error in troubles(service))
+
+    with running(shop) as service:
+        shop.insert_all(events(3))
+        all_sent(shop)
+        eventually(lambda: service.sent, lambda sent: sent == 3, "the relay has counted them")
+        with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(copy)) as new:
+            old.backup(new)
+        half.write_bytes(copy.read_bytes()[: copy.stat().st_size // 2])
+        path.unlink()
+        eventually(partial(told, f"there is no file {path}; waiting for {path}"), partial(lt, 1), "it looks twice")
+        subprocess.run(["cp", half, path], check=True, timeout=60)
+        eventually(partial(told, "malformed; waiting"), partial(lt, 0), "it sees the half")
+        subprocess.run(["cp", copy, path], check=True, timeout=60)
+        shop.insert_all(events(3, first=3))
+        all_sent(shop)
+    assert all(isinstance(error, OutboxUnavailable) for error in troubles(service))
+    shop.check()
+
+
 def test_writers_side_by_side_some_of_which_roll_back(shop: Shop) -> None:
     """Each event has the number that its aggregate has reached, counted in the same transaction."""
     shop.change(f"create table {shop.table}_count (aggregate varchar(9) primary key, n integer not null)")

@@ -16,7 +16,7 @@ from tests.faults.support import Cluster
 from tests.outbox.support import Shop, events, make_topics
 
 from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
-from onceflow.outbox import sql
+from onceflow.outbox import arriving, sql
 from onceflow.outbox.position import Sent
 from onceflow.outbox.service import outbox_at
 from onceflow.outbox.table import Limits
@@ -141,13 +141,24 @@ def test_a_refusal_that_rolls_back_by_itself_is_told_as_what_it_is(shop_sqlite: 
         shop_sqlite.relay()
 
 
-def test_a_database_that_is_gone_is_told(shop_sqlite: Shop) -> None:
-    """First as one that may come back, when the relay begins again as one that is not there."""
+def test_a_database_that_is_gone_is_told_as_one_that_may_come_back(
+    shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what stands there instead, and does not change any more, as what it is."""
     table = outbox_at(shop_sqlite.url, "outbox")
+    path = Path(shop_sqlite.url.removeprefix("sqlite:///"))
     table.open()
-    Path(shop_sqlite.url.removeprefix("sqlite:///")).unlink()
+    path.unlink()
     with pytest.raises(OutboxUnavailable, match="replaced or removed"):
         table.take(0, Limits())
     table.close()
-    with pytest.raises(OutboxMismatch, match="there is no file"):
+    for content in (None, "", "no database" * 100):
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(OutboxUnavailable, match="waiting for"):
+            table.open()
+        table.close()
+    monkeypatch.setattr(arriving, "_RESTS_S", 0.0)
+    with pytest.raises(OutboxMismatch, match="not a database"):
         table.open()
+    table.close()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from onceflow.errors import Fenced, OutboxMismatch
 from onceflow.outbox.position import Sent, digest_of
+from onceflow.outbox.sql import TableName
 
 
 def check_found(table: str, found: Collection[str], required: Sequence[str]) -> None:
@@ -15,6 +16,17 @@ def check_found(table: str, found: Collection[str], required: Sequence[str]) -> 
         raise not_an_outbox(f"there is no table {table}")
     if missing:
         raise not_an_outbox(f"table {table} has no column {', '.join(missing)}")
+
+
+def check_aside(table: TableName, outbox: Mapping[str, str], aside: Collection[str]) -> None:
+    """Raises OutboxMismatch unless whole rows can be set aside. ``outbox``: the type of each of its columns."""
+    missing = {name: kind for name, kind in outbox.items() if name not in aside}
+    if missing:
+        statements = "; ".join(f"alter table {table.aside} add column {name} {kind}" for name, kind in missing.items())
+        raise OutboxMismatch(
+            f"table {table.aside} has no column {', '.join(missing)}: a row of {table} that is set aside would lose it",
+            action=f"{statements.strip()} (for PostgreSQL `onceflow outbox init` does it)",
+        )
 
 
 def not_an_outbox(what: str) -> OutboxMismatch:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, LiteralString
 
 from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
-from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
+from onceflow.outbox.checks import check_aside, check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import CHANNEL, TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
@@ -95,6 +95,13 @@ class PostgresqlOutbox:
     def check_aside(self) -> None:
         with self._told():
             self._run("select 1 from {aside} limit 1")
+            self._columns_aside()
+
+    def _columns_aside(self) -> sql.Composed:
+        """All columns of the outbox, which the table of refused rows must have as well."""
+        found = self._found_columns()
+        check_aside(self._name, found, self._found_columns(self._name.aside))
+        return sql.SQL(", ").join(map(sql.Identifier, found))
 
     def claim(self, name: str, instance: str) -> None:
         with self._told():
@@ -142,16 +149,18 @@ class PostgresqlOutbox:
             if not booked:
                 raise moved_on(self.address)
             if sent.refused:
-                self._run(
-                    "insert into {aside} ({required}) select {required} from {outbox} where position = any(%(positions)s) "
-                    "returning 1",
-                    positions=list(sent.refused),
-                )
+                self._set_aside(sent.refused)
             deleted = self._run(
                 "delete from {outbox} where position = any(%(positions)s) returning position, id::text",
                 positions=list(sent.positions()),
             )
             check_rows(self.address, sent, deleted)
+
+    def _set_aside(self, positions: Sequence[int]) -> None:
+        """Whole rows: the columns are looked up now, because a table may get new ones while the relay runs."""
+        query = sql.SQL("insert into {aside} ({columns}) select {columns} from {outbox} where position = any(%s)")
+        names = {"aside": _identifier(self._name.aside), "outbox": _identifier(self._name)}
+        self._open.execute(query.format(**names, columns=self._columns_aside()), [list(positions)])
 
     # ---------------------------------------------------------------------------------------------------------- wait
 
@@ -178,15 +187,14 @@ class PostgresqlOutbox:
     def _run(self, query: LiteralString, **values: object) -> list[tuple[Any, ...]]:
         tables = {"outbox": self._name, "relay": self._name.relay, "aside": self._name.aside}
         names = {name: _identifier(table) for name, table in tables.items()}
-        required = sql.SQL(", ").join(map(sql.Identifier, REQUIRED))
-        return self._open.execute(sql.SQL(query).format(**names, required=required), values).fetchall()
+        return self._open.execute(sql.SQL(query).format(**names), values).fetchall()
 
-    def _found_columns(self) -> dict[str, str]:
+    def _found_columns(self, table: TableName | None = None) -> dict[str, str]:
         return dict(
             self._run(
                 "select attname, format_type(atttypid, null) from pg_attribute "
-                "where attrelid = to_regclass(%(name)s) and attnum > 0 and not attisdropped",
-                name=str(self._name),
+                "where attrelid = to_regclass(%(name)s) and attnum > 0 and not attisdropped order by attnum",
+                name=str(table or self._name),
             )
         )
 

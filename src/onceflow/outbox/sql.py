@@ -97,7 +97,19 @@ create table if not exists %table%_relay (
 insert into %table%_relay default values on conflict do nothing;
 
 -- Rows that cannot be sent, when the relay runs with --refused dead-letter. The relay then needs INSERT here.
-create table if not exists %table%_refused (like %table% including defaults);
+-- Whole rows go there: it gets the columns that the outbox has got since.
+create table if not exists %table%_refused (like %table%);
+do $$
+declare each record;
+begin
+    for each in select attname as name, format_type(atttypid, atttypmod) as kind from pg_attribute as of_outbox
+        where attrelid = '%table%'::regclass and attnum > 0 and not attisdropped and not exists (
+            select from pg_attribute where attrelid = '%table%_refused'::regclass and not attisdropped
+            and attname = of_outbox.attname)
+    loop
+        execute format('alter table %table%_refused add column %I %s', each.name, each.kind);
+    end loop;
+end $$;
 
 -- The position is taken when the aggregate's lock is held, which is until commit: positions of an aggregate rise as it commits.
 create sequence if not exists %table%_position owned by %table%.position;
@@ -148,6 +160,7 @@ create table if not exists %table%_relay (
 );
 insert or ignore into %table%_relay (only_row) values (1);
 
--- Rows that cannot be sent, when the relay runs with --refused dead-letter.
+-- Rows that cannot be sent, when the relay runs with --refused dead-letter. Whole rows: a column that the outbox gets later,
+-- this one must get too (the relay says so).
 create table if not exists %table%_refused as select * from %table% where false;
 """

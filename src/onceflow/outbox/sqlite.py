@@ -9,7 +9,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onceflow.errors import OutboxMismatch, OutboxUnavailable
-from onceflow.outbox.checks import check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
+from onceflow.outbox.arriving import Arriving
+from onceflow.outbox.checks import check_aside, check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
@@ -35,12 +36,25 @@ class SqliteOutbox:
         self._inserted = "null"
         self._version = -1
         self._place = (-1, -1)
+        self._was_open = False
+        self._arriving = Arriving(path)
 
     @property
     def address(self) -> str:
         return f"{self._path}, table {self._name}"
 
     def open(self) -> None:
+        """A file that was there before, and is gone or incomplete, is waited for: it is being replaced (``arriving.py``)."""
+        try:
+            self._open_file()
+        except OutboxMismatch as error:
+            if self._was_open and self._arriving.may_come():
+                raise self._arriving.awaited(error) from error
+            raise
+        self._was_open = True
+        self._arriving.came()
+
+    def _open_file(self) -> None:
         try:
             self._place = place_of(self._path)
         except FileNotFoundError:
@@ -50,7 +64,7 @@ class SqliteOutbox:
             self._connection.text_factory = TEXT
             # A commit of ours is on disk, and with it every commit before it, whatever the services have set for theirs.
             self._connection.execute("pragma synchronous = full")
-            found = [name for (name,) in self._run("select name from pragma_table_info(?)", self._name.name)]
+            found = self._found_columns(self._name)
         check_found(str(self._name), found, REQUIRED)
         self._inserted = _INSERTED_AT_MS if "inserted_at" in found else "null"
 
@@ -69,6 +83,16 @@ class SqliteOutbox:
     def check_aside(self) -> None:
         with self._told():
             self._run("select 1 from {aside} limit 1")
+            self._columns_aside()
+
+    def _columns_aside(self) -> str:
+        """All columns of the outbox, generated ones too, which the table of refused rows must have as well."""
+        outbox, aside = self._found_columns(self._name), self._found_columns(self._name.aside)
+        check_aside(self._name, outbox, aside)
+        return ", ".join('"{}"'.format(name.replace('"', '""')) for name in outbox)
+
+    def _found_columns(self, table: TableName) -> dict[str, str]:
+        return dict(self._run("select name, type from pragma_table_xinfo(?) where hidden <> 1", table.name).fetchall())
 
     def claim(self, name: str, instance: str) -> None:
         with self._writing():
@@ -107,10 +131,8 @@ class SqliteOutbox:
             query = "update {relay} set batch = ?1, events = ?2 where batch = ?1 - 1 and incarnation = ?3"
             if self._run(query, sent.batch, sent.events, sent.incarnation).rowcount != 1:
                 raise moved_on(self.address)
-            for position in sent.refused:
-                self._run(
-                    "insert into {aside} ({required}) select {required} from {outbox} where position = ?", position
-                )
+            if sent.refused:
+                self._set_aside(sent.refused)
             deleted: list[tuple[int, str]] = []
             for first, last in sent.rows:
                 gone = self._run(
@@ -118,6 +140,12 @@ class SqliteOutbox:
                 )
                 deleted += [(position, str(event_id)) for position, event_id in gone]
             check_rows(self.address, sent, deleted)
+
+    def _set_aside(self, positions: Sequence[int]) -> None:
+        """Whole rows: the columns are looked up now, because a table may get new ones while the relay runs."""
+        columns = self._columns_aside()
+        query = f"insert into {self._name.aside} ({columns}) select {columns} from {self._name} where position = ?"  # noqa: S608
+        self._open.executemany(query, [(position,) for position in positions])
 
     def wait(self, waker: Waker, timeout_s: float) -> None:
         """``data_version`` changes when another connection commits; it is read from memory shared with the others."""
@@ -137,7 +165,7 @@ class SqliteOutbox:
     def _run(self, query: str, *values: object) -> sqlite3.Cursor:
         """Only names that ``TableName`` has checked are put into the text."""
         names = {"outbox": self._name, "relay": self._name.relay, "aside": self._name.aside}
-        text = query.format(**names, inserted=self._inserted, required=", ".join(REQUIRED))
+        text = query.format(**names, inserted=self._inserted)
         return self._open.execute(text, values)
 
     @contextmanager
