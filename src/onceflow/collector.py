@@ -1,4 +1,4 @@
-"""What Python's garbage collector does to batches: much work for nothing, so it is asked to come less often."""
+"""What Python's garbage collector does to events by the thousand: much work for nothing, so it is asked to come less often."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_OBJECTS_PER_EVENT = 20  # message, headers, identity, and as many again of the store's
-
-
-_lock = threading.Lock()
-_wishes: list[int] = []  # of the readers that run, for the threshold is the whole process's
+_lock = threading.RLock()  # the collector itself may end one, in the middle of this
+_wishes: list[int] = []  # of those that ask for it now, for the threshold is the whole process's
 _found: list[int] = []  # before the first of them began
 
 
 @contextmanager
-def seldom(batch_size: int) -> Iterator[None]:
-    """The collector comes when more objects were made than a batch has, instead of many times within each.
+def seldom(objects: int) -> Iterator[None]:
+    """The collector comes when so many more ``objects`` were made than freed, instead of after some hundreds.
 
-    Reference counting frees a batch when it is handled; there are no cycles in it. With the collector's own threshold it took
-    40 % of a reader's time. A threshold that is higher already, or zero (off), stays. The last reader to end puts it back.
+    Reference counting frees an event when it is done with; there are no cycles in it. With the collector's own threshold it
+    took 40 % of a reader's time, and more of a writer's with many events on their way. A threshold that is higher already,
+    or zero (off), stays. The last one to end puts it back.
     """
-    wish = batch_size * _OBJECTS_PER_EVENT
     with _lock:
         if not _wishes:
             _found[:] = gc.get_threshold()
-        _wishes.append(wish)
+        _wishes.append(objects)
         _set()
     try:
         yield
     finally:
         with _lock:
-            _wishes.remove(wish)
+            _wishes.remove(objects)
             _set()
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import gc
+import logging
+import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Consumer, Message, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
 import onceflow
+from onceflow.collector import seldom
 from onceflow.errors import ConfigurationError
 from onceflow.events import identity_of
-from onceflow.reader.collector import seldom
 from onceflow.reader.event import Event, entry_of
 from onceflow.reader.lane import Lane
+from onceflow.reader.patience import Stopped
+from onceflow.reader.remainder import _read
 from onceflow.reader.retries import Backoff
 from onceflow.reader.stores.blame import causes
 from onceflow.reader.stores.interface import EventKey, Ownership
@@ -96,7 +101,7 @@ def test_pauses_double_up_to_the_longest() -> None:
 def test_the_garbage_collector_is_as_it_was_when_the_last_reader_has_ended() -> None:
     """Two of them overlap: the second one finds the first one's threshold, which is not the one to put back."""
     before = gc.get_threshold()
-    first, second = seldom(1000), seldom(2000)
+    first, second = seldom(20_000), seldom(40_000)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -197,6 +202,17 @@ def test_a_sequence_that_no_database_can_keep_counts_as_none(text: str, number: 
     identity = identity_of(headers)
     assert identity is not None
     assert entry_of(message(5, headers), "p").sequence == identity.sequence == number
+
+
+def test_a_reader_that_looks_for_what_is_left_ends_when_it_is_asked_to() -> None:
+    """No broker answers: it would look for a minute, and whoever sent SIGTERM would have killed it by then."""
+    stop = threading.Event()
+    stop.set()
+    options = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
+    with closing(Consumer(options, logger=logging.getLogger("onceflow.tests"))) as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        with pytest.raises(Stopped):
+            next(_read(consumer, ("t", 0), stop))
 
 
 def test_errors_that_are_raised_from_each_other_are_looked_at_once() -> None:

@@ -13,7 +13,7 @@ from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place, insert
 
-from onceflow.errors import HandlerFailed, TopicMissing
+from onceflow.errors import HandlerFailed, StoreError, TopicMissing
 from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event
 from onceflow.reader.inbox import Inbox
@@ -243,6 +243,43 @@ def test_killed_between_the_two_the_event_is_not_lost(
     letters = f"{place.topic}.dead-letter"
     written = letters in place.admin.list_topics(timeout=TIMEOUT_S).topics
     assert (len(read(letters, on=place.broker)) if written else 0) == (0 if mode is CommitFirst else 2)
+
+
+AUDIT = """
+CREATE TABLE allowed (position INTEGER PRIMARY KEY);
+CREATE TABLE audit (position INTEGER REFERENCES allowed DEFERRABLE INITIALLY DEFERRED);
+CREATE TRIGGER audited AFTER UPDATE OF next_offset ON onceflow_positions BEGIN INSERT INTO audit VALUES (NEW.next_offset); END;
+"""
+
+
+@pytest.mark.parametrize("what", ["a dead letter", "nothing new"])
+def test_a_booking_that_the_database_refuses_ends_the_reader_with_the_reason(
+    place: Place, read: ReadAll, what: str
+) -> None:
+    """No event is guilty of a trigger on the store's own tables. Nothing is lost: mended, the reader goes on at that event."""
+    place.send(["1"])
+    place.book_all()
+    place.ledger.executescript(AUDIT)
+    place.send(["7" if what == "a dead letter" else "1"])
+
+    def run() -> None:
+        reader = place.reader(store=f"{place.store}?foreign_keys=on", retries=0)
+
+        @reader.handler
+        def book(event: Event, tx: Any) -> None:
+            raise ValueError("bad")
+
+        reader.run(until_end=True)
+
+    with pytest.raises(StoreError, match="FOREIGN KEY constraint failed") as raised:
+        run()
+    assert "triggers" in raised.value.action
+    place.ledger.execute("DROP TRIGGER audited")
+    run()
+    assert place.committed() == {0: 2}
+    if what == "a dead letter":
+        letters = read(f"{place.topic}.dead-letter", on=place.broker)
+        assert [dict(letter.headers() or ())["ce_id"] for letter in letters] == [b"7", b"7"]
 
 
 def test_a_topic_that_is_gone_is_named(place: Place) -> None:

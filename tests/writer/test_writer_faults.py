@@ -25,6 +25,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable, Fenced, OutcomeForgotten, OutcomeUnknown, TransactionAborted
 from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from onceflow.writer.coordination import Transactions
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.marker import Marker
 from onceflow.writer.writer import Writer
@@ -284,6 +285,29 @@ def test_a_claim_that_never_arrives_is_no_sign_of_another_writer(
     with shop.transaction():
         shop.send(name, "1", id="1")
     assert values(read, name, proxied) == ["1"]
+
+
+def test_a_claim_that_outlives_its_transaction_is_no_sign_of_another_writer(
+    writer: MakeWriter, read: Reader, name: str, mortal: Callable[[], EmbeddedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator aborts it, in the words of a fence; a service that gives way to nobody would stay away."""
+    broker = mortal()
+    create_topic(broker, name)
+    enter = Transactions._enter
+
+    def enter_and_stand_still(transactions: Transactions, marker: Marker) -> None:
+        enter(transactions, marker)
+        transactions._ledger.read()  # answered when the coordinator has aborted it
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Transactions, "_enter", enter_and_stand_still)
+        with pytest.raises(BrokerUnreachable, match="no other writer has claimed it") as raised:
+            writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
+    assert raised.value.retriable
+    shop = writer(name, on=broker.bootstrap_servers)
+    with shop.transaction():
+        shop.send(name, "1", id="1")
+    assert values(read, name, broker) == ["1"]
 
 
 def test_a_commit_that_was_not_made_before_the_fence_is_told_from_it(

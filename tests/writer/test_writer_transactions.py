@@ -202,6 +202,21 @@ def test_a_refused_event_aborts_its_transaction_alone(
     assert (values(read, target), values(read, small)) == (["next"], [])
 
 
+def test_events_that_were_taken_back_leave_no_gap_for_the_next_transaction(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    """librdkafka has counted them: in the same epoch the next one's sequence would skip theirs, and the broker refuse it."""
+    target = topic()
+    shop = writer(name, kafka={"linger.ms": 600_000, "delivery.timeout.ms": 2_000})
+    with shop.transaction():
+        shop.send(target, "first", id="1", partition=0)
+    with pytest.raises(TransactionAborted, match="shop 2"), shop.transaction():
+        shop.send(target, "never", id="2", partition=0).result()  # lingers until it is given up
+    with shop.transaction():
+        shop.send(target, "next", id="3", partition=0)
+    assert values(read, target) == ["first", "next"]
+
+
 def test_events_go_into_transactions_and_transactions_do_not_nest(
     writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
 ) -> None:

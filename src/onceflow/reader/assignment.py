@@ -22,6 +22,9 @@ What this survives::
     A takes partition 0 late (it was stopped inside this callback), after B took it
     B is refused by the store, finds that it is still a member of the group, and takes it back (loop.py); A is no member
 
+    a partition of which the group knows nothing, neither in the store nor in Kafka
+    it begins where the topic does, or with ``start="latest"`` where the group began (beginnings.py)
+
     the event at the position is gone from the topic
     EventsGone, unless it is known that there was none (offsets.py): then it goes on where the topic begins
 """
@@ -30,12 +33,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from onceflow.errors import StoreLost
+from onceflow.reader.beginnings import Beginnings
 from onceflow.reader.lane import Lane
 from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, tell_kafka
 from onceflow.reader.patience import patiently
@@ -69,6 +73,7 @@ class Assignment:
         self._store = store
         self._owner = owner
         self._rebuild = rebuild
+        self._beginnings = Beginnings(settings, store)
         self._stop = stop
         self._on_step = on_step
 
@@ -78,18 +83,38 @@ class Assignment:
         committed = patiently(lambda: committed_offsets(consumer, places), self._settings, self._stop)
         owned = patiently(lambda: self.take(places), self._settings, self._stop)
         self._on_step(Step.TAKEN)
+        committed = {**self._noted(consumer, owned, committed), **committed}
         starts = []
-        for ownership in owned:
-            place = ownership.topic, ownership.partition
+        for taken in owned:
+            place = taken.topic, taken.partition
             told = committed.get(place)
+            ownership = self._begun(taken, told)
             start, position = self._start(ownership, told)
             lane = self.lanes[place] = Lane(ownership, position)
             if told is not None:
-                lane.sent_position, lane.sent_until = told
+                lane.sent_position, lane.sent_until = told.offset, told.empty_until
                 start = self._behind_nothing(consumer, lane, start, told)
             starts.append(TopicPartition(*place, start))
             log.info("%s: begins at %s, epoch %d", lane.name, start, ownership.epoch)
         consumer.incremental_assign(starts)
+
+    def _noted(
+        self, consumer: Consumer, owned: list[Ownership], committed: Mapping[Place, Committed]
+    ) -> Mapping[Place, Committed]:
+        """Where the group begins in partitions of which nothing is known. Without it they begin where the topic does.
+
+        Read after the store's positions: what is no beginning is of an owner that came since, who has fenced this reader.
+        """
+        if self._settings.start is Start.EARLIEST:
+            return {}
+        told = patiently(lambda: self._beginnings.noted(consumer, owned, committed), self._settings, self._stop)
+        return {place: each for place, each in told.items() if each.is_beginning}
+
+    def _begun(self, ownership: Ownership, told: Committed | None) -> Ownership:
+        """As it is when the store knows where the group begins."""
+        if told is None or not told.is_beginning or ownership.next_offset is not None:
+            return ownership
+        return patiently(lambda: self._beginnings.book(ownership, told.offset), self._settings, self._stop)
 
     def _behind_nothing(self, consumer: Consumer, lane: Lane, start: int, told: Committed) -> int:
         """Where to read from: at the position, or where the topic begins if it is known that there was nothing in between."""
@@ -123,9 +148,11 @@ class Assignment:
     def _start(self, ownership: Ownership, told: Committed | None) -> tuple[int, int | None]:
         """Where to begin to read, and the position that the store has then."""
         known = ownership.next_offset
-        if told is None or (known is not None and known >= told.offset):
-            return (self._first() if known is None else known), known
-        return self._after_loss(ownership, told.offset)
+        if told is not None and not told.is_beginning and (known or 0) < told.offset:
+            return self._after_loss(ownership, told.offset)
+        if told is not None and told.is_beginning and known is None:  # fenced, so it could not be booked
+            return told.offset, None
+        return (OFFSET_BEGINNING if known is None else known), known
 
     def _after_loss(self, ownership: Ownership, committed: int) -> tuple[int, int | None]:
         able = self._store.capabilities
@@ -138,9 +165,6 @@ class Assignment:
         if choice is LostStore.REBUILD:
             self._rebuild(ownership, known, committed)
         return committed, committed
-
-    def _first(self) -> int:
-        return OFFSET_BEGINNING if self._settings.start is Start.EARLIEST else OFFSET_END
 
 
 def _store_lost(ownership: Ownership, committed: int) -> StoreLost:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from onceflow.errors import ConfigurationError, StoreError
 from onceflow.reader.event import Event
+from onceflow.reader.on_loop import loop_is_gone
 
 RunCoroutine = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -74,16 +75,26 @@ class Handler:
                 await self._function(part, *extra)
             except StoreError:
                 raise
-            except asyncio.CancelledError as error:  # of something that it waits for
-                raise Failed(self._blamed(part, events), RuntimeError("the handler was cancelled")) from error
-            except Exception as error:
-                raise Failed(self._blamed(part, events), error) from error
+            except (asyncio.CancelledError, Exception) as error:
+                if _is_being_cancelled():
+                    raise loop_is_gone() from error
+                raise Failed(self._blamed(part, events), _reason(error)) from error
 
     def _blamed(self, part: Any, events: Sequence[Event]) -> Event | None:
         """The event of which it is known that it failed."""
         if not self.batch:
             return cast("Event", part)
         return events[0] if len(events) == 1 else None
+
+
+def _is_being_cancelled() -> bool:
+    """Whether somebody has cancelled the task itself, and not something that the handler waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _reason(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError("the handler was cancelled")
 
 
 def _count_of_parameters(function: Callable[..., Any]) -> int:

@@ -18,15 +18,20 @@ What it survives::
     that is a failure of the events in it, as if the handler had raised it: of a batch nobody can say which, so each of them is
     tried alone, and the one that fails alone becomes poison
 
+    the same, and none of the events is new, or it is a dead letter that is booked
+    no event is guilty of what the store alone has written (a trigger of the user's on its tables): StoreError, which ends the
+    reader and says so. Counted as a failure it would be tried for ever, and buried by a booking that is refused as well
+
     the handler fails at event 7 of 100
     the unit is rolled back whole; events 0 to 6 are handled again in a unit of their own, and then event 7 is tried alone
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from onceflow.errors import OnceflowError
+from onceflow.errors import OnceflowError, StoreError
 from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
@@ -77,7 +82,7 @@ class Inbox:
 
         Dying between letter and commit writes the letter again, with the same id; the event's effect is never there.
         """
-        with self._store.unit() as unit:
+        with self._booking() as unit:
             is_new = unit.admit(lane.ownership, [event.entry]) == [Standing.NEW]
             if is_new:
                 send_letter()
@@ -88,12 +93,26 @@ class Inbox:
 
     def book(self, ownership: Ownership, entries: Sequence[EventKey]) -> None:
         """Books events as handled without handling them."""
-        with self._store.unit() as unit:
+        with self._booking() as unit:
             unit.admit(ownership, entries)
 
+    @contextmanager
+    def _booking(self) -> Iterator[Unit]:
+        """A unit in which no handler runs."""
+        try:
+            with self._store.unit() as unit:
+                yield unit
+        except CommitRefused as refused:
+            raise _failed([], refused) from refused
 
-def _failed(events: Sequence[Event], error: Exception) -> Failed:
+
+def _failed(events: Sequence[Event], error: Exception) -> Failed | StoreError:
     """The failure of these events; where it is one, it is that one's. The reason is what the database said."""
     cause = error.__cause__ if isinstance(error, CommitRefused) else error
-    assert events, "nothing was handled, and something failed"
-    return Failed(events[0] if len(events) == 1 else None, cause if isinstance(cause, Exception) else error)
+    reason = cause if isinstance(cause, Exception) else error
+    if not events:
+        return StoreError(
+            f"the store refused to book events that no handler has touched: {type(reason).__name__}: {reason}",
+            action="look for triggers and constraints on the tables onceflow_*; nothing was committed, and the events come again",
+        )
+    return Failed(events[0] if len(events) == 1 else None, reason)

@@ -14,6 +14,10 @@ What it survives::
 
     the same, and then somebody resets the group's offsets, or the store is restored
     the note is for one position alone: where Kafka's offset is not the store's position it says nothing
+
+    a group with ``start="latest"`` has noted where it begins, and dies before it handles anything; the next one's store knows
+    nothing of that partition
+    that offset says that it is a beginning (``beginnings.py``): it is no witness of a store that has lost something
 """
 
 from __future__ import annotations
@@ -33,13 +37,18 @@ Place = tuple[str, int]
 KAFKA_TIMEOUT_S = 60.0
 # confluent-kafka may give more bytes than the metadata has; so the note has an end of its own.
 _NOTE = re.compile(r"empty-until:(\d+);", re.ASCII)
+_BEGINNING = "begins-here;"
 
 
 class Committed(NamedTuple):
-    """A group's offset of one partition; from it to ``empty_until`` there is nothing to handle."""
+    """A group's offset of one partition; from it to ``empty_until`` there is nothing to handle.
+
+    ``is_beginning``: the group begins there, and has handled nothing before it.
+    """
 
     offset: int
     empty_until: int
+    is_beginning: bool = False
 
 
 def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool:
@@ -80,6 +89,20 @@ def committed_offsets(consumer: Consumer, places: Sequence[Place]) -> Mapping[Pl
     return {(each.topic, each.partition): _committed(each) for each in found if each.offset >= 0}
 
 
+def note_beginnings(consumer: Consumer, beginnings: Mapping[Place, int]) -> None:
+    """Commits where the group begins, its own partitions or not. Raises BrokerUnreachable where that is not known to have worked.
+
+    Kafka asks whether the committing member belongs to the group, not whether it owns the partitions.
+    """
+    offsets = [TopicPartition(*place, offset, metadata=_BEGINNING) for place, offset in beginnings.items()]
+    try:
+        refused = [each.error for each in consumer.commit(offsets=offsets, asynchronous=False) or () if each.error]
+    except KafkaException as error:
+        refused = [error.args[0]]
+    if refused:
+        raise BrokerUnreachable(f"where the group begins was not noted: {refused[0].str()}")
+
+
 def beginning(consumer: Consumer, place: Place) -> int:
     """The first offset that the topic still has. Raises BrokerUnreachable."""
     try:
@@ -97,8 +120,10 @@ def _offset_of(lane: Lane) -> TopicPartition:
 
 
 def _committed(found: TopicPartition) -> Committed:
-    note = _NOTE.match(_metadata(found))
-    return Committed(found.offset, max(int(note[1]), found.offset) if note else found.offset)
+    metadata = _metadata(found)
+    note = _NOTE.match(metadata)
+    empty_until = max(int(note[1]), found.offset) if note else found.offset
+    return Committed(found.offset, empty_until, metadata.startswith(_BEGINNING))
 
 
 def _metadata(found: TopicPartition) -> str:

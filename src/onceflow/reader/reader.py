@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, overload
 
+from onceflow import collector
 from onceflow.errors import ConfigurationError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.reader import claims, collector, inbox
+from onceflow.reader import claims, inbox
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
 from onceflow.reader.handling import Handler, RunCoroutine
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.loop import Loop
+from onceflow.reader.on_loop import OnLoop
 from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.rebuild import Rebuilder
 from onceflow.reader.retries import Backoff
@@ -32,6 +34,7 @@ from onceflow.reader.stores.interface import Retention, Store
 from onceflow.reader.tally import Tally
 
 log = logging.getLogger("onceflow.reader")
+_OBJECTS_PER_EVENT = 20  # message, headers, identity, and as many again of the store's
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -206,12 +209,14 @@ class Reader:
             self._run(runner.run, until_end=until_end, progress=progress)
 
     async def run_async(self, *, until_end: bool = False, progress: bool = False) -> None:
-        """As ``run``, within a running event loop: asyncio handlers run on it, the rest on a thread. Cancelling stops it."""
-        loop = asyncio.get_running_loop()
+        """As ``run``, within a running event loop: asyncio handlers run on it, the rest on a thread. Cancelling stops it.
+
+        Await it to its end: a loop that is closed before ends the reader with ReaderError, in the log.
+        """
         work = asyncio.ensure_future(
             asyncio.to_thread(
                 self._run,
-                lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(),
+                OnLoop(asyncio.get_running_loop()),
                 until_end=until_end,
                 progress=progress,
             )
@@ -254,7 +259,7 @@ class Reader:
             rebuilder = Rebuilder(settings, mode.book, self._stop)
             assignment = Assignment(settings, store, owner, rebuilder, self._stop, self._on_step)
             loop = Loop(settings, store, mode, assignment, self._stop, self._on_step, tally)
-            with collector.seldom(settings.batch_size):
+            with collector.seldom(settings.batch_size * _OBJECTS_PER_EVENT):
                 loop.run(until_end=until_end)
             tally.tell("ended")
         finally:

@@ -19,11 +19,18 @@ What it survives::
 
     the last offsets of a partition are ends of transactions, or aborted: the group's offset never gets there
     what lies in between is read: is there an event?
+
+    the reader is asked to end while that is read, and the brokers do not answer
+    it ends, and does not wait for them: whoever sent SIGTERM would have killed it by then
+
+    the group is new and begins at the end (``start="latest"``), and an owner has not noted yet where that is
+    it will be behind what there is now; once the group has offsets in a topic, a partition without one begins at its beginning
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -33,8 +40,10 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from onceflow.errors import BrokerUnreachable, OnceflowError, RequestFailed
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader import trouble
+from onceflow.reader.beginnings import begun
 from onceflow.reader.membership import Membership
 from onceflow.reader.offsets import KAFKA_TIMEOUT_S, Committed, Place, beginning, committed_offsets
+from onceflow.reader.patience import Stopped
 from onceflow.reader.settings import ReaderSettings, Start
 
 log = logging.getLogger("onceflow.reader")
@@ -44,12 +53,14 @@ _WAIT_S = 0.2
 
 
 class Remainder:
-    """What was there at the first look, and has not been handled yet, by whomever."""
+    """What was there at the first look, and has not been handled yet, by whomever. Its methods raise Stopped after ``stop``."""
 
-    def __init__(self, settings: ReaderSettings, membership: Membership) -> None:
+    def __init__(self, settings: ReaderSettings, membership: Membership, stop: threading.Event) -> None:
         self._settings = settings
         self._membership = membership
+        self._stop = stop
         self._look_at = time.monotonic() + LOOK_EVERY_S  # most members have got their partitions by then
+        self._places: list[Place] = []
         self._ends: dict[Place, int] | None = None
         self._last: dict[Place, int] = {}  # the group's offset at the last look
         self._unhandled: dict[Place, int] = {}  # an event that was found there
@@ -71,10 +82,12 @@ class Remainder:
     def _look(self, consumer: Consumer) -> bool:
         if self._ends is None:
             self._ends = self._all_ends()
+            self._places = list(self._ends)
             log.info("no partition for this member; it ends when the others have handled all there is now")
-        told = committed_offsets(consumer, list(self._ends))
+        told = committed_offsets(consumer, self._places)
         for place, end in list(self._ends.items()):
-            if not self._is_done(place, told.get(place), end):
+            begins_at_end = self._settings.start is Start.LATEST and place[0] not in begun(told)
+            if not begins_at_end and not self._is_done(place, told.get(place), end):
                 return False
             del self._ends[place]
         return True
@@ -86,8 +99,6 @@ class Remainder:
 
     def _is_done(self, place: Place, told: Committed | None, end: int) -> bool:
         """Whether there is no event between what the group has handled and the end; as long as its offset moves, there is."""
-        if told is None and self._settings.start is Start.LATEST:
-            return True  # its owner begins at the end
         if told is not None and told.empty_until >= end:
             return True
         offset = -1 if told is None else told.offset
@@ -106,7 +117,7 @@ class Remainder:
         with closing(trouble.opened(lambda: Consumer(options, logger=_librdkafka))) as consumer:
             first = beginning(consumer, place)
             consumer.assign([TopicPartition(*place, first if told is None else max(first, told.offset))])
-            for message in _read(consumer, place):
+            for message in _read(consumer, place, self._stop):
                 offset = message.offset() or 0
                 if offset >= end:
                     return None
@@ -115,10 +126,12 @@ class Remainder:
         return None
 
 
-def _read(consumer: Consumer, place: Place) -> Iterator[Message]:
-    """The records of the partition that is assigned, up to its end."""
+def _read(consumer: Consumer, place: Place, stop: threading.Event) -> Iterator[Message]:
+    """The records of the partition that is assigned, up to its end. Raises Stopped."""
     deadline = time.monotonic() + KAFKA_TIMEOUT_S
     while time.monotonic() < deadline:
+        if stop.is_set():
+            raise Stopped
         message = consumer.poll(_WAIT_S)
         error = message and message.error()
         if message is None or (error and error.retriable()):

@@ -130,7 +130,7 @@ class AsyncWriter:
         delivery, wire = self._writer.event(
             sender, topic, id, position, source, type, sequence, headers, is_placed=is_placed
         )
-        if not sender.knows(topic):
+        if topic not in sender.known:
             await asyncio.to_thread(sender.know, topic)
         future = self._futures[delivery] = self._loop.create_future()
         try:

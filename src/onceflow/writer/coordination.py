@@ -12,6 +12,7 @@ Nothing is aborted once 6 was sent. 8 ends whatever was open: after it nothing o
 
     A looks and finds its own claim; B, newer, has fenced A but not claimed yet; A fences B
     B's claim is refused: B was never open, and says so
+    or B's claim took longer than its transaction may: nobody else has claimed the id, and B says so and may start again
     or B's claim came before A's fence: A reads it at 9 and stops; B, refused, looks, finds its claim and takes the id back
 
 A cluster forgets the marker when nothing was committed for ``offsets.retention.minutes``, or an administrator deletes it::
@@ -21,11 +22,19 @@ A cluster forgets the marker when nothing was committed for ``offsets.retention.
 
     A rests for weeks and the coordinator has forgotten the id as well; A's next block finds no marker
     A goes on from the marker that it committed last, with its progress, and not from an empty one
+
+An aborted transaction may leave something behind in librdkafka, which keeps its epoch::
+
+    an event fails, and what else is outstanding is taken back (purged); librdkafka has given it a sequence number already
+    the next block's first event for that partition has the number behind it: a gap, for which the broker refuses an innocent
+    block; or what was taken back was still on its way, and arrives while the next block has the partition open
+    so after a failure 8 and 9 come before the next block: a fresh epoch starts every partition at 0, and refuses what is late
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -71,10 +80,18 @@ class State(Enum):
 
 
 class Transactions:
-    """The transactions of one id, one at a time. ``patience_s`` bounds each blocking step."""
+    """The transactions of one id, one at a time. ``patience_s`` bounds each blocking step.
+
+    ``timeout_s``: how long the coordinator leaves a transaction open.
+    """
 
     def __init__(
-        self, transactional_id: str, ledger: Ledger, make_sender: Callable[[], Sender], patience_s: float
+        self,
+        transactional_id: str,
+        ledger: Ledger,
+        make_sender: Callable[[], Sender],
+        patience_s: float,
+        timeout_s: float = math.inf,
     ) -> None:
         self.id = transactional_id
         self.instance = uuid.uuid4().hex[:12]
@@ -85,6 +102,7 @@ class Transactions:
         self._ledger = ledger
         self._make_sender = make_sender
         self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self.had_member = False  # a consumer of its blocks was in its group
         self._is_forgotten = False  # what became of the commit in doubt
 
@@ -109,13 +127,17 @@ class Transactions:
 
     def _claim(self) -> None:
         claimed = self.marker.claimed_by(self.instance)
+        began_at = time.monotonic()
         try:
             self.sender.producer.begin_transaction()
             self._enter(claimed)
             self._ask(self.sender.producer.commit_transaction)
         except KafkaException as error:
-            if self._ledger.read().owner != self.instance:
-                raise self._unclaimed(error.args[0]) from None
+            took_s = time.monotonic() - began_at
+            found = self._ledger.read()
+            if found.owner != self.instance:
+                timed_out = took_s >= self._timeout_s and found == self.marker
+                raise self._unclaimed(error.args[0], timed_out=timed_out) from None
             self._fence()
             # Between the two, another may have claimed the id and committed: what stands there is read again.
             claimed = self._ledger.read()
@@ -231,13 +253,16 @@ class Transactions:
         """
         if self.state is not State.OPEN:
             return
+        has_failed = (
+            self.sender.has_failed
+        )  # before: aborting takes back what is outstanding as well, and without a gap
         try:
             self._ask(self.sender.producer.abort_transaction)
         except KafkaException:
             self.state = State.BROKEN
         else:
+            self.state = State.BROKEN if has_failed else State.READY
             self.sender.forget()
-            self.state = State.READY
 
     def take_back(self) -> None:
         """Makes a broken producer usable again, if the id is still ours and the cluster answers. Raises Fenced."""
@@ -303,8 +328,17 @@ class Transactions:
             transactional_id=self.id,
         )
 
-    def _unclaimed(self, error: KafkaError) -> OnceflowError:
-        """A claim that was not made: only what is fatal to the producer tells of another one."""
+    def _unclaimed(self, error: KafkaError, *, timed_out: bool) -> OnceflowError:
+        """A claim that was not made: only what is fatal to the producer tells of another one.
+
+        Where the coordinator aborts a transaction that was open for too long, librdkafka says the same as of a fence.
+        """
+        if timed_out:
+            return BrokerUnreachable(
+                f"the transactional id {self.id!r} was not claimed: that took longer than its transaction may "
+                f"({self._timeout_s:g} s), and no other writer has claimed it: {error.str()}",
+                action="start again; if it comes again, look why the brokers are slow, or raise transaction.timeout.ms",
+            )
         if error.fatal():
             return self._stop(f"the claim was refused: {error.str()}")
         if error.name().endswith("AUTHORIZATION_FAILED"):

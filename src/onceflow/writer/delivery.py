@@ -68,22 +68,27 @@ _REFUSED = frozenset(
 
 
 class Delivery:
-    """The promise of one event's delivery. ``result()`` waits for it."""
+    """The promise of one event's delivery. ``result()`` waits for it.
 
-    __slots__ = ("_failure", "_identity", "_message", "_sender", "sent_at", "topic")
+    There are as many as events on their way, so each is one object and holds no other: the garbage collector looks at
+    every one of them again and again. ``id`` is an identity, or the id alone of an event that has nothing but a source.
+    """
 
-    def __init__(self, sender: Sender, topic: str, identity: EventIdentity | tuple[str, str]) -> None:
+    __slots__ = ("_failure", "_id", "_message", "_sender", "_source", "sent_at", "topic")
+
+    def __init__(self, sender: Sender, topic: str, source: str, id: str | EventIdentity) -> None:  # noqa: A002
         self._sender = sender
         self.topic = topic
-        self._identity = identity
+        self._source = source
+        self._id = id
         self.sent_at = time.monotonic()
         self._message: Message | None = None
         self._failure: FailedDelivery | None = None
 
     @property
     def identity(self) -> EventIdentity:
-        known = self._identity
-        return known if isinstance(known, EventIdentity) else EventIdentity(*known)
+        known = self._id
+        return known if isinstance(known, EventIdentity) else EventIdentity(self._source, known)
 
     @property
     def done(self) -> bool:
@@ -110,7 +115,7 @@ class Delivery:
         assert offset is not None
         return Delivered(self.topic, partition, offset, message.timestamp()[1], self.identity)
 
-    def settle(self, error: KafkaError | None, message: Message) -> None:
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
         """librdkafka's delivery report."""
         if error is None:
             self._message = message

@@ -66,7 +66,7 @@ class Sender:
         self._on_settled = on_settled
         self._servers = options["bootstrap.servers"]
         self._pending: dict[Delivery, bool] = {}
-        self._known: set[str] = set()
+        self.known: set[str] = set()  # the topics that there are
         self._since_served = 0
         self._given_up = False
         self._handing_over = threading.Lock()  # no event is handed over behind those that another thread takes back
@@ -107,7 +107,7 @@ class Sender:
                     value,
                     key,
                     partition,
-                    on_delivery=delivery.settle,
+                    on_delivery=delivery,
                     timestamp=timestamp_ms,
                     headers=headers,
                 )
@@ -133,16 +133,13 @@ class Sender:
             self.serve(0)
         return self.error_of(tuple(self.failures), f"event {event} was not sent: {error.str()}")
 
-    def knows(self, topic: str) -> bool:
-        return topic in self._known
-
     def know(self, topic: str) -> None:
         """Makes sure that the topic exists, before its first event. Waits while no broker answers. Raises TopicMissing."""
         deadline = time.monotonic() + self.timeout_s
-        while topic not in self._known:
+        while topic not in self.known:
             code, text = self._look_up(topic)
             if code == "":
-                self._known.add(topic)
+                self.known.add(topic)
             elif code in _MISSING:
                 raise TopicMissing(
                     f"topic {topic} does not exist", action="create it, or correct the name", topics=(topic,)
@@ -228,19 +225,23 @@ class Sender:
 
     def flush(self) -> None:
         """Waits until every event is acknowledged; the delivery timeout bounds it. Raises DeliveryFailed with all failures."""
-        if self._pending:
-            self._hurry()
         while self._pending:
-            self.serve(WAIT_S)
+            self._hurry()
+            self.serve(0)
         self.check()
 
     def _hurry(self) -> None:
-        """Sends now what lingers for company."""
+        """Takes in what was answered, as ``_poll``; what lingers for company is sent, for librdkafka hurries just as long."""
         try:
-            self.producer.flush(0)
+            self.producer.flush(WAIT_S)
         except KafkaException as error:
             self._note(error.args[0])
             self._broken = True
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an event failed, or what was outstanding was taken back."""
+        return self._given_up or bool(self.failures)
 
     def forget(self) -> None:
         """After an abort: what failed was part of it."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Consumer
 
+from onceflow import collector
 from onceflow.errors import BrokerUnreachable, WriterClosed, WriterError
 from onceflow.writer import identity
 from onceflow.writer.coordination import Transactions
@@ -19,6 +21,8 @@ from onceflow.writer.ledger import Ledger
 from onceflow.writer.sender import WAIT_S, Data, Sender
 from onceflow.writer.settings import WriterSettings
 from onceflow.writer.transaction import Transaction
+
+_OBJECTS = 20_000  # of events on their way, before the garbage collector looks at them
 
 
 class Writer:
@@ -49,6 +53,7 @@ class Writer:
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
         self._closed = False
+        self._while_open = ExitStack()
         self._opening = threading.Lock()  # threads may share a writer that none of them has opened
 
     # ------------------------------------------------------------------------------------------------------ lifetime
@@ -62,12 +67,14 @@ class Writer:
                     self._sender = self._make_sender()
                 else:
                     self._transactions = self._take_over(self._settings.transactional_id)
+                self._while_open.enter_context(collector.seldom(_OBJECTS))
         return self
 
     def _take_over(self, transactional_id: str) -> Transactions:
         patience_s = self._settings.delivery_timeout_s
         ledger = Ledger(self._settings.cluster, transactional_id, patience_s)
-        transactions = Transactions(transactional_id, ledger, self._make_sender, patience_s)
+        timeout_s = self._settings.transaction_timeout_ms / 1000
+        transactions = Transactions(transactional_id, ledger, self._make_sender, patience_s, timeout_s)
         transactions.open()
         return transactions
 
@@ -86,6 +93,7 @@ class Writer:
 
     def _end(self) -> None:
         self._closed = True
+        self._while_open.close()
         sender = self._sender
         if self._transactions is not None:
             self._transactions.abort()
@@ -137,9 +145,14 @@ class Writer:
         DeliveryFailed, once any event failed; BrokerUnreachable when there is no room for the delivery timeout.
         """
         sender = self._sender or self.sender()
-        is_placed = key is not None or partition >= 0
-        delivery, wire = self.event(sender, topic, id, position, source, type, sequence, headers, is_placed=is_placed)
-        if not sender.knows(topic):
+        name = source or self._source
+        if id and name and position is None and not type and sequence is None and headers is None:
+            # As ``event`` does it, without the calls: most events are of this kind.
+            delivery, wire = Delivery(sender, topic, name, id), identity.plain(name, id)
+        else:
+            is_placed = key is not None or partition >= 0
+            delivery, wire = self.event(sender, topic, id, position, name, type, sequence, headers, is_placed=is_placed)
+        if topic not in sender.known:
             sender.know(topic)
         while True:
             try:
@@ -163,15 +176,11 @@ class Writer:
         is_placed: bool,
     ) -> tuple[Delivery, WireHeaders]:
         """What ``send`` hands over: the promise of a delivery, and the headers that name the event. Raises EventRefused."""
-        name = source or self._source
-        if id and name and position is None and not type and sequence is None:
-            delivery, wire = Delivery(sender, topic, (name, id)), identity.plain(name, id)
-        else:
-            named = identity.identify(name, id, position, type, sequence, is_placed=is_placed)
-            delivery, wire = Delivery(sender, topic, named), [*named.headers()]
+        named = identity.identify(source or self._source, id, position, type, sequence, is_placed=is_placed)
+        wire: WireHeaders = [*named.headers()]
         if headers is not None:
             wire += identity.checked(headers)
-        return delivery, wire
+        return Delivery(sender, topic, named.source, named), wire
 
     def _wait_for_room(self, sender: Sender, delivery: Delivery) -> None:
         sender.serve(WAIT_S)

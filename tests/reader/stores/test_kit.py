@@ -269,6 +269,13 @@ class CutsNames(Mutant):
         return super().claim(ownership, [key._replace(id=key.id.partition("\0")[0]) for key in keys], lease_s)
 
 
+class CutsLongNames(Mutant):
+    """Keeps the first thousand characters of a name."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        return super().claim(ownership, [key._replace(id=key.id[:1000]) for key in keys], lease_s)
+
+
 class OneGroup(Mutant):
     """Mixes the groups."""
 
@@ -366,6 +373,7 @@ MUTANTS: dict[type[Store], set[str]] = {
     IgnoresPosition: {"positions-below_is_handled", "positions-never_back", "expiry-positions_stay"},
     IgnoresSource: {"identity-another_source"},
     CutsNames: {"identity-odd_names"},
+    CutsLongNames: {"identity-long_names"},
     OneGroup: {"identity-another_group"},
     SequenceMayRepeat: {"compact-at_or_below", "compact-never_expires"},
     SequencesOfAllPartitions: {"compact-per_source_and_partition"},

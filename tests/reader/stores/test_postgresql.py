@@ -238,6 +238,46 @@ def test_what_a_deferred_constraint_refuses_is_the_event_s_failure(store: Postgr
     assert ledger(url) == ["twice"]
 
 
+AUDIT = """
+CREATE FUNCTION audited() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'position % is not allowed', NEW.next_offset; END $$;
+CREATE CONSTRAINT TRIGGER audit AFTER UPDATE ON onceflow_positions DEFERRABLE INITIALLY {when} FOR EACH ROW
+WHEN (NEW.next_offset > 1) EXECUTE FUNCTION audited();
+"""
+
+
+@pytest.mark.parametrize("when", ["DEFERRED", "IMMEDIATE"])
+def test_what_is_refused_of_the_store_alone_is_nobody_s_failure(store: PostgresqlStore, url: str, when: str) -> None:
+    """No handler has run: blamed on an event it would be tried for ever, and its dead letter's booking is refused as well."""
+    owner = take(store)
+    assert book(store, owner, 0) == [NEW]
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(AUDIT.format(when=when).encode())
+    lane = Lane(take(store), 1)
+    again = EventKey(1, "shop", "event-0")
+    lane.pending = [Event(Message(topic="orders", partition=0, offset=1), again)]
+    seen: list[Event] = []
+    inbox = Inbox(store, Handler(lambda event, tx: seen.append(event)), lambda step: None, Tally())
+    with pytest.raises(StoreError, match="position 2 is not allowed"):
+        inbox.handle(lane, lane.pending)
+    with pytest.raises(StoreError, match="position 2 is not allowed"):
+        inbox.bury(lane, lane.pending[0], lambda: seen.append(lane.pending[0]))
+    with pytest.raises(StoreError, match="position 2 is not allowed"):
+        inbox.book(lane.ownership, [again])
+    with pytest.raises(StoreError, match="position 2 is not allowed"):
+        store.confirm(lane.ownership, [again])
+    assert (seen, len(lane.pending)) == ([], 1)
+    assert take(store).next_offset == 1
+
+
+def test_a_group_s_name_beyond_all_limits_is_told(url: str) -> None:
+    """It is not waited for: no server would ever take it."""
+    with closing(PostgresqlStore(url)) as store:
+        store.open("".join(map(str, range(3000))), Retention())
+        with pytest.raises(StoreError, match="index row") as raised:
+            store.take("orders", [0], "reader")
+        assert not raised.value.retriable
+
+
 def test_swallowed_sql_error_in_a_savepoint(store: PostgresqlStore) -> None:
     """A mistake of the handler, not of the event."""
     owner = take(store)

@@ -21,8 +21,8 @@ from psycopg.rows import tuple_row
 
 from onceflow.errors import StoreUnavailable
 from onceflow.reader.stores import rules
-from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
-from onceflow.reader.stores.postgresql_session import Session, check_blame, check_whole, translated
+from onceflow.reader.stores.interface import Capabilities, CommitRefused, EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.postgresql_session import Session, available, check_blame, check_whole, refused, translated
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
 TAKEOVER_S = 5.0
@@ -74,8 +74,11 @@ class PostgresqlStore:
 
     @contextmanager
     def _tables(self) -> Iterator[PostgresqlTables]:
-        with self._session.transaction() as connection, translated():
-            yield PostgresqlTables(connection, self._group)
+        try:
+            with self._session.transaction() as connection, translated():
+                yield PostgresqlTables(connection, self._group)
+        except CommitRefused as error:  # by a deferred trigger on the store's own tables
+            raise refused(error.__cause__ or error) from error
 
     def _take(self, topic: str, partition: int, owner: str) -> Ownership:
         try:
@@ -113,7 +116,7 @@ class PostgresqlUnit:
             with self._connection.transaction():
                 yield
                 check_whole(self._connection)
-                with translated():
+                with available():
                     self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what would be refused at the commit
         except Exception as error:
             check_blame(self._connection, error)

@@ -27,6 +27,7 @@ from onceflow.reader.stores.interface import CommitRefused
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 
 _TROUBLE = ("40", "53100", "58030")  # deadlocks and the like, a full disk, an I/O error
+_LIMIT = "54"  # too large for PostgreSQL, and so it will be: an index row, a number of columns
 
 _LAYOUT = """
 CREATE TABLE onceflow_layout (version integer NOT NULL);
@@ -45,14 +46,38 @@ CREATE INDEX onceflow_claims_by_offset ON onceflow_claims (topic, partition, con
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def available() -> Iterator[None]:
     """Raises StoreUnavailable for what PostgreSQL says of itself: gone, shutting down, deadlock, a lock not got in time."""
     try:
         yield
-    except psycopg.OperationalError as error:
+    except psycopg.Error as error:
+        if not _may_pass(error):
+            raise
         raise StoreUnavailable(
             f"PostgreSQL store: {error}", action="check the server; the events come again"
         ) from error
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """For statements of the store's own. What may not pass is StoreError: a trigger of the user's, a name beyond all limits."""
+    try:
+        with available():
+            yield
+    except psycopg.Error as error:
+        raise refused(error) from error
+
+
+def refused(error: BaseException) -> StoreError:
+    """PostgreSQL has said no to what the store alone has written."""
+    return StoreError(
+        f"PostgreSQL refused what the store writes: {type(error).__name__}: {error}",
+        action="see the message: rights, or a trigger or constraint on the tables onceflow_*. Nothing was committed",
+    )
+
+
+def _may_pass(error: psycopg.Error) -> bool:
+    return isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(_LIMIT)
 
 
 class Session:
@@ -84,7 +109,7 @@ class Session:
         """Commits at the end, rolls back after an exception."""
         connection = self._connected()
         transaction = connection.transaction()
-        with translated():
+        with available():
             transaction.__enter__()
         try:
             yield connection
@@ -98,16 +123,16 @@ class Session:
         except psycopg.Error as error:
             if connection.closed:
                 raise CommitUnknown(f"PostgreSQL did not answer the commit: {error}") from error
-            with translated():
-                if not isinstance(error, psycopg.OperationalError):
-                    raise CommitRefused(f"PostgreSQL: {error}") from error
+            if not _may_pass(error):
+                raise CommitRefused(f"PostgreSQL: {error}") from error
+            with available():
                 raise
 
     def _connected(self) -> psycopg.Connection[Any]:
         if not self._is_open:
             raise StoreError("the PostgreSQL store is not open", action="call open(group, retention) first")
         if self._connection is None or self._connection.closed:
-            with translated():
+            with available():
                 self._connection = self._connect()
         return self._connection
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain
 from operator import itemgetter
 from typing import Protocol
@@ -31,16 +32,29 @@ event_id: Callable[[EventKey], EventId] = itemgetter(EventKey._fields.index("sou
 """What names an event."""
 
 
+_LONGEST = 1000  # bytes; group, source and id together must fit into PostgreSQL's index rows of 2.7 kB
+_SHORT = _LONGEST // 4  # characters, of up to four bytes
+_TOLD = 100  # characters of a long name that stay legible
+
+
 def storable(keys: Sequence[EventKey]) -> Sequence[EventKey]:
-    """The same events, with names that every server can keep: NUL (which PostgreSQL refuses) is escaped, one name to one."""
-    text = "".join(chain.from_iterable(map(event_id, keys)))
-    if "\0" not in text and "\\" not in text:
+    """The same events, with names that every server can keep, one name to one.
+
+    NUL (which PostgreSQL refuses) is escaped, and of a long name a digest is kept.
+    """
+    names = list(chain.from_iterable(map(event_id, keys)))
+    text = "".join(names)
+    if "\0" not in text and "\\" not in text and max(map(len, names), default=0) <= _SHORT:
         return keys
-    return [key._replace(source=_escaped(key.source), id=_escaped(key.id)) for key in keys]
+    return [key._replace(source=_storable(key.source), id=_storable(key.id)) for key in keys]
 
 
-def _escaped(name: str) -> str:
-    return name.replace("\\", "\\\\").replace("\0", "\\0")
+def _storable(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace("\0", "\\0")
+    if len(escaped) <= _SHORT or len(encoded := escaped.encode(errors="surrogatepass")) <= _LONGEST:
+        return escaped
+    # No escaped name begins like this: behind a backslash it has another one, or a zero.
+    return f"\\#{sha256(encoded).hexdigest()} {escaped[:_TOLD]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import shake_256
+
 from onceflow.reader.stores.interface import EventKey
 from onceflow.testing.stores.subject import DUPLICATE, NEW, Lab, keys, take
 
@@ -82,6 +84,33 @@ def odd_names(lab: Lab) -> None:
         assert handle(store, owner, second) == [DUPLICATE] * len(pairs), "a name was not known again"
 
 
+def long_names(lab: Lab) -> None:
+    """Sources and ids of any length, which no index could hold; those that differ in one character stay apart."""
+    long = [_noise(size) for size in (249, 250, 251, 500, 999, 1000, 1001, 2700, 9000, 300_000)]
+    names = [
+        *long,
+        *(name[:-1] + "x" for name in long),
+        *("x" + name[1:] for name in long),
+        "ä" * 700,
+        "\0" * 700,
+        "\\" * 700,
+    ]
+    pairs = [("shop", name) for name in names] + [(name, "event") for name in names] + [(name, name) for name in names]
+    for store, handle in lab.modes():
+        owner = take(store)
+        first = [EventKey(offset, *pair) for offset, pair in enumerate(pairs)]
+        assert handle(store, owner, first) == [NEW] * len(pairs), "two long names were taken for one"
+        second = [EventKey(len(pairs) + offset, *pair) for offset, pair in enumerate(pairs)]
+        assert handle(store, owner, second) == [DUPLICATE] * len(pairs), "a long name was not known again"
+        numbers = [EventKey(2 * len(pairs) + number, name, str(number), number) for number, name in enumerate(long)]
+        assert handle(store, owner, numbers) == [NEW] * len(long), "two long sources were taken for one"
+
+
+def _noise(size: int) -> str:
+    """Text that cannot be compressed away, the same each time."""
+    return shake_256(str(size).encode()).hexdigest(size // 2 + 1)[:size]
+
+
 def many(lab: Lab) -> None:
     """Five thousand events in one call."""
     for store, handle in lab.modes():
@@ -98,5 +127,6 @@ CHECKS = (
     another_source,
     another_group,
     odd_names,
+    long_names,
     many,
 )

@@ -1,0 +1,99 @@
+"""Where a group with ``start="latest"`` begins, decided once for all partitions of a topic.
+
+What it survives::
+
+    a partition is added to the topic, and events are written to it before the reader finds it (up to five minutes)
+    the group has offsets of other partitions of the topic, so this one is younger than the group: it begins at its beginning
+
+    A and B are the first of a group; A gets partitions 0 and 1; B gets 2 and 3, and dies before it reads; A handles events for an
+    hour, then C gets 2 and 3
+    A has noted in Kafka where the group begins, in all partitions, before it read any. At the end C would lose the events of an
+    hour; at the beginning it would handle all that was there before the group
+
+    A and B find nothing noted, both note the ends that they see, and B's are later than where A begins; A dies, C comes
+    each books its own beginnings in the store, under its epoch, before it reads, and the store goes before the note
+
+    A dies between the note and the store
+    C begins where the note says. With the store first, what A has not booked would look like partitions that were added
+
+    A finds nothing noted and is stopped; B and C come, note and handle; A wakes and notes
+    Kafka refuses it, as A is no member any more; it looks again, and finds the offsets of B and C
+
+    A dies after it began, and has handled nothing; events come; C begins where A began, and not at the new end
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from confluent_kafka import Consumer
+
+from onceflow.errors import StoreFenced
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.reader.event import position_source
+from onceflow.reader.offsets import Committed, Place, committed_offsets, note_beginnings
+from onceflow.reader.settings import ReaderSettings
+from onceflow.reader.stores.interface import EventKey, Ownership, Store
+
+log = logging.getLogger("onceflow.reader")
+
+
+class Beginnings:
+    """Gives a new group its beginnings at the end of each partition, and keeps them."""
+
+    def __init__(self, settings: ReaderSettings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
+
+    def noted(
+        self, consumer: Consumer, owned: Sequence[Ownership], committed: Mapping[Place, Committed]
+    ) -> Mapping[Place, Committed]:
+        """What Kafka knows of the topics of partitions that neither the store nor ``committed`` knows.
+
+        In a topic where the group has no position at all its beginnings are noted first. Raises KafkaError; it can be repeated.
+        """
+        unknown = {each.topic for each in owned if each.next_offset is None and _place(each) not in committed}
+        topics = unknown.difference(each.topic for each in owned if each.next_offset is not None)
+        if not topics:
+            return {}
+        admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
+        known = admin.partitions()
+        places = [(topic, number) for topic in topics for number in known.get(topic, ())]
+        told = committed_offsets(consumer, places)
+        ends = admin.end_offsets(place for place in places if place[0] not in begun(told))
+        if ends:
+            note_beginnings(consumer, ends)
+            log.info("the group %s begins at the end: %s", self._settings.group, _text(ends))
+        return {**told, **{place: Committed(end, end, is_beginning=True) for place, end in ends.items()}}
+
+    def book(self, ownership: Ownership, first: int) -> Ownership:
+        """Makes the group's first offset the position in the store. Raises StoreError; it can be repeated.
+
+        A reader that was fenced meanwhile books nothing, and is refused whatever it handles.
+        """
+        if first == 0:  # no event stands before it that could be booked, and none is needed: there the topic begins
+            return replace(ownership, next_offset=0)
+        last = first - 1
+        key = EventKey(last, position_source(ownership.topic, ownership.partition), str(last), last)
+        try:
+            self._store.claim(ownership, [key], self._settings.lease_s)
+            self._store.confirm(ownership, [key])
+        except StoreFenced as error:
+            log.warning("%s", error.message)
+            return ownership
+        return replace(ownership, next_offset=first)
+
+
+def begun(told: Iterable[Place]) -> set[str]:
+    """The topics in which the group has an offset."""
+    return {topic for topic, _ in told}
+
+
+def _place(ownership: Ownership) -> Place:
+    return ownership.topic, ownership.partition
+
+
+def _text(ends: Mapping[Place, int]) -> str:
+    return ", ".join(f"{topic}-{number} {end}" for (topic, number), end in sorted(ends.items()))

@@ -1,0 +1,179 @@
+"""``start="latest"``: a group begins at the end once, in all partitions at the same time, and loses nothing from then on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.cimpl import NewPartitions
+from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.support import TIMEOUT_S, Place, eventually
+from tests.reader.test_positions import lose_the_store
+
+from onceflow.errors import StoreError, StoreLost
+from onceflow.reader.beginnings import Beginnings
+from onceflow.reader.stores.interface import EventKey, Ownership, Standing
+from onceflow.reader.stores.sqlite import SqliteStore
+
+HISTORY = [f"old {number}" for number in range(8)]
+PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
+
+
+def add_partition(place: Place) -> None:
+    place.partitions += 1
+    made = place.admin.create_partitions([NewPartitions(place.topic, place.partitions)], operation_timeout=TIMEOUT_S)
+    made[place.topic].result(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "empty"])
+def test_a_group_that_has_begun_does_not_begin_anew_although_it_handled_nothing(
+    place: Place, history: Sequence[str]
+) -> None:
+    place.send(history)
+    place.book_all(start="latest")
+    place.send(["1", "2"])
+    place.book_all(start="latest")
+    assert place.effects() == ["1", "2"]
+
+
+@pytest.mark.parametrize("handled", [["1"], []], ids=["handled", "begun"])
+def test_a_partition_that_is_added_later_is_read_from_its_beginning(place: Place, handled: Sequence[str]) -> None:
+    """Its first events are there before any reader has seen it."""
+    place.send(HISTORY)
+    place.book_all(start="latest")
+    place.send(handled)
+    place.book_all(start="latest")
+    add_partition(place)
+    place.send(["2", "3"], partition=1)
+    place.book_all(start="latest")
+    assert place.effects() == [*handled, "2", "3"]
+
+
+def test_a_member_that_gets_the_added_partition_alone_knows_by_kafka_that_the_group_has_begun(place: Place) -> None:
+    """The store tells a reader of its own partitions only."""
+    place.send(HISTORY)
+    place.book_all(start="latest")
+    add_partition(place)
+    place.send(["1"], partition=1)
+    settings = place.reader(start="latest")._settings
+    with closing(Consumer(settings.base_options())) as consumer:
+        beginnings = Beginnings(settings, SqliteStore(place.file))
+        told = beginnings.noted(consumer, [Ownership(place.topic, 1, 1, None)], {})
+    assert set(told) == {(place.topic, 0)}
+    assert place.committed() == {0: len(HISTORY)}
+
+
+@contextmanager
+def member_that_never_reads(place: Place, protocol: str) -> Iterator[None]:
+    """It owns partitions in Kafka, and has neither taken nor noted them: a reader that is about to die."""
+    options: dict[str, object] = {
+        "bootstrap.servers": place.servers,
+        "group.id": place.group,
+        "group.protocol": protocol,
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
+    if protocol == "classic":
+        options["partition.assignment.strategy"] = "cooperative-sticky"
+    consumer = Consumer(options)
+    owns, ends = threading.Event(), threading.Event()
+
+    def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+        owns.set()
+
+    def poll() -> None:
+        while not ends.is_set():
+            consumer.poll(0.1)
+
+    consumer.subscribe([place.topic], on_assign=assigned)
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        assert owns.wait(TIMEOUT_S)
+        yield
+    finally:
+        ends.set()
+        thread.join(TIMEOUT_S)
+        consumer.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_another_member_never_read_begins_where_the_group_began(places: Places, protocol: str) -> None:
+    """At the end what came since would be lost; at the beginning all that was there before the group would be handled."""
+    place = places(4)
+    place.send(HISTORY)
+    options = {"start": "latest", "group_protocol": protocol, **PROTOCOLS[protocol]}
+    with member_that_never_reads(place, protocol):
+        reader = place.start(place.job(options=options, until_end=False))
+        eventually(lambda: len(place.committed()), (4).__eq__, "the beginnings are noted")
+        eventually(place.members, (2).__eq__, "two members")
+        place.send(map(str, range(8)))
+        eventually(lambda: len(place.effects()), (4).__eq__, "the events of two partitions")
+    eventually(lambda: sorted(place.effects()), [str(number) for number in range(8)].__eq__, "all since the beginning")
+    assert reader.stop() == 0, reader.said()
+    assert len(place.effects()) == 8
+
+
+class DiesBeforeItBooks(SqliteStore):
+    """The note is in Kafka by then, and the store has nothing."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:  # noqa: ARG002
+        raise StoreError("dies here")
+
+
+def test_a_reader_that_dies_between_the_note_and_the_store_has_begun(places: Places) -> None:
+    place = places(2)
+    place.send(HISTORY)
+    with pytest.raises(StoreError, match="dies here"):
+        place.book_all(start="latest", store=DiesBeforeItBooks(place.file))
+    place.send(["1", "2"])
+    place.book_all(start="latest")
+    assert sorted(place.effects()) == ["1", "2"]
+
+
+def test_a_later_note_of_another_member_does_not_move_the_beginning(place: Place) -> None:
+    """Two members find nothing noted; the second one notes what it sees, over what the first one has begun with."""
+    place.send(HISTORY)
+    place.book_all(start="latest")
+    place.send(["1", "2"])
+    later = [TopicPartition(place.topic, 0, len(HISTORY) + 2, metadata="begins-here;")]
+    asked = place.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(place.group, later)])
+    asked[place.group].result(TIMEOUT_S)
+    place.book_all(start="latest")
+    assert place.effects() == ["1", "2"]
+
+
+def test_a_reader_that_is_stopped_before_it_notes_changes_nothing_when_it_wakes(place: Place) -> None:
+    """Another one has begun meanwhile, and has handled events."""
+    place.send(HISTORY)
+    options = {"start": "latest", **PROTOCOLS["classic"]}
+    stopped = place.start(place.job(interrupt=("taken", 0, signal.SIGSTOP), options=options, until_end=False))
+    stopped.until_stopped()
+    other = place.start(place.job(options=options, until_end=False))
+    eventually(place.committed, bool, "the other one has begun")
+    place.send(["1"])
+    eventually(place.effects, ["1"].__eq__, "the other one handles")
+    stopped.signal(signal.SIGCONT)
+    eventually(place.members, (2).__eq__, "both are members")
+    place.send(["2"])
+    eventually(lambda: len(place.effects()), (2).__le__, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0)
+    assert place.effects() == ["1", "2"]
+
+
+def test_a_lost_store_is_told_as_before(place: Place) -> None:
+    """What Kafka knows of handled events is a witness, where the group began or not."""
+    place.send(HISTORY)
+    place.book_all(start="latest")
+    place.send(["1"])
+    place.book_all(start="latest")
+    lose_the_store(place)
+    with pytest.raises(StoreLost):
+        place.book_all(start="latest")

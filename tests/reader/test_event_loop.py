@@ -1,0 +1,130 @@
+"""``run_async`` on a loop that goes away: nobody has handled the events, so none of them fails by that, and none is buried."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.reader.support import TIMEOUT_S, Place, eventually, insert
+
+from onceflow.errors import ReaderError
+from onceflow.reader import on_loop
+from onceflow.reader.event import Event
+from onceflow.reader.reader import Reader
+
+EVENTS = [str(number) for number in range(20)]
+
+
+def check_nothing_was_booked(place: Place) -> None:
+    """No effect and no letter, and all of it is there for the next one."""
+    assert place.effects() == []
+    assert f"{place.topic}.dead-letter" not in place.admin.list_topics(timeout=TIMEOUT_S).topics
+    place.book_all()
+    assert place.effects() == EVENTS
+
+
+def close(loop: asyncio.AbstractEventLoop) -> None:
+    loop.close()
+
+
+def leave(loop: asyncio.AbstractEventLoop) -> None:
+    """It is neither closed nor does it run."""
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+@pytest.mark.parametrize("inbox", [True, False], ids=["inbox", "claims"])
+@pytest.mark.parametrize("end", [close, leave])
+def test_a_loop_that_is_closed_or_left_while_a_handler_waits_on_it(
+    place: Place,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[asyncio.AbstractEventLoop], None],
+    inbox: bool,
+) -> None:
+    monkeypatch.setattr(on_loop, "_PAUSE_S", 0.2)
+    place.send(EVENTS)
+    reader = place.reader(retries=1)
+    loop = asyncio.new_event_loop()
+
+    async def work(event: Event) -> None:
+        loop.stop()
+        await asyncio.Event().wait()
+
+    async def in_the_inbox(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        await work(event)
+
+    reader.handler(in_the_inbox if inbox else work)
+    task = loop.create_task(reader.run_async(until_end=True))
+    loop.run_forever()
+    end(loop)
+    eventually(reader._running.locked, (False).__eq__, "the reader has ended")
+    assert any("event loop of the handlers" in record.getMessage() for record in caplog.records)
+    if end is leave:
+        with pytest.raises(ReaderError, match="none was booked"):
+            loop.run_until_complete(task)
+        loop.close()
+    check_nothing_was_booked(place)
+
+
+@pytest.mark.parametrize("inbox", [True, False], ids=["inbox", "claims"])
+def test_a_loop_that_was_closed_before_a_handler_is_to_run(place: Place, inbox: bool) -> None:
+    place.send(EVENTS)
+    reader = place.reader(retries=1)
+    called: list[Event] = []
+
+    async def in_the_inbox(event: Event, tx: Any) -> None:
+        called.append(event)
+
+    async def elsewhere(event: Event) -> None:
+        called.append(event)
+
+    reader.handler(in_the_inbox if inbox else elsewhere)
+    loop = asyncio.new_event_loop()
+    loop.close()
+    with pytest.raises(ReaderError, match="none was booked"):
+        reader._run(on_loop.OnLoop(loop), until_end=True, progress=False)
+    assert called == []
+    check_nothing_was_booked(place)
+
+
+def test_somebody_cancels_all_tasks_of_the_loop(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """What ``asyncio.run`` does at its end; without retries the event would be buried at once."""
+    place.send(EVENTS)
+    reader = place.reader(retries=0)
+
+    @reader.handler
+    async def book(event: Event, tx: Any) -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(reader.run_async(until_end=True))
+    assert "event loop of the handlers" in caplog.text
+    check_nothing_was_booked(place)
+
+
+def test_what_a_handler_itself_cancels_or_limits_is_its_failure(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.send(EVENTS)
+    reader: Reader = place.reader(retries=0, dead_letters="{topic}.limited")
+
+    @reader.handler
+    async def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if event.value == b"3":
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        if event.value == b"5":
+            waits = asyncio.ensure_future(asyncio.Event().wait())
+            waits.cancel()
+            await waits
+
+    caplog.set_level(logging.ERROR)
+    asyncio.run(reader.run_async(until_end=True))
+    assert place.effects() == [text for text in EVENTS if text not in ("3", "5")]
+    assert caplog.text.count("went to the dead letters") == 2
+    assert "was cancelled" in caplog.text
