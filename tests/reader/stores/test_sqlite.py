@@ -210,6 +210,22 @@ def test_commit_refused_by_a_deferred_foreign_key(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("accounts")
+def test_a_trigger_on_the_stores_tables_that_fails_at_the_commit(path: Path) -> None:
+    """No handler has written anything: it is told as the store's error, and not as a failure of events."""
+    with closing(SqliteStore(path, foreign_keys=True)) as store:
+        store.open("group", Retention())
+        owner = take(store)
+        store.claim(owner, events(0), 60.0)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(
+                "CREATE TRIGGER audit AFTER INSERT ON onceflow_ids BEGIN INSERT INTO entry VALUES ('nobody'); END"
+            )
+        with pytest.raises(StoreError, match="triggers on the tables onceflow_"):
+            store.confirm(owner, events(0))
+        assert take(store).next_offset is None
+
+
+@pytest.mark.usefixtures("accounts")
 def test_foreign_keys_are_off_unless_they_are_asked_for(store: SqliteStore) -> None:
     """As on every connection of SQLite's; a unit is a transaction, in which they cannot be switched on."""
     owner = take(store)
