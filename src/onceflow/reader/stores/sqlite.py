@@ -82,7 +82,7 @@ class SqliteStore:
         except CommitRefused as error:  # no handler has written here
             raise StoreError(
                 f"SQLite refused what the store writes: {error}",
-                action="look for triggers on the tables onceflow_*: they break a constraint at the commit, and nothing was committed",
+                action="look for triggers on the tables onceflow_*: they break a constraint at the commit. Nothing was committed",
             ) from error
 
     def _opened(self) -> Session:
