@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pytest
@@ -93,6 +95,28 @@ def test_what_is_wrong_with_one_event_concerns_that_event_alone(
     assert [m.value() for m in read(name)] == [b"good"]
 
 
+def test_a_topic_of_which_the_broker_has_not_heard_yet(
+    broker: EmbeddedBroker, writer: MakeWriter, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was created a moment ago, as far as its owner knows: here, between two looks."""
+    name = "just-created"
+    looks: list[str] = []
+    look_up = Sender._look_up
+
+    def created_after_the_first(sender: Sender, topic: str) -> tuple[str, str]:
+        looks.append(topic)
+        answer = look_up(sender, topic)
+        if len(looks) == 1:
+            create_topic(broker, name)
+        return answer
+
+    monkeypatch.setattr(Sender, "_look_up", created_after_the_first)
+    with writer() as shop:
+        shop.send(name, b"first", id="1")
+    assert len(looks) > 1
+    assert [m.value() for m in read(name)] == [b"first"]
+
+
 def test_threads_that_open_one_writer_together_share_one_producer(
     broker: EmbeddedBroker, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +193,16 @@ def test_control_plain_confluent_kafka_raises_buffer_error_there(topic: TopicFac
     plain.flush(10)
 
 
+@contextmanager
+def stopped(broker: EmbeddedBroker) -> Iterator[None]:
+    assert broker.pid is not None
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
 def watch_librdkafka_alone(shop: Writer, bad: Delivery, behind: Sequence[Delivery]) -> None:
     """Takes in what comes, but takes nothing back as the writer would; ``behind`` has its chance to be written wrongly.
 
@@ -184,14 +218,15 @@ def watch_librdkafka_alone(shop: Writer, bad: Delivery, behind: Sequence[Deliver
 
 
 def test_nothing_is_written_behind_an_event_that_the_broker_refuses(
-    writer: MakeWriter, topic: TopicFactory, read: Reader
+    writer: MakeWriter, topic: TopicFactory, read: Reader, broker: EmbeddedBroker
 ) -> None:
     name = topic(config=SMALL)
     shop = writer(kafka={"linger.ms": 0, "batch.num.messages": 1})
     for n in range(20):
         shop.send(name, str(n), id=str(n)).result()
-    bad = shop.send(name, b"x" * 5000, id="bad")
-    behind = [shop.send(name, str(n), id=str(n)) for n in range(20, 25)]
+    with stopped(broker):  # it answers when all of them are on their way
+        bad = shop.send(name, b"x" * 5000, id="bad")
+        behind = [shop.send(name, str(n), id=str(n)) for n in range(20, 25)]
     watch_librdkafka_alone(shop, bad, behind)
     with pytest.raises(DeliveryFailed) as caught:
         shop.send(name, "more", id="more")

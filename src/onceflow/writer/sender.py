@@ -45,6 +45,7 @@ WAIT_S = 0.05
 _SERVE_EVERY = 200  # events between two looks at what came in
 _GIVE_UP_S = 10.0
 _LAST_CHANCE_S = 1.0
+_SURE_S = 2.0  # that a topic does not exist
 _MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
 _AWAY = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "LEADER_NOT_AVAILABLE"}
 
@@ -134,12 +135,18 @@ class Sender:
         return self.error_of(tuple(self.failures), f"event {event} was not sent: {error.str()}")
 
     def know(self, topic: str) -> None:
-        """Makes sure that the topic exists, before its first event. Waits while no broker answers. Raises TopicMissing."""
-        deadline = time.monotonic() + self.timeout_s
+        """Makes sure that the topic exists, before its first event. Waits while no broker answers. Raises TopicMissing.
+
+        A broker hears of a topic a moment after it was created, so that it does not know it proves nothing at once.
+        """
+        began_at = time.monotonic()
+        deadline, sure_at = began_at + self.timeout_s, began_at + min(_SURE_S, self.timeout_s)
         while topic not in self.known:
             code, text = self._look_up(topic)
             if code == "":
                 self.known.add(topic)
+            elif code in _MISSING and time.monotonic() < sure_at:
+                self.serve(WAIT_S)
             elif code in _MISSING:
                 raise TopicMissing(
                     f"topic {topic} does not exist", action="create it, or correct the name", topics=(topic,)
