@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from onceflow.errors import (
     AttemptsExhausted,
@@ -36,11 +37,14 @@ from onceflow.transaction.messages import (
     WriteFailed,
     Written,
 )
-from onceflow.transaction.progress import Batch, SourceOffsets
-from onceflow.transaction.protocol import Protocol, State
+from onceflow.transaction.progress import Batch, Progress, SourceOffsets
+from onceflow.transaction.protocol import Protocol as Machine
+from onceflow.transaction.protocol import State
 from onceflow.transaction.requests import Requests
 
 log = logging.getLogger(__name__)
+
+Asked_co = TypeVar("Asked_co", covariant=True)
 
 WriteBatch = Callable[[Identity, int], Counts]
 """Steps 3 and 4: writes the whole batch under an identity (second argument: the attempt), returns acknowledged counts."""
@@ -70,7 +74,7 @@ _ERRORS: dict[Stop, type[OnceflowError]] = {
 class TransactionCoordinator:
     """One driver's hold on one name. ``start`` once, then ``commit`` per batch; not thread-safe."""
 
-    def __init__(self, requests: Requests, protocol: Protocol, on_step: OnStep | None = None) -> None:
+    def __init__(self, requests: Requests, protocol: Machine, on_step: OnStep | None = None) -> None:
         self._requests = requests
         self._protocol = protocol
         self._on_step = on_step or (lambda step, batch_id: None)
@@ -87,7 +91,7 @@ class TransactionCoordinator:
 
     def ensure_started(self) -> None:
         """``start`` where it is needed: the first time, and after an error that left something open."""
-        if self.state in (State.NEW, State.BROKEN):
+        if must_start(self.state):
             self.start()
 
     def commit(self, batch: Batch, source_offsets: SourceOffsets, write: WriteBatch) -> Ready:
@@ -121,42 +125,23 @@ class TransactionCoordinator:
         try:
             if isinstance(effect, Write):
                 return self._write(effect, write)
-            return self._request(effect, source_offsets)
-        except BrokerUnreachable as error:
-            self._cause = error
-            return Unreachable(error.message)
+            return asked(self._requests, effect, source_offsets)
         except OnceflowError as error:
             self._cause = error
-            return denied(self.state, error.message)
-
-    def _request(self, effect: Effect, source_offsets: SourceOffsets) -> Event:
-        match effect:
-            case Describe(settle):
-                return self._requests.describe(settle)
-            case Initialise(expected):
-                return self._requests.initialise(expected)
-            case ReadProgress():
-                return self._requests.read_progress()
-            case Audit(identity, counts):
-                return self._requests.audit(identity, counts)
-            case Store(identity, progress, batch):
-                return self._requests.store(identity, progress, source_offsets if batch else {})
-            case End(identity, commit):
-                return self._requests.end(identity, commit)
-        raise AssertionError(f"no request for {effect}")
+            return unanswered(self.state, error)
 
     def _write(self, effect: Write, write: WriteBatch) -> Event:
         try:
             return Written(write(effect.identity, effect.attempt))
         except IdentityRefused as error:
-            return Refused(str(error))
+            return unwritten(error)
         except AttemptFailed as error:
             log.warning("batch %d, attempt %d failed: %s", effect.batch.id, effect.attempt, error)
             self._cause = error
-            return WriteFailed(terminal=False, reason=str(error))
-        except Exception as error:  # noqa: BLE001  the batch itself is at fault: bad input, or the user's own query failed
+            return unwritten(error)
+        except Exception as error:  # noqa: BLE001  whatever else stopped the write
             self._cause = error
-            return WriteFailed(terminal=True, reason=str(error))
+            return unwritten(error)
 
     def _error(self, halt: Halt) -> Exception:
         cause = self._cause
@@ -173,7 +158,56 @@ class TransactionCoordinator:
         return error
 
 
-def denied(state: State, reason: str) -> Event:
+class Asks(Protocol[Asked_co]):
+    """The requests of the effects: ``Requests``, or what asks in simulated time."""
+
+    def describe(self, settle: bool) -> Asked_co: ...
+    def initialise(self, expected: Identity | None) -> Asked_co: ...
+    def read_progress(self) -> Asked_co: ...
+    def audit(self, identity: Identity, counts: Counts) -> Asked_co: ...
+    def store(self, identity: Identity, progress: Progress, source: SourceOffsets) -> Asked_co: ...
+    def end(self, identity: Identity, commit: bool) -> Asked_co: ...
+
+
+def asked(asks: Asks[Asked_co], effect: Effect, source_offsets: SourceOffsets) -> Asked_co:
+    """The request of an effect."""
+    match effect:
+        case Describe(settle):
+            return asks.describe(settle)
+        case Initialise(expected):
+            return asks.initialise(expected)
+        case ReadProgress():
+            return asks.read_progress()
+        case Audit(identity, counts):
+            return asks.audit(identity, counts)
+        case Store(identity, progress, batch):
+            return asks.store(identity, progress, source_offsets if batch else {})
+        case End(identity, commit):
+            return asks.end(identity, commit)
+    raise AssertionError(f"no request for {effect}")
+
+
+def must_start(state: State) -> bool:
+    """Whether the machine has to start before it takes a batch: the first time, and after an error that left something open."""
+    return state in (State.NEW, State.BROKEN)
+
+
+def unanswered(state: State, error: OnceflowError) -> Event:
+    """What the machine hears of a request that ended with an error."""
+    return Unreachable(error.message) if isinstance(error, BrokerUnreachable) else _denied(state, error.message)
+
+
+def unwritten(error: Exception) -> Event:
+    """What the machine hears of a write that ended with an error.
+
+    What is neither of ours is the batch's own fault: bad input, no answer for as long as allowed, or the user's query failed.
+    """
+    if isinstance(error, IdentityRefused):
+        return Refused(str(error))
+    return WriteFailed(terminal=not isinstance(error, AttemptFailed), reason=str(error))
+
+
+def _denied(state: State, reason: str) -> Event:
     """An answer that no repetition changes (a missing ACL, a deleted topic): the machine aborts what the batch has open.
 
     In the other states nothing of a batch is open, or its commit was sent and must not be followed by an abort.

@@ -28,6 +28,7 @@ from onceflow.transaction.producer import Target
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.transaction.requests import Requests
+from onceflow.transaction.resuming import starts_elsewhere
 from onceflow.transaction.router import Encoding
 from onceflow.transaction.session_check import check_session
 from onceflow.transaction.streaming_query import MicroBatch, driver_memory_bytes, initial_offsets, micro_batch
@@ -156,14 +157,7 @@ class Driver:
         # A driver that died in its commit left offsets pending, which would hold up the question until its transaction times out.
         self._coordinator.ensure_started()
         progress, committed = self._requests.read_offsets()
-        if progress is None or progress.query_id in ("", offered.batch.query_id):
-            return
-        initial = initial_offsets(frame)
-        wrong = [
-            f"{topic}-{partition} starts at {initial.get((topic, partition))}, committed is {offset}"
-            for (topic, partition), offset in sorted(committed.items())
-            if initial.get((topic, partition)) != offset
-        ]
+        wrong = starts_elsewhere(progress, offered.batch.query_id, lambda: initial_offsets(frame), committed)
         if wrong:
             raise ProgressConflict(
                 f"pipeline {self._options.name!r} cannot resume: the new checkpoint does not start at the committed "

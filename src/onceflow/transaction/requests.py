@@ -1,6 +1,6 @@
 """The requests of the commit algorithm, one method for each effect that talks to a coordinator or a partition leader.
 
-What is asked and what an answer means is in ``questions.py``; here a question is sent and repeated until it is answered.
+What is asked and what an answer means is in ``questions.py``, how long and of whom it is asked in ``asking.py``.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from onceflow.kafka.client import Again, KafkaClient
-from onceflow.transaction.messages import Audited, Counts, Event, Identity, Refused, Stored, WriteFailed
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.asking import Asking
+from onceflow.transaction.messages import Counts, Event, Identity
+from onceflow.transaction.performing import Performer
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import (
     ANCHOR_PARTITION,
     ANCHOR_TOPIC,
     At,
-    Committed,
-    Question,
     Questions,
-    describe_producers,
     idempotent_init,
-    read_held,
     transactional_id,
 )
+from onceflow.transaction.talk import Pace, Talk
 
 __all__ = ["ANCHOR_PARTITION", "ANCHOR_TOPIC", "Requests", "transactional_id"]
 
@@ -44,58 +43,37 @@ class Requests:
         return transactional_id(self.name)
 
     @property
-    def _questions(self) -> Questions:
-        return Questions(self.name, self.version, self.timeout_ms)
+    def _asking(self) -> Asking:
+        return Asking(Questions(self.name, self.version, self.timeout_ms), Pace.real(self.client.patience_s))
 
     def describe(self, settle: bool) -> Event:
         """DescribeTransactions; with ``settle`` until the transaction is no longer completing."""
-        return self._ask(self._questions.describe(settle=settle))
+        return self._run(self._asking.describe(settle))
 
     def initialise(self, expected: Identity | None) -> Event:
         """InitProducerId: aborts what is open, then answers with a fresh epoch."""
-        return self._ask(self._questions.initialise(expected))
+        return self._run(self._asking.initialise(expected))
 
     def end(self, identity: Identity, commit: bool) -> Event:
         """EndTxn, the same request until it is answered."""
-        return self._ask(self._questions.end(identity, commit=commit))
+        return self._run(self._asking.end(identity, commit))
 
     def read_progress(self) -> Event:
         """OffsetFetch, once no transaction on the group is open."""
-        return self._ask(self._questions.progress())
+        return self._run(self._asking.read_progress())
 
     def read_offsets(self, *, stable: bool = True) -> tuple[Progress | None, dict[At, int]]:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
-        found = self._ask(self._questions.committed(stable=stable))
-        assert isinstance(found, Committed), found
+        found = self._run(self._asking.read_offsets(stable=stable))
         return found.progress, dict(found.offsets)
 
     def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Event:
         """TxnOffsetCommit of the progress record and of source offsets."""
-        for question in self._questions.store(identity, progress, source):
-            event = self._ask(question)
-            if not isinstance(event, Stored):
-                break
-        return event
+        return self._run(self._asking.store(identity, progress, source))
 
     def audit(self, identity: Identity, counts: Counts) -> Event:
         """DescribeProducers: LastSequence + 1 of our identity is the number of records the leader holds."""
-        held: dict[At, int] = {}
-        self.client.repeat(lambda: self._audit_rest(identity, set(counts) - set(held), held), "DescribeProducers")
-        return Audited(held)
-
-    def _audit_rest(self, identity: Identity, rest: set[At], held: dict[At, int]) -> None:
-        topics = self.client.topics({topic for topic, _ in rest})
-        by_leader: dict[int, dict[str, list[int]]] = {}
-        for topic, partition in sorted(rest):
-            leader = topics[topic].leaders[partition]
-            by_leader.setdefault(leader, {}).setdefault(topic, []).append(partition)
-        try:
-            for leader, wanted in by_leader.items():
-                read_held(self.client.ask(leader, describe_producers(wanted)), identity, held)
-        except Again as again:
-            if again.moved:
-                self.client.topics(topics, refresh=True)
-            raise
+        return self._run(self._asking.audit(identity, counts))
 
     # ---------------------------------------------------------------------------------------------- without transaction
 
@@ -113,22 +91,10 @@ class Requests:
     def commit_offsets(self, source: Mapping[At, int]) -> None:
         """OffsetCommit of source offsets, outside of any transaction."""
         if source:
-            self._ask(self._questions.plain_offsets(source))
+            asking = self._asking
+            self._run(asking.ask(asking.questions.plain_offsets(source)))
 
     # ---------------------------------------------------------------------------------------------------------- asking
 
-    def _ask(self, question: Question[T]) -> T | Refused | WriteFailed:
-        """Asks until there is an answer that can be read."""
-        found: T | Refused | WriteFailed = self.client.repeat(
-            lambda: self._ask_once(question), type(question.request).__name__
-        )
-        return found
-
-    def _ask_once(self, question: Question[T]) -> T | Refused | WriteFailed:
-        answer = self.client.ask_coordinator(question.kind, self.id, question.request)
-        try:
-            return question.read(answer)
-        except Again as again:
-            if again.moved:
-                self.client.forget_coordinator(question.kind, self.id)
-            raise
+    def _run(self, talk: Talk[T]) -> T:
+        return Performer(self.client, self.id).run(talk)

@@ -523,3 +523,45 @@ def a_position_stays_below_markers_only(history: Recorder) -> None:
 def one_of_two_groups_stays_behind(history: Recorder) -> None:
     history.add("writer", send("k", 1, 1))
     history.add("probe", stable_end("k", 3), position("k", 2, "copy"), position("k", 0, "sum"))
+
+
+@shows("torn_progress")
+def a_position_is_not_what_the_last_transaction_gave(history: Recorder) -> None:
+    history.add("copier", position("k", 2, "copy"), txn=1)
+    history.add("copier", position("k", 4, "copy"), txn=2)
+    history.add("probe", position("k", 2, "copy"))
+
+
+@shows("torn_progress")
+def a_position_came_although_its_transaction_failed(history: Recorder) -> None:
+    history.add("copier", position("k", 2, "copy"), txn=1)
+    history.add("copier", position("k", 4, "copy"), txn=2, status="fail")
+    history.add("probe", position("k", 4, "copy"))
+
+
+@shows()
+def a_position_of_a_transaction_of_unknown_outcome_may_come_or_not(history: Recorder) -> None:
+    for key, seen in (("k", 2), ("l", 4)):
+        history.add("copier", position(key, 2, "copy"), txn=ord(key))
+        history.add("copier", position(key, 4, "copy"), txn=ord(key) + 100, status="info")
+        history.add("probe", position(key, seen, "copy"))
+
+
+@shows()
+def a_position_that_was_seen_before_the_last_transaction_is_not_the_last(history: Recorder) -> None:
+    history.add("copier", position("k", 2, "copy"), txn=1)
+    history.add("probe", position("k", 2, "copy"))
+    history.add("copier", position("k", 4, "copy"), txn=2)
+
+
+@shows()
+def groups_have_positions_of_their_own(history: Recorder) -> None:
+    history.add("copier", position("k", 2, "copy"), position("l", 7, "copy"), txn=1)
+    history.add("adder", position("k", 3, "sum"), txn=2)
+    history.add("probe", position("k", 3, "sum"), position("k", 2, "copy"), position("l", 7, "copy"))
+
+
+@shows()
+def a_position_whose_transaction_nobody_recorded_is_not_judged(history: Recorder) -> None:
+    history.add("probe", position("k", 3, "copy"))
+    history.add("probe", position("k", 5, "copy"))

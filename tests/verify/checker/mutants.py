@@ -292,8 +292,33 @@ def leave_a_transaction_open(rows: Rows) -> list[Row]:
 
 @shows("stuck_progress")
 def leave_the_last_record_to_nobody(rows: Rows) -> list[Row]:
-    last = rows.pick([row for row in rows.of("position") if row["offset"] > 0])[0]
-    key = last["key"]
-    below = [row for row in rows.of("poll") if row["key"] == key and row["offset"] < last["offset"] and rows.kept(row)]
-    offset = max(row["offset"] for row in below)
-    return [{**row, "offset": offset} if row is last else row for row in rows.all]
+    """And nobody says that it was committed as taken."""
+    last = _last_position(rows)
+    below = [row["offset"] for row in rows.of("poll") if _is_below(row, last) and rows.kept(row)]
+    unsaid = [row for row in rows.all if not (row["kind"] == "position" and row["txn"] is not None)]
+    return [{**row, "offset": max(below)} if row is last else row for row in unsaid]
+
+
+@shows("torn_progress")
+def commit_a_position_beside_the_transaction(rows: Rows) -> list[Row]:
+    last = _last_position(rows)
+    return [{**row, "offset": row["offset"] + 10**6} if row is last else row for row in rows.all]
+
+
+@shows("stuck_progress", "torn_progress")
+def set_a_position_back(rows: Rows) -> list[Row]:
+    """To where no transaction of unknown outcome may have set it."""
+    last = _last_position(rows)
+    unknown = {row["offset"] for row in rows.of("position") if row["key"] == last["key"] and row["status"] == "info"}
+    below = {row["offset"] for row in rows.of("poll") if _is_below(row, last) and rows.kept(row)} - unknown
+    return [{**row, "offset": max(below)} if row is last else row for row in rows.all]
+
+
+def _last_position(rows: Rows) -> Row:
+    """One that was seen at the end, and that a transaction gave."""
+    given = {row["key"] for row in rows.of("position") if row["txn"] is not None and row["status"] == "ok"}
+    return rows.pick([row for row in rows.of("position", "probe") if row["offset"] > 0 and row["key"] in given])[0]
+
+
+def _is_below(row: Row, last: Row) -> bool:
+    return bool(row["key"] == last["key"] and row["offset"] < last["offset"])

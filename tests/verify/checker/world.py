@@ -152,7 +152,8 @@ class World:
             self.logs[key].append(None)
         if committed:
             self.copied |= txn.source
-        self.history.add(name, *txn.polls, status=status, txn=txn.number)
+        positions = [position(key, offset, GROUP) for key, offset in txn.source.items()]
+        self.history.add(name, *txn.polls, *positions, status=status, txn=txn.number)
         for worker in range(2):  # the records of one transaction are sent by several processes
             keys = {row["key"] for row in txn.sends if int(row["key"][-1]) % 2 == worker}
             rows = [row for row in txn.sends if row["key"] in keys]

@@ -51,7 +51,7 @@ def test_the_overview_counts_engines_beside_each_other(page: Page) -> None:
     found = {name: cells[:2] for name, cells in rows.items() if name != "anomaly"}
     assert found.pop("torn_transaction") == ["1", "0"]
     assert found.pop("duplicated") == ["0", "1"]
-    assert len(found) == 19
+    assert len(found) == 20
     assert all(cells == ["0", "0"] for cells in found.values())
 
 

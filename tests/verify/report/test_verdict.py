@@ -276,7 +276,7 @@ def test_the_terminal_shows_the_table_and_ends_with_the_verdict() -> None:
     assert "control, 1 of 1 run" in text
     assert "recovery p50" in text
     last = text.strip().splitlines()[-1]
-    assert last.startswith("Exactly once held. 20 checks found nothing in 1 run with 6 faults and ")
+    assert last.startswith("Exactly once held. 21 checks found nothing in 1 run with 6 faults and ")
     assert last.endswith("The control, Spark's Kafka sink, showed 1 duplicated.")
 
 

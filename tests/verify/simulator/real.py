@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from kafka.protocol.producer import AddPartitionsToTxnRequest, ProduceRequest
 
 from onceflow.kafka import codes
+from onceflow.kafka.client import GROUP as GROUP_KIND
 from onceflow.kafka.client import TRANSACTION, Again, KafkaClient
 from onceflow.transaction.chunk import Chunk, seal
 from onceflow.transaction.compression import Codec
+from onceflow.transaction.enrolling import add_partitions
+from onceflow.transaction.lane import Lane, Sealed
 from onceflow.transaction.messages import Described, Identity
+from onceflow.transaction.producing import Target, produce_request
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import NO_IDENTITY, Question, Questions, describe_producers
 from onceflow.transaction.record_batch import BodyEncoder
 from onceflow.transaction.requests import Requests
+from onceflow.transaction.talk import Pace
 from onceflow.verify.simulator.requests import (
     GROUP,
     AddPartitions,
@@ -48,13 +52,28 @@ class RealBroker:
         self._topic = topic
         self._name = name
 
+    def reconnect(self, client: KafkaClient) -> None:
+        """Goes on over another client."""
+        self._client = client
+        self.requests = Requests(client, self._name, self.requests.version, self.requests.timeout_ms)
+
     def ask(self, request: Request) -> Answer:
         """The first answer that does not only say: later."""
-        answer: Answer = self._client.repeat(lambda: self._once(request), type(request).__name__)
+        answer: Answer = self._client.repeat(lambda: self._found(request), type(request).__name__)
         if isinstance(request, EndTransaction):
             # EndTxn is answered before the markers are written, and until then a leader takes writes of the ended transaction.
             self.requests.describe(settle=True)
         return answer
+
+    def _found(self, request: Request) -> Answer:
+        """Asks whoever coordinates and leads now."""
+        try:
+            return self._once(request)
+        except Again:
+            for kind in (GROUP_KIND, TRANSACTION):
+                self._client.forget_coordinator(kind, self.requests.id)
+            self._client.topics([self._topic], refresh=True)
+            raise
 
     def _once(self, request: Request) -> Answer:
         match request:
@@ -105,14 +124,7 @@ class RealBroker:
     def _add(self, identity: Identity, partition: int) -> Answer:
         if partition == GROUP:
             return checked(self._put(self.questions.store(identity, NO_PROGRESS, {})[0]).error_code)
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=self._topic, partitions=[partition])
-        message = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.requests.id,
-            v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.epoch,
-            v3_and_below_topics=[topic],
-            max_version=3,
-        )
+        message = add_partitions(self.requests.id, identity, [(self._topic, partition)])
         answer = self._client.ask_coordinator(TRANSACTION, self.requests.id, message)
         return checked(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
@@ -120,19 +132,11 @@ class RealBroker:
         identity = request.identity
         texts = [f"{self._name}:{value}" for value in request.values]
         data = seal(chunk_of(texts, request.partition), identity.producer_id, identity.epoch, request.sequence)
-        topic_type = ProduceRequest.TopicProduceData
-        part = topic_type.PartitionProduceData(index=request.partition, records=data)
-        message = ProduceRequest(
-            transactional_id=self.requests.id,
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[topic_type(name=self._topic, partition_data=[part])],
-            max_version=12 if self.requests.version >= 2 else 11,
-            min_version=12 if self.requests.version >= 2 else 11,
-        )
-        return checked(
-            self._client.ask(self._leader(request.partition), message).responses[0].partition_responses[0].error_code
-        )
+        leader = self._leader(request.partition)
+        lane = Lane(self._topic, request.partition, leader, Pace.real(self._client.patience_s))
+        target = Target(identity, self.requests.id, self.requests.version)
+        message = produce_request(target, [(lane, Sealed(request.sequence, len(texts), data))])
+        return checked(self._client.ask(leader, message).responses[0].partition_responses[0].error_code)
 
 
 def checked(code: int, identity: Callable[[], Identity] = lambda: NO_IDENTITY) -> Answer:

@@ -118,6 +118,14 @@ class Both:
         while self.model._markers_missing:
             self._scheduler.step()
 
+    def move(self) -> None:
+        """The model's coordinators and leaders move, as the real ones just did."""
+        self.model.move_coordinator(away=0)
+        self.model.move_group(away=0)
+        for partition in range(PARTITIONS):
+            self.model.move_leader(partition)
+        self.story.append("everything moves")
+
     def _request(self) -> tuple[Request, Request]:
         """The same request with the model's identities and with the real ones."""
         random = self._random

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 from tests.conftest import HEAP_MB, create_topic
+from tests.verify.simulator.real import TIMEOUT_MS as LONG_MS
 from tests.verify.simulator.real import RealBroker
 from tests.verify.simulator.test_against_broker import NEVER_GIVEN, PARTITIONS, Both
 
@@ -57,7 +58,7 @@ def running(directory: Path, version: int, **config: str) -> Iterator[tuple[Embe
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path: Path) -> None:
-    """One storage, two lives of the broker: in the first it forgets at once, in the second epochs are near their end."""
+    """One storage, three lives of the broker: it forgets ids at once, then producers, and then epochs are near their end."""
     forgets = {
         "transactional_id_expiration_ms": "1000",
         "transaction_remove_expired_transaction_cleanup_interval_ms": "200",
@@ -66,8 +67,11 @@ def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path:
         create_topic(broker, TOPIC, PARTITIONS)
         check_forgotten_ids(client, version)
         write_transaction_log(broker, {edge_name(epoch): epoch - 1 for epoch in FIRST_EPOCHS})
+    forgets = {"producer_id_expiration_ms": "1000", "producer_id_expiration_check_interval_ms": "200"}
+    with running(tmp_path, version, **forgets) as (_, client):
+        check_forgotten_producers(client, version)
     with running(tmp_path, version, transaction_abort_timed_out_transaction_cleanup_interval_ms="100") as (_, client):
-        overdue = [opened(client, version, seed) for seed in range(len(LATE))]
+        overdue = [opened(client, version, f"overdue-{seed}", TIMEOUT_MS) for seed in range(len(LATE))]
         check_last_epochs(client, version)
         for seed, both in enumerate(overdue):
             check_timed_out(both, version, LATE[seed:] + LATE[:seed])
@@ -118,13 +122,63 @@ def late_requests(version: int, identity: Identity, kinds: tuple[str, ...]) -> l
     return [asked[kind] for kind in kinds]
 
 
+# ------------------------------------------------------------------------------------------------- forgotten producers
+
+
+def check_forgotten_producers(client: KafkaClient, version: int) -> None:
+    """Leaders forget the sequences and epochs of whoever has nothing open; what comes then is answered alike.
+
+    Whoever has a transaction open is not forgotten, however long it lasts.
+    """
+    kinds = ("produce", "again", "offsets", "commit", "abort", "initialise", "add", "producer")
+    going_on = [with_transaction(client, version, f"going-on-{n}", ends=False) for n in range(2)]
+    ended = [with_transaction(client, version, f"ended-{n}", ends=True) for n in range(len(kinds))]
+    fenced = with_transaction(client, version, "fenced", ends=True)
+    older, _ = fenced.known[-1]
+    fenced.ask(InitProducerId(None))
+    wait_until_forgotten([both.real for both in (*ended, fenced)], [both.known[-1][1] for both in (*ended, fenced)])
+    for both in (*going_on, *ended, fenced):
+        both.model.expire_producers()
+        both.ask(DescribeProducer(0))
+    for both in going_on:  # the third batch of the same transaction, and the first one again
+        ours, _ = both.known[-1]
+        for sequence in (1, 0, 5):
+            both.ask(Produce(ours, 0, sequence, (100 + sequence,)))
+        both.finish()
+    for seed, both in enumerate(ended):
+        ours, _ = both.known[-1]
+        for request in late_requests(version, ours, kinds[seed:] + kinds[:seed]):
+            both.ask(request)
+        for _ in range(REQUESTS):
+            both.step()
+        both.finish()
+    for request in late_requests(version, older, kinds):
+        fenced.ask(request)
+    fenced.finish()
+
+
+def with_transaction(client: KafkaClient, version: int, name: str, *, ends: bool) -> Both:
+    both = opened(client, version, name)
+    if ends:
+        both.ask(EndTransaction(both.known[-1][0], commit=True))
+    return both
+
+
+def wait_until_forgotten(brokers: list[RealBroker], identities: list[Identity]) -> None:
+    """Until the leader of partition 0 knows none of the producers."""
+    wanted = {identity.producer_id for identity in identities}
+    deadline = time.monotonic() + 120
+    while known := wanted & {at.producer_id for at, _ in brokers[0].ask(DescribeProducer(0)).producers}:
+        assert time.monotonic() < deadline, known
+        time.sleep(0.05)
+
+
 # ----------------------------------------------------------------------------------------------------------- timeouts
 
 
-def opened(client: KafkaClient, version: int, number: int) -> Both:
+def opened(client: KafkaClient, version: int, name: str, timeout_ms: int = LONG_MS) -> Both:
     """A transaction with records and offsets, which nobody goes on with."""
-    real = RealBroker(client, f"overdue-{number}", version, TOPIC, TIMEOUT_MS)
-    both = Both(version, real, Random(0))
+    both = Both(version, RealBroker(client, name, version, TOPIC, timeout_ms), Random(name))
     both.ask(InitProducerId(None))
     ours, _ = both.known[-1]
     for partition in (0, GROUP) if version == 1 else ():

@@ -18,7 +18,7 @@ CONTROLS = [
     ("abort after commit", 1, "an abort of", {"cut": 0.1}),
     ("abort after commit", 2, "repeated", {"cut": 0.1, "request": 0.1}),
     ("no claim", 1, "the newest driver stopped", {"second": 0.2, "driver": 0.1, "marker": 0.2, "request": 0.05}),
-    ("fences back", 2, "stuck", {"second": 0.1}),
+    ("fences back", 2, "stuck", {"second": 0.2, "marker": 0.2}),
     ("progress before fence", 2, "repeated", {"request": 0.1}),
     ("no confirmation", 1, "the newest driver stopped", {"second": 0.2, "driver": 0.1, "marker": 0.2, "request": 0.05}),
     ("trusts batch ids", 2, "lost", {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}),

@@ -1,4 +1,7 @@
-"""What became of the input: handled twice, an effect twice, a transaction that never ends, records that nobody takes."""
+"""What became of the input: handled twice, an effect twice, a transaction that never ends, records that nobody takes.
+
+A position in a transaction is what that commits for its group; any other one is what was seen committed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pyarrow as pa
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.history.coding import Ints, dense
-from onceflow.verify.history.columns import Columns
+from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import Kind, Status
 
 
@@ -46,12 +49,43 @@ def stuck_progress(evidence: Evidence) -> pa.Table:
     """At the end of the history a group's position stands below a committed record that it could have taken."""
     history = evidence.history
     positions = history.rows(Kind.POSITION)
-    lane = dense(place(history.key[positions], history.group[positions] + 1))
-    rows = _last_rows(lane, positions)
+    positions = positions[~history.in_txn[positions]]
+    rows = _last_rows(_lanes(history, positions), positions)
     stable = _last_of(history, Kind.STABLE_END)[history.key[rows]]
     rows, stable = rows[stable >= 0], stable[stable >= 0]
     waiting = _first_waiting(evidence, rows, stable)
     return findings(history, "stuck_progress", rows[waiting >= 0], stable[waiting >= 0], waiting[waiting >= 0])
+
+
+def torn_progress(evidence: Evidence) -> pa.Table:
+    """At the end of the history a group's position is not the one that its last committed transaction gave it."""
+    history = evidence.history
+    positions = history.rows(Kind.POSITION)
+    lane = _lanes(history, positions)
+    said, status = history.in_txn[positions], history.status[positions]
+    seen = _last_of_lane(lane, positions, ~said)
+    last = _last_of_lane(lane, positions, said & (status == Status.OK))
+    open_ended = said & (status == Status.INFO)
+    settled = (last >= 0) & (np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen)
+    seen, last = seen[settled], last[settled]
+    # What a transaction of unknown outcome gave it may be there as well: its marker may come late.
+    may_be = place(lane[open_ended], history.offset[positions[open_ended]])
+    torn = (history.offset[seen] != history.offset[last]) & ~np.isin(
+        place(np.flatnonzero(settled), history.offset[seen]), may_be
+    )
+    return findings(history, "torn_progress", seen[torn], last[torn])
+
+
+def _lanes(history: Columns, positions: Ints) -> Ints:
+    """A number for each key and group."""
+    return dense(place(history.key[positions], history.group[positions] + 1))
+
+
+def _last_of_lane(lane: Ints, rows: Ints, mask: Mask) -> Ints:
+    """For each lane the last of the rows that the mask names, -1 for none."""
+    last = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    last[lane[mask]] = rows[mask]
+    return last
 
 
 def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:

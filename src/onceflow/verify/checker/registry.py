@@ -50,6 +50,7 @@ _JUDGED: Iterable[Find] = (
     processing.effect_repeated,
     processing.hung_transaction,
     processing.stuck_progress,
+    processing.torn_progress,
 )
 
 CHECKS = {check.anomaly: check for check in (*map(Check, _JUDGED), Check(order.int_send_skip, judged=False))}

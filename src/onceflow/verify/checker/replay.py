@@ -177,9 +177,10 @@ def _required(evidence: Evidence, given: _Log, expected: _Expected, matched: Mas
 
 
 def _positions(evidence: Evidence, group: str | None) -> Ints:
-    """For each key the last position of the group, -1 for none."""
+    """For each key the last position of the group that was seen, -1 for none."""
     history = evidence.history
     rows = history.rows(Kind.POSITION)
+    rows = rows[~history.in_txn[rows]]
     rows = rows[
         np.asarray(pc.equal(history.table["group"].combine_chunks().take(pa.array(rows)), group).fill_null(False))
     ]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from onceflow.kafka import codes
+from onceflow.kafka.client import GROUP as GROUP_KIND
+from onceflow.kafka.client import TRANSACTION
 from onceflow.transaction.messages import Identity
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach
@@ -15,6 +17,7 @@ from onceflow.verify.simulator.requests import (
     GROUP,
     INVALID_PRODUCER_EPOCH,
     NOT_COORDINATOR,
+    NOT_ENOUGH_REPLICAS,
     PRODUCER_FENCED,
     AddPartitions,
     Answer,
@@ -24,8 +27,10 @@ from onceflow.verify.simulator.requests import (
     EndTransaction,
     FetchOffsets,
     InitProducerId,
+    Misdirected,
     Produce,
     Request,
+    Together,
 )
 from onceflow.verify.simulator.scheduler import Scheduler
 from onceflow.verify.simulator.transactions import Transactions
@@ -45,6 +50,8 @@ class Broker:
         self.transactions = Transactions(version, first_epoch, self._write_markers, self._start_timer)
         self.partitions = [Partition() for _ in range(partitions)]
         self.group = Group()
+        self.homes = {GROUP_KIND: 0, TRANSACTION: 0}  # which node coordinates
+        self.leaders = [0] * partitions
         self.newest = 0  # the driver that fenced last, for the judge
         self.late_fence = False  # a fence arrived when nobody waited for it any more, and fenced whoever was there
         self._scheduler = scheduler
@@ -56,6 +63,10 @@ class Broker:
     def ask(self, request: Request) -> Answer:
         """The answer, after the request has had its effect."""
         match request:
+            case Together(requests):
+                return Answer(parts=tuple(self.ask(each) for each in requests))
+            case Misdirected(answer):
+                return answer
             case Produce():
                 return self._produce(request)
             case DescribeProducer():
@@ -98,18 +109,33 @@ class Broker:
         joined = self._joined(request.identity, GROUP, is_open=self.group.is_open(request.identity))
         return self.group.commit(request) if joined.code == codes.NONE else joined
 
-    def move_coordinator(self) -> None:
-        """Another broker takes the transaction coordinator over."""
+    def move_coordinator(self, away: int = AWAY) -> None:
+        """Another broker takes the transaction coordinator over; until it has loaded it, nobody answers."""
         reach("broker: the transaction coordinator moves")
         self.transactions.move()
-        self._coordinator_back = self._scheduler.now + AWAY
+        self.homes[TRANSACTION] += 1
+        self._coordinator_back = self._scheduler.now + away
 
-    def move_group(self) -> None:
-        """Another broker takes the group coordinator over."""
+    def move_group(self, away: int = AWAY) -> None:
+        """Another broker takes the group coordinator over; until it has loaded it, nobody answers."""
         reach("broker: the group coordinator moves")
-        self._group_back = self._scheduler.now + AWAY
+        self.homes[GROUP_KIND] += 1
+        self._group_back = self._scheduler.now + away
 
     # ------------------------------------------------------------------------------------------------ partition leaders
+
+    def move_leader(self, partition: int) -> None:
+        """Another replica leads a partition: it has the log, and what that says of the producers."""
+        reach("broker: a partition's leader moves")
+        self.leaders[partition] += 1
+        self.partitions[partition].move()
+
+    def expire_producers(self) -> None:
+        """All leaders forget the producers that have nothing open."""
+        reach("broker: producer ids expire")
+        for partition in self.partitions:
+            partition.expire()
+        self.group.expire()
 
     def _produce(self, request: Produce) -> Answer:
         leader = self.partitions[request.partition]
@@ -121,7 +147,8 @@ class Broker:
             leader.verifying(request)
         joined = self._joined(request.identity, request.partition, is_open=opened)
         if joined.code != codes.NONE:
-            return joined
+            # ReplicaManager.handleProduceAppend: producers know what to do about it.
+            return NOT_ENOUGH_REPLICAS if joined is NOT_COORDINATOR else joined
         end = leader.end
         strict = self.version >= 2
         answer = leader.append(request, strict=strict)

@@ -7,8 +7,25 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onceflow.transaction import protocol
+from onceflow.transaction.lane import Meaning
 
 _NEVER = {("AUDIT", "Refused")}  # DescribeProducers refuses no identity
+AGAIN, ELSEWHERE = "is asked again", "is asked again elsewhere"
+TALKS = frozenset(
+    f"talk: {request} {outcome}"
+    for request, outcomes in {
+        "DescribeTransactions": (AGAIN, ELSEWHERE),
+        "InitProducerId": (AGAIN, ELSEWHERE),
+        "EndTxn": (AGAIN, ELSEWHERE),
+        "OffsetFetch": (AGAIN, ELSEWHERE),
+        "AddOffsetsToTxn": (AGAIN, ELSEWHERE),
+        "TxnOffsetCommit": (AGAIN, ELSEWHERE),
+        "AddPartitionsToTxn": (AGAIN, ELSEWHERE),
+        "DescribeProducers": (ELSEWHERE,),  # a leader that leads is never too busy for it
+    }.items()
+    for outcome in outcomes
+)
+"""What may become of each question; what is met and not named here is an error, so nothing new is forgotten."""
 _reached: set[str] = set()
 
 
@@ -22,6 +39,22 @@ def reach_row(state: str, event: str) -> None:
     _reached.add(row(state, event))
 
 
+def reach_talk(request: str, outcome: str) -> None:
+    """Marks what became of a question. Raises AssertionError for what ``TALKS`` does not name."""
+    label = f"talk: {request} {outcome}"
+    assert label in TALKS, f"name it in coverage.TALKS: {label}"
+    _reached.add(label)
+
+
+def reach_meaning(meaning: Meaning) -> None:
+    """Marks what the answer to a produced batch meant."""
+    _reached.add(_meant(meaning))
+
+
+def _meant(meaning: Meaning) -> str:
+    return f"producer: a batch is {meaning.name}"
+
+
 def collect() -> frozenset[str]:
     """What was taken since the last call."""
     taken = frozenset(_reached)
@@ -30,9 +63,13 @@ def collect() -> frozenset[str]:
 
 
 def labels() -> frozenset[str]:
-    """Every branch that has a name: each ``reach("…")`` of this package, and each row of the protocol's table."""
+    """Every branch that has a name.
+
+    Of production: each row of the protocol's table, each question asked again, each meaning of an answer to a batch. Of the
+    model and of the surroundings: each ``reach("…")`` of this package.
+    """
     rows = {(state.name, event.__name__) for state, event in protocol.TRANSITIONS} - _NEVER
-    found = {row(*each) for each in rows}
+    found = {row(*each) for each in rows} | TALKS | {_meant(meaning) for meaning in Meaning}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         found.update(_named_in(ast.walk(ast.parse(path.read_text()))))
     return frozenset(found)

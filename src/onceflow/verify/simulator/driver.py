@@ -10,7 +10,8 @@ from collections.abc import Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onceflow.transaction.coordinator import denied
+from onceflow.errors import BrokerUnreachable, OnceflowError
+from onceflow.transaction.coordinator import must_start, unanswered
 from onceflow.transaction.messages import (
     Effect,
     End,
@@ -24,12 +25,14 @@ from onceflow.transaction.messages import (
     Unreachable,
     Write,
 )
-from onceflow.transaction.progress import Batch
+from onceflow.transaction.progress import Batch, OnMismatch
+from onceflow.transaction.resuming import starts_elsewhere
 from onceflow.verify.simulator import coverage
 from onceflow.verify.simulator.checkpoint import TornCheckpoint
-from onceflow.verify.simulator.client import Client, Denied
+from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.scheduler import Wait, sleep, stop
+from onceflow.verify.simulator.wire import SOURCE
 from onceflow.verify.simulator.writer import Writer
 
 if TYPE_CHECKING:
@@ -65,6 +68,10 @@ class _Killed(Exception):
     pass
 
 
+class _Interrupted(Exception):
+    """Between two effects, or in the middle of a write by the driver."""
+
+
 class Driver:
     """One process. ``order`` counts the drivers of a run."""
 
@@ -76,24 +83,30 @@ class Driver:
         self._writer = writer
         self.checkpoint = world.checkpoint
         self._commit_sent: Identity | None = None
-        self._batch_end = 0
+        self._resumes = world.allowed is OnMismatch.RESUME
 
     def life(self) -> Generator[Wait, Any, Fate]:
         """From its start to its end."""
         try:
             while True:
-                ended = yield from self._query()
+                ended = yield from self._uninterrupted()
                 if not isinstance(ended, Halt):
                     return ended
                 self._world.note(self.order, f"query ended: {ended.stop.name} {ended.reason}")
                 if ended.stop in (Stop.FENCED, Stop.CONFLICT):
                     return self._final(ended)
-                if self._world.choices.pick("driver", 2):
+                if self._world.choices.pick("driver", 2) or self._world.is_stranded(self._machine.context.identity):
                     return Fate.FAILED
                 reach("driver: the query starts again in the same process")
                 yield sleep(RESTART_PAUSE)
         except _Killed:
             return Fate.KILLED
+
+    def _uninterrupted(self) -> Generator[Wait, Any, Fate | Halt]:
+        try:
+            return (yield from self._query())
+        except _Interrupted:
+            return Halt(Stop.UNREACHABLE, "interrupted beside the commit")
 
     def _final(self, ended: Halt) -> Fate:
         if ended.stop is Stop.CONFLICT:
@@ -138,22 +151,33 @@ class Driver:
         return end
 
     def _commit(self, number: int, start: int, end: int) -> Generator[Wait, Any, Ready | Halt]:
-        """As ``TransactionCoordinator.commit``."""
+        """As ``Driver.write`` and ``TransactionCoordinator.commit``."""
         batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end))
-        if self._machine.context.state.name in ("NEW", "BROKEN"):
+        if must_start(self._machine.context.state):
             started = yield from self._run(Start(), range(0))
             if isinstance(started, Halt):
                 return started
-        if self._resumes_elsewhere(batch):
-            return Halt(Stop.CONFLICT, "the new checkpoint does not start at the committed offsets")
+        refused = yield from self._check_resumed(batch)
+        if refused is not None:
+            return refused
         self._client.source = end
         return (yield from self._run(Offered(batch), range(start, end)))
 
-    def _resumes_elsewhere(self, batch: Batch) -> bool:
-        """As ``Driver._check_resumed``: the first batch of a resumed query starts where the committed one ended."""
-        progress = self._machine.context.progress
-        resumed = batch.id == 0 and progress is not None and progress.query_id not in ("", batch.query_id)
-        return resumed and self.checkpoint.initial != self._world.broker.group.committed.source
+    def _check_resumed(self, batch: Batch) -> Generator[Wait, Any, Halt | None]:
+        """As ``Driver._check_resumed``, once for each process that resumes."""
+        if not self._resumes:
+            return None
+        try:
+            committed = yield from self._client.read_offsets()
+        except OnceflowError as error:
+            return Halt(Stop.UNREACHABLE, error.message)
+        initial = {SOURCE: self.checkpoint.initial}
+        wrong = starts_elsewhere(committed.progress, batch.query_id, lambda: initial, committed.offsets)
+        if wrong:
+            reach("driver: a resumed query does not start at the committed offsets")
+            return Halt(Stop.CONFLICT, "; ".join(wrong))
+        self._resumes = False
+        return None
 
     def _run(self, event: Event, values: range) -> Generator[Wait, Any, Ready | Halt]:
         """As ``TransactionCoordinator._run``."""
@@ -161,15 +185,22 @@ class Driver:
             effect = self._hear(event)
             if isinstance(effect, Ready | Halt):
                 return effect
-            interrupted = yield from self._moment()
-            if interrupted:
+            try:
+                yield from self._moment()
+                event = yield from self._perform(effect, values)
+            except _Interrupted:
                 event = Unreachable("interrupted")
-            elif isinstance(effect, Write):
-                event = yield from self._writer.write(effect, values)
-            else:
-                event = yield from self._client.perform(effect)
-                if isinstance(event, Denied):
-                    event = denied(self._machine.context.state, event.reason)
+
+    def _perform(self, effect: Effect, values: range) -> Generator[Wait, Any, Event]:
+        """As ``TransactionCoordinator._perform``."""
+        if isinstance(effect, Write):
+            return (yield from self._writer.write(effect, values, self._moment))
+        try:
+            return (yield from self._client.perform(effect))
+        except OnceflowError as error:
+            if isinstance(error, BrokerUnreachable):
+                reach("client: patience ends")
+            return unanswered(self._machine.context.state, error)
 
     def _hear(self, event: Event) -> Effect:
         state = self._machine.context.state.name
@@ -190,17 +221,16 @@ class Driver:
             elif effect.identity == self._commit_sent:
                 self._world.anomaly(f"an abort of {effect.identity} after its commit was sent")
 
-    def _moment(self) -> Generator[Wait, Any, bool]:
-        """Between two effects the process may be killed or stopped; or interrupted, which is the answer."""
+    def _moment(self) -> Generator[Wait, Any, None]:
+        """Before each effect, and each produce request of its own, the process may be killed, stopped or interrupted."""
         fate = self._world.choices.pick("driver", 3 + len(STOPS))
         if fate == _KILLED:
             reach("driver: killed")
             raise _Killed
         if fate == _INTERRUPTED:
             reach("driver: interrupted")
-            return True
+            raise _Interrupted
         if fate:
             reach("driver: stopped, and woken")
             self._world.note(self.order, f"stopped for {STOPS[fate - 3]}")
             yield stop(STOPS[fate - 3])
-        return False

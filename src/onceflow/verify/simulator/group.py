@@ -53,6 +53,10 @@ class Group:
             return UNSTABLE_OFFSET_COMMIT
         return Answer(committed=self.committed)
 
+    def expire(self) -> None:
+        """``producer.id.expiration.ms`` has passed: forgets the epochs of every producer without an open transaction."""
+        self._epochs = {pid: epoch for pid, epoch in self._epochs.items() if pid in self._pending}
+
     @property
     def hanging(self) -> bool:
         return bool(self._pending)

@@ -1,26 +1,30 @@
 """The way between one driver and the broker: a request or its answer may be lost, come twice, or come late.
 
 The connection may also be cut for a while, both ways or only from the broker to the client; and the broker may deny a request
-that it would have performed (an ACL that was taken away), or ask to abort (TRANSACTION_ABORTABLE).
+that it would have performed (an ACL that was taken away, replicas that are gone, a smaller limit of sizes), or ask to abort
+(TRANSACTION_ABORTABLE).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
+    MESSAGE_TOO_LARGE,
+    NOT_ENOUGH_REPLICAS,
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTION_ABORTABLE,
     AddPartitions,
     Answer,
     CommitOffsets,
-    DescribeProducer,
     InitProducerId,
     Produce,
     Request,
+    Together,
 )
 from onceflow.verify.simulator.scheduler import Process, Scheduler, Wait
 
@@ -40,6 +44,15 @@ class Network:
         self._dead_until = 0  # nothing gets through
         self._deaf_until = 0  # no answer gets through
 
+    def home(self, kind: int) -> int:
+        """The node that coordinates now, as FindCoordinator says."""
+        return self._broker.homes[kind]
+
+    @property
+    def leaders(self) -> Sequence[int]:
+        """The nodes that lead the output partitions now, as Metadata says."""
+        return self._broker.leaders
+
     def ask(self, request: Request) -> Wait:
         """Waits for the ``Answer``, or for None."""
 
@@ -55,7 +68,7 @@ class Network:
         if now < self._dead_until:
             return None
         denied = _DENIALS[self._choices.pick("denied", len(_DENIALS))]
-        if denied is not None and _may_be_denied(request):
+        if denied is not None and _may_be_denied(request, denied):
             reach("network: a request is denied")
             return denied
         if not awaited and isinstance(request, InitProducerId) and request.expected is None:
@@ -73,11 +86,14 @@ class Network:
                 self._deaf_until = now + CUT
 
 
-_DENIALS = (None, TOPIC_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE)
+_OF_RECORDS = (NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE)
+_DENIALS = (None, TOPIC_AUTHORIZATION_FAILED, TRANSACTION_ABORTABLE, *_OF_RECORDS)
 
 
-def _may_be_denied(request: Request) -> bool:
-    return isinstance(request, AddPartitions | CommitOffsets | DescribeProducer | Produce)
+def _may_be_denied(request: Request, denial: Answer) -> bool:
+    if isinstance(request, Together):
+        return denial not in _OF_RECORDS or all(isinstance(each, Produce) for each in request.requests)
+    return isinstance(request, AddPartitions | CommitOffsets) and denial not in _OF_RECORDS
 
 
 class _Exchange:

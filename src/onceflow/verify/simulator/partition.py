@@ -87,6 +87,15 @@ class Partition:
         producer.batches.append(span)
         return OK
 
+    def expire(self) -> None:
+        """``producer.id.expiration.ms`` has passed: forgets every producer without an open transaction, and what it noted."""
+        self._producers = {pid: each for pid, each in self._producers.items() if each.open}
+        self._lowest.clear()
+
+    def move(self) -> None:
+        """What a leader noted before it asked the coordinator is in its memory alone."""
+        self._lowest.clear()
+
     def mark(self, identity: Identity, commit: bool) -> None:
         """A marker ends the transaction; a marker of a newer epoch clears the sequences."""
         producer = self._producers.setdefault(identity.producer_id, _Producer(identity.epoch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from onceflow.kafka import codes
@@ -39,6 +40,19 @@ class Produce:
 
 
 @dataclass(frozen=True, slots=True)
+class Records:
+    """What a batch's bytes are in the model; ``size`` stands for how many they are."""
+
+    identity: Identity
+    sequence: int
+    values: tuple[int, ...]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
 class CommitOffsets:
     """TxnOffsetCommit of the progress record and one source offset."""
 
@@ -72,6 +86,25 @@ class DescribeProducer:
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
+class Misdirected:
+    """Anything asked of a node that it is not for."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several partitions in one request."""
+
+    requests: tuple[AddPartitions | Produce | DescribeProducer | Misdirected, ...]
+
+    def at(self, refusal: Callable[[int], Answer | None]) -> Together:
+        """The same for a node that refuses some partitions."""
+        refused = [(each, None if isinstance(each, Misdirected) else refusal(each.partition)) for each in self.requests]
+        return Together(tuple(each if answer is None else Misdirected(answer) for each, answer in refused))
+
+
 Request = (
     InitProducerId
     | AddPartitions
@@ -81,6 +114,8 @@ Request = (
     | DescribeTransaction
     | FetchOffsets
     | DescribeProducer
+    | Misdirected
+    | Together
 )
 
 
@@ -101,11 +136,15 @@ class Answer:
     snapshot: Snapshot | None = None
     committed: Committed | None = None
     producers: tuple[tuple[Identity, int], ...] = ()  # identity and LastSequence
+    parts: tuple[Answer, ...] = ()  # to what was asked together
 
 
 OK = Answer()
 UNKNOWN_SERVER_ERROR = Answer(-1)
+NOT_LEADER = Answer(6)
+MESSAGE_TOO_LARGE = Answer(10)
 NOT_COORDINATOR = Answer(16)
+NOT_ENOUGH_REPLICAS = Answer(19)
 TOPIC_AUTHORIZATION_FAILED = Answer(29)
 OUT_OF_ORDER = Answer(codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
 INVALID_PRODUCER_EPOCH = Answer(47)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from onceflow.transaction.producing import BUFFER_BYTES
+
 KINDS = (
     "request",  # requests and answers: lost, twice, late
     "cut",  # a driver's connection
@@ -13,8 +15,8 @@ KINDS = (
     "task",  # a writer task fails, or is thought lost and lives on
     "driver",  # killed, stopped, interrupted
     "second",  # another driver starts beside it
-    "move",  # a coordinator moves to another broker
-    "expire",  # the transactional id expires
+    "move",  # a coordinator or a partition's leader moves to another broker
+    "expire",  # the transactional id expires, or what leaders know of producers does
     "hijack",  # a stranger initialises the transactional id
     "tail",  # an acknowledged batch is lost
     "marker",  # markers are written late
@@ -26,6 +28,12 @@ KINDS = (
 _RATES = (0.01, 0.03, 0.1)
 _ENABLED = 0.35
 _NEAR_THE_LAST_EPOCH = 0.08
+_BY_DRIVER = 0.4
+_SIZES = (
+    *((records, size) for records in (6, 9, 12) for size in (3, 4)),
+    (30, 15),
+)  # the last fills a partition's window
+_BYTES = (1000, 1000, BUFFER_BYTES // 4)  # four of the large ones fill the buffer, one a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,8 @@ class Scenario:
     batch_records: int = 3
     first_epoch: int = 0
     drivers: int = 1
+    by_driver: bool = False  # who writes: the driver, or a task for each partition
+    batch_bytes: int = 1000  # what a record batch counts for against the limits of requests and buffers
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -46,11 +56,14 @@ class Scenario:
         random = Random(~seed)  # noqa: S311  no secret
         rates = {kind: random.choice(_RATES) for kind in KINDS if random.random() < _ENABLED}
         near = random.random() < _NEAR_THE_LAST_EPOCH
+        records, batch_records = random.choice(_SIZES)
         return cls(
             version=random.choice((1, 2)),
-            records=random.choice((6, 9, 12)),
-            batch_records=random.choice((3, 4)),
+            records=records,
+            batch_records=batch_records,
             first_epoch=random.randrange(32755, 32767) if near else 0,
             drivers=random.choice((1, 1, 2)),
+            by_driver=random.random() < _BY_DRIVER,
+            batch_bytes=random.choice(_BYTES),
             rates=rates,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -14,10 +15,14 @@ from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
@@ -37,7 +42,11 @@ from onceflow.verify.simulator.requests import (
     EndTransaction,
     FetchOffsets,
     InitProducerId,
+    Misdirected,
+    Produce,
+    Records,
     Request,
+    Together,
 )
 
 SOURCE_TOPIC = "in"
@@ -67,9 +76,27 @@ def modelled(message: Any, by: int) -> Request:
             return FetchOffsets()
         case DescribeTransactionsRequest():
             return DescribeTransaction()
+    return together(message)
+
+
+def together(message: Any) -> Together:
+    """What a message asks of several partitions."""
+    match message:
+        case AddPartitionsToTxnRequest():
+            identity = Identity(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+            return Together(
+                tuple(AddPartitions(identity, p) for t in message.v3_and_below_topics for p in t.partitions)
+            )
+        case ProduceRequest():
+            return Together(tuple(_produced(p) for t in message.topic_data for p in t.partition_data))
         case DescribeProducersRequest():
-            return DescribeProducer(message.topics[0].partition_indexes[0])
+            return Together(tuple(DescribeProducer(p) for t in message.topics for p in t.partition_indexes))
     raise AssertionError(message)
+
+
+def _produced(part: Any) -> Produce:
+    records: Records = part.records
+    return Produce(records.identity, part.index, records.sequence, records.values)
 
 
 def _identity(message: Any) -> Identity:
@@ -98,8 +125,20 @@ def worded(message: Any, answer: Answer) -> Any:
             return _fetched(answer)
         case DescribeTransactionsRequest():
             return _described(answer)
+    return _worded_together(message, answer)
+
+
+def _worded_together(message: Any, answer: Answer) -> Any:
+    """An answer without parts is that of every partition."""
+    numbers = [each.partition for each in together(message).requests if not isinstance(each, Misdirected)]
+    parts = dict(zip(numbers, answer.parts or [answer] * len(numbers), strict=True))
+    match message:
+        case AddPartitionsToTxnRequest():
+            return _added(parts)
+        case ProduceRequest():
+            return _appended(parts)
         case DescribeProducersRequest():
-            return _producers(message.topics[0].partition_indexes[0], answer)
+            return _producers(parts)
     raise AssertionError(message)
 
 
@@ -143,11 +182,29 @@ def _described(answer: Answer) -> Any:
     return DescribeTransactionsResponse(transaction_states=[state])
 
 
-def _producers(partition: int, answer: Answer) -> Any:
+def _added(parts: Mapping[int, Answer]) -> Any:
+    kind = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    part = kind.AddPartitionsToTxnPartitionResult
+    results = [part(partition_index=n, partition_error_code=answer.code) for n, answer in parts.items()]
+    topic = kind(name=TOPIC, results_by_partition=results)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+
+
+def _appended(parts: Mapping[int, Answer]) -> Any:
+    kind = ProduceResponse.TopicProduceResponse
+    results = [kind.PartitionProduceResponse(index=n, error_code=answer.code) for n, answer in parts.items()]
+    return ProduceResponse(responses=[kind(name=TOPIC, partition_responses=results)])
+
+
+def _producers(parts: Mapping[int, Answer]) -> Any:
     kind = DescribeProducersResponse.TopicResponse
-    active = [
-        kind.PartitionResponse.ProducerState(last_sequence=last, **_fields(identity))
-        for identity, last in answer.producers
+    results = [
+        kind.PartitionResponse(partition_index=n, error_code=answer.code, active_producers=_active(answer))
+        for n, answer in parts.items()
     ]
-    part = kind.PartitionResponse(partition_index=partition, error_code=answer.code, active_producers=active)
-    return DescribeProducersResponse(topics=[kind(name=TOPIC, partitions=[part])])
+    return DescribeProducersResponse(topics=[kind(name=TOPIC, partitions=results)])
+
+
+def _active(answer: Answer) -> list[Any]:
+    kind = DescribeProducersResponse.TopicResponse.PartitionResponse.ProducerState
+    return [kind(last_sequence=last, **_fields(identity)) for identity, last in answer.producers]

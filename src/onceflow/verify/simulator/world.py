@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from onceflow.transaction.messages import Identity
 from onceflow.transaction.progress import OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.verify.simulator.broker import Broker
@@ -18,7 +19,8 @@ from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.requests import InitProducerId
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
-from onceflow.verify.simulator.writer import Rules, Writer
+from onceflow.verify.simulator.transactions import EXHAUSTED
+from onceflow.verify.simulator.writer import Output, Rules, Writer
 
 ROUND = 10
 MOST_DRIVERS = 30
@@ -52,7 +54,7 @@ class World:
         self.checkpoint = Checkpoint(self._scheduler, choices, "q1", 0)
         self._queries = 1
         self._plans: dict[tuple[str, int], set[int]] = {}
-        self._allowed = OnMismatch.REFUSE
+        self.allowed = OnMismatch.REFUSE
         self._started = 0
         self._living: set[int] = set()
         self._identity_doubtful = False  # the coordinator forgot something that a driver needs to know itself by
@@ -73,6 +75,18 @@ class World:
     def planned(self, query_id: str, number: int, end: int) -> None:
         """A driver planned a batch. Two plans of one batch explain a conflict."""
         self._plans.setdefault((query_id, number), set()).add(end)
+
+    def is_stranded(self, identity: Identity | None) -> bool:
+        """Whether only another process can go on, which asks for an identity without one to compare::
+
+        the coordinator gives the last epoch, and the answer is lost
+        the driver asks again with the epoch before; no epoch is left for that, and the coordinator fails (UNKNOWN_SERVER_ERROR)
+        """
+        entry = self.broker.transactions.metadata
+        if entry is None or entry.epoch < EXHAUSTED or identity != Identity(entry.pid, EXHAUSTED - 1):
+            return False
+        reach("driver: the answer with the last epoch was lost, and another process goes on")
+        return True
 
     # ----------------------------------------------------------------------------------------------------------- running
 
@@ -101,21 +115,28 @@ class World:
 
     def _surroundings(self) -> None:
         pick = self.choices.pick
-        match pick("move", 3):
+        match pick("move", 3 + PARTITIONS):
             case 1:
                 self._identity_doubtful = True
                 self.broker.move_coordinator()
             case 2:
                 self.broker.move_group()
-        if pick("expire", 2) and self.broker.transactions.forget():
-            reach("broker: the transactional id expires")
-            self._identity_doubtful = True
+            case number if number:
+                self.broker.move_leader(number - 3)
+        self._expire(pick("expire", 3))
         if pick("hijack", 2):
             reach("broker: a stranger takes the transactional id")
             self.broker.ask(InitProducerId(None, STRANGER))
         if pick("second", 2) and len(self._living) < 2 and not self.done:
             reach("driver: a second one starts")
             self._start_driver()
+
+    def _expire(self, what: int) -> None:
+        if what == 1 and self.broker.transactions.forget():
+            reach("broker: the transactional id expires")
+            self._identity_doubtful = True
+        if what == 2:
+            self.broker.expire_producers()
 
     def _start_driver(self) -> None:
         if self._started >= MOST_DRIVERS:
@@ -124,11 +145,12 @@ class World:
             return
         self._started += 1
         order, scheduler = self._started, self._scheduler
-        version, variant = self.scenario.version, self._variant
-        settings = Settings(f"driver-{order}", version >= 2, self._allowed, max_attempts=3)
+        scenario, version, variant = self.scenario, self.scenario.version, self._variant
+        settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3)
         network = Network(scheduler, self.choices, self.broker)
         client = Client(scheduler, network, version, order)
-        writer = Writer(scheduler, network, self.choices, version, PARTITIONS, variant.rules)
+        output = Output(version, PARTITIONS, scenario.by_driver, scenario.batch_bytes)
+        writer = Writer(scheduler, network, self.choices, order, output, variant.rules)
         driver = Driver(self, order, variant.machine(settings), client, writer)
         self._living.add(order)
         Process(scheduler, driver.life(), partial(self._ended, driver))
@@ -142,7 +164,7 @@ class World:
             case Fate.FENCED:
                 self._check_fenced(driver)
             case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
-                self._check_conflict()
+                self._check_conflict(driver)
                 self._resume()
             case _:
                 pass
@@ -160,12 +182,19 @@ class World:
         else:
             self.anomaly("the newest driver stopped for good")
 
-    def _check_conflict(self) -> None:
-        """It has a cause: a batch planned twice, a damaged file, or a commit after the user looked where to resume."""
+    def _check_conflict(self, driver: Driver) -> None:
+        """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, or::
+
+        an older driver gives a batch up (refused, or failed too often); a newer one commits it
+        the older one's query starts again in its process, at the next batch; the machine still has the progress of then
+        """
         planned_twice = any(len(ends) > 1 for ends in self._plans.values())
         committed = self.broker.group.committed
         overtaken = committed.source != self.checkpoint.initial and not self._is_ours(committed.progress)
-        if not (planned_twice or self.checkpoint.damaged or overtaken):
+        older = driver.order != self.broker.newest
+        if older:
+            reach("driver: an older one finds the checkpoint beyond the progress that it knows")
+        if not (planned_twice or self.checkpoint.damaged or overtaken or older):
             self.anomaly("a conflict, although checkpoint and progress agree")
 
     def _is_ours(self, progress: Progress | None) -> bool:
@@ -175,6 +204,6 @@ class World:
         """The user resumes: a new checkpoint that starts at the committed offsets."""
         reach("user: resumes with a new checkpoint")
         self._queries += 1
-        self._allowed = OnMismatch.RESUME
+        self.allowed = OnMismatch.RESUME
         initial = self.broker.group.committed.source
         self.checkpoint = Checkpoint(self._scheduler, self.choices, f"q{self._queries}", initial)

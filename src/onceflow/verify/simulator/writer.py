@@ -1,24 +1,35 @@
-"""Steps 3 and 4 in simulated time: one task per target partition writes its records in small batches."""
+"""Steps 3 and 4 in simulated time: production's producer, in one task per target partition or in the driver itself."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
-from onceflow.kafka import codes
-from onceflow.transaction.messages import Event, Identity, Refused, Write, WriteFailed, Written
+from onceflow.errors import BrokerUnreachable, NotAuthorized, OnceflowError
+from onceflow.transaction.coordinator import unwritten
+from onceflow.transaction.failures import AttemptFailed, IdentityRefused
+from onceflow.transaction.lane import IN_FLIGHT_PER_PARTITION, Lane, Meaning, Sealed
+from onceflow.transaction.messages import Counts, Event, Identity, Write, Written
+from onceflow.transaction.producing import BUFFER_BYTES, IN_FLIGHT_PER_BROKER, Batches, Producing, Target
+from onceflow.transaction.questions import transactional_id
+from onceflow.transaction.talk import Pace, Talk
 from onceflow.verify.simulator.choices import Choices
-from onceflow.verify.simulator.client import PATIENCE, PAUSE, TOPIC
-from onceflow.verify.simulator.coverage import reach
+from onceflow.verify.simulator.coverage import reach, reach_meaning
 from onceflow.verify.simulator.network import Network
-from onceflow.verify.simulator.requests import AddPartitions, Produce, Request
-from onceflow.verify.simulator.scheduler import Process, Scheduler, Wait, sleep, together
+from onceflow.verify.simulator.requests import Records
+from onceflow.verify.simulator.scheduler import Process, Scheduler, sleep, together
+from onceflow.verify.simulator.talking import Sender, Simulated, pace
+from onceflow.verify.simulator.wire import TOPIC
 
 SLOW = 70
 _GONE, _LOST, _SLOW = 1, 2, 3
 
-Writing = Generator[Wait, Any, Any]
+Chunk = tuple[int, int]
+"""A target partition, and the record for it: each is a batch of its own."""
+
+Sequences = dict[tuple[Identity, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,82 +40,120 @@ class Rules:
     continue_sequences: bool = False  # sequences go on where the last batch ended: epochs are not fresh
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where and how the batches of a run are written. ``batch_bytes``: what a record batch counts for."""
+
+    version: int
+    partitions: int
+    by_driver: bool
+    batch_bytes: int
+
+
 class Writer:
-    """Writes one driver's batches."""
+    """Writes one driver's batches. ``moment``: what may happen to the driver before a produce request of its own."""
 
     def __init__(
-        self, scheduler: Scheduler, network: Network, choices: Choices, version: int, partitions: int, rules: Rules
+        self, scheduler: Scheduler, network: Network, choices: Choices, order: int, output: Output, rules: Rules
     ) -> None:
         self._scheduler = scheduler
         self._network = network
         self._choices = choices
-        self._version = version
-        self._partitions = partitions
+        self._order = order
+        self._output = output
         self._rules = rules
-        self._sequences: dict[tuple[Identity, int], int] = {}
+        self._sequences: Sequences = defaultdict(int)
 
-    def write(self, effect: Write, values: range) -> Generator[Wait, Any, Event]:
+    def write(self, effect: Write, values: range, moment: Callable[[], Simulated[None]]) -> Simulated[Event]:
         """The event that the write ends with. ``values``: the batch's input records; record n goes to partition n mod P."""
-        lanes = [tuple(v for v in values if v % self._partitions == p) for p in range(self._partitions)]
-        tasks = [self._task(effect.identity, p, lane) for p, lane in enumerate(lanes)]
-        results = yield together(tasks)
+        chunks = [(value % self._output.partitions, value) for value in values]
+        if self._output.by_driver:
+            results = [(yield from self._produce(effect.identity, chunks, moment))]
+        else:
+            lanes = [[chunk for chunk in chunks if chunk[0] == p] for p in range(self._output.partitions)]
+            results = yield together([self._task(effect.identity, lane) for lane in lanes])
+        counts: dict[tuple[str, int], int] = {}
         for result in results:
-            if not isinstance(result, int):
-                failed: Event = result
-                return failed
-        return Written({(TOPIC, partition): count for partition, count in enumerate(results)})
+            if isinstance(result, Exception):
+                return unwritten(result)
+            counts.update(result)
+        return Written(counts)
 
-    def _task(self, identity: Identity, partition: int, lane: tuple[int, ...]) -> Writing:
+    def _task(self, identity: Identity, lane: list[Chunk]) -> Simulated[Counts | Exception]:
         """A task as Spark runs it: it may be lost (and live on), or be slow; a second attempt is another task."""
         fate = self._choices.pick("task", 4)
-        chunks = [lane[i : i + 1] for i in range(len(lane))]
         if fate == _SLOW:
             yield sleep(SLOW)
         if fate not in (_GONE, _LOST):
-            return (yield from self._produce(identity, partition, chunks))
+            return (yield from self._produce(identity, lane))
         reach("task: it fails" if fate == _GONE else "task: it is thought lost and lives on")
-        part = chunks if fate == _LOST else chunks[:1]
-        Process(self._scheduler, self._produce(identity, partition, part))  # nobody waits for it any more
+        part = lane if fate == _LOST else lane[:1]
+        Process(self._scheduler, self._produce(identity, part))  # nobody waits for it any more
         if self._rules.retry_tasks:
             # What a shuffle brings comes in another order the second time.
-            return (yield from self._produce(identity, partition, chunks[::-1]))
+            return (yield from self._produce(identity, lane[::-1]))
         yield sleep(1)
-        return WriteFailed(terminal=False, reason="a task was lost")
+        return AttemptFailed("a task was lost")
 
-    def _produce(self, identity: Identity, partition: int, chunks: list[tuple[int, ...]]) -> Writing:
-        """The number of acknowledged records, or the event that ends the attempt."""
-        if not chunks:
-            return 0
-        if self._version < 2:
-            failed = yield from self._ask(AddPartitions(identity, partition))
-            if failed is not None:
-                return failed
-        sequence = self._sequences.get((identity, partition), 0) if self._rules.continue_sequences else 0
-        count = 0
-        for chunk in chunks:
-            failed = yield from self._ask(Produce(identity, partition, sequence, chunk))
-            if failed is not None:
-                return failed
-            sequence += len(chunk)
-            count += len(chunk)
-            self._sequences[identity, partition] = sequence
-        return count
+    def _produce(
+        self, identity: Identity, chunks: list[Chunk], moment: Callable[[], Simulated[None]] | None = None
+    ) -> Simulated[Counts | Exception]:
+        """The acknowledged records by partition, or what ends the attempt."""
+        sender = Sender(self._scheduler, self._network, self._order, moment)
+        target = Target(identity, transactional_id("simulated"), self._output.version)
+        producing = _Noted(target, pace(self._scheduler), self._sequences)
+        before = dict(self._sequences) if self._rules.continue_sequences else {}
+        try:
+            for partition, value in chunks:
+                first = before.get((identity, partition), 0)
+                sealed = partial(self._sealed, identity, first, value)
+                yield from sender.run(producing.submitted(TOPIC, partition, 1, sealed))
+            return (yield from sender.run(producing.finished()))
+        except (IdentityRefused, AttemptFailed, OnceflowError) as error:
+            if isinstance(error, BrokerUnreachable):
+                reach("producer: patience ends")
+            return error
 
-    def _ask(self, request: Request) -> Generator[Wait, Any, Event | None]:
-        """None once it is acknowledged. As ``BatchProducer``, the same bytes again while that may help."""
-        deadline = self._scheduler.now + PATIENCE
-        while True:
-            answer = yield self._network.ask(request)
-            if answer is not None and answer.code not in codes.RETRIABLE:
-                return _failure(answer.code)
-            if self._scheduler.now >= deadline:
-                return WriteFailed(terminal=True, reason="no record was acknowledged in time")
-            yield sleep(PAUSE)
+    def _sealed(self, identity: Identity, first: int, value: int, sequence: int) -> Records:
+        return Records(identity, first + sequence, (value,), self._output.batch_bytes)
 
 
-def _failure(code: int) -> Event | None:
-    if code == codes.NONE:
-        return None
-    if code in codes.REFUSED:
-        return Refused(codes.name_of(code))
-    return WriteFailed(terminal=code in codes.UNAUTHORISED, reason=codes.name_of(code))
+class _Noted(Producing):
+    """Production's producer, which notes what the answers meant, and how far each identity has come."""
+
+    def __init__(self, target: Target, pace: Pace, sequences: Sequences) -> None:
+        super().__init__(target, pace)
+        self._sequences = sequences
+
+    def meaning(self, lane: Lane, sealed: Sealed, code: int) -> Meaning:
+        meaning = super().meaning(lane, sealed, code)
+        reach_meaning(meaning)
+        if meaning is Meaning.ACKNOWLEDGED:
+            self._sequences[self._target.identity, lane.partition] += sealed.count
+        return meaning
+
+    def _send(self, leader: int, batches: Batches) -> Talk[None]:
+        now, taken = self._pace.now(), [lane for lane, _ in batches]
+        if len(batches) > 1:
+            reach("producer: several partitions in one request")
+        if any(lane.leader == leader and lane.ready(now) and lane not in taken for lane in self._lanes.values()):
+            reach("producer: a request is full")
+        if any(lane.repair_until > sealed.sequence for lane, sealed in batches):
+            reach("producer: one batch at a time while a lane is repaired")
+        return super()._send(leader, batches)
+
+    def _enrol(self, batches: Batches) -> Talk[None]:
+        try:
+            yield from super()._enrol(batches)
+        except (IdentityRefused, AttemptFailed, NotAuthorized):
+            reach("producer: a partition may not join the transaction")
+            raise
+
+    def _wait(self) -> Talk[None]:
+        if self._buffered_bytes > BUFFER_BYTES:
+            reach("producer: waits, for too much is buffered")
+        if any(lane.waiting and len(lane.in_flight) == IN_FLIGHT_PER_PARTITION for lane in self._lanes.values()):
+            reach("producer: a partition has as many batches in flight as it may")
+        if max(self._requests_in_flight.values(), default=0) == IN_FLIGHT_PER_BROKER:
+            reach("producer: a broker has as many requests in flight as it may")
+        return super()._wait()

@@ -39,6 +39,7 @@ UNIT = (
     "test_protocol_coordinator.py",
     "test_progress.py",
     "test_requests.py",
+    "test_producing.py",
 )
 
 
@@ -59,7 +60,13 @@ def unit(file: str) -> str:
 
 def _is_about(stem: str, test: str) -> bool:
     """Whether a test file is that of a source file."""
-    own = {"questions": "requests", "codes": "requests", "protocol": "protocol_contexts", "messages": "protocol"}
+    own = {
+        "questions": "requests",
+        "codes": "requests",
+        "asking": "requests",
+        "protocol": "protocol_contexts",
+        "messages": "protocol",
+    }
     return test in (f"test_{stem}.py", f"test_protocol_{stem}.py", f"test_{own.get(stem)}.py")
 
 

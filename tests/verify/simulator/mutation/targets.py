@@ -10,6 +10,7 @@ TARGETS = (
     Target("src/onceflow/transaction/messages.py"),
     Target("src/onceflow/transaction/coordinator.py"),
     Target("src/onceflow/transaction/questions.py"),
+    Target("src/onceflow/transaction/asking.py"),
     Target("src/onceflow/transaction/requests.py"),
     Target("src/onceflow/kafka/codes.py"),
 )

@@ -132,7 +132,7 @@ def _add_ends(book: Book, recorded: Recorded, lanes: Lanes) -> None:
 
 
 def _add_positions(book: Book, recorded: Recorded, ends: dict[int, int], lanes: Lanes) -> None:
-    """Where the last committed batch ended, as the pipeline's own word, then what the group has committed."""
+    """Where the last committed batch ended, as the pipeline's transaction says, then what the group has committed."""
     committed = recorded.observed.committed.offsets
     seen = {lanes.number(*at): offset for at, offset in committed.items() if at[0] in recorded.inputs}
     for process, positions in ((recorded.pipeline, ends), (OBSERVER, {**dict.fromkeys(ends, 0), **seen})):
@@ -141,6 +141,7 @@ def _add_positions(book: Book, recorded: Recorded, ends: dict[int, int], lanes: 
             op=np.zeros(count, np.int64),
             process=process,
             kind=kinds(Kind.POSITION, count),
+            txn=np.full(count, 0 if process == recorded.pipeline else -1, np.int64),
             lane=np.asarray(list(positions), np.int64),
             offset=np.asarray(list(positions.values()), np.int64),
             group=choice(np.zeros(count, np.int64), [recorded.pipeline]),

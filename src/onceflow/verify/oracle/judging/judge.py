@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.verify.checker import CHECKS, Verdict, check_history
+from onceflow.verify.checker import Verdict, check_history
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.history import history_of
-from onceflow.verify.oracle.judging.progress import TORN_PROGRESS
 from onceflow.verify.recording.recorded import Recorded
 
 
@@ -30,7 +29,7 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     they are committed if Spark's commit log has them, and else when any of their output is visible.
     """
     history, reasons = history_of(recorded, expected)
-    verdict = check_history(history, [*CHECKS.values(), TORN_PROGRESS], where="the run's history")
+    verdict = check_history(history, where="the run's history")
     notes = () if expected is None else tuple(_notes(recorded, expected))
     return Judgement(verdict.history, verdict.findings, verdict.checks, tuple(reasons), notes)
 

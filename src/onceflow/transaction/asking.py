@@ -1,0 +1,91 @@
+"""How a question is put until it is answered: of whom, and which part of it again, as talks (``talk.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from onceflow.kafka.client import Again, Topic
+from onceflow.transaction.messages import Audited, Counts, Event, Identity, Refused, Stored, WriteFailed
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import At, Committed, Question, Questions, describe_producers, read_held
+from onceflow.transaction.talk import Forget, Leaders, Pace, Talk, ToCoordinator, ToLeader, repeated
+
+T = TypeVar("T")
+
+# ----------------------------------------------------------------------------------------------------------- questions
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The talks of the commit algorithm, one method for each effect that asks a coordinator or a partition leader."""
+
+    questions: Questions
+    pace: Pace
+
+    def describe(self, settle: bool) -> Talk[Event]:
+        """DescribeTransactions; with ``settle`` until the transaction is no longer completing."""
+        return self.ask(self.questions.describe(settle=settle))
+
+    def initialise(self, expected: Identity | None) -> Talk[Event]:
+        """InitProducerId: aborts what is open, then answers with a fresh epoch."""
+        return self.ask(self.questions.initialise(expected))
+
+    def end(self, identity: Identity, commit: bool) -> Talk[Event]:
+        """EndTxn, the same request until it is answered."""
+        return self.ask(self.questions.end(identity, commit=commit))
+
+    def read_progress(self) -> Talk[Event]:
+        """OffsetFetch, once no transaction on the group is open."""
+        return self.ask(self.questions.progress())
+
+    def read_offsets(self, *, stable: bool) -> Talk[Committed]:
+        """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
+        found = yield from self.ask(self.questions.committed(stable=stable))
+        assert isinstance(found, Committed), found
+        return found
+
+    def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Talk[Event]:
+        """TxnOffsetCommit of the progress record and of source offsets."""
+        for question in self.questions.store(identity, progress, source):
+            event = yield from self.ask(question)
+            if not isinstance(event, Stored):
+                break
+        return event
+
+    def audit(self, identity: Identity, counts: Counts) -> Talk[Event]:
+        """DescribeProducers: LastSequence + 1 of our identity is the number of records the leader holds."""
+        held: dict[At, int] = {}
+        yield from repeated(lambda: _audited(identity, set(counts) - set(held), held), "DescribeProducers", self.pace)
+        return Audited(held)
+
+    def ask(self, question: Question[T]) -> Talk[T | Refused | WriteFailed]:
+        """Asks until there is an answer that can be read."""
+        return repeated(lambda: _asked(question), type(question.request).__name__, self.pace)
+
+
+def _asked(question: Question[T]) -> Talk[T | Refused | WriteFailed]:
+    answer = yield ToCoordinator(question.kind, question.request)
+    try:
+        return question.read(answer)
+    except Again as again:
+        if again.moved:
+            yield Forget(question.kind)
+        raise
+
+
+def _audited(identity: Identity, rest: Collection[At], held: dict[At, int]) -> Talk[None]:
+    """Asks the leaders of the partitions that none has answered for yet; adds to ``held`` what they say."""
+    named = frozenset(topic for topic, _ in rest)
+    topics: Mapping[str, Topic] = yield Leaders(named)
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for topic, partition in sorted(rest):
+        by_leader.setdefault(topics[topic].leaders[partition], {}).setdefault(topic, []).append(partition)
+    try:
+        for leader, wanted in by_leader.items():
+            read_held((yield ToLeader(leader, describe_producers(wanted))), identity, held)
+    except Again as again:
+        if again.moved:
+            yield Leaders(named, refresh=True)
+        raise
