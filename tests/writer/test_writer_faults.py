@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,14 @@ from tests.writer.waiting import is_stable, wait_until
 from tests.writer.wire import NOTHING, Loss, ProxiedBroker
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import BrokerUnreachable, Fenced, OutcomeForgotten, OutcomeUnknown, TransactionAborted
+from onceflow.errors import (
+    BrokerUnreachable,
+    DeliveryFailed,
+    Fenced,
+    OutcomeForgotten,
+    OutcomeUnknown,
+    TransactionAborted,
+)
 from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from onceflow.writer.coordination import Transactions
@@ -287,27 +295,62 @@ def test_a_claim_that_never_arrives_is_no_sign_of_another_writer(
     assert values(read, name, proxied) == ["1"]
 
 
-def test_a_claim_that_outlives_its_transaction_is_no_sign_of_another_writer(
-    writer: MakeWriter, read: Reader, name: str, mortal: Callable[[], EmbeddedBroker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The coordinator aborts it, in the words of a fence; a service that gives way to nobody would stay away."""
-    broker = mortal()
-    create_topic(broker, name)
+@pytest.fixture
+def standing_still(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[object]]:
+    """Within it whoever has put a marker into a transaction goes on when the coordinator has aborted that."""
     enter = Transactions._enter
 
     def enter_and_stand_still(transactions: Transactions, marker: Marker) -> None:
         enter(transactions, marker)
-        transactions._ledger.read()  # answered when the coordinator has aborted it
+        transactions._ledger.read()  # answered when the transaction has ended
 
-    with monkeypatch.context() as slow:
-        slow.setattr(Transactions, "_enter", enter_and_stand_still)
-        with pytest.raises(BrokerUnreachable, match="no other writer has claimed it") as raised:
-            writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
+    @contextmanager
+    def within() -> Iterator[None]:
+        with monkeypatch.context() as slow:
+            slow.setattr(Transactions, "_enter", enter_and_stand_still)
+            yield
+
+    return within
+
+
+def test_a_claim_that_outlives_its_transaction_is_no_sign_of_another_writer(
+    writer: MakeWriter,
+    read: Reader,
+    name: str,
+    mortal: Callable[[], EmbeddedBroker],
+    standing_still: Callable[[], AbstractContextManager[object]],
+) -> None:
+    """The coordinator aborts it, in the words of a fence; a service that gives way to nobody would stay away."""
+    broker = mortal()
+    create_topic(broker, name)
+    with standing_still(), pytest.raises(BrokerUnreachable, match="no other writer has claimed it") as raised:
+        writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
     assert raised.value.retriable
     shop = writer(name, on=broker.bootstrap_servers)
     with shop.transaction():
         shop.send(name, "1", id="1")
     assert values(read, name, broker) == ["1"]
+
+
+def test_the_same_where_the_marker_is_forgotten_and_claimed_anew(
+    writer: MakeWriter,
+    read: Reader,
+    name: str,
+    mortal: Callable[[], EmbeddedBroker],
+    standing_still: Callable[[], AbstractContextManager[object]],
+) -> None:
+    broker = mortal()
+    create_topic(broker, name, config={"max.message.bytes": "2000"})
+    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
+    with shop.transaction(progress="1"):
+        shop.send(name, "1", id="1")
+    forget_marker(broker, name)
+    with standing_still(), pytest.raises(DeliveryFailed), shop.transaction():
+        shop.send(name, b"x" * 5000, id="refused")
+    with shop.transaction():
+        shop.send(name, "2", id="2")
+    assert shop.progress == "1"
+    assert values(read, name, broker) == ["1", "2"]
 
 
 def test_a_commit_that_was_not_made_before_the_fence_is_told_from_it(

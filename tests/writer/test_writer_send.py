@@ -241,6 +241,20 @@ def test_nothing_is_written_behind_an_event_that_the_broker_refuses(
     assert {each.identity.id for each in failures} == {"bad", *map(str, range(20, 25))}
 
 
+def test_while_a_block_is_aborted_nothing_is_taken_back_from_librdkafka(writer: MakeWriter) -> None:
+    """It reports what it drops, and waits for what is on its way, which has its sequence numbers already."""
+    sender = writer(on=NOBODY).sender()
+    sender.known.add("orders")
+    dropped, on_its_way = (Delivery(sender, "orders", "shop", name) for name in ("1", "2"))
+    for each in (dropped, on_its_way):
+        sender.put(each, b"x", None, [], 0, 0)
+    assert sender.stop() is False
+    dropped.abandon("purged by the abort")
+    sender.serve(0)
+    assert (dropped.done, on_its_way.done) == (True, False)
+    assert sender.stop() is True
+
+
 def test_control_plain_confluent_kafka_lets_later_events_overtake(
     topic: TopicFactory, read: Reader, broker: EmbeddedBroker
 ) -> None:

@@ -29,6 +29,10 @@ An aborted transaction may leave something behind in librdkafka, which keeps its
     the next block's first event for that partition has the number behind it: a gap, for which the broker refuses an innocent
     block; or what was taken back was still on its way, and arrives while the next block has the partition open
     so after a failure 8 and 9 come before the next block: a fresh epoch starts every partition at 0, and refuses what is late
+
+    the block raises; librdkafka aborts, drops what waits and waits for what is on its way, because that has its numbers
+    already; a thread that serves the writer (AsyncWriter's) sees events fail, and takes back the others
+    so nothing is taken back by anyone while librdkafka aborts
 """
 
 from __future__ import annotations
@@ -136,7 +140,7 @@ class Transactions:
             took_s = time.monotonic() - began_at
             found = self._ledger.read()
             if found.owner != self.instance:
-                timed_out = took_s >= self._timeout_s and found == self.marker
+                timed_out = took_s >= self._timeout_s and (found == self.marker or not found.owner)
                 raise self._unclaimed(error.args[0], timed_out=timed_out) from None
             self._fence()
             # Between the two, another may have claimed the id and committed: what stands there is read again.
@@ -253,9 +257,8 @@ class Transactions:
         """
         if self.state is not State.OPEN:
             return
-        has_failed = (
-            self.sender.has_failed
-        )  # before: aborting takes back what is outstanding as well, and without a gap
+        # Aborting takes back what is outstanding as well, and leaves no gap: nobody else does, so that it can be told apart.
+        has_failed = bool(self.sender.failures) | self.sender.stop()
         try:
             self._ask(self.sender.producer.abort_transaction)
         except KafkaException:

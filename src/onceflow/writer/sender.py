@@ -205,8 +205,16 @@ class Sender:
 
     def give_up(self) -> None:
         """Takes back all that is outstanding: nothing more of it is written, unless it is on its way already."""
+        if not self.stop():
+            self._take_back()
+
+    def stop(self) -> bool:
+        """No event follows, and none is taken back any more: what aborts does that. Whether it had come to that already."""
         with self._handing_over:
-            self._given_up = True
+            before, self._given_up = self._given_up, True
+        return before
+
+    def _take_back(self) -> None:
         self.producer.purge()
         deadline = time.monotonic() + _GIVE_UP_S
         while self._pending and time.monotonic() < deadline:
@@ -245,11 +253,6 @@ class Sender:
             self._note(error.args[0])
             self._broken = True
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether an event failed, or what was outstanding was taken back."""
-        return self._given_up or bool(self.failures)
-
     def forget(self) -> None:
         """After an abort: what failed was part of it."""
         self._pending.clear()
@@ -263,7 +266,8 @@ class Sender:
         answered counts as one.
         """
         if self._pending:
-            self.give_up()
+            self.stop()
+            self._take_back()
         self._live = None
 
     # ------------------------------------------------------------------------------------------------------- errors
