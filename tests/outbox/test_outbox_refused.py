@@ -173,6 +173,51 @@ def test_where_a_column_would_be_lost_nothing_is_begun_and_the_way_on_is_told(sh
     assert whole_row(shop, f"{shop.table}_refused") == row
 
 
+@pytest.mark.parametrize("name", ["order", "Tenant Id", 'a "b"'])
+def test_the_way_on_is_told_for_a_column_of_any_name(shop: Shop, name: str) -> None:
+    """PostgreSQL makes small letters of a name without quotes, and a keyword is none."""
+    column = name.replace('"', '""')
+    shop.change(f'alter table {shop.table} add column "{column}" varchar(9)')
+    with closing(shop.connect()) as connection:
+        event_id = shop.insert(connection, "7", "1", kind="a b")
+        connection.execute(
+            f'update {shop.table} set "{column}" = {shop.mark} where id = {shop.mark}', ("mine", event_id)
+        )
+        connection.commit()
+    with pytest.raises(OutboxMismatch, match=f"has no column {name}") as caught:
+        shop.relay(dead_letters=True, create_partitions=1)
+    shop.change(caught.value.action.partition(" (for PostgreSQL")[0])
+    assert shop.relay(dead_letters=True, create_partitions=1) == 1
+    assert shop.query(f'select "{column}" from {shop.table}_refused') == [("mine",)]
+
+
+COMPUTED = {"?": "generated always as (7) virtual", "%s": "generated always as (7) stored"}
+
+
+def test_a_column_that_is_computed_where_rows_are_set_aside_is_refused_before_anything_is_sent(shop: Shop) -> None:
+    """No value can be put into it: after Kafka's commit the relay could neither go on nor back."""
+    shop.change(f"alter table {shop.table} add column size integer")
+    shop.change(f"alter table {shop.table}_refused add column size integer {COMPUTED[shop.mark]}")
+    with closing(shop.connect()) as connection:
+        shop.insert(connection, "7", "1", kind="a b")
+        connection.commit()
+    with pytest.raises(OutboxMismatch, match=r"_refused computes its column size"):
+        shop.relay(dead_letters=True, create_partitions=1)
+    assert shop.rows_left() == 1
+    shop.change(f"alter table {shop.table}_refused drop column size")
+    shop.change(f"alter table {shop.table}_refused add column size integer")
+    assert shop.relay(dead_letters=True, create_partitions=1) == 1
+    assert len(letters(shop)) == 1
+
+
+def test_a_column_that_numbers_itself_where_rows_are_set_aside_is_refused(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    shop.change(f"alter table {shop.table}_refused drop column position")
+    shop.change(f"alter table {shop.table}_refused add column position bigint generated always as identity")
+    with pytest.raises(OutboxMismatch, match=r"_refused computes its column position"):
+        shop.relay(dead_letters=True, create_partitions=1)
+
+
 def test_a_column_that_comes_while_the_relay_runs_is_not_lost(shop: Shop) -> None:
     """The row is out by then, as a letter; it stays in the table until it can be set aside as a whole."""
     with closing(shop.connect()) as connection:

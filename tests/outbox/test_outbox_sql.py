@@ -141,6 +141,24 @@ def test_a_refusal_that_rolls_back_by_itself_is_told_as_what_it_is(shop_sqlite: 
         shop_sqlite.relay()
 
 
+def test_a_table_that_was_renamed_is_not_waited_for_without_end_although_services_go_on_to_write(
+    shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = outbox_at(shop_sqlite.url, "outbox")
+    table.open()
+    table.close()
+    shop_sqlite.change("alter table outbox rename to outbox_before")
+    shop_sqlite.change("create table orders (number integer)")
+    with pytest.raises(OutboxUnavailable, match="waiting for"):
+        table.open()
+    table.close()
+    monkeypatch.setattr(arriving, "_WHOLE_S", 0.0)
+    shop_sqlite.change("insert into orders values (1)")
+    with pytest.raises(OutboxMismatch, match="no table outbox"):
+        table.open()
+    table.close()
+
+
 def test_a_database_that_is_gone_is_told_as_one_that_may_come_back(
     shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.cimpl import NewPartitions
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually
 from tests.reader.test_positions import lose_the_store
 
-from onceflow.errors import StoreError, StoreLost
+from onceflow.errors import BrokerUnreachable, StoreError, StoreLost
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.reader import beginnings
 from onceflow.reader.beginnings import Beginnings
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.sqlite import SqliteStore
@@ -62,8 +71,7 @@ def test_a_member_that_gets_the_added_partition_alone_knows_by_kafka_that_the_gr
     place.send(["1"], partition=1)
     settings = place.reader(start="latest")._settings
     with closing(Consumer(settings.base_options())) as consumer:
-        beginnings = Beginnings(settings, SqliteStore(place.file))
-        told = beginnings.noted(consumer, [Ownership(place.topic, 1, 1, None)], {})
+        told = Beginnings(settings, SqliteStore(place.file)).noted(consumer, [Ownership(place.topic, 1, 1, None)], {})
     assert set(told) == {(place.topic, 0)}
     assert place.committed() == {0: len(HISTORY)}
 
@@ -138,16 +146,84 @@ def test_a_reader_that_dies_between_the_note_and_the_store_has_begun(places: Pla
     assert sorted(place.effects()) == ["1", "2"]
 
 
-def test_a_later_note_of_another_member_does_not_move_the_beginning(place: Place) -> None:
+def note(place: Place, offset: int) -> None:
+    """As another member does."""
+    noted = [TopicPartition(place.topic, 0, offset, metadata="begins-here;")]
+    asked = place.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(place.group, noted)])
+    asked[place.group].result(TIMEOUT_S)
+
+
+def forget_offsets(place: Place) -> None:
+    """As the cluster does when nothing was committed for ``offsets.retention.minutes``."""
+    place.admin.delete_consumer_groups([place.group], request_timeout=TIMEOUT_S)[place.group].result(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "empty"])
+def test_a_later_note_of_another_member_does_not_move_the_beginning(place: Place, history: Sequence[str]) -> None:
     """Two members find nothing noted; the second one notes what it sees, over what the first one has begun with."""
-    place.send(HISTORY)
+    place.send(history)
     place.book_all(start="latest")
     place.send(["1", "2"])
-    later = [TopicPartition(place.topic, 0, len(HISTORY) + 2, metadata="begins-here;")]
-    asked = place.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(place.group, later)])
-    asked[place.group].result(TIMEOUT_S)
+    note(place, len(history) + 2)
     place.book_all(start="latest")
     assert place.effects() == ["1", "2"]
+
+
+@pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "empty"])
+def test_a_group_whose_offsets_have_expired_does_not_begin_anew_although_it_handled_nothing(
+    place: Place, history: Sequence[str]
+) -> None:
+    place.send(history)
+    place.book_all(start="latest")
+    forget_offsets(place)
+    place.send(["1", "2"])
+    place.book_all(start="latest")
+    assert place.effects() == ["1", "2"]
+
+
+def test_what_another_member_has_noted_meanwhile_is_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Overtaken(ClusterAdmin):
+        def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+            note(place, 3)
+            return super().end_offsets(partitions)
+
+    monkeypatch.setattr(beginnings, "ClusterAdmin", Overtaken)
+    place.send(HISTORY)
+    settings = place.reader(start="latest")._settings
+    with closing(Consumer(settings.base_options())) as consumer:
+        told = Beginnings(settings, SqliteStore(place.file)).noted(consumer, [Ownership(place.topic, 0, 1, None)], {})
+    assert told == {(place.topic, 0): (3, 3, True)}
+    assert place.committed() == {0: 3}
+
+
+def test_a_partition_that_the_brokers_do_not_know_yet_begins_with_the_others(place: Place) -> None:
+    """The group has given it out, so it is waited for. Passed over, it would begin at its beginning."""
+    place.send(HISTORY)
+    settings = place.reader(start="latest")._settings
+    owned = [Ownership(place.topic, number, 1, None) for number in range(2)]
+    with closing(Consumer(settings.base_options())) as consumer:
+        mine = Beginnings(settings, SqliteStore(place.file))
+        with pytest.raises(BrokerUnreachable):
+            mine.noted(consumer, owned, {})
+        assert place.committed() == {}
+        add_partition(place)
+        told = mine.noted(consumer, owned, {})
+    assert told == {(place.topic, 0): (len(HISTORY), len(HISTORY), True), (place.topic, 1): (0, 0, True)}
+    assert place.committed() == {0: len(HISTORY), 1: 0}
+
+
+MOVED = ["NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE"]
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_an_end_that_a_moving_leader_does_not_tell_is_asked_for_again(place: Place, name: str) -> None:
+    """librdkafka gives such an answer for one partition as it is."""
+    answer: Future[object] = Future()
+    answer.set_exception(KafkaException(KafkaError(getattr(KafkaError, name))))
+    admin = ClusterAdmin(place.reader()._settings.cluster)
+    with pytest.raises(BrokerUnreachable, match=f"the end of {place.topic}-0") as caught:
+        admin._end(TopicPartition(place.topic, 0), answer)
+    assert caught.value.retriable
 
 
 def test_a_reader_that_is_stopped_before_it_notes_changes_nothing_when_it_wakes(place: Place) -> None:

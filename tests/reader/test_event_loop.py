@@ -34,6 +34,15 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
     """It is neither closed nor does it run."""
 
 
+async def others_end() -> None:
+    """What the loop was given before has taken all its steps; none of it waits for anything."""
+    for _ in range(100):
+        if len(asyncio.all_tasks()) == 1:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(f"still there: {asyncio.all_tasks()}")
+
+
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.parametrize("inbox", [True, False], ids=["inbox", "claims"])
 @pytest.mark.parametrize("end", [close, leave])
@@ -87,6 +96,32 @@ def test_a_loop_that_was_closed_before_a_handler_is_to_run(place: Place, inbox: 
     loop.close()
     with pytest.raises(ReaderError, match="none was booked"):
         reader._run(on_loop.OnLoop(loop), until_end=True, progress=False)
+    assert called == []
+    check_nothing_was_booked(place)
+
+
+@pytest.mark.parametrize("inbox", [True, False], ids=["inbox", "claims"])
+def test_a_handler_that_had_not_begun_on_a_loop_that_was_left_does_not_begin_when_the_loop_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, inbox: bool
+) -> None:
+    """The reader has said by then that nothing was booked: an effect would be one that nobody knows of."""
+    monkeypatch.setattr(on_loop, "_PAUSE_S", 0.2)
+    place.send(EVENTS)
+    reader = place.reader(retries=1)
+    called: list[Event] = []
+
+    async def in_the_inbox(event: Event, tx: Any) -> None:
+        called.append(event)
+
+    async def elsewhere(event: Event) -> None:
+        called.append(event)
+
+    reader.handler(in_the_inbox if inbox else elsewhere)
+    loop = asyncio.new_event_loop()
+    with pytest.raises(ReaderError, match="none was booked"):
+        reader._run(on_loop.OnLoop(loop), until_end=True, progress=False)
+    loop.run_until_complete(others_end())
+    loop.close()
     assert called == []
     check_nothing_was_booked(place)
 

@@ -37,6 +37,18 @@ T = TypeVar("T")
 
 _UNAUTHORISED = {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
 _UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
+_NO_LEADER_NOW = {
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
+    "KAFKA_STORAGE_ERROR",
+    "REQUEST_TIMED_OUT",
+    "_NOENT",  # none of the partitions that were asked for has a leader
+    "_UNKNOWN_PARTITION",  # added a moment ago, and not known to every broker
+}
 _TLS = re.compile(r"\bSSL handshake|\bSSL routines|certificate", re.IGNORECASE)
 _FIRST_TRY_S = 0.2
 
@@ -93,10 +105,16 @@ class ClusterAdmin:
         asked = self._client.list_offsets(
             wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._patience_s
         )
-        return {
-            (p.topic, p.partition): self._result(end, f"the end of {p.topic}-{p.partition}").offset
-            for p, end in asked.items()
-        }
+        return {(p.topic, p.partition): self._end(p, end).offset for p, end in asked.items()}
+
+    def _end(self, partition: TopicPartition, asked: Future[T]) -> T:
+        """librdkafka does not repeat the question for a partition that has no leader just now, or another one; the caller may."""
+        try:
+            return self._result(asked, f"the end of {partition.topic}-{partition.partition}")
+        except RequestFailed as error:
+            if error.fields.get("error") not in _NO_LEADER_NOW:
+                raise
+            raise BrokerUnreachable(error.message, action="try again: its leader moves", **error.fields) from error
 
     def broker_setting(self, name: str) -> str | None:
         """A setting of one of the brokers; None if it is not shown, or not to this principal."""

@@ -7,6 +7,9 @@ What it survives::
 
     half of the copy is there: a file of no bytes, or one that is damaged as far as SQLite can see
     as long as it changes it is being written; one that rests for half a minute is what it is, and refused
+
+    somebody drops or renames the table of the relay, and services go on to write into the file
+    it changes for ever, and is not being copied: after ten minutes it is refused as well
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from pathlib import Path
 from onceflow.errors import OutboxMismatch, OutboxUnavailable
 
 _RESTS_S = 30.0
+_WHOLE_S = 600.0
 
 
 class Arriving:
@@ -25,19 +29,23 @@ class Arriving:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
-        self._seen_at = time.monotonic()
+        self._seen_at = 0.0
+        self._began_at = 0.0  # when there was a file for the first time
 
     def may_come(self) -> bool:
-        """Whether there is no file, or it has changed not long ago."""
+        """Whether there is no file, or it has changed not long ago, and has not been there for too long."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
             self._seen = None
             return True
+        now = time.monotonic()
         seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._seen is None:
+            self._began_at = now
         if seen != self._seen:
-            self._seen, self._seen_at = seen, time.monotonic()
-        return time.monotonic() - self._seen_at < _RESTS_S
+            self._seen, self._seen_at = seen, now
+        return now - self._seen_at < _RESTS_S and now - self._began_at < _WHOLE_S
 
     def came(self) -> None:
         """It was opened; what comes after it is another one."""

@@ -18,15 +18,31 @@ def check_found(table: str, found: Collection[str], required: Sequence[str]) -> 
         raise not_an_outbox(f"table {table} has no column {', '.join(missing)}")
 
 
-def check_aside(table: TableName, outbox: Mapping[str, str], aside: Collection[str]) -> None:
-    """Raises OutboxMismatch unless whole rows can be set aside. ``outbox``: the type of each of its columns."""
+def check_aside(table: TableName, outbox: Mapping[str, str], aside: Mapping[str, bool]) -> None:
+    """Raises OutboxMismatch unless whole rows can be set aside.
+
+    ``outbox``: the type of each of its columns; ``aside``: of each column there, whether a value can be put into it.
+    """
+    computed = [name for name in outbox if not aside.get(name, True)]
+    if computed:
+        raise OutboxMismatch(
+            f"table {table.aside} computes its column {', '.join(computed)}, so no row of {table} can be set aside",
+            action=f"give {table.aside} plain columns: it keeps what the row had",
+        )
     missing = {name: kind for name, kind in outbox.items() if name not in aside}
     if missing:
-        statements = "; ".join(f"alter table {table.aside} add column {name} {kind}" for name, kind in missing.items())
+        statements = "; ".join(
+            f"alter table {table.aside} add column {quoted(name)} {kind}" for name, kind in missing.items()
+        )
         raise OutboxMismatch(
             f"table {table.aside} has no column {', '.join(missing)}: a row of {table} that is set aside would lose it",
             action=f"{statements.strip()} (for PostgreSQL `onceflow outbox init` does it)",
         )
+
+
+def quoted(name: str) -> str:
+    """A column's name as both databases take any name."""
+    return '"{}"'.format(name.replace('"', '""'))
 
 
 def not_an_outbox(what: str) -> OutboxMismatch:

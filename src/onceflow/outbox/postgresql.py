@@ -100,7 +100,7 @@ class PostgresqlOutbox:
     def _columns_aside(self) -> sql.Composed:
         """All columns of the outbox, which the table of refused rows must have as well."""
         found = self._found_columns()
-        check_aside(self._name, found, self._found_columns(self._name.aside))
+        check_aside(self._name, found, self._takes_values(self._name.aside))
         return sql.SQL(", ").join(map(sql.Identifier, found))
 
     def claim(self, name: str, instance: str) -> None:
@@ -189,12 +189,22 @@ class PostgresqlOutbox:
         names = {name: _identifier(table) for name, table in tables.items()}
         return self._open.execute(sql.SQL(query).format(**names), values).fetchall()
 
-    def _found_columns(self, table: TableName | None = None) -> dict[str, str]:
+    def _found_columns(self) -> dict[str, str]:
         return dict(
             self._run(
                 "select attname, format_type(atttypid, null) from pg_attribute "
                 "where attrelid = to_regclass(%(name)s) and attnum > 0 and not attisdropped order by attnum",
-                name=str(table or self._name),
+                name=str(self._name),
+            )
+        )
+
+    def _takes_values(self, table: TableName) -> dict[str, bool]:
+        """Of each column whether a value can be put into it: not where it is generated, or ``generated always as identity``."""
+        return dict(
+            self._run(
+                "select attname, attgenerated = '' and attidentity <> 'a' from pg_attribute "
+                "where attrelid = to_regclass(%(name)s) and attnum > 0 and not attisdropped",
+                name=str(table),
             )
         )
 

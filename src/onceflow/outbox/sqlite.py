@@ -10,7 +10,15 @@ from pathlib import Path
 
 from onceflow.errors import OutboxMismatch, OutboxUnavailable
 from onceflow.outbox.arriving import Arriving
-from onceflow.outbox.checks import check_aside, check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
+from onceflow.outbox.checks import (
+    check_aside,
+    check_found,
+    check_rows,
+    claimed_by_another,
+    moved_on,
+    not_an_outbox,
+    quoted,
+)
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
@@ -87,9 +95,10 @@ class SqliteOutbox:
 
     def _columns_aside(self) -> str:
         """All columns of the outbox, generated ones too, which the table of refused rows must have as well."""
-        outbox, aside = self._found_columns(self._name), self._found_columns(self._name.aside)
-        check_aside(self._name, outbox, aside)
-        return ", ".join('"{}"'.format(name.replace('"', '""')) for name in outbox)
+        outbox = self._found_columns(self._name)
+        aside = self._run("select name, hidden = 0 from pragma_table_xinfo(?)", self._name.aside.name).fetchall()
+        check_aside(self._name, outbox, dict(aside))
+        return ", ".join(map(quoted, outbox))
 
     def _found_columns(self, table: TableName) -> dict[str, str]:
         return dict(self._run("select name, type from pragma_table_xinfo(?) where hidden <> 1", table.name).fetchall())

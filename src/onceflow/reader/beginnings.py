@@ -11,7 +11,14 @@ What it survives::
     hour; at the beginning it would handle all that was there before the group
 
     A and B find nothing noted, both note the ends that they see, and B's are later than where A begins; A dies, C comes
-    each books its own beginnings in the store, under its epoch, before it reads, and the store goes before the note
+    each books its own beginnings in the store, under its epoch, before it reads, and the store goes before the note. Before it
+    notes it looks once more. What remains is a moment: a partition that neither has booked yet begins at the later of two notes
+
+    the topic is new, so the group begins at 0; nothing comes for longer than Kafka keeps offsets; events come, then C
+    0 is booked as any other beginning: without it C would find nothing, and begin behind those events
+
+    a partition is given out before the broker that is asked knows of it
+    it is waited for: left out of the note it would look like one that was added later, and begin at its beginning
 
     A dies between the note and the store
     C begins where the note says. With the store first, what A has not booked would look like partitions that were added
@@ -30,7 +37,7 @@ from dataclasses import replace
 
 from confluent_kafka import Consumer
 
-from onceflow.errors import StoreFenced
+from onceflow.errors import BrokerUnreachable, StoreFenced, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader.event import position_source
 from onceflow.reader.offsets import Committed, Place, committed_offsets, note_beginnings
@@ -59,10 +66,12 @@ class Beginnings:
         if not topics:
             return {}
         admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
-        known = admin.partitions()
-        places = [(topic, number) for topic in topics for number in known.get(topic, ())]
+        places = sorted(_listed(admin, topics).union(_place(each) for each in owned if each.topic in topics))
         told = committed_offsets(consumer, places)
-        ends = admin.end_offsets(place for place in places if place[0] not in begun(told))
+        ends = _ends(admin, _not_begun(places, told))
+        if ends:
+            told = committed_offsets(consumer, places)
+            ends = {place: ends[place] for place in _not_begun(places, told)}
         if ends:
             note_beginnings(consumer, ends)
             log.info("the group %s begins at the end: %s", self._settings.group, _text(ends))
@@ -73,9 +82,7 @@ class Beginnings:
 
         A reader that was fenced meanwhile books nothing, and is refused whatever it handles.
         """
-        if first == 0:  # no event stands before it that could be booked, and none is needed: there the topic begins
-            return replace(ownership, next_offset=0)
-        last = first - 1
+        last = first - 1  # of offset -1, no event's, where the group begins with the topic
         key = EventKey(last, position_source(ownership.topic, ownership.partition), str(last), last)
         try:
             self._store.claim(ownership, [key], self._settings.lease_s)
@@ -84,6 +91,25 @@ class Beginnings:
             log.warning("%s", error.message)
             return ownership
         return replace(ownership, next_offset=first)
+
+
+def _listed(admin: ClusterAdmin, topics: Iterable[str]) -> set[Place]:
+    known = admin.partitions()
+    return {(topic, number) for topic in topics for number in known.get(topic, ())}
+
+
+def _not_begun(places: Iterable[Place], told: Iterable[Place]) -> list[Place]:
+    """Those of topics in which the group has no offset."""
+    topics = begun(told)
+    return [place for place in places if place[0] not in topics]
+
+
+def _ends(admin: ClusterAdmin, places: Iterable[Place]) -> dict[Place, int]:
+    """Raises BrokerUnreachable also for a partition that a broker does not know yet: the group has it, so it is there."""
+    try:
+        return admin.end_offsets(places)
+    except TopicMissing as error:
+        raise BrokerUnreachable(error.message) from error
 
 
 def begun(told: Iterable[Place]) -> set[str]:

@@ -25,6 +25,7 @@ from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.tables import EventId, Position, Tables, event_id
 
 NEW, DUPLICATE, HELD = Standing.NEW, Standing.DUPLICATE, Standing.HELD
+_BELOW_ALL = -1
 
 
 def admit(tables: Tables, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
@@ -76,13 +77,15 @@ def confirm(tables: Tables, ownership: Ownership, keys: Sequence[EventKey]) -> N
 
 
 def fence(tables: Tables, ownership: Ownership) -> int:
-    """The partition's position. Raises StoreFenced if its epoch is not the caller's, StoreLost if there is none."""
+    """The partition's position, or below every event where nothing was ever booked: so what is booked in front of the first event
+    makes 0 the position. Raises StoreFenced if its epoch is not the caller's, StoreLost if the partition was never taken.
+    """
     position = tables.position(ownership.topic, ownership.partition)
     if position is None:
         raise lost(ownership)
     if position.epoch != ownership.epoch:
         raise fenced(ownership, position)
-    return position.next_offset or 0
+    return _BELOW_ALL if position.next_offset is None else position.next_offset
 
 
 def fenced(ownership: Ownership, position: Position) -> StoreFenced:
