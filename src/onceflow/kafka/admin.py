@@ -83,7 +83,11 @@ class ClusterAdmin:
         return {name: tuple(sorted(topic.partitions)) for name, topic in topics.items() if topic.error is None}
 
     def create_topics(self, names: Iterable[str], *, partitions: int, replication_factor: int | None = None) -> None:
-        """Makes topics; one that exists already is left as it is."""
+        """Makes topics; one that exists already is left as it is.
+
+        A broker hears of a topic after the controller has made it, so it is waited for until one lists them all: whoever asks
+        for them next would be told that they do not exist.
+        """
         self._connect()
         new = [NewTopic(name, partitions, replication_factor or -1) for name in sorted(set(names))]
         if not new:
@@ -94,6 +98,13 @@ class ClusterAdmin:
             except RequestFailed as error:
                 if error.fields.get("error") != "TOPIC_ALREADY_EXISTS":
                     raise
+        self._await_listed({topic.topic for topic in new})
+
+    def _await_listed(self, names: set[str]) -> None:
+        """Not for longer than the patience: the principal may not see what it may make."""
+        deadline = time.monotonic() + self._patience_s
+        while not names <= self.partitions().keys() and time.monotonic() < deadline:
+            time.sleep(_FIRST_TRY_S)
 
     def end_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Where a read_committed reader ends in each partition: the last stable offset."""
