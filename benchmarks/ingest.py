@@ -93,7 +93,7 @@ def fill_sqlite(path: Path, rows: pa.Table) -> str:
             values = zip(*(column.to_pylist() for column in batch.columns), strict=True)
             connection.executemany(f"insert into lines ({names}) values ({marks})", values)
         connection.commit()
-    return f"sqlite://{path}"
+    return f"sqlite:///{path}"
 
 
 def fill_postgresql(url: str, rows: pa.Table) -> str:

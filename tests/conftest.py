@@ -73,7 +73,9 @@ def create_topic(
     new = NewTopic(name, partitions, replication_factor=1, config=dict(config or {}))
     admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(timeout=_ADMIN_TIMEOUT_S)
     deadline = time.monotonic() + _ADMIN_TIMEOUT_S
-    while name not in admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics:  # the controller made it, and tells the broker now
+    while (
+        name not in admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
+    ):  # the controller made it, and tells the broker now
         assert time.monotonic() < deadline, f"the broker has not heard of topic {name}"
         time.sleep(0.05)
 

@@ -7,9 +7,16 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from urllib.parse import unquote, urlsplit
 
 TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
 """For ``Connection.text_factory``. SQLite keeps any bytes as text; read strictly, a row that holds them could never be named."""
+
+
+def file_of(url: str) -> str:
+    """The path in ``sqlite:///relative.db`` or ``sqlite:////absolute.db`` (SQLAlchemy's rule); empty if there is none."""
+    return unquote(urlsplit(url).path)[1:]
+
 
 # A descriptor of each database that was synced, for the life of the process; (device, inode) cannot be given anew meanwhile.
 _held: dict[tuple[int, int], int] = {}

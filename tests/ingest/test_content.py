@@ -70,6 +70,33 @@ def test_a_last_record_without_a_line_end_counts_only_if_it_is_whole() -> None:
     assert blocks(last_is_whole=True) == b"one\ntwo"
 
 
+@pytest.mark.parametrize(
+    ("data", "is_open"),
+    [
+        (b'1,"a', True),
+        (b'1,"a\n2,b', True),
+        (b'1,"a""', True),
+        (b'1,"a"', False),
+        (b'1,5" pipe', False),
+        (b"1,a\r", False),
+    ],
+)
+def test_what_is_left_tells_whether_a_quote_is_open(data: bytes, *, is_open: bool) -> None:
+    """An open one is never taken for whole."""
+    for last_is_whole in (False, True):
+        records = Records(
+            io.BytesIO(b"0,x\n" + data),
+            PATH,
+            lambda d: end_of_csv_records(d, ","),
+            last_is_whole=last_is_whole,
+            block_bytes=3,
+        )
+        taken = b"".join(records)
+        whole = last_is_whole and not is_open
+        assert (taken, records.left.data) == (b"0,x\n" + (data if whole else b""), b"" if whole else data)
+        assert records.left.is_open == is_open
+
+
 def test_a_quote_that_is_never_closed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "LONGEST_RECORD_BYTES", 1000)
     data = b'1,"open\n' + b"2,x\n" * 1000

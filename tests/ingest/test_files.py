@@ -179,6 +179,53 @@ def test_a_last_line_without_an_end_of_a_finished_file_counts(tmp_path: Path) ->
     assert take(files(path, finished=True), positions) == []
 
 
+@pytest.mark.parametrize("block_bytes", [4, 1 << 20])
+def test_a_quote_that_is_never_closed_does_not_swallow_the_rest_of_a_finished_file(
+    tmp_path: Path, block_bytes: int
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,note\n1,"x\ny"\n2,"open\n3,x\n4,y\n')
+    with pytest.raises(InputError, match="row 2 opens a quote that is never closed") as raised:
+        take(files(path, finished=True, block_bytes=block_bytes), {})
+    assert '2,"open' in raised.value.message
+    assert "--quoting none" in raised.value.action
+    path.write_text('id,note\n2,"open\n3,x\n4,y\n')
+    assert ids(take(files(path, finished=True, quoted=False), {})) == ["1", "2", "3"]
+
+
+def test_a_row_that_waits_for_its_closing_quote_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,note\n1,x\n2,"half\n')
+    source, positions = files(path), dict[str, str]()
+    assert values(take(source, positions)) == ['{"id":"1","note":"x"}']
+    with pytest.raises(SourceUnfinished, match="8 bytes, as row 2 opens a quote that is not closed"):
+        source.check_end()
+    with path.open("a") as file:
+        file.write('whole"\n')
+    source = files(path, finished=True)
+    assert values(take(source, positions)) == ['{"id":"2","note":"half\\nwhole"}']
+    source.check_end()
+
+
+def test_a_header_whose_quote_is_not_closed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,"note\n1,x\n')
+    source = files(path)
+    assert take(source, {}) == []
+    with pytest.raises(SourceUnfinished, match="as the header opens a quote"):
+        source.check_end()
+    with pytest.raises(InputError, match="the header opens a quote that is never closed"):
+        take(files(path, finished=True), {})
+
+
+def test_a_finished_file_may_be_a_header_without_a_line_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,note")
+    source = files(path, finished=True)
+    assert take(source, {}) == []
+    source.check_end()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -196,9 +243,10 @@ def test_malformed_csv_is_refused(tmp_path: Path, text: str, said: str) -> None:
 
 def test_csv_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(b"a\n\xe9\n")
-    with pytest.raises(InputError, match="UTF8"):
+    path.write_bytes(b"name,city\nM\xfcller,Ulm\n")
+    with pytest.raises(InputError, match=r"rows from 1 on: the text is not UTF-8, near b'M.xfcller,Ulm") as raised:
         take(files(path), {})
+    assert "convert the file to UTF-8" in raised.value.action
 
 
 def test_other_dialects(tmp_path: Path) -> None:

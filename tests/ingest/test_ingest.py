@@ -87,7 +87,7 @@ class Ingests(ForkServer):
         table = f"rows_{next(self._names)}"
         is_sqlite = url.startswith("sqlite")
         column = "integer primary key autoincrement" if is_sqlite else "bigint generated always as identity primary key"
-        connection: Any = sqlite3.connect(url[9:]) if is_sqlite else psycopg.connect(url)
+        connection: Any = sqlite3.connect(url[10:]) if is_sqlite else psycopg.connect(url)
         with closing(connection):
             connection.execute(f"create table {table} (n {column}, changed integer not null)")
             values = ", ".join(f"({row // 2})" for row in range(ROWS))
@@ -191,7 +191,7 @@ def test_killed_at_every_step_of_a_table(
     points: list[tuple[str, int]],
 ) -> None:
     """With a tiebreak each page and each transaction ends between two rows of the same value."""
-    url = f"sqlite://{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+    url = f"sqlite:///{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
     order = {"rising": "changed", "tiebreak": "n"} if tiebreak else {}
     for point in points:
         job = ingests.of_table(url, **order)
@@ -205,7 +205,7 @@ def test_killed_at_every_step_of_a_table(
 def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(
     request: pytest.FixtureRequest, ingests: Ingests, read: Reader, tmp_path: Path, database: str, step: str
 ) -> None:
-    url = f"sqlite://{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+    url = f"sqlite:///{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
     job = ingests.of_table(url)
     sleeping = ingests.start(replace(job, interrupt=(step, 1, int(signal.SIGSTOP))))
     ingests.wait_until_stopped(sleeping)
@@ -449,6 +449,20 @@ def test_the_command_names_every_mistake(tmp_path: Path) -> None:
     for mistake in (*said, "--delay are for tables"):
         assert mistake in event["message"]
     assert command.end()[0] == 2
+
+
+def test_the_command_does_not_choose_between_a_file_and_a_database(tmp_path: Path) -> None:
+    command = Command(tmp_path, "x", "--topic", "t", "--file", "g.csv", "--from", "sqlite:///a.db")
+    assert "--from is for tables, --file reads files: choose one" in command.next("error")["message"]
+    assert command.end()[0] == 2
+
+
+def test_a_topic_has_at_least_one_partition(tmp_path: Path) -> None:
+    command = Command(tmp_path, "x", "--topic", "t", "--file", "g.csv", "--partitions", "0")
+    status, errors = command.end()
+    assert status == 2
+    assert "--partitions" in errors
+    assert not (tmp_path / ".onceflow").exists(), "no broker was started"
 
 
 def test_the_command_says_that_it_starts_a_broker(tmp_path: Path) -> None:

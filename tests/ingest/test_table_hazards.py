@@ -30,7 +30,7 @@ def timed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
     name = f"timed_{next_number()}"
     if request.param == "sqlite":
         create = "CREATE TABLE {t} (id INTEGER PRIMARY KEY, note TEXT, changed INTEGER)"
-        made = Table(f"sqlite://{tmp_path}/shop.db", name, create)
+        made = Table(f"sqlite:///{tmp_path}/shop.db", name, create)
     else:
         create = "CREATE TABLE {t} (id bigint PRIMARY KEY, note text, changed timestamptz)"
         made = Table(request.getfixturevalue("postgresql"), name, create)

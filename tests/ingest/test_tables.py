@@ -20,6 +20,8 @@ from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.runner import Ingest
 from onceflow.ingest.tables import TableOptions, TableSource, connect
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.outbox.service import outbox_at
+from onceflow.reader.stores import open_store
 
 if TYPE_CHECKING:
     from tests.conftest import Reader, TopicFactory
@@ -40,7 +42,7 @@ class Table:
     def __init__(self, url: str, name: str, create: str) -> None:
         self.url = url
         self.name = name
-        self.connection: Any = psycopg.connect(url) if url.startswith("postgresql") else sqlite3.connect(url[9:])
+        self.connection: Any = psycopg.connect(url) if url.startswith("postgresql") else sqlite3.connect(url[10:])
         self.run(create)
 
     def run(self, statement: str) -> None:
@@ -75,7 +77,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
 
 def sqlite_table(directory: Path) -> Table:
     create = "CREATE TABLE {t} (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)"
-    return Table(f"sqlite://{directory}/shop.db", f"orders_{next(_numbers)}", create)
+    return Table(f"sqlite:///{directory}/shop.db", f"orders_{next(_numbers)}", create)
 
 
 def postgresql_table(url: str, column: str = "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY") -> Table:
@@ -153,7 +155,7 @@ def test_another_table_of_that_name_is_refused(table: Table, tmp_path: Path) -> 
         other = sqlite3.connect(tmp_path / "other.db")
         other.execute(f"CREATE TABLE {table.name} (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)")
         other.close()
-        table.url = f"sqlite://{tmp_path}/other.db"
+        table.url = f"sqlite:///{tmp_path}/other.db"
     else:
         table.run("DROP TABLE {t}")
         table.run("CREATE TABLE {t} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, note text)")
@@ -200,14 +202,54 @@ def test_nulls_are_refused(table: Table) -> None:
 
 def test_no_database(tmp_path: Path) -> None:
     options = TableOptions("t", "id")
-    for url in (f"sqlite://{tmp_path}/none.db", f"postgresql://nobody@/none?host={tmp_path}"):
+    for url in (f"sqlite:///{tmp_path}/none.db", f"postgresql://nobody@/none?host={tmp_path}"):
         with pytest.raises(SourceUnavailable):
             connect(url, options)
 
 
+def test_three_slashes_name_a_file_of_this_directory_and_four_an_absolute_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule of the readers' stores and of the outbox: one URL means one file."""
+    table, options = sqlite_table(tmp_path), TableOptions("t", "id")
+    monkeypatch.chdir(tmp_path)
+    assert Path(vars(open_store("sqlite:///shop.db"))["_path"]).samefile("shop.db")
+    assert vars(outbox_at("sqlite:///shop.db", "outbox"))["_path"].samefile("shop.db")
+    table.insert("a")
+    positions: dict[str, str] = {}
+    assert [row["note"] for row in table.take(positions)] == ["a"]
+    table.insert("b")
+    table.url = "sqlite:///shop.db"
+    assert [row["note"] for row in table.take(positions)] == ["b"], "the same table, at the same position"
+    monkeypatch.chdir("/")
+    with pytest.raises(SourceUnavailable, match=r"there is no file /shop\.db") as raised:
+        connect("sqlite:///shop.db", options)
+    assert "sqlite:////var/lib/shop.db is absolute" in raised.value.action
+    table.connection.close()
+
+
+def test_a_table_keeps_the_name_of_its_events_however_its_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``ce_source`` is made of the absolute path, and has three slashes in it."""
+    table = sqlite_table(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for url in (table.url, "sqlite:///shop.db", "sqlite:///shop%2Edb"):
+        source = connect(url, TableOptions(table.name, "id"))
+        assert source.uri == f"sqlite://{tmp_path}/shop.db/{table.name}"
+        source.close()
+    table.connection.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///", "sqlite://shop.db", "sqlite:///shop.db?mode=rw", "sqlite:///shop#1.db"])
+def test_a_url_that_names_no_file_is_a_mistake(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="names no file"):
+        connect(url, TableOptions("t", "id"))
+
+
 def test_sqlite_values_keep_their_types(tmp_path: Path) -> None:
     create = "CREATE TABLE {t} (id INTEGER PRIMARY KEY AUTOINCREMENT, note)"
-    table = Table(f"sqlite://{tmp_path}/shop.db", "untyped", create)
+    table = Table(f"sqlite:///{tmp_path}/shop.db", "untyped", create)
     table.connection.execute(f"INSERT INTO {table.name} (note) VALUES (?), (?), (?), (NULL)", (0.1 + 0.2, b"\xff", 7))
     table.connection.commit()
     assert [row["note"] for row in table.take({})] == [0.1 + 0.2, "/w==", 7, None]

@@ -142,6 +142,33 @@ def test_every_mistake_is_named_at_once() -> None:
         assert name in text
 
 
+@pytest.mark.parametrize(
+    ("what", "wrong"),
+    [
+        ("retries must be a whole number, not '5'", {"retries": "5"}),
+        ("retries must be a whole number, not None", {"retries": None}),
+        ("batch_size must be a whole number, not 1.5", {"batch_size": 1.5}),
+        ("patience_s must be a number, not '1'", {"patience_s": "1"}),
+        ("session_timeout_s must be a number, not '10'", {"session_timeout_s": "10"}),
+        ("store must be a URL .* not None", {"store": None}),
+        ("store must be a URL .* not 5", {"store": 5}),
+        ("'no pe' is no name of a topic", {"topics": "no pe"}),
+        ("topics must be a name or several, not None", {"topics": None}),
+        ("5 is no name of a topic", {"topics": [5]}),
+        ("group must be a text, not 5", {"group": 5}),
+        ("dead_letters must be a name of a topic or None, not 5", {"dead_letters": 5}),
+        ("bootstrap_servers must be a text, not", {"bootstrap_servers": ["a:1"]}),
+        ("kafka must be a mapping", {"kafka": "acks=all"}),
+        ("enable.auto.commit: cannot be set: the store has the position", {"kafka": {"enable.auto.commit": "true"}}),
+        ("max.poll.records: cannot be set: give it as batch_size", {"kafka": {"max.poll.records": 5}}),
+    ],
+)
+def test_one_mistake_is_named_once_and_for_what_it_is(what: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=what) as raised:
+        onceflow.Reader(**{"topics": "t", "group": "g", "store": "memory:", **wrong})
+    assert len(raised.value.fields["mistakes"]) == 1
+
+
 def test_dead_letters_must_not_go_to_a_topic_that_is_read() -> None:
     with pytest.raises(ConfigurationError, match="read by this very reader"):
         onceflow.Reader(["a", "b"], group="g", store="memory:", dead_letters="b")

@@ -59,3 +59,16 @@ def test_headers_that_the_writer_sets_are_refused() -> None:
     with pytest.raises(EventRefused, match="ce_id, ce_source"):
         checked([("trace", b"1"), ("ce_source", b"x"), ("ce_id", b"y")])
     assert checked([("trace", b"1"), ("trace", None)]) == [("trace", b"1"), ("trace", None)]
+
+
+def test_a_text_as_a_position_is_refused_and_not_taken_apart_letter_by_letter() -> None:
+    for text in ("orders:3", b"orders:3"):
+        with pytest.raises(EventRefused, match="a position is a sequence of parts"):
+            identify("s", None, text, "", None, is_placed=True)
+
+
+def test_two_names_and_no_name_are_two_mistakes() -> None:
+    with pytest.raises(EventRefused, match="give either id or position"):
+        identify("s", None, None, "", None, is_placed=True)
+    with pytest.raises(EventRefused, match="both given"):
+        identify("s", "1", ("t", 1), "", None, is_placed=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -285,3 +286,17 @@ def test_two_that_start_at_the_same_moment_never_both_go_on(
     assert transactions.state is not State.OPEN
     assert values(read, target) == ["middle"]
     rival.sender.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "wrong"),
+    [
+        ("consumer must be a confluent_kafka.Consumer, not str", {"consumer": "c"}),
+        ("progress must be a text, not int", {"progress": 5}),
+    ],
+)
+def test_a_transaction_takes_a_consumer_and_a_text(
+    writer: MakeWriter, name: str, what: str, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(WriterError, match=what):
+        writer(name).transaction(**wrong)

@@ -18,6 +18,7 @@ NODE_ID = 1
 # keep it.
 _PORTS = range(20_000, 30_000)
 _PORT_TRIES = 100
+_ANY_PORT = range(1, 1 << 16)
 
 DEFAULTS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
@@ -145,7 +146,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server may listen on ``port`` of the loopback now."""
+    """Whether a server may listen on ``port`` of the loopback now. Raises ConfigurationError for what is no port."""
+    if port not in _ANY_PORT:
+        raise ConfigurationError.of("the embedded broker's settings", [f"{port} is no port: give one from 1 to 65535"])
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As Java's server sockets do, so that connections in TIME_WAIT do not count as taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

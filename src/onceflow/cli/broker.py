@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import typer
 from onceflow.cli.errors import ERROR, out, shown_errors
 
 if TYPE_CHECKING:
-    from onceflow.broker import BrokerStatus
+    from onceflow.broker import BrokerStatus, EmbeddedBroker
     from onceflow.kafka.settings import ClusterSettings
 
 app = typer.Typer(
@@ -29,15 +30,29 @@ def start(
     directory: Directory = DEFAULT,
     port: Annotated[int | None, typer.Option(help="A port of 127.0.0.1; a free one is chosen and kept.")] = None,
 ) -> None:
-    """Start the broker; it runs until it is stopped. One that runs already is left alone."""
+    """Start the broker; it runs until it is stopped. One that runs already is left alone, and must be on the same --port."""
     with shown_errors():
         from onceflow.broker import EmbeddedBroker
 
         broker = EmbeddedBroker(directory, port=port, detached=True)
         running = broker.is_running
-        if not running:
+        if running:
+            _check_port(broker, port)
+        else:
             broker.start()
         out(f"{broker.bootstrap_servers} {'runs already' if running else 'started'} (data in {broker.directory})")
+
+
+def _check_port(broker: EmbeddedBroker, port: int | None) -> None:
+    from onceflow.broker.settings import HOST
+    from onceflow.errors import BrokerStartError
+
+    if port is not None and broker.bootstrap_servers != f"{HOST}:{port}":
+        raise BrokerStartError(
+            f"the broker in {broker.directory} runs already, at {broker.bootstrap_servers} and not on port {port}",
+            action=f"use it where it is, or stop it first: onceflow broker stop -d {broker.directory}",
+            port=port,
+        )
 
 
 @app.command()
@@ -97,8 +112,14 @@ def send(
     with shown_errors():
         from onceflow.cli.records import send_lines
 
-        count = send_lines(_settings(directory), topic, (line.rstrip("\n") for line in sys.stdin), key)
+        # Bytes, as they come: text would have to be UTF-8, here and in the key.
+        lines = (_without_end(line) for line in sys.stdin.buffer)
+        count = send_lines(_settings(directory), topic, lines, None if key is None else os.fsencode(key))
         out(f"{count} record{'' if count == 1 else 's'} sent to {topic}")
+
+
+def _without_end(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
 
 
 @app.command()

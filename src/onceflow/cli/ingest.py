@@ -68,7 +68,9 @@ def ingest(
     ] = "refuse",
     key: Annotated[str | None, typer.Option(help="The column (or JSON member) that becomes the record's key.")] = None,
     table: Annotated[str | None, typer.Option(help="A table to read, with --from and --rising.")] = None,
-    database: Annotated[str | None, typer.Option("--from", help="postgresql://… or sqlite:///path")] = None,
+    database: Annotated[
+        str | None, typer.Option("--from", help="postgresql://…, sqlite:///relative.db or sqlite:////absolute.db")
+    ] = None,
     rising: Annotated[str | None, typer.Option(help="The table's column whose values only rise.")] = None,
     tiebreak: Annotated[
         str | None, typer.Option(help="A unique column, where values of --rising may be equal (a time of change).")
@@ -89,7 +91,7 @@ def ingest(
     ] = False,
     bootstrap_servers: Annotated[str | None, typer.Option(help="Else the embedded broker in .onceflow/broker.")] = None,
     kafka: Annotated[list[str] | None, typer.Option(help="A client option, as Java names it: key=value.")] = None,
-    partitions: Annotated[int, typer.Option(help="Of a topic that is made.")] = 4,
+    partitions: Annotated[int, typer.Option(help="Of a topic that is made.", min=1)] = 4,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
 ) -> None:
     """Bring files or a table into a topic, each row exactly once. Ctrl-C or SIGTERM ends it after the running transaction."""
@@ -139,7 +141,7 @@ def _table_mistakes(given: _Arguments) -> list[str]:
     if given.columns:
         mistakes.append("--columns is for CSV files")
     if given.database and not given.database.startswith(("postgresql://", "sqlite:///")):
-        mistakes.append("--from is neither postgresql://… nor sqlite:///path")
+        mistakes.append("--from is neither postgresql://… nor sqlite:///path (four slashes for an absolute path)")
     return mistakes
 
 
@@ -163,6 +165,8 @@ def _file_mistakes(given: _Arguments) -> list[str]:
             mistakes.append("--columns is for CSV files")
     if given.tiebreak or given.delay is not None or given.rising:
         mistakes.append("--rising, --tiebreak and --delay are for tables")
+    if given.files and given.database:
+        mistakes.append("--from is for tables, --file reads files: choose one")
     if given.finished and given.follow:
         mistakes.append("--finished says that nothing is added, --follow waits for more: choose one")
     return mistakes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
-from onceflow.errors import KafkaError, RequestFailed, TopicMissing
+from onceflow.errors import ConfigurationError, KafkaError, RequestFailed, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 
@@ -27,7 +27,7 @@ class Record:
     value: str | None
 
 
-def send_lines(settings: ClusterSettings, topic: str, lines: Iterable[str], key: str | None) -> int:
+def send_lines(settings: ClusterSettings, topic: str, lines: Iterable[str | bytes], key: str | bytes | None) -> int:
     """Sends every line, waits until all are acknowledged, and counts them. Raises TopicMissing, KafkaError."""
     partitions_of(settings, topic)
     producer = Producer({**settings.for_librdkafka(), "enable.idempotence": True}, logger=_librdkafka)
@@ -56,9 +56,11 @@ def committed_messages(
     """The committed records of a topic, or of ``only`` these partitions, from the beginning.
 
     Partition by partition up to the end that each has now; with ``follow`` as they come, without end. Raises TopicMissing,
-    RequestFailed.
+    RequestFailed, ConfigurationError for a partition that the topic does not have.
     """
-    partitions = [number for number in partitions_of(settings, topic) if only is None or number in only]
+    known = partitions_of(settings, topic)
+    _check_partitions(topic, known, only or ())
+    partitions = [number for number in known if only is None or number in only]
     ends = ClusterAdmin(settings).end_offsets([(topic, p) for p in partitions])
     options = {"group.id": "onceflow-read", "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer({**settings.for_librdkafka(), **options, "auto.offset.reset": "earliest"}, logger=_librdkafka)
@@ -71,6 +73,14 @@ def committed_messages(
             yield from _partition(consumer, topic, partition, ends[topic, partition])
     finally:
         consumer.close()
+
+
+def _check_partitions(topic: str, known: Collection[int], wanted: Collection[int]) -> None:
+    missing = sorted(set(wanted) - set(known))
+    if missing:
+        there = f"its partitions are {min(known)} to {max(known)}" if len(known) > 1 else "it has partition 0 alone"
+        mistakes = [f"--partition {number}: topic {topic} has no such partition; {there}" for number in missing]
+        raise ConfigurationError.of("the command line", mistakes)
 
 
 def _partition(consumer: Consumer, topic: str, partition: int, end: int) -> Iterator[Message]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -74,11 +75,23 @@ def for_arrow(file: IO[bytes]) -> pa.PythonFile:
     return pa.PythonFile(os.fdopen(os.dup(file.fileno()), "rb", buffering=0), "r")
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What there is of a record that has no end. ``is_open``: within a quoted field, which only a quote ends."""
+
+    data: bytes = b""
+    is_open: bool = False
+
+
 class Records:
     """Blocks of whole records up to the end; with ``last_is_whole`` also a last one without a line end.
 
-    ``left_bytes`` after the last block: how much of a record without a line end was left. Raises InputError for a record without
-    end, and for a compressed file that is cut off.
+    ``left`` after the last block: the record without a line end that was left. One within a quoted field is never whole::
+
+        a stray quote begins a field, and no other quote follows: the field goes on to the end of the file
+        taken as whole, a million rows become one field of one row
+
+    Raises InputError for a record without end, and for a compressed file that is cut off.
     """
 
     def __init__(
@@ -89,7 +102,7 @@ class Records:
         self._find_end = find_end
         self._last_is_whole = last_is_whole
         self._block_bytes = block_bytes
-        self.left_bytes = 0
+        self.left = Left()
 
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
@@ -100,10 +113,11 @@ class Records:
                 yield data[:end]
             rest = data[end:]
             self._check_length(rest)
-        if rest and self._last_is_whole:
+        is_open = bool(rest) and self._find_end(rest + b"\n") <= len(rest)
+        if rest and self._last_is_whole and not is_open:
             yield rest
-        elif rest:
-            self.left_bytes = len(rest)
+        else:
+            self.left = Left(rest, is_open)
 
     def _check_length(self, rest: bytes) -> None:
         if len(rest) > LONGEST_RECORD_BYTES:

@@ -15,6 +15,7 @@ from pyarrow import csv as arrow_csv
 from onceflow.errors import InputError
 from onceflow.ingest.content import (
     FindEnd,
+    Left,
     Records,
     begin_of_text,
     end_of_csv_records,
@@ -38,15 +39,15 @@ class CsvReader:
     def find_end(self) -> FindEnd:
         return partial(end_of_csv_records, delimiter=self._delimiter) if self._quoted else end_of_lines
 
-    def header(self, file: IO[bytes], path: Path) -> tuple[list[str], int] | None:
-        """The column names and where the rows begin; None while the header is not complete. Raises InputError."""
+    def header(self, file: IO[bytes], path: Path, *, finished: bool) -> tuple[list[str], int] | Left:
+        """The column names and where the rows begin; what there is while the header is not complete. Raises InputError."""
         if self._columns:
             return self._columns, begin_of_text(file)
         whole = partial(_first_record, find_end=self.find_end)
-        records = Records(open_content(file), path, whole, last_is_whole=False, block_bytes=1 << 16)
+        records = Records(open_content(file), path, whole, last_is_whole=finished, block_bytes=1 << 16)
         data = next(iter(records), None)
         if data is None:
-            return None
+            return records.left
         return self._names(data, path), len(data)
 
     def _names(self, data: bytes, path: Path) -> list[str]:
@@ -72,12 +73,26 @@ class CsvReader:
                 pa.BufferReader(data), read_options=read, parse_options=self._parse, convert_options=convert
             )
         except pa.ArrowInvalid as error:
+            _check_utf8(data, path, first_row)
             raise InputError(
                 f"{path}, rows from {first_row} on: {error}",
                 action="correct the file, or choose --delimiter or --quoting; nothing of this block was written",
                 path=str(path),
             ) from None
         return _one_batch(table)
+
+
+def _check_utf8(data: bytes, path: Path, first_row: int) -> None:
+    """Arrow names a column and a row of the block, and not what is wrong with them."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        near = data[max(0, error.start - 20) : error.start + 20]
+        raise InputError(
+            f"{path}, rows from {first_row} on: the text is not UTF-8, near {near!r}",
+            action="convert the file to UTF-8; nothing of this block was written",
+            path=str(path),
+        ) from None
 
 
 def name_mistakes(names: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from onceflow.errors import ConfigurationError, InputError, SourceChanged, Sourc
 from onceflow.ingest.content import (
     BLOCK_BYTES,
     FindEnd,
+    Left,
     Records,
     begin_of_text,
     compression_of,
@@ -75,7 +76,7 @@ class FileSource:
         self._options = options
         self._csv = CsvReader(options.delimiter, quoted=options.quoted, columns=options.columns)
         self._known: dict[str, FilePosition] = {}
-        self._unfinished: dict[str, int] = {}
+        self._unfinished: dict[str, str] = {}
         readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
             Format.CSV: self._csv_rows,
             Format.JSONL: self._json_lines,
@@ -106,7 +107,7 @@ class FileSource:
     def check_end(self) -> None:
         self._check_found()
         if self._unfinished:
-            named = "".join(f"\n  - {path}: {size:,} bytes" for path, size in self._unfinished.items())
+            named = "".join(f"\n  - {path}: {left}" for path, left in self._unfinished.items())
             raise SourceUnfinished(
                 f"all rows are written but the last one of these files, which has no line end:{named}",
                 action="run again when the writer has ended the line, or with --finished if the row is complete as it is",
@@ -150,9 +151,9 @@ class FileSource:
 
     def _csv_rows(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
         path = Path(position.path)
-        header = self._csv.header(file, path)
-        if header is None:
-            self._unfinished[position.path] = os.fstat(file.fileno()).st_size
+        header = self._csv.header(file, path, finished=self._options.finished)
+        if isinstance(header, Left):
+            self._leave(header, position, "the header")
             return
         names, size = header
         self._check_key(names, path)
@@ -202,10 +203,16 @@ class FileSource:
                 _checked(file, position), offset=offset, rows=position.rows + count, seen=seen, ended=False
             )
             yield rows if rows.num_rows else None, position
-        if records.left_bytes:
-            self._unfinished[position.path] = records.left_bytes
+        if records.left.data:
+            self._leave(records.left, position, f"row {position.rows + 1}")
         elif packed:
             yield None, replace(position, ended=True)
+
+    def _leave(self, left: Left, position: FilePosition, record: str) -> None:
+        if left.is_open and self._options.finished:
+            raise _never_closed(left.data, position.path, record)
+        why = f", as {record} opens a quote that is not closed" if left.is_open else ""
+        self._unfinished[position.path] = f"{len(left.data):,} bytes{why}"
 
     def _rows(self, table: pa.RecordBatch, source: str, first: int) -> pa.RecordBatch:
         key = self._options.key
@@ -225,6 +232,15 @@ class FileSource:
             raise InputError(
                 f"{path} has no column {self._options.key!r}; it has {', '.join(names)}", action="choose another --key"
             )
+
+
+def _never_closed(data: bytes, path: str, record: str) -> InputError:
+    return InputError(
+        f"{path}: {record} opens a quote that is never closed, so all that follows ({len(data):,} bytes) would be one field; "
+        f"it begins {data[:60]!r}",
+        action="correct the file, or take quotes as text with --quoting none; if it is still written, run without --finished",
+        path=path,
+    )
 
 
 def _is_other(file: IO[bytes], position: FilePosition) -> bool:

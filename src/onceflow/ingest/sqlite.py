@@ -51,6 +51,11 @@ class SqliteTable:
     def _told(self) -> Iterator[None]:
         try:
             yield
+        except FileNotFoundError as error:
+            raise SourceUnavailable(
+                f"there is no file {self._path}",
+                action="check the path: sqlite:///shop.db is in the current directory, sqlite:////var/lib/shop.db is absolute",
+            ) from error
         except (sqlite3.Error, OSError) as error:
             raise SourceUnavailable(f"{self._path}: {error}", action="check the path and the message") from error
 

@@ -33,15 +33,16 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.errors import InputError, SourceChanged, SourceUnfinished
+from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnfinished
 from onceflow.ingest.event_rows import event_rows
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.source import SourceBatch
+from onceflow.sqlite import file_of
 
 PAGE_ROWS = 10_000
 
@@ -137,13 +138,21 @@ class Database(Protocol):
 
 def connect(url: str, options: TableOptions) -> Database:
     """The table behind ``postgresql://…`` or ``sqlite:///path``. Raises ConfigurationError with every mistake."""
-    if url.startswith("sqlite:///"):
+    if url.startswith("sqlite:"):
         from onceflow.ingest.sqlite import SqliteTable
 
-        return SqliteTable(url.removeprefix("sqlite://"), options)
+        return SqliteTable(_sqlite_file(url), options)
     from onceflow.ingest.postgresql import PostgresqlTable
 
     return PostgresqlTable(url, options)
+
+
+def _sqlite_file(url: str) -> str:
+    parts, path = urlsplit(url), file_of(url)
+    if not path or parts.netloc or parts.query or parts.fragment:
+        forms = "sqlite:///relative.db or sqlite:////absolute.db (a ? in it as %3F, a # as %23)"
+        raise ConfigurationError.of("the arguments", [f"--from {url} names no file: write {forms}"])
+    return path
 
 
 class TableSource:

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from onceflow.errors import ConfigurationError, OnceflowError
 from onceflow.ingest.committer import SourceCommitter
@@ -17,6 +16,7 @@ from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import Limits, OutboxTable
 from onceflow.outbox.topics import Topics
 from onceflow.outbox.waker import Waker
+from onceflow.sqlite import file_of
 
 KIND = "outbox"
 _PAUSE_S = 2.0
@@ -109,7 +109,7 @@ def outbox_at(url: str, table: str) -> OutboxTable:
     if scheme == "sqlite" and url.startswith("sqlite:///"):
         from onceflow.outbox.sqlite import SqliteOutbox
 
-        return SqliteOutbox(Path(unquote(urlsplit(url).path)[1:]), name)
+        return SqliteOutbox(Path(file_of(url)), name)
     raise ConfigurationError(
         f"no outbox can be at an address that begins with {scheme!r}",
         action="write postgresql://user@host:5432/database, or sqlite:///file (four slashes for an absolute path)",

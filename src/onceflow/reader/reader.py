@@ -29,11 +29,12 @@ from onceflow.reader.rebuild import Rebuilder
 from onceflow.reader.retries import Backoff
 from onceflow.reader.settings import Checker, GroupProtocol, LostStore, ReaderSettings, Start
 from onceflow.reader.steps import OnStep
-from onceflow.reader.stores import open_store
+from onceflow.reader.stores import FORMS, open_store
 from onceflow.reader.stores.interface import Retention, Store
 from onceflow.reader.tally import Tally
 
 log = logging.getLogger("onceflow.reader")
+_STORE_METHODS = ("open", "close", "take", "unit", "claim", "confirm", "forget_expired")
 _OBJECTS_PER_EVENT = 20  # message, headers, identity, and as many again of the store's
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -111,9 +112,9 @@ class Reader:
             patience_s=patience_s,
         )
         checker.at_least(0.001, lease_s=lease_s, session_timeout_s=session_timeout_s)
-        checker.at_least(session_timeout_s or 1, max_poll_interval_s=max_poll_interval_s)
-        if not group:
-            checker.mistakes.append("group is empty")
+        shortest_s = session_timeout_s if isinstance(session_timeout_s, int | float) else 1
+        checker.at_least(shortest_s, max_poll_interval_s=max_poll_interval_s)
+        checker.text(group=group, group_instance_id=group_instance_id)
         self._settings = ReaderSettings(
             topics=names,
             group=group,
@@ -305,6 +306,11 @@ def _printed(text: str) -> None:
 
 def _opened(store: str | Store, checker: Checker) -> Store | None:
     if not isinstance(store, str):
+        lacking = [name for name in _STORE_METHODS if not callable(getattr(store, name, None))]
+        if lacking:
+            checker.mistakes.append(
+                f"store must be a URL ({', '.join(FORMS)}) or a store, not {store!r}, which has no {', '.join(lacking)}"
+            )
         return store
     try:
         return open_store(store)

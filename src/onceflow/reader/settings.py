@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, TypeVar
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import Message
 
@@ -13,12 +14,15 @@ from onceflow.errors import ConfigurationError
 from onceflow.kafka.names import is_topic
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.reader.event import headers_of
+from onceflow.reader.refused import REFUSED
 from onceflow.reader.retries import Backoff
 from onceflow.reader.stores.interface import Retention
 
 GROUP_HEADER = "onceflow_group"
 """Which group wrote a dead letter."""
 _Choice = TypeVar("_Choice", bound=Enum)
+_WHOLE = {"batch_size", "keep_ids", "retries"}
+_MAY_BE_NONE = {"keep_ids_s", "keep_ids", "session_timeout_s", "group_instance_id"}
 
 
 class LostStore(Enum):
@@ -134,37 +138,70 @@ class Checker:
         self.mistakes.append(f"{name} must be one of {', '.join(m.value for m in kind)}, not {value!r}")
         return next(iter(kind))
 
-    def at_least(self, least: float, **values: float | None) -> None:
-        """Each value given must be that large."""
-        self.mistakes += [
-            f"{name} must be at least {least:g}, not {value!r}"
-            for name, value in values.items()
-            if value is not None and not value >= least
-        ]
+    def at_least(self, least: float, **values: object) -> None:
+        """Each value given must be a number, and that large."""
+        for name, value in values.items():
+            if value is None and name in _MAY_BE_NONE:
+                continue
+            needed = Integral if name in _WHOLE else Real
+            if isinstance(value, bool) or not isinstance(value, needed):
+                self.mistakes.append(f"{name} must be a {'whole ' * (needed is Integral)}number, not {value!r}")
+            elif not cast("float", value) >= least:
+                self.mistakes.append(f"{name} must be at least {least:g}, not {value!r}")
 
-    def topics(self, given: str | Sequence[str]) -> tuple[str, ...]:
+    def text(self, **values: object) -> None:
+        """Each must be a text that is not empty; None where that has a meaning."""
+        for name, value in values.items():
+            if value == "":
+                self.mistakes.append(f"{name} is empty")
+            elif not isinstance(value, str) and not (value is None and name in _MAY_BE_NONE):
+                self.mistakes.append(f"{name} must be a text, not {value!r}")
+
+    def topics(self, given: object) -> tuple[str, ...]:
         """Names of topics: at least one, no pattern."""
+        if not isinstance(given, Iterable):
+            self.mistakes.append(f"topics must be a name or several, not {given!r}")
+            return ()
         names = (given,) if isinstance(given, str) else tuple(given)
         if not names:
             self.mistakes.append("no topic is given")
-        self.mistakes += [f"{name!r} is no name of a topic" for name in names if not is_topic(name)]
+        self.mistakes += [f"{name!r} is no name of a topic" for name in names if not _is_topic(name)]
         return names
 
-    def dead_letters(self, name: str | None, topics: Sequence[str]) -> None:
+    def dead_letters(self, name: object, topics: Sequence[str]) -> None:
         """A name of a topic, ``{topic}`` in it stands for the event's own."""
         if name is None:
             return
-        targets = [name.replace("{topic}", topic) for topic in topics]
+        if not isinstance(name, str):
+            self.mistakes.append(f"dead_letters must be a name of a topic or None, not {name!r}")
+            return
+        known = [topic for topic in topics if _is_topic(topic)]  # of the others it is said already
+        targets = [name.replace("{topic}", topic) for topic in known or ("topic",)]
         if not all(is_topic(target) for target in targets):
             self.mistakes.append(f"dead_letters: {name!r} is no name of a topic")
         self.mistakes += [
-            f"dead_letters: {target} is read by this very reader" for target in targets if target in topics
+            f"dead_letters: {target} is read by this very reader" for target in targets if target in known
         ]
 
-    def cluster(self, bootstrap_servers: str, options: Mapping[str, object] | None) -> ClusterSettings:
+    def cluster(self, bootstrap_servers: object, options: object) -> ClusterSettings:
         """The Kafka settings, with their own mistakes."""
+        self.text(bootstrap_servers=bootstrap_servers)
+        if options is not None and not isinstance(options, Mapping):
+            self.mistakes.append(f"kafka must be a mapping of option names to values, not {type(options).__name__}")
+        given = options if isinstance(options, Mapping) else {}
+        self.mistakes += [f"{name}: cannot be set: {REFUSED[name]}" for name in given if name in REFUSED]
+        taken = {name: value for name, value in given.items() if name not in REFUSED}
         try:
-            return ClusterSettings.of(bootstrap_servers, options)
+            return ClusterSettings.of(_servers(bootstrap_servers), taken)
         except ConfigurationError as error:
             self.mistakes += error.fields["mistakes"]
             return ClusterSettings("")
+
+
+def _is_topic(name: object) -> bool:
+    return isinstance(name, str) and is_topic(name)
+
+
+def _servers(given: object) -> str:
+    """What can be checked further; of anything else is said already that it must be a text."""
+    return given if given and isinstance(given, str) else "localhost:9092"

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from confluent_kafka import Consumer
 
 from onceflow.errors import BrokerUnreachable, OnceflowError, WriterClosed
+from onceflow.writer import identity
 from onceflow.writer.delivery import Delivered, Delivery
 from onceflow.writer.identity import Headers, Position
 from onceflow.writer.sender import WAIT_S, Data, Sender
@@ -126,7 +127,7 @@ class AsyncWriter:
         """
         await self.open()
         sender = self._writer.sender()
-        is_placed = key is not None or partition >= 0
+        is_placed = identity.is_placed(key, partition)
         delivery, wire = self._writer.event(
             sender, topic, id, position, source, type, sequence, headers, is_placed=is_placed
         )

@@ -91,6 +91,12 @@ class Delivery:
         return known if isinstance(known, EventIdentity) else EventIdentity(self._source, known)
 
     @property
+    def name(self) -> str:
+        """Source and id, for people; also of an event that was given none that is a text."""
+        known = self._id
+        return f"{known.source} {known.id}" if isinstance(known, EventIdentity) else f"{self._source} {known}"
+
+    @property
     def done(self) -> bool:
         """Whether it is decided. Looks at what has come in, and waits for nothing."""
         return self._message is not None or self._failure is not None

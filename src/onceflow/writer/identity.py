@@ -7,6 +7,7 @@ tell the repetition from a new event.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import NoneType
 
 from onceflow.errors import EventRefused
 from onceflow.events import (
@@ -18,6 +19,7 @@ from onceflow.events import (
     TYPE_HEADER,
     EventIdentity,
 )
+from onceflow.writer.misuse import NOT_PAIRS, kind, not_utf8
 
 Position = Sequence[str | int]
 """Where an event comes from: ``(topic, partition, offset)``, ``(file, line)``; one more part where one input makes many."""
@@ -26,6 +28,8 @@ Headers = Iterable[tuple[str, str | bytes | None]]
 WireHeaders = list[tuple[str, str | bytes | None]]
 
 OWN_HEADERS = frozenset({ID_HEADER, SOURCE_HEADER, SPECVERSION_HEADER, TYPE_HEADER, SEQUENCE_HEADER})
+_TEXT = (str, NoneType)
+_NUMBER = (int, NoneType)
 _VERSION = (SPECVERSION_HEADER, SPECVERSION.encode())
 
 
@@ -44,9 +48,15 @@ def identify(
     is_placed: bool,
 ) -> EventIdentity:
     """The identity of one event; ``is_placed`` by a key or a partition. Raises EventRefused with every mistake."""
+    if _is_suspect(id, position, sequence):
+        check_kinds(
+            source, id, position, type, sequence
+        )  # what would make a name all the same, and not the one that is meant
     mistakes = []
-    if (id is None) == (position is None):
+    if id is None and position is None:
         mistakes.append("give either id or position: what names the event, the same whenever it is sent again")
+    elif id is not None and position is not None:
+        mistakes.append("id and position are both given: keep one of them, the other would be a second name")
     elif not (id if position is None else position):
         mistakes.append("the id or position is empty")
     if not source:
@@ -58,8 +68,38 @@ def identify(
         # taken for one that was handled.
         mistakes.append("a sequence needs a key or a partition: it must rise in each partition")
     if mistakes:
-        raise EventRefused("; ".join(mistakes), action="correct the call of send", mistakes=tuple(mistakes))
+        raise _refusal(mistakes)
     return EventIdentity(source, id_of(position) if position is not None else str(id), type, sequence)
+
+
+def _is_suspect(id: object, position: object, sequence: object) -> bool:  # noqa: A002
+    return isinstance(position, str | bytes) or not isinstance(id, _TEXT) or not isinstance(sequence, _NUMBER)
+
+
+def check_kinds(source: object, id: object, position: object, type: object, sequence: object) -> None:  # noqa: A002
+    """Raises EventRefused for every argument that is of the wrong kind; for a call that is suspect, or has failed."""
+    texts = [(name, text) for name, text in (("id", id), ("source", source), ("type", type)) if text is not None]
+    mistakes = [f"{name} must be a text, not {kind(text)}" for name, text in texts if not isinstance(text, str)]
+    mistakes += [problem for name, text in texts if isinstance(text, str) and (problem := not_utf8(name, text))]
+    if isinstance(position, str | bytes):
+        # A text is a sequence as well, of its letters: "orders:3" would become o:r:d:e:r:s:%3A:3.
+        mistakes.append(f"a position is a sequence of parts, as ('orders', 3, 1042), not {position!r}; a text is an id")
+    elif position is not None and not isinstance(position, Sequence):
+        mistakes.append(f"a position is a sequence of parts, as ('orders', 3, 1042), not {kind(position)}")
+    if sequence is not None and not hasattr(sequence, "__index__"):
+        mistakes.append(f"sequence must be a whole number, not {kind(sequence)}")
+    if mistakes:
+        raise _refusal(mistakes, f"{source} {id if position is None else position}")
+
+
+def _refusal(mistakes: Sequence[str], event: str = "") -> EventRefused:
+    said = f"event {event!r}: " if event else ""
+    return EventRefused(said + "; ".join(mistakes), action="correct the call of send", mistakes=tuple(mistakes))
+
+
+def is_placed(key: object, partition: object) -> bool:
+    """Whether an event's partition is decided by more than chance."""
+    return key is not None or (isinstance(partition, int) and partition >= 0)
 
 
 def plain(source: str, id: str) -> WireHeaders:  # noqa: A002
@@ -67,10 +107,13 @@ def plain(source: str, id: str) -> WireHeaders:  # noqa: A002
     return [_VERSION, (ID_HEADER, id), (SOURCE_HEADER, source)]
 
 
-def checked(headers: Headers) -> WireHeaders:
-    """The caller's own headers. Raises EventRefused if they would name the event a second time."""
-    given = list(headers)
-    taken = sorted({name for name, _ in given} & OWN_HEADERS)
+def checked(headers: Headers, event: EventIdentity | None = None) -> WireHeaders:
+    """The caller's own headers of ``event``. Raises EventRefused if they would name the event a second time."""
+    try:
+        given = list(headers)
+        taken = sorted({name for name, _ in given} & OWN_HEADERS)
+    except (TypeError, ValueError) as error:
+        raise _refusal([NOT_PAIRS], f"{event.source} {event.id}" if event else "") from error
     if taken:
         raise EventRefused(
             f"the writer sets {', '.join(taken)} itself",

@@ -36,6 +36,7 @@ from onceflow.errors import (
 )
 from onceflow.writer.delivery import Delivery, FailedDelivery
 from onceflow.writer.identity import WireHeaders
+from onceflow.writer.misuse import kind, mistakes_of, refused
 
 _log = logging.getLogger("onceflow.writer.librdkafka")
 _log.addHandler(logging.NullHandler())
@@ -116,6 +117,10 @@ class Sender:
             self._pending.pop(delivery, None)
             if isinstance(error, KafkaException):
                 raise self._refusal(error.args[0], delivery) from None
+            if isinstance(error, TypeError | ValueError | OverflowError):
+                mistakes = mistakes_of(value, key, headers, partition, timestamp_ms)
+                if mistakes:
+                    raise refused(delivery.topic, delivery.name, mistakes) from error
             raise
         self._since_served += 1
         if self._since_served >= _SERVE_EVERY:
@@ -139,6 +144,8 @@ class Sender:
 
         A broker hears of a topic a moment after it was created, so that it does not know it proves nothing at once.
         """
+        if not isinstance(topic, str):
+            raise refused(topic, "of the writer", [f"topic must be a text, not {kind(topic)}"])
         began_at = time.monotonic()
         deadline, sure_at = began_at + self.timeout_s, began_at + min(_SURE_S, self.timeout_s)
         while topic not in self.known:

@@ -12,6 +12,7 @@ from typing import Any
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka.settings_check import mistakes_of
+from onceflow.writer.misuse import settings_mistakes
 
 DELIVERY_TIMEOUT_MS = 120_000
 LONGEST_DELIVERY_MS = 12 * 3_600_000  # brokers forget a producer's sequences after a day (producer.id.expiration.ms)
@@ -132,6 +133,9 @@ class WriterSettings:
     @classmethod
     def of(cls, bootstrap_servers: str, kafka: Mapping[str, object], transactional_id: str | None) -> WriterSettings:
         """Settings of ``host:port,...`` and options. No I/O. Raises ConfigurationError with every mistake."""
+        wrong_kinds = settings_mistakes(bootstrap_servers, kafka, transactional_id)
+        if wrong_kinds:
+            raise ConfigurationError.of("the writer's settings", wrong_kinds)
         options = {name: _text(value) for name, value in kafka.items()}
         own = {name: value for name, value in options.items() if _is_producers(name)}
         connection = {name: value for name, value in options.items() if name not in own}

@@ -12,6 +12,7 @@ from onceflow.errors import DeliveryFailed, TransactionAborted, WriterError
 from onceflow.writer.coordination import AGAIN, Transactions
 from onceflow.writer.marker import PROGRESS_BYTES, size_of
 from onceflow.writer.membership import Membership
+from onceflow.writer.misuse import check_transaction
 
 Positions = Mapping[tuple[str, int], int]
 """(topic, partition) to the offset that comes next."""
@@ -30,6 +31,7 @@ class Transaction:
     """
 
     def __init__(self, transactions: Transactions, progress: str | None, consumer: Consumer | None = None) -> None:
+        check_transaction(progress, consumer)
         if progress is not None and size_of(progress) > PROGRESS_BYTES:
             raise WriterError(
                 f"the progress has {size_of(progress)} bytes, and may have {PROGRESS_BYTES}",

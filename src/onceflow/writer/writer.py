@@ -150,7 +150,7 @@ class Writer:
             # As ``event`` does it, without the calls: most events are of this kind.
             delivery, wire = Delivery(sender, topic, name, id), identity.plain(name, id)
         else:
-            is_placed = key is not None or partition >= 0
+            is_placed = identity.is_placed(key, partition)
             delivery, wire = self.event(sender, topic, id, position, name, type, sequence, headers, is_placed=is_placed)
         if topic not in sender.known:
             sender.know(topic)
@@ -176,10 +176,15 @@ class Writer:
         is_placed: bool,
     ) -> tuple[Delivery, WireHeaders]:
         """What ``send`` hands over: the promise of a delivery, and the headers that name the event. Raises EventRefused."""
-        named = identity.identify(source or self._source, id, position, type, sequence, is_placed=is_placed)
-        wire: WireHeaders = [*named.headers()]
+        name = source or self._source
+        try:
+            named = identity.identify(name, id, position, type, sequence, is_placed=is_placed)
+            wire: WireHeaders = [*named.headers()]
+        except (TypeError, ValueError, AttributeError):
+            identity.check_kinds(name, id, position, type, sequence)
+            raise
         if headers is not None:
-            wire += identity.checked(headers)
+            wire += identity.checked(headers, named)
         return Delivery(sender, topic, named.source, named), wire
 
     def _wait_for_room(self, sender: Sender, delivery: Delivery) -> None:

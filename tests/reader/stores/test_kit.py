@@ -323,6 +323,7 @@ class NotDurable(Mutant):
         connection = self._opened().connection
         for table in ("positions", "ids", "sequences", "claims"):
             connection.execute(f"DELETE FROM onceflow_{table} WHERE consumer_group = ?", (group,))
+        connection.commit()  # or it would be caught for the lock that it keeps
 
 
 class PretendsToHaveUnits(MemoryStore):

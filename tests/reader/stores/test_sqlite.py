@@ -7,8 +7,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -121,16 +123,17 @@ def test_killed_at_every_step(path: Path) -> None:
 def test_stopped_inside_a_unit(path: Path) -> None:
     """A process that stands still keeps the lock, and the others say so; when it wakes it commits, and they go on."""
     command = [sys.executable, "-c", _KILLED, str(path), "stopped", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as stopped:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as stopped, ExitStack() as at_the_end:
+        at_the_end.callback(stopped.kill)
         assert stopped.stdout is not None
         assert stopped.stdout.readline() == b"inside\n"
         os.waitpid(stopped.pid, os.WUNTRACED)
         with closing(SqliteStore(path, busy_timeout_s=0.1)) as store:
+            store.open("group", Retention())
             with pytest.raises(StoreUnavailable, match="locked"):
-                store.open("group", Retention())
+                take(store)
             stopped.send_signal(signal.SIGCONT)
             assert stopped.wait(PATIENCE_S) == 0
-            store.open("group", Retention())
             assert take(store).next_offset == 1
     assert ledger(path) == ["event-0"]
 
@@ -293,9 +296,38 @@ def test_foreign_and_newer_layouts(path: Path) -> None:
 
 def test_no_database(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is not a database, and long enough to be looked at as one " * 50)
-    for name in ("text.db", "missing/store.db"):
-        with pytest.raises(StoreUnavailable):
+    (tmp_path / "folder.db").mkdir()
+    for name, what in (
+        ("text.db", "no SQLite database"),
+        ("missing/store.db", "there is no directory .*missing"),
+        ("folder.db", "is a directory"),
+    ):
+        with pytest.raises(StoreMismatch, match=what):
             SqliteStore(tmp_path / name).open("group", Retention())
+
+
+def test_a_reader_that_starts_does_not_wait_for_the_unit_of_another(store: SqliteStore, path: Path) -> None:
+    """It looks at the tables without the write lock; what it waits for it then says: a partition, and not the file."""
+    with store.unit(), closing(SqliteStore(path, busy_timeout_s=0.1)) as second:
+        second.open("group", Retention())
+        with pytest.raises(StoreUnavailable, match="locked"):
+            take(second)
+    assert take(store).next_offset is None
+
+
+def test_the_tables_are_made_once_by_readers_that_start_together(tmp_path: Path) -> None:
+    together = threading.Barrier(4)
+
+    def start(_: int) -> None:
+        with closing(SqliteStore(tmp_path / "new.db")) as store:
+            together.wait(PATIENCE_S)
+            store.open("group", Retention())
+            take(store)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(start, range(4)))
+    with closing(sqlite3.connect(tmp_path / "new.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM onceflow_layout").fetchone() == (1,)
 
 
 def test_a_hundred_thousand_ids(store: SqliteStore, path: Path) -> None:

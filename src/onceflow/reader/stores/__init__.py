@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from onceflow.errors import ConfigurationError, SetupError
 from onceflow.reader.stores.interface import Store
+from onceflow.sqlite import file_of
 
 FORMS = (
     "memory:",
@@ -44,7 +45,7 @@ def _sqlite(url: str) -> Store:
     from onceflow.reader.stores.sqlite import SqliteStore
 
     parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
+    path = file_of(url)
     if not path or parts.netloc:
         raise ConfigurationError.of("the store's URL", [f"{url!r} names no file: write {FORMS[1]} or {FORMS[2]}"])
     given = dict(parse_qsl(parts.query, keep_blank_values=True))

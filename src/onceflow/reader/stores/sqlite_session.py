@@ -72,6 +72,7 @@ class Session:
             )
         self._path = path
         self._guarded = False
+        _check_place(path)
         try:
             self.connection = sqlite3.connect(
                 path, timeout=busy_timeout_s, isolation_level="IMMEDIATE", check_same_thread=False
@@ -139,22 +140,32 @@ class Session:
                 action="keep the file on a local file system",
             )
         self.connection.set_authorizer(self._authorize)
-        with self.transaction():
-            self._check_layout()
+        # Looked at without the write lock, which another reader may hold for as long as its handler works.
+        with self.own():
+            is_there = self._has_layout()
+        if not is_there:
+            with self.transaction(), self.own():
+                self._make_layout()
 
-    def _check_layout(self) -> None:
+    def _make_layout(self) -> None:
+        if self._has_layout():  # another process made it between the look and the lock
+            return
+        for statement in _LAYOUT:
+            self.connection.execute(statement)
+        self.connection.execute("INSERT INTO onceflow_layout VALUES (?)", (LAYOUT_VERSION,))
+
+    def _has_layout(self) -> bool:
+        """Whether the tables are there; they are made in one transaction, so all of them or none. Raises StoreMismatch."""
         rows = self.connection.execute("SELECT name FROM sqlite_master").fetchall()
         present = {name for (name,) in rows}.intersection(TABLES)
         if not present:
-            for statement in _LAYOUT:
-                self.connection.execute(statement)
-            self.connection.execute("INSERT INTO onceflow_layout VALUES (?)", (LAYOUT_VERSION,))
-        elif present != set(TABLES):
+            return False
+        if present != set(TABLES):
             raise layout_mismatch(str(self._path), None)
-        else:
-            (version,) = self.connection.execute("SELECT version FROM onceflow_layout").fetchone()
-            if version != LAYOUT_VERSION:
-                raise layout_mismatch(str(self._path), version)
+        (version,) = self.connection.execute("SELECT version FROM onceflow_layout").fetchone()
+        if version != LAYOUT_VERSION:
+            raise layout_mismatch(str(self._path), version)
+        return True
 
     def execute(self, statement: str) -> None:
         """One statement of the store's own."""
@@ -186,11 +197,24 @@ class Session:
     def _authorize(self, action: int, *_: str | None) -> int:
         return sqlite3.SQLITE_DENY if self._guarded and action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
 
-    def _unavailable(self, error: sqlite3.Error) -> StoreUnavailable:
+    def _unavailable(self, error: sqlite3.Error) -> StoreError:
+        if _primary_code(error) == sqlite3.SQLITE_NOTADB:  # waiting does not make it one
+            return StoreMismatch(
+                f"{self._path} is no SQLite database: {error}",
+                action="name the store's file, or one that does not exist yet",
+            )
         return StoreUnavailable(
             f"SQLite store {self._path}: {error}",
             action="check the path and its file system; 'locked' means that another process is inside a unit, perhaps stopped",
         )
+
+
+def _check_place(path: Path) -> None:
+    """Raises StoreMismatch where no file can be: SQLite says no more than that it cannot open it, which might pass."""
+    if not path.parent.is_dir():
+        raise StoreMismatch(f"there is no directory {path.parent} for the store {path.name}", action="create it")
+    if path.is_dir():
+        raise StoreMismatch(f"{path} is a directory", action="name a file, the store's or one that does not exist yet")
 
 
 def _primary_code(error: sqlite3.Error) -> int:

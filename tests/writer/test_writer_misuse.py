@@ -1,0 +1,81 @@
+"""Arguments of the wrong kind: each is named, with its event, and nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.writer.on_a_loop import OnLoop
+
+from onceflow.errors import ConfigurationError, EventRefused
+from onceflow.writer.sender import Sender
+from onceflow.writer.writer import Writer
+
+MakeWriter = Callable[..., Writer | OnLoop]
+NOBODY = "127.0.0.1:1"
+
+
+def sender_of(writer: Writer | OnLoop) -> Sender:
+    return (writer if isinstance(writer, Writer) else writer._writer._writer).sender()
+
+
+WRONG: list[tuple[str, dict[str, Any]]] = [
+    ("value must be bytes", {"value": 5}),
+    ("value must be bytes.*not dict", {"value": {"total": 30}}),
+    ("value holds a lone surrogate", {"value": "\ud800"}),
+    ("key must be bytes", {"key": 7}),
+    ("id must be", {"id": 7}),
+    ("id must be", {"id": 7, "type": "sale"}),
+    ("id holds a lone surrogate", {"id": "\ud800"}),
+    ("id holds a lone surrogate", {"id": "\ud800", "type": "sale"}),
+    ("source must be", {"source": 7}),
+    ("type must be a text", {"type": 7}),
+    ("a position is a sequence", {"id": None, "position": "orders:3"}),
+    ("a position is a sequence", {"id": None, "position": 3}),
+    ("sequence must be a whole number", {"sequence": "a", "key": "k"}),
+    ("sequence must be a whole number", {"sequence": 1.5, "key": "k"}),
+    ("headers must be pairs", {"headers": {"a": "b"}}),
+    ("headers must be pairs", {"headers": {"ab": "c"}}),
+    ("headers must be pairs", {"headers": ["ab"]}),
+    ("headers must be pairs", {"headers": 5}),
+    ("headers: trace must be bytes", {"headers": [("trace", 1)]}),
+    ("partition must be a whole number", {"partition": "0"}),
+    ("partition has more than 32 bits", {"partition": 1 << 40}),
+    ("timestamp_ms must be a whole number", {"timestamp_ms": 1.5}),
+]
+
+
+@pytest.mark.parametrize(("what", "wrong"), WRONG)
+@pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
+def test_an_argument_of_the_wrong_kind_is_named(writer: MakeWriter, what: str, wrong: dict[str, Any]) -> None:
+    shop = writer(on=NOBODY)
+    sender = sender_of(shop)
+    sender.known.add("orders")
+    with pytest.raises(EventRefused, match=what):
+        shop.send("orders", **{"value": b"x", "id": "1", **wrong})
+    assert sender.outstanding == 0
+
+
+@pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
+def test_the_refused_event_is_named(writer: MakeWriter) -> None:
+    shop = writer(on=NOBODY)
+    sender_of(shop).known.add("orders")
+    with pytest.raises(EventRefused, match=r"event 'shop 4711' for orders: value must be .*; key must be ") as caught:
+        shop.send("orders", 5, key=7, id="4711")  # type: ignore[arg-type]
+    assert len(caught.value.fields["mistakes"]) == 2
+    for wrong in ({"sequence": "a", "key": "k"}, {"headers": {"a": "b"}}):
+        with pytest.raises(EventRefused, match="event 'shop 4711': "):
+            shop.send("orders", b"x", id="4711", **wrong)
+
+
+def test_a_topic_is_a_text(writer: MakeWriter) -> None:
+    with pytest.raises(EventRefused, match="topic must be a text"):
+        writer(on=NOBODY).send(5, b"x", id="1")  # type: ignore[arg-type]
+
+
+def test_settings_of_the_wrong_kind_are_named_all_at_once() -> None:
+    wrong: dict[str, Any] = {"bootstrap_servers": ["a:1", "b:2"], "kafka": "acks=all", "transactional_id": 5}
+    with pytest.raises(ConfigurationError) as caught:
+        Writer(**wrong)
+    assert [text.split(":")[0] for text in caught.value.fields["mistakes"]] == list(wrong)
