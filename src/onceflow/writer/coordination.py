@@ -258,7 +258,8 @@ class Transactions:
         if self.state is not State.OPEN:
             return
         # Aborting takes back what is outstanding as well, and leaves no gap: nobody else does, so that it can be told apart.
-        has_failed = bool(self.sender.failures) | self.sender.stop()
+        had_given_up = self.sender.stop()
+        has_failed = had_given_up or bool(self.sender.failures)
         try:
             self._ask(self.sender.producer.abort_transaction)
         except KafkaException:
