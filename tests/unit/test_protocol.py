@@ -104,6 +104,13 @@ class Life:
         self.storing().hear(Stored())
         return self
 
+    def looks_first(self, epoch: int) -> Effect:
+        """After a batch was given up, its next offer: another driver may have committed it. The effect of the offer."""
+        assert self.state is State.BROKEN
+        assert self.hear(Start()) == Describe()
+        self.hear(seen(COMPLETE, at(epoch)), ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM))
+        return self.hear(Offered(BATCH))
+
 
 def halted(effect: Effect, stop: Stop, reason: str = "") -> None:
     assert isinstance(effect, Halt)
@@ -236,8 +243,35 @@ def batch_that_is_committed_already() -> Life:
 
 def batch_in_conflict() -> Life:
     life = Life().ready(DONE)
-    halted(life.hear(Offered(Batch(0, "other", "", "d0"))), Stop.CONFLICT, "query other offers batch 0")
+    other = Offered(Batch(0, "other", "", "d0"))
+    assert life.hear(other) == ReadProgress()
+    halted(life.hear(ProgressRead(DONE)), Stop.CONFLICT, "query other offers batch 0")
     assert isinstance(life.hear(Offered(Batch(1, "q", "d0", "d1"))), Initialise)
+    return life
+
+
+def conflict_with_what_another_driver_committed_is_none() -> Life:
+    life = Life().ready()
+    life.hear(Offered(Batch(1, "q", "d0", "d1")))
+    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name, we are me")
+    halted(life.hear(Offered(BATCH)), Stop.FENCED, "driver newer")
+    return life
+
+
+def conflict_where_the_progress_is_gone() -> Life:
+    life = Life().ready(DONE)
+    life.hear(Offered(Batch(0, "other", "", "d0")))
+    halted(life.hear(ProgressRead(None)), Stop.FENCED, "the committed progress is gone")
+    return life
+
+
+def ready_driver_that_starts_looks_whether_the_name_is_still_its_own() -> Life:
+    life = Life(2).ready()
+    assert life.hear(Start()) == Describe()
+    assert life.hear(seen(EMPTY, at(2))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(2))
+    assert life.hear(Initialised(at(3)), ProgressRead(CLAIM)) == Ready()
+    assert life.hear(Offered(BATCH)) == Write(at(3), BATCH, 1)
     return life
 
 
@@ -273,7 +307,7 @@ def attempts_are_bounded() -> Life:
     life = Life(2, attempts=2).writing()
     life.hear(WriteFailed(terminal=False, reason="one"), Ended(at(3)))
     halted(life.hear(WriteFailed(terminal=False, reason="two"), Ended(at(4))), Stop.EXHAUSTED, "two")
-    assert life.hear(Offered(BATCH)) == Write(at(4), BATCH, 1)
+    assert life.looks_first(4) == Write(at(5), BATCH, 1)
     return life
 
 
@@ -305,7 +339,7 @@ def batch_that_cannot_be_written_is_not_tried_again() -> Life:
     life = Life(2).writing()
     assert life.hear(WriteFailed(terminal=True, reason="too large")) == End(at(2), commit=False)
     halted(life.hear(Ended(at(3))), Stop.REJECTED, "too large")
-    assert life.hear(Offered(BATCH)) == Write(at(3), BATCH, 1)
+    assert life.looks_first(3) == Write(at(4), BATCH, 1)
     return life
 
 
@@ -359,7 +393,7 @@ def audit_that_is_denied_aborts_and_is_not_tried_again() -> Life:
     life.hear(Written(COUNTS))
     assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == End(at(2), commit=False)
     halted(life.hear(Ended(at(3))), Stop.REJECTED, "READ is missing")
-    assert life.hear(Offered(BATCH)) == Write(at(3), BATCH, 1)
+    assert life.looks_first(3) == Write(at(4), BATCH, 1)
     return life
 
 
@@ -367,7 +401,7 @@ def offsets_that_are_denied_abort_and_are_not_tried_again() -> Life:
     life = Life(1).storing()
     assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == End(at(2), commit=False)
     halted(life.hear(Ended(None)), Stop.REJECTED, "READ is missing")
-    assert life.hear(Offered(BATCH)) == Initialise(expected=at(2))
+    assert life.looks_first(2) == Write(at(3), BATCH, 1)
     return life
 
 
@@ -438,6 +472,49 @@ def timed_out_driver_goes_on() -> Life:
     assert life.hear(Initialised(at(4))) == ReadProgress()
     assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
     return life
+
+
+def near_the_last_epoch() -> Life:
+    """Version 1, its REFRESH asked with the epoch before the last one."""
+    life, own = Life(1), at(LAST_EPOCH - 1)
+    life.hear(Start(), seen(ABSENT, None), Initialised(own), ProgressRead(None), seen(EMPTY, own), Stored(), Ended(None))
+    assert life.hear(Offered(BATCH)) == Initialise(expected=own)
+    return life
+
+
+def answer_with_the_last_epoch_is_lost() -> Life:
+    life = near_the_last_epoch()
+    life.hear(Unreachable("no answer"), Start(), seen(EMPTY, at(LAST_EPOCH)))
+    assert life.hear(ProgressRead(CLAIM)) == Describe()
+    assert life.hear(seen(EMPTY, at(LAST_EPOCH))) == Initialise(expected=None)
+    life.hear(Initialised(ANEW), ProgressRead(CLAIM), seen(EMPTY, ANEW))
+    assert life.effect == Store(ANEW, CLAIM.claimed_by("me.2"), batch=None)
+    assert life.hear(Stored(), Ended(None)) == Ready()
+    return life
+
+
+def answer_with_the_last_epoch_is_lost_and_another_has_claimed() -> Life:
+    life = near_the_last_epoch()
+    life.hear(Unreachable("no answer"), Start(), seen(EMPTY, at(LAST_EPOCH)))
+    halted(life.hear(ProgressRead(CLAIM.claimed_by("newer"))), Stop.FENCED, "driver newer")
+    return life
+
+
+def test_only_what_is_lost_with_the_last_epoch_begins_anew() -> None:
+    """Before the last one the answer is asked for again; with a batch, or without a claim, the last one is another driver's."""
+    earlier = Life(1).ready()
+    earlier.hear(Offered(BATCH), Unreachable("no answer"), Start(), seen(EMPTY, at(2)))
+    assert earlier.hear(ProgressRead(CLAIM)) == Initialise(expected=at(1))
+    ended_by_the_broker = near_the_last_epoch()
+    ended_by_the_broker.hear(Unreachable("no answer"), Start(), seen(COMPLETE, at(LAST_EPOCH)))
+    assert ended_by_the_broker.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH))
+    with_a_batch = near_the_last_epoch()
+    with_a_batch.hear(Refused("fenced"), seen(EMPTY, at(LAST_EPOCH)))
+    assert with_a_batch.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH - 1))
+    unclaimed, own = Life(1), at(LAST_EPOCH - 1)
+    unclaimed.hear(Start(), seen(ABSENT, None), Initialised(own), ProgressRead(None), seen(EMPTY, own))
+    unclaimed.hear(Refused("fenced"), seen(EMPTY, at(LAST_EPOCH)))
+    assert unclaimed.hear(ProgressRead(None)) == Initialise(expected=own)
 
 
 def forgotten_transactional_id_is_made_anew() -> Life:
@@ -529,6 +606,11 @@ CASES: list[Callable[[], Life]] = [
     batch_without_records,
     batch_that_is_committed_already,
     batch_in_conflict,
+    conflict_with_what_another_driver_committed_is_none,
+    conflict_where_the_progress_is_gone,
+    ready_driver_that_starts_looks_whether_the_name_is_still_its_own,
+    answer_with_the_last_epoch_is_lost,
+    answer_with_the_last_epoch_is_lost_and_another_has_claimed,
     batch_taken_up_on_purpose_says_why,
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_1,
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_2,
@@ -580,6 +662,7 @@ def reach(state: State) -> Life:
         State.CONFIRM: lambda: (Life(), [Start(), seen(ABSENT, None), Initialised(at(1)), ProgressRead(None)]),
         State.CLAIM_STORE: lambda: (Life().fenced(), []),
         State.CLAIM_COMMIT: lambda: (Life().fenced(), [Stored()]),
+        State.CHECK_CONFLICT: lambda: (Life().ready(), [Offered(Batch(1, "q", "d0", "d1"))]),
         State.REFRESH: lambda: (Life().ready(), [Offered(BATCH)]),
         State.WRITE: lambda: (Life().writing(), []),
         State.AUDIT: lambda: (Life().writing(), [Written(COUNTS)]),

@@ -67,6 +67,20 @@ OLD = DONE.claimed_by("before")
 REFUSED_1 = [*READY_1, Offered(BATCH), Initialised(at(2)), Refused("no")]
 LOOKING = replace(RUNNING, state=State.LOOK, failure="no")
 
+LAST_EPOCH_LOST = [
+    *STARTED[:2],
+    Initialised(at(LAST_EPOCH - 1)),
+    ProgressRead(None),
+    seen(EMPTY, at(LAST_EPOCH - 1)),
+    Stored(),
+    Ended(None),
+    Offered(BATCH),
+    Unreachable("no answer"),
+    Start(),
+    seen(EMPTY, at(LAST_EPOCH)),
+    ProgressRead(CLAIM),
+]
+
 CASES: dict[str, tuple[list[Event], Context]] = {
     "asks": (STARTED[:1], Context(State.INSPECT, name="me", starts=1)),
     "fences": (STARTED[:2], Context(State.FENCE, name="me", starts=1)),
@@ -94,7 +108,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Stored(),
             Ended(at(3)),
         ],
-        replace(RESTING, identity=at(3), failure="no"),
+        replace(RESTING, identity=at(3)),
     ),
     "claims again": (
         [*STARTED, Refused("no"), seen(COMPLETE, at(1)), ProgressRead(None), Initialised(at(2)), ProgressRead(None)],
@@ -130,11 +144,35 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     ),
     "has rejected": (
         [*WRITING, Written(COUNTS), WriteFailed(terminal=True, reason="bad"), Ended(at(3))],
-        replace(RESTING, identity=at(3), failure="bad", terminal=True),
+        replace(RESTING, state=State.BROKEN, identity=at(3), fresh=False, terminal=True),
     ),
     "forgets a rejection": (
-        [*WRITING, WriteFailed(terminal=True, reason="bad"), Ended(at(3)), Offered(BATCH)],
-        replace(RUNNING, identity=at(3)),
+        [
+            *WRITING,
+            WriteFailed(terminal=True, reason="bad"),
+            Ended(at(3)),
+            Start(),
+            seen(COMPLETE, at(3)),
+            ProgressRead(CLAIM),
+            Initialised(at(4)),
+            ProgressRead(CLAIM),
+            Offered(BATCH),
+        ],
+        replace(RUNNING, identity=at(4)),
+    ),
+    "checks a conflict": (
+        [*READY_2, Offered(Batch(3, "q", "d2", "d3"))],
+        replace(
+            RESTING,
+            state=State.CHECK_CONFLICT,
+            failure="the checkpoint is at batch 3, but no progress is committed under this name: it was used with another "
+            "name or another sink, or the committed offsets have expired (offsets.retention.minutes)",
+        ),
+    ),
+    "forgets a conflict": ([*READY_2, Offered(Batch(3, "q", "d2", "d3")), ProgressRead(CLAIM)], RESTING),
+    "begins anew after the last epoch": (
+        LAST_EPOCH_LOST,
+        Context(State.INSPECT, at(LAST_EPOCH - 1), "me.2", 2, progress=CLAIM, next_empty=True),
     ),
     "gives up": (
         [
@@ -144,7 +182,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             WriteFailed(terminal=False, reason="2"),
             Ended(at(4)),
         ],
-        replace(RESTING, identity=at(4), failure="2"),
+        replace(RESTING, state=State.BROKEN, identity=at(4), fresh=False),
     ),
     "looks": ([*WRITING, Written(COUNTS), Refused("no")], LOOKING),
     "looks, refused in its claim": (
@@ -279,9 +317,6 @@ def test_a_note_is_told_once() -> None:
     assert "no progress is committed under this name" in machine.context.note
     machine.handle(WriteFailed(terminal=True, reason="bad"))
     machine.handle(Ended(at(3)))
-    assert machine.context.note == ""
-    machine.handle(Offered(Batch(3, "q", "", "d3")))
-    machine.handle(Unreachable("gone"))
     assert machine.context.note == ""
 
 

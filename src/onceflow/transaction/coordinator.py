@@ -86,7 +86,10 @@ class TransactionCoordinator:
         return self._protocol.context.state
 
     def start(self) -> None:
-        """Fences older drivers, reads the progress and claims it. Raises Fenced, BrokerUnreachable, NotAuthorized, …"""
+        """Fences older drivers, reads the progress and claims it; later, looks whether the name is still ours.
+
+        Raises Fenced, BrokerUnreachable, NotAuthorized, …
+        """
         self._run(Start(), {}, _no_write)
 
     def ensure_started(self) -> None:

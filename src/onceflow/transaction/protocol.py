@@ -10,6 +10,7 @@ The steps, numbered as in ARCHITECTURE.md::
     a batch    READY -(2 decide)-> [1 REFRESH] -> 3,4 WRITE -> 5 AUDIT -> 6 STORE -> 7 COMMIT -> READY
     an attempt that failed before its commit was sent      ABORT -> [REFRESH] -> WRITE
     a refused identity, or a commit with unknown outcome   LOOK -> CHECK_CLAIM -> RETAKE -> RESOLVE -> READY or WRITE
+    a batch that does not continue the known progress      CHECK_CONFLICT -> READY or STOPPED
 
 Why the start fences before it reads: progress that is read first may be overtaken::
 
@@ -86,6 +87,7 @@ class State(Enum):
     CLAIM_STORE = auto()
     CLAIM_COMMIT = auto()
     READY = auto()
+    CHECK_CONFLICT = auto()
     REFRESH = auto()
     WRITE = auto()
     AUDIT = auto()
@@ -220,7 +222,8 @@ def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
 
 
 def _claimed(settings: Settings, context: Context, event: Ended) -> Step:
-    return replace(_renewed(context, event.identity), state=State.READY, claimed=True, attempt=0), Ready()
+    renewed = _renewed(context, event.identity)
+    return replace(renewed, state=State.READY, claimed=True, attempt=0, failure=""), Ready()
 
 
 # -------------------------------------------------------------------------------------------------------------- a batch
@@ -233,8 +236,19 @@ def _offered(settings: Settings, context: Context, event: Offered) -> Step:
     if decision.verdict is Verdict.SKIP:
         return context, Ready(event.batch, committed=False)
     if decision.verdict is Verdict.REFUSE:
-        return context, Halt(Stop.CONFLICT, decision.reason)
-    return _attempt(replace(context, batch=event.batch, attempt=1, failure="", terminal=False, note=decision.reason))
+        return replace(context, state=State.CHECK_CONFLICT, failure=decision.reason), ReadProgress()
+    return _attempt(replace(context, batch=event.batch, attempt=1, terminal=False, note=decision.reason))
+
+
+def _checked_conflict(settings: Settings, context: Context, event: ProgressRead) -> Step:
+    """A conflict with progress that we only know of old is none, but the sign of another driver::
+
+    driver 1 is interrupted between two batches; driver 2 takes over, and commits the next batch from the same checkpoint
+    the query of driver 1 starts again in its process, at the batch after that: beyond the progress that driver 1 knows
+    """
+    if not _holds(context, event.progress):
+        return _fenced(context, _held_by(context, event.progress))
+    return replace(context, state=State.READY, failure=""), Halt(Stop.CONFLICT, context.failure)
 
 
 def _attempt(context: Context) -> Step:
@@ -330,14 +344,10 @@ def _aborted(settings: Settings, context: Context, event: Ended) -> Step:
 def _again(settings: Settings, context: Context) -> Step:
     """Another attempt of the same batch, or the error that ends it: nothing of it is visible, nothing is lost."""
     if context.terminal:
-        return _given_up(context), Halt(Stop.REJECTED, context.failure)
+        return _broken(context), Halt(Stop.REJECTED, context.failure)
     if context.attempt >= settings.max_attempts:
-        return _given_up(context), Halt(Stop.EXHAUSTED, context.failure)
+        return _broken(context), Halt(Stop.EXHAUSTED, context.failure)
     return _attempt(replace(context, attempt=context.attempt + 1, failure=""))
-
-
-def _given_up(context: Context) -> Context:
-    return replace(context, state=State.READY, batch=None, counts=(), attempt=0, note="")
 
 
 # ------------------------------------------------------------------------------------------- refused: find out, take back
@@ -389,8 +399,19 @@ def _descends(seen: Snapshot, own: Identity | None) -> bool:
 
 
 def _checked_claim(settings: Settings, context: Context, event: ProgressRead) -> Step:
+    """Fences by compare-and-set, but for an answer that is lost with the last epoch::
+
+    REFRESH asks with epoch 32765; the coordinator makes it 32766; the answer is lost
+    asked again with 32765, the coordinator has no epoch left to give, and fails (UNKNOWN_SERVER_ERROR) each time
+    asked with 32766 as if that were ours, it gives another producer id, and gives the same to whoever holds 32766
+
+    Only a new start gets a producer id of its own. Should 32766 be that of a driver which started after us and has not claimed
+    yet, we fence it, and it stops: once in 32767 epochs the older of two may win; never both.
+    """
     if not _holds(context, event.progress):
         return _fenced(context, _held_by(context, event.progress))
+    if context.next_empty and _owned(context).epoch == LAST_EPOCH - 1 and context.claimed and context.batch is None:
+        return _inspect(settings, replace(context, claimed=False), Start())
     return replace(context, state=State.RETAKE), Initialise(expected=context.identity)
 
 
@@ -491,6 +512,8 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.CLAIM_COMMIT, Ended): _claimed,
     (State.CLAIM_COMMIT, Refused): _look,
     (State.READY, Offered): _offered,
+    (State.READY, Start): _look_again,
+    (State.CHECK_CONFLICT, ProgressRead): _checked_conflict,
     (State.REFRESH, Initialised): _refreshed,
     (State.REFRESH, Refused): _look,
     (State.WRITE, Written): _written,

@@ -83,6 +83,7 @@ class Driver:
         self._writer = writer
         self.checkpoint = world.checkpoint
         self._commit_sent: Identity | None = None
+        self._restarts = False  # after an error: as SourceCommitter, which starts again whatever the machine's state
         self._resumes = world.allowed is OnMismatch.RESUME
 
     def life(self) -> Generator[Wait, Any, Fate]:
@@ -95,9 +96,10 @@ class Driver:
                 self._world.note(self.order, f"query ended: {ended.stop.name} {ended.reason}")
                 if ended.stop in (Stop.FENCED, Stop.CONFLICT):
                     return self._final(ended)
-                if self._world.choices.pick("driver", 2) or self._world.is_stranded(self._machine.context.identity):
+                if self._world.choices.pick("driver", 2):
                     return Fate.FAILED
                 reach("driver: the query starts again in the same process")
+                self._restarts = self.order % 2 == 0
                 yield sleep(RESTART_PAUSE)
         except _Killed:
             return Fate.KILLED
@@ -153,7 +155,8 @@ class Driver:
     def _commit(self, number: int, start: int, end: int) -> Generator[Wait, Any, Ready | Halt]:
         """As ``Driver.write`` and ``TransactionCoordinator.commit``."""
         batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end))
-        if must_start(self._machine.context.state):
+        if self._restarts or must_start(self._machine.context.state):
+            self._restarts = False
             started = yield from self._run(Start(), range(0))
             if isinstance(started, Halt):
                 return started

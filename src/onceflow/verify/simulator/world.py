@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from onceflow.transaction.messages import Identity
 from onceflow.transaction.progress import OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.verify.simulator.broker import Broker
@@ -19,7 +18,6 @@ from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.requests import InitProducerId
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
-from onceflow.verify.simulator.transactions import EXHAUSTED
 from onceflow.verify.simulator.writer import Output, Rules, Writer
 
 ROUND = 10
@@ -75,18 +73,6 @@ class World:
     def planned(self, query_id: str, number: int, end: int) -> None:
         """A driver planned a batch. Two plans of one batch explain a conflict."""
         self._plans.setdefault((query_id, number), set()).add(end)
-
-    def is_stranded(self, identity: Identity | None) -> bool:
-        """Whether only another process can go on, which asks for an identity without one to compare::
-
-        the coordinator gives the last epoch, and the answer is lost
-        the driver asks again with the epoch before; no epoch is left for that, and the coordinator fails (UNKNOWN_SERVER_ERROR)
-        """
-        entry = self.broker.transactions.metadata
-        if entry is None or entry.epoch < EXHAUSTED or identity != Identity(entry.pid, EXHAUSTED - 1):
-            return False
-        reach("driver: the answer with the last epoch was lost, and another process goes on")
-        return True
 
     # ----------------------------------------------------------------------------------------------------------- running
 
@@ -164,7 +150,7 @@ class World:
             case Fate.FENCED:
                 self._check_fenced(driver)
             case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
-                self._check_conflict(driver)
+                self._check_conflict()
                 self._resume()
             case _:
                 pass
@@ -182,19 +168,12 @@ class World:
         else:
             self.anomaly("the newest driver stopped for good")
 
-    def _check_conflict(self, driver: Driver) -> None:
-        """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, or::
-
-        an older driver gives a batch up (refused, or failed too often); a newer one commits it
-        the older one's query starts again in its process, at the next batch; the machine still has the progress of then
-        """
+    def _check_conflict(self) -> None:
+        """It has a cause: a batch planned twice, a damaged file, or a commit after the user looked where to resume."""
         planned_twice = any(len(ends) > 1 for ends in self._plans.values())
         committed = self.broker.group.committed
         overtaken = committed.source != self.checkpoint.initial and not self._is_ours(committed.progress)
-        older = driver.order != self.broker.newest
-        if older:
-            reach("driver: an older one finds the checkpoint beyond the progress that it knows")
-        if not (planned_twice or self.checkpoint.damaged or overtaken or older):
+        if not (planned_twice or self.checkpoint.damaged or overtaken):
             self.anomaly("a conflict, although checkpoint and progress agree")
 
     def _is_ours(self, progress: Progress | None) -> bool:
