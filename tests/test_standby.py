@@ -26,10 +26,10 @@ from onceflow.kafka.client import KafkaClient
 from onceflow.pipeline import Control, DriverLost, Event, Finished, Mode, Note, StandbyReady, TookOver, rehearsal
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.driver_process import _still_to_do
-from onceflow.pipeline.standby import Go, Gone, Prepare, Said, WarmDriver
+from onceflow.pipeline.standby import Failed, Go, Gone, Prepare, Ready, Said, WarmDriver
 from onceflow.pipeline.supervisor import Limits, run_with_standby
 from onceflow.transaction.anchor import ensure_anchor_topic
-from onceflow.transaction.messages import Initialised, Refused, Stored
+from onceflow.transaction.messages import Coordinated, Described, Ended, Initialised, Refused, Stored
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import Requests
 
@@ -345,6 +345,96 @@ def test_whether_to_restart_is_asked_when_nothing_can_change_it(tmp_path: Path, 
         go, prepared = Go(Mode.RESTART, "query"), Prepare(file, settings, "off", tmp_path)
         assert _still_to_do(go, prepared) is Mode.RESTART
         assert isinstance(before.end(begun.identity, commit=True), Refused), "a commit that comes later is none"
+
+
+# -------------------------------------------------------------------------------------------------------- the early fence
+
+# A driver whose Spark is up as soon as the file "up" is there, and which then has nothing to run.
+SLOW_START = """
+import sys, time, types
+from pathlib import Path
+from onceflow.errors import SetupError
+from onceflow.pipeline import driver_process, rehearsal, runner
+def session(*_):
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+    return types.SimpleNamespace(stop=lambda: None)
+def run(*_, **__):
+    raise SetupError("it came as far as running", action="")
+runner.session, runner.run, rehearsal.rehearse = session, run, lambda *_: None
+sys.exit(driver_process.main(int(sys.argv[2])))
+"""
+
+
+class Lost:
+    """What a driver left open that was killed, and the one that follows."""
+
+    def __init__(self, directory: Path, broker: EmbeddedBroker, client: KafkaClient, name: str) -> None:
+        self._up = directory / "up"
+        self._said: queue.SimpleQueue[Said] = queue.SimpleQueue()
+        file = a_plan(directory, broker.bootstrap_servers, name)
+        ensure_anchor_topic(client)
+        self._requests = Requests(client, name, client.transaction_version(), 60_000)
+        begun = self._requests.initialise(None)
+        assert isinstance(begun, Initialised)
+        self._identity = begun.identity
+        assert isinstance(self._requests.store(begun.identity, Progress.empty("the driver before"), {}), Stored)
+        program = (sys.executable, "-c", SLOW_START, str(self._up))
+        settings = connect(file, _ignore)
+        self.next = WarmDriver(file, settings, lambda _, said: self._said.put(said), program=program)
+
+    def wait_until_ended(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self._state() is Coordinated.ONGOING:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def _state(self) -> Coordinated:
+        described = self._requests.describe(settle=False)
+        assert isinstance(described, Described)
+        return described.snapshot.state
+
+    def let_spark_start(self) -> None:
+        self._up.touch()
+
+    def wait_for(self, kind: type[Said]) -> None:
+        while not isinstance(self._said.get(timeout=PATIENCE_S), kind):
+            pass
+
+    def can_still_commit(self) -> bool:
+        return isinstance(self._requests.end(self._identity, commit=True), Ended)
+
+
+@pytest.fixture
+def lost(tmp_path: Path, broker: EmbeddedBroker, request: pytest.FixtureRequest) -> Iterator[Lost]:
+    with KafkaClient(connect(a_plan(tmp_path, broker.bootstrap_servers), _ignore).for_protocol()) as client:
+        found = Lost(tmp_path, broker, client, request.node.name)
+        yield found
+        found.next.close()
+
+
+def test_a_cold_driver_that_takes_over_ends_what_is_open_before_its_spark_is_up(lost: Lost) -> None:
+    lost.next.go(begun="the query")
+    lost.wait_until_ended()
+    assert not lost.can_still_commit()
+    lost.let_spark_start()
+    lost.wait_for(Failed)
+
+
+def test_a_first_driver_fences_nobody_before_it_runs(lost: Lost) -> None:
+    """It may be a mistake, of which nobody would want the pipeline that runs elsewhere to die."""
+    lost.next.go()
+    lost.let_spark_start()
+    lost.wait_for(Failed)
+    assert lost.can_still_commit()
+
+
+def test_a_warm_driver_leaves_the_fencing_to_its_run(lost: Lost) -> None:
+    lost.let_spark_start()
+    lost.wait_for(Ready)
+    lost.next.go(begun="the query")
+    lost.wait_for(Failed)
+    assert lost.can_still_commit()
 
 
 # ----------------------------------------------------------------------------------------------------------- the rehearsal

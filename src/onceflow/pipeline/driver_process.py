@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.control import Control, StopAsked
+from onceflow.pipeline.early_fence import EarlyFence
 from onceflow.pipeline.standby import PULSE_S, Failed, Go, Prepare, Pulse, Ready, Triggered
 from onceflow.transaction.progress import OnMismatch, Progress
 
@@ -55,6 +56,8 @@ class _Parent:
         self.control = Control()
         self.prepared: Prepare = connection.recv()
         self.spark: SparkSession | None = None
+        self._fence = EarlyFence(self.prepared.file.plan, self.prepared.settings)
+        self._warm = threading.Event()
         for work in (self._listen, self._beat):
             threading.Thread(target=work, name=f"onceflow{work.__name__}", daemon=True).start()
 
@@ -64,7 +67,12 @@ class _Parent:
             self._connection.send(message)
 
     def wait_for_go(self) -> Go:
-        return self._going.get()
+        """Warm: says so, and waits until it is told to run."""
+        self._warm.set()
+        self.say(Ready())
+        go = self._going.get()
+        self._fence.wait()
+        return go
 
     def _listen(self) -> None:
         with contextlib.suppress(EOFError, OSError):
@@ -73,9 +81,14 @@ class _Parent:
                 if isinstance(message, StopAsked):
                     self.control.inbox.put(message)
                 else:
-                    self._going.put(message)
+                    self._take_over(message)
                 self.is_asked.set()
         _end_group(self.prepared.scratch)
+
+    def _take_over(self, go: Go) -> None:
+        if go.begun and not self._warm.is_set():
+            self._fence.begin()
+        self._going.put(go)
 
     def _beat(self) -> None:
         """A JVM that is paused does not answer, and then there is no pulse."""
@@ -112,7 +125,6 @@ def _serve(parent: _Parent) -> None:
     )  # fmt: skip
     parent.spark = session(file, spark_log, scratch)
     rehearse(file, parent.spark, settings, scratch, parent.is_asked)
-    parent.say(Ready())
     go = parent.wait_for_go()
     mode = _still_to_do(go, parent.prepared)
     try:

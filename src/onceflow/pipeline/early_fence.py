@@ -1,0 +1,52 @@
+"""Ends what a lost driver left open while the next one only starts.
+
+A driver that takes over fences when its Spark is up: at once if it is warm, and if it is not::
+
+    the driver is killed in the middle of a batch; the standby took over a moment ago, and no other is warm yet
+    the next one needs many seconds for its JVM
+    until it fences, or transaction_timeout is over, read_committed readers stop at the open transaction
+
+Fencing needs no Spark, so a cold driver that is told to run does that first. Only where the driver before has run under the same
+supervisor and is given up: whoever starts for the first time fences as late as possible, for it may not get as far as running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from onceflow.config import Plan
+from onceflow.errors import OnceflowError
+from onceflow.kafka.settings import ClusterSettings
+
+_PATIENCE_S = 15.0
+
+
+class EarlyFence:
+    """``begin`` may be called from any thread; ``wait`` before the run itself fences, which an early one must not follow."""
+
+    def __init__(self, plan: Plan, settings: ClusterSettings) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Does not wait for it. At least once has nothing open, and perhaps no right to fence."""
+        if self._plan.guarantee != "at_least_once":
+            self._thread = threading.Thread(target=self._fence, name="onceflow-early-fence", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is over, if it was begun."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _fence(self) -> None:
+        """A courtesy: the run that follows fences again, and tells what is wrong with the cluster."""
+        from onceflow.kafka.client import KafkaClient
+        from onceflow.transaction.requests import Requests
+
+        timeout_ms = self._plan.output.transaction_timeout.ms
+        client = KafkaClient(self._settings.for_protocol(), patience_s=_PATIENCE_S)
+        with contextlib.suppress(OnceflowError), client:
+            Requests(client, self._plan.name, client.transaction_version(), timeout_ms).initialise(expected=None)
