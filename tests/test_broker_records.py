@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import Message
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.cli.records import committed_messages
+from onceflow.cli.records import committed_messages, send_lines
+from onceflow.errors import KafkaError
 from onceflow.kafka.settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -39,6 +42,32 @@ def test_lines_are_sent_as_the_bytes_that_they_are(broker: EmbeddedBroker, topic
     found = messages(broker, target)
     assert [message.value() for message in found] == [b"\xff\xfe", b"plain", b"", b"\xc3\xbc\rlast"]
     assert {message.key() for message in found} == {b"k\xff"}
+
+
+def test_more_lines_are_sent_than_fit_the_clients_queue(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    target, count = topic(), 300_000
+    settings = ClusterSettings.of(broker.bootstrap_servers)
+    assert send_lines(settings, target, (b"%d" % number for number in range(count)), None) == count
+    assert [message.value() for message in messages(broker, target)] == [b"%d" % number for number in range(count)]
+
+
+def test_a_line_that_is_longer_than_kafka_takes_is_named(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    target = topic()
+    given = b"first\n" + b"x" * 2_000_000 + b"\nlast\n"
+    sent = onceflow("broker", "send", "-d", str(broker.directory), target, given=given)
+    assert sent.returncode == 1
+    said = " ".join(sent.stderr.decode().split())
+    assert said.startswith(f"error RECORD_TOO_LARGE line 2 for {target} (2,000,000 bytes) is longer than")
+    assert "of the lines before it 1 are in the topic, of those behind it none" in said
+    assert [message.value() for message in messages(broker, target)] == [b"first"]
+
+
+def test_a_line_that_the_broker_refuses_ends_the_sending(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    """However many more there are."""
+    target = topic(config={"max.message.bytes": "1000"})
+    settings = ClusterSettings.of(broker.bootstrap_servers)
+    with pytest.raises(KafkaError, match=r"were not acknowledged: .*large"):
+        send_lines(settings, target, itertools.repeat(b"x" * 5000), None)
 
 
 def test_a_partition_that_a_topic_does_not_have_is_a_mistake(broker: EmbeddedBroker, topic: TopicFactory) -> None:

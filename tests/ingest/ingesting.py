@@ -41,6 +41,7 @@ class Job:
     table: str = ""
     rising: str = "n"
     tiebreak: str | None = None
+    from_now_on: bool = False
 
 
 class _Steps:
@@ -101,7 +102,8 @@ def source_of(job: Job) -> Source:
 
 def run(job: Job, steps: _Steps) -> int:
     with closing(source_of(job)) as source, _Committer(job, steps) as committer:
-        return Ingest(job.name, job.topic, source, transaction_rows=20).run(committer)
+        ingest = Ingest(job.name, job.topic, source, transaction_rows=20, from_now_on=job.from_now_on)
+        return ingest.run(committer)
 
 
 def _live(fields: dict[str, Any], told: dict[str, Any]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,8 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import csv
 
 from onceflow.errors import InputError
-from onceflow.ingest import content
-from onceflow.ingest.content import Records, end_of_csv_records, end_of_lines
+from onceflow.ingest.content import Records, end_of_csv_records, end_of_first_csv_record, end_of_lines
 
 PATH = Path("any.csv")
 
@@ -37,12 +39,45 @@ records = st.lists(st.tuples(fields, fields, st.sampled_from(["\n", "\r\n"])), m
 
 @given(records, st.data())
 def test_any_prefix_of_a_csv_file_is_cut_between_records(rows: list[tuple[str, str, str]], draw: st.DataObject) -> None:
-    """What is taken of a file that ends anywhere is the beginning of what the whole file holds, and none is split."""
-    whole = "".join(f"{a},{b}{end}" for a, b, end in rows).encode()
+    """What is taken of a file that ends anywhere is the beginning of what the whole file holds; none is split, none left."""
+    lines = [f"{a},{b}{end}".encode() for a, b, end in rows]
+    whole = b"".join(lines)
     cut = draw.draw(st.integers(0, len(whole)))
     end = end_of_csv_records(whole[:cut], ",")
     assert parsed(whole[:end]) + parsed(whole[end:]) == parsed(whole)
+    assert end == max(size for size in accumulate(map(len, lines), initial=0) if size <= cut)
     assert end_of_csv_records(whole, ",") == len(whole), "a whole file is taken to its end"
+
+
+@given(records, st.binary(max_size=20))
+def test_the_first_record_ends_where_arrow_ends_it(rows: list[tuple[str, str, str]], rest: bytes) -> None:
+    """Whatever follows, quotes too."""
+    (a, b, ending), *others = rows
+    first = f"{a},{b}{ending}".encode()
+    after = "".join(f"{x},{y}{end}" for x, y, end in others).encode()
+    assert end_of_first_csv_record(first + after + rest, ",") == len(first)
+    assert end_of_first_csv_record(first[: first.rindex(b"\n")], ",") == 0
+
+
+class Looks(bytes):
+    """Bytes that count how often somebody searches them."""
+
+    times = 0
+
+    def find(self, *given: Any) -> int:
+        Looks.times += 1
+        return super().find(*given)
+
+    def rfind(self, *given: Any) -> int:
+        Looks.times += 1
+        return super().rfind(*given)
+
+
+@pytest.mark.parametrize("find_end", [end_of_first_csv_record, end_of_csv_records])
+def test_the_lines_of_an_open_field_are_not_searched_one_by_one(find_end: Callable[[bytes, str], int]) -> None:
+    Looks.times = 0
+    assert find_end(Looks(b'a,"open\n' + b"1,2\n" * 10_000), ",") == 0
+    assert Looks.times <= 2
 
 
 def test_a_line_end_in_a_quoted_field_is_no_end() -> None:
@@ -97,9 +132,17 @@ def test_what_is_left_tells_whether_a_quote_is_open(data: bytes, *, is_open: boo
         assert records.left.is_open == is_open
 
 
-def test_a_quote_that_is_never_closed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "LONGEST_RECORD_BYTES", 1000)
+def test_a_quote_that_is_never_closed_is_named() -> None:
     data = b'1,"open\n' + b"2,x\n" * 1000
-    with pytest.raises(InputError, match="never closed") as caught:
-        list(Records(io.BytesIO(data), PATH, lambda d: end_of_csv_records(d, ","), last_is_whole=True, block_bytes=64))
+    records = Records(
+        io.BytesIO(data),
+        PATH,
+        lambda d: end_of_csv_records(d, ","),
+        last_is_whole=True,
+        block_bytes=64,
+        longest_bytes=1000,
+    )
+    with pytest.raises(InputError, match="a record of more than 1,000 bytes") as caught:
+        list(records)
     assert '1,"open' in caught.value.message
+    assert "never closed" in caught.value.action

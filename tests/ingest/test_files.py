@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,21 @@ def test_csv_resumed(batches: int) -> None:
     check_day(in_runs(DAY, Format.CSV, batches, block_bytes=10_000))
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_is_left_is_what_the_rest_takes(tmp_path: Path, *, packed: bool) -> None:
+    """Of a file that was begun by an earlier run as well, so that a bar ends at its end."""
+    path, positions = tmp_path / "a.csv", dict[str, str]()
+    path.write_bytes(gzip.compress(DAY.read_bytes()) if packed else DAY.read_bytes())
+    for batches in (0, 3):
+        take(files(path, block_bytes=10_000), positions, batches)
+        source = files(path, block_bytes=10_000)
+        source.restore(positions)
+        left = source.size_bytes()
+        assert left == sum(batch.size_bytes for batch in source.batches())
+        assert left > 0
+        assert source.size_bytes() == 0
+
+
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @pytest.mark.parametrize("block_bytes", [10_000, 1 << 20])
 def test_packed_csv_resumed(tmp_path: Path, compression: str, block_bytes: int) -> None:
@@ -81,9 +97,10 @@ def test_json_lines_with_other_keys_than_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["{", "[1]", '{"k":1} {"k":2}'])
 def test_json_lines_whose_key_cannot_be_found_are_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"k":"a"}\n' + line + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line is no"):
-        take(files(path, Format.JSONL, key="k"), {})
+    path.write_text('{"k":"a"}\n\n' + line + "\n", encoding="utf-8")
+    for block_bytes in (4, 1 << 20):
+        with pytest.raises(InputError, match=rf"{path}: line 3 is no .*it begins b'{re.escape(line)}'"):
+            take(files(path, Format.JSONL, key="k", block_bytes=block_bytes), {})
 
 
 def test_json_lines_that_are_not_utf_8_have_no_key(tmp_path: Path) -> None:
@@ -91,7 +108,7 @@ def test_json_lines_that_are_not_utf_8_have_no_key(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"id":1,"note":"\xff"}\n')
     assert len(list(files(path, Format.JSONL).batches())) == 1
-    with pytest.raises(InputError, match="not UTF-8"):
+    with pytest.raises(InputError, match=r"line 1 is not UTF-8 \('utf-8' codec can't decode byte 0xff"):
         take(files(path, Format.JSONL, key="id"), {})
 
 
@@ -229,7 +246,7 @@ def test_a_finished_file_may_be_a_header_without_a_line_end(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a,b\n1,2\n1\n", "Expected 2 columns"),
+        ('a,b\n1,"x\ny"\n\n1\n', "row 2: Expected 2 columns"),
         ("a,a\n1,2\n", "two columns are called 'a'"),
         ("a,\n1,2\n", "column 2 has no name"),
     ],
@@ -237,16 +254,47 @@ def test_a_finished_file_may_be_a_header_without_a_line_end(tmp_path: Path) -> N
 def test_malformed_csv_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=said):
-        take(files(path), {})
+    for block_bytes in (4, 1 << 20):
+        with pytest.raises(InputError, match=said):
+            take(files(path, block_bytes=block_bytes), {})
 
 
-def test_csv_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block_bytes", [4, 24, 1 << 20])
+@pytest.mark.parametrize("packed", [True, False])
+def test_csv_that_is_not_utf_8_is_refused_with_its_row_and_byte(
+    tmp_path: Path, block_bytes: int, *, packed: bool
+) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(b"name,city\nM\xfcller,Ulm\n")
-    with pytest.raises(InputError, match=r"rows from 1 on: the text is not UTF-8, near b'M.xfcller,Ulm") as raised:
-        take(files(path), {})
+    data = '\ufeffname,city\n"M\u00fcller\nund",Ulm\n\nx,y\n'.encode() + b"M\xfcller,Ulm\nx,y\n"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(InputError) as raised:
+        take(files(path, block_bytes=block_bytes), {})
+    assert f"{path}: row 3 is not UTF-8: byte {data.rindex(b'M') + 1} of" in raised.value.message
     assert "convert the file to UTF-8" in raised.value.action
+
+
+def test_a_malformed_row_before_text_that_is_not_utf_8_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,b\n1\n\xff,2\n")
+    with pytest.raises(InputError, match="Expected 2 columns"):
+        take(files(path), {})
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_header_that_is_longer_than_any_is_refused(tmp_path: Path, *, finished: bool) -> None:
+    """Long before the end of a large file, and not after a search for each of its lines."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,"note\n' + b"1,2\n" * 1_000_000)
+    with pytest.raises(InputError, match="a header of more than 1,048,576 bytes; it begins") as raised:
+        take(files(path, finished=finished), {})
+    assert str(path) in raised.value.message
+    assert "never closed" in raised.value.action
+
+
+def test_a_byte_order_mark_hides_no_quote_of_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeff"first\nname",b\n1,2\n'.encode())
+    assert values(take(files(path), {})) == ['{"first\\nname":"1","b":"2"}']
 
 
 def test_other_dialects(tmp_path: Path) -> None:

@@ -277,6 +277,40 @@ def test_killed_in_one_life_after_the_other(ingests: Ingests, read: Reader) -> N
     assert sorted(numbers(read(job.topic))) == list(range(ROWS))
 
 
+def test_killed_while_the_rows_begin_to_go_into_another_topic(
+    ingests: Ingests, topic: TopicFactory, read: Reader
+) -> None:
+    """The note and the first rows are there together or not at all: a start without the flag goes on where the rows went."""
+    for step in BATCH:
+        old = ingests.job()
+        ingests.finish(old)
+        path = Path(old.path)
+        path.write_text(path.read_text() + "".join(f'{{"n":{row}}}\n' for row in range(ROWS, 2 * ROWS)))
+        new = replace(old, topic=topic(2))
+        assert killed_at(ingests, replace(new, from_now_on=True), (step, 3)), f"it did not come to {step}"
+        moved = ingests.run(new)
+        if moved.error:
+            assert moved.error == "CONFIGURATION", moved.text
+            assert read(new.topic) == []
+            ingests.finish(replace(new, from_now_on=True))
+        assert sorted(numbers(read(old.topic))) == list(range(ROWS)), f"killed at {step}"
+        assert sorted(numbers(read(new.topic))) == list(range(ROWS, 2 * ROWS)), f"killed at {step}"
+
+
+@pytest.mark.parametrize(("point", "binds"), [(("CLAIM_COMMIT", -1), False), (("HALF", 0), False), (("DONE", 0), True)])
+def test_killed_before_its_first_rows_are_committed_a_start_binds_nobody(
+    ingests: Ingests, topic: TopicFactory, read: Reader, point: tuple[str, int], *, binds: bool
+) -> None:
+    job = ingests.job()
+    assert killed_at(ingests, job, point)
+    other = replace(job, topic=topic(2))
+    assert ingests.run(other).error == ("CONFIGURATION" if binds else "")
+    if binds:
+        ingests.finish(job)
+    assert sorted(numbers(read(job.topic if binds else other.topic))) == list(range(ROWS))
+    assert read(other.topic if binds else job.topic) == []
+
+
 def test_positions_apart_from_the_rows_would_repeat(ingests: Ingests, read: Reader) -> None:
     """The control: rows in one transaction, the position in the next. Killed in between, the rows come twice."""
     job = ingests.job(apart=True)
@@ -446,14 +480,14 @@ def test_the_command_names_every_mistake(tmp_path: Path) -> None:
         "--finished says",
         "two columns are called",
     )
-    for mistake in (*said, "--delay are for tables"):
+    for mistake in (*said, "--delay is for a table"):
         assert mistake in event["message"]
     assert command.end()[0] == 2
 
 
 def test_the_command_does_not_choose_between_a_file_and_a_database(tmp_path: Path) -> None:
     command = Command(tmp_path, "x", "--topic", "t", "--file", "g.csv", "--from", "sqlite:///a.db")
-    assert "--from is for tables, --file reads files: choose one" in command.next("error")["message"]
+    assert "--from is for a table, and has no effect on CSV" in command.next("error")["message"]
     assert command.end()[0] == 2
 
 

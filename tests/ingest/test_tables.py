@@ -163,6 +163,57 @@ def test_another_table_of_that_name_is_refused(table: Table, tmp_path: Path) -> 
         table.take(positions)
 
 
+def test_another_table_does_not_come_into_the_topic_of_the_first_one(table: Table) -> None:
+    positions: dict[str, str] = {}
+    table.insert("a")
+    table.take(positions)
+    table.run("CREATE TABLE {t}_other AS SELECT * FROM {t}")
+    table.run("CREATE UNIQUE INDEX {t}_unique ON {t}_other (id)")
+    other = f"{table.name}_other"
+    with pytest.raises(
+        SourceChanged, match=rf"{other} was never read under this name, but .*{table.name} up to '?1"
+    ) as caught:
+        table.take(positions, table=other, trust_order=True)
+    assert "a name of its own" in caught.value.action
+    assert table.take(positions, table=other, trust_order=True, accept_new=True) == [{"id": 1, "note": "a"}]
+    assert table.take(positions, table=other, trust_order=True) == []
+    table.insert("b")
+    assert table.take(positions) == [{"id": 2, "note": "b"}], "from then on both may be read"
+
+
+def test_a_renamed_table_goes_on_where_the_database_knows_it(orders: Table) -> None:
+    positions: dict[str, str] = {}
+    orders.insert("a")
+    orders.take(positions)
+    orders.run("ALTER TABLE {t} RENAME TO {t}_renamed")
+    orders.name += "_renamed"
+    orders.insert("b")
+    assert orders.take(positions) == [{"id": 2, "note": "b"}]
+
+
+@pytest.mark.parametrize("options", [{}, {"trust_order": True}, {"tiebreak": "note"}])
+def test_a_view_is_called_a_view(table: Table, options: dict[str, Any]) -> None:
+    table.run("CREATE VIEW {t}_view AS SELECT * FROM {t}")
+    with pytest.raises(
+        ConfigurationError, match=f"{table.name}_view is a view, and nothing keeps its rows in an order"
+    ):
+        table.source(table=f"{table.name}_view", **options)
+
+
+def test_a_materialized_view_may_be_trusted(orders: Table) -> None:
+    """It has rows of its own, which a unique index covers."""
+    orders.insert("a", "b")
+    orders.run("CREATE MATERIALIZED VIEW {t}_kept AS SELECT * FROM {t}")
+    orders.run("CREATE UNIQUE INDEX ON {t}_kept (id)")
+    kept, positions = f"{orders.name}_kept", dict[str, str]()
+    with pytest.raises(ConfigurationError, match="--trust-order"):
+        orders.source(table=kept)
+    assert [row["note"] for row in orders.take(positions, table=kept, trust_order=True)] == ["a", "b"]
+    orders.insert("c")
+    orders.run("REFRESH MATERIALIZED VIEW {t}_kept")
+    assert [row["note"] for row in orders.take(positions, table=kept, trust_order=True)] == ["c"]
+
+
 def test_deleting_what_was_read_changes_nothing(table: Table) -> None:
     positions: dict[str, str] = {}
     table.insert("a", "b")

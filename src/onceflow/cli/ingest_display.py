@@ -46,8 +46,8 @@ def _lines() -> Callable[[Event], None]:
                 out(_broker(event))
             case Started():
                 out(_beginning(event))
-            case Committed(rows, _):
-                out(f"{rows:,} rows committed, {rate.rows:,} in all, {rate.per_second:,.0f} rows/s")
+            case Committed(rows, _) if rows:  # else only a position moved
+                out(f"{_rows(rows)} committed, {rate.rows:,} in this run, {rate.per_second:,.0f} rows/s")
             case Finished():
                 out(_ending(event))
 
@@ -70,7 +70,11 @@ def _beginning(event: Started) -> str:
 
 
 def _ending(event: Finished) -> str:
-    return f"ingest {event.name} ended ({event.reason}): {event.rows:,} rows"
+    return f"ingest {event.name} ended ({event.reason}): {_rows(event.rows)} in this run"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
 
 
 class _Rate:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError as DeliveryError
 
-from onceflow.errors import ConfigurationError, KafkaError, RequestFailed, TopicMissing
+from onceflow.errors import ConfigurationError, KafkaError, RecordTooLarge, RequestFailed, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.missing import meant
 from onceflow.kafka.settings import ClusterSettings
 
 PATIENCE_S = 30.0
+_POLL_S = 0.1
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")  # what matters of its log comes as errors too
+
+OnDelivery = Callable[[DeliveryError | None, Message], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +34,70 @@ class Record:
 
 
 def send_lines(settings: ClusterSettings, topic: str, lines: Iterable[str | bytes], key: str | bytes | None) -> int:
-    """Sends every line, waits until all are acknowledged, and counts them. Raises TopicMissing, KafkaError."""
+    """Sends every line, waits until all are acknowledged, and counts them. Ends at the first one that is refused.
+
+    Raises TopicMissing, RecordTooLarge, KafkaError.
+    """
     partitions_of(settings, topic)
     producer = Producer({**settings.for_librdkafka(), "enable.idempotence": True}, logger=_librdkafka)
     failed: list[str] = []
+
+    def told(error: DeliveryError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error.str())
+
     count = 0
     for line in lines:
-        producer.produce(topic, line, key, on_delivery=lambda error, _: failed.append(error.str()) if error else None)
-        producer.poll(0)
+        refused = _hand_over(producer, topic, line, key, told)
+        if refused is not None:
+            left = _drained(producer)
+            raise _refused(refused, f"line {count + 1:,} for {topic} ({len(line):,} bytes)", count - len(failed) - left)
         count += 1
-    left = producer.flush(PATIENCE_S)
+        if failed:
+            break
+    left = _drained(producer)
     if failed or left:
         raise KafkaError(f"{len(failed) + left} of {count} records were not acknowledged: {failed[:1] or 'in time'}")
     return count
+
+
+def _hand_over(
+    producer: Producer, topic: str, line: str | bytes, key: str | bytes | None, told: OnDelivery
+) -> DeliveryError | None:
+    """Puts a line into the producer's queue, as soon as there is room; the reason why it may not. Calls what was answered."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            producer.produce(topic, line, key, on_delivery=told)
+            producer.poll(0)
+        except BufferError:
+            producer.poll(_POLL_S)
+            if time.monotonic() > deadline:
+                raise KafkaError(
+                    f"{topic}: nothing was acknowledged for {PATIENCE_S:.0f} s", action="start again"
+                ) from None
+        except KafkaException as error:
+            reason: DeliveryError = error.args[0]
+            return reason
+        else:
+            return None
+
+
+def _drained(producer: Producer) -> int:
+    """Waits as long as records are acknowledged: how many were not in the end."""
+    left, before = len(producer), 0
+    while left and left != before:
+        left, before = producer.flush(PATIENCE_S), left
+    return left
+
+
+def _refused(reason: DeliveryError, line: str, sent: int) -> KafkaError | RecordTooLarge:
+    kept = f"of the lines before it {sent:,} are in the topic, of those behind it none"
+    if reason.code() == DeliveryError.MSG_SIZE_TOO_LARGE:
+        return RecordTooLarge(
+            f"{line} is longer than Kafka's clients send, 1,000,000 bytes", action=f"split it; {kept}"
+        )
+    return KafkaError(f"{line} was not sent: {reason.str()}", action=f"see the reason; {kept}")
 
 
 def read_committed(settings: ClusterSettings, topic: str) -> Iterator[Record]:
@@ -109,8 +166,11 @@ def partitions_of(settings: ClusterSettings, topic: str) -> tuple[int, ...]:
     """The topic's partitions. Raises TopicMissing."""
     known = ClusterAdmin(settings).partitions()
     if topic not in known:
-        names = ", ".join(sorted(name for name in known if not name.startswith("__"))) or "none"
-        raise TopicMissing(f"topic {topic} does not exist", action=f"topics are: {names}")
+        raise TopicMissing(
+            f"topic {topic} does not exist",
+            action=f"create it, or correct the name; {meant([topic], known)}",
+            topics=(topic,),
+        )
     return known[topic]
 
 

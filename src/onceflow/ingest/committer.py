@@ -108,7 +108,7 @@ class SourceCommitter:
         self._positions = None
         if self._coordinator is None:
             self._coordinator = self._connected()
-        self._coordinator.ensure_started()
+        self._coordinator.start()  # also while it is ready: another instance may have committed since
         positions = self._read()
         self._check(positions)
         self._positions = positions

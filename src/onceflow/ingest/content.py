@@ -95,13 +95,23 @@ class Records:
     """
 
     def __init__(
-        self, content: Content, path: Path, find_end: FindEnd, *, last_is_whole: bool, block_bytes: int
+        self,
+        content: Content,
+        path: Path,
+        find_end: FindEnd,
+        *,
+        last_is_whole: bool,
+        block_bytes: int,
+        what: str = "record",
+        longest_bytes: int = LONGEST_RECORD_BYTES,
     ) -> None:
         self._content = content
         self._path = path
         self._find_end = find_end
         self._last_is_whole = last_is_whole
         self._block_bytes = block_bytes
+        self._what = what
+        self._longest_bytes = longest_bytes
         self.left = Left()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -120,10 +130,11 @@ class Records:
             self.left = Left(rest, is_open)
 
     def _check_length(self, rest: bytes) -> None:
-        if len(rest) > LONGEST_RECORD_BYTES:
+        if len(rest) > self._longest_bytes:
             raise InputError(
-                f"{self._path} has a record of more than {LONGEST_RECORD_BYTES >> 20} MiB; it begins {rest[:60]!r}",
+                f"{self._path} has a {self._what} of more than {self._longest_bytes:,} bytes; it begins {rest[:60]!r}",
                 action="look for a quote that is opened and never closed; --quoting none takes quotes as text",
+                path=str(self._path),
             )
 
 
@@ -141,14 +152,28 @@ def end_of_lines(data: bytes) -> int:
     return data.rfind(b"\n") + 1
 
 
+def end_of_first_line(data: bytes) -> int:
+    """Of a header without quotes."""
+    return data.find(b"\n") + 1
+
+
 def end_of_csv_records(data: bytes, delimiter: str) -> int:
     """The last line end that is in no quoted field; quotes before it then come in pairs."""
     if b'"' not in data:
         return end_of_lines(data)
     quotes = _field_quotes(data, delimiter)
     at = data.rfind(b"\n")
-    while at >= 0 and np.searchsorted(quotes, at) % 2:
-        at = data.rfind(b"\n", 0, at)
+    while at >= 0 and (before := int(np.searchsorted(quotes, at))) % 2:
+        at = data.rfind(b"\n", 0, int(quotes[before - 1]))  # the quote that is open there
+    return at + 1
+
+
+def end_of_first_csv_record(data: bytes, delimiter: str) -> int:
+    """The first line end that is in no quoted field."""
+    quotes = _field_quotes(data, delimiter)
+    at = data.find(b"\n")
+    while at >= 0 and (before := int(np.searchsorted(quotes, at))) % 2:
+        at = data.find(b"\n", int(quotes[before])) if before < len(quotes) else -1  # the quote that closes it
     return at + 1
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Literal
@@ -19,9 +20,16 @@ from onceflow.ingest.content import (
     Records,
     begin_of_text,
     end_of_csv_records,
+    end_of_first_csv_record,
+    end_of_first_line,
     end_of_lines,
     open_content,
 )
+from onceflow.ingest.file_position import FilePosition
+from onceflow.ingest.terms import Terms
+
+_ROW = re.compile(r"CSV parse error: Row #(\d+): ")
+_HEADER_BYTES = 1 << 20  # its names stand in every row, and Kafka takes no such rows
 
 
 class CsvReader:
@@ -39,20 +47,37 @@ class CsvReader:
     def find_end(self) -> FindEnd:
         return partial(end_of_csv_records, delimiter=self._delimiter) if self._quoted else end_of_lines
 
+    @property
+    def terms(self) -> Terms:
+        """Where records end, which of them is the first row, and what the values of a row are called."""
+        terms = {"delimiter": self._delimiter, "quoting": "csv" if self._quoted else "none"}
+        if self._columns:
+            return {**terms, "header": "none, but --columns", "columns": ",".join(self._columns)}
+        return {**terms, "header": "the first record"}
+
     def header(self, file: IO[bytes], path: Path, *, finished: bool) -> tuple[list[str], int] | Left:
         """The column names and where the rows begin; what there is while the header is not complete. Raises InputError."""
+        begin = begin_of_text(file)
         if self._columns:
-            return self._columns, begin_of_text(file)
-        whole = partial(_first_record, find_end=self.find_end)
-        records = Records(open_content(file), path, whole, last_is_whole=finished, block_bytes=1 << 16)
+            return self._columns, begin
+        first = partial(end_of_first_csv_record, delimiter=self._delimiter) if self._quoted else end_of_first_line
+        records = Records(
+            open_content(file, begin),
+            path,
+            first,
+            last_is_whole=finished,
+            block_bytes=1 << 16,
+            what="header",
+            longest_bytes=_HEADER_BYTES,
+        )
         data = next(iter(records), None)
         if data is None:
             return records.left
-        return self._names(data, path), len(data)
+        return self._names(data, path), begin + len(data)
 
     def _names(self, data: bytes, path: Path) -> list[str]:
         try:
-            text = data.decode("utf-8-sig")
+            text = data.decode()
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: the header is not UTF-8: {error}", action="convert the file to UTF-8") from None
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._quoted else csv.QUOTE_NONE
@@ -62,7 +87,7 @@ class CsvReader:
             raise InputError(f"{path}: the header {text.strip()!r}: {'; '.join(mistakes) or 'is empty'}")
         return names
 
-    def columns(self, data: bytes, names: list[str], path: Path, first_row: int) -> pa.RecordBatch:
+    def columns(self, data: bytes, names: list[str], before: FilePosition) -> pa.RecordBatch:
         """The records of a block. Raises InputError for one that has too many or too few fields, or is not UTF-8."""
         read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1)
         convert = arrow_csv.ConvertOptions(
@@ -73,26 +98,38 @@ class CsvReader:
                 pa.BufferReader(data), read_options=read, parse_options=self._parse, convert_options=convert
             )
         except pa.ArrowInvalid as error:
-            _check_utf8(data, path, first_row)
+            self._check_utf8(data, names, before)
             raise InputError(
-                f"{path}, rows from {first_row} on: {error}",
+                f"{before.path}{_told(error, before.rows)}",
                 action="correct the file, or choose --delimiter or --quoting; nothing of this block was written",
-                path=str(path),
+                path=before.path,
             ) from None
         return _one_batch(table)
 
+    def _check_utf8(self, data: bytes, names: list[str], before: FilePosition) -> None:
+        """Arrow names a column and a row of the block, and not what is wrong with them."""
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            whole = data[: self.find_end(data[: error.start])]
+            row = before.rows + 1 + (self.columns(whole, names, before).num_rows if whole else 0)
+            at, near = before.offset + error.start, data[max(0, error.start - 20) : error.start + 20]
+            raise InputError(
+                f"{before.path}: row {row} is not UTF-8: byte {at:,} of the text, counted from 0, in {near!r}",
+                action="convert the file to UTF-8; nothing of this block was written",
+                path=before.path,
+                row=row,
+                byte=at,
+            ) from None
 
-def _check_utf8(data: bytes, path: Path, first_row: int) -> None:
-    """Arrow names a column and a row of the block, and not what is wrong with them."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        near = data[max(0, error.start - 20) : error.start + 20]
-        raise InputError(
-            f"{path}, rows from {first_row} on: the text is not UTF-8, near {near!r}",
-            action="convert the file to UTF-8; nothing of this block was written",
-            path=str(path),
-        ) from None
+
+def _told(error: pa.ArrowInvalid, before: int) -> str:
+    """Arrow counts from the beginning of the block, ``before`` rows stand before that."""
+    text = str(error)
+    row = _ROW.match(text)
+    return (
+        f", rows from {before + 1} on: {text}" if row is None else f": row {before + int(row[1])}: {text[row.end() :]}"
+    )
 
 
 def name_mistakes(names: Sequence[str]) -> list[str]:
@@ -104,15 +141,3 @@ def name_mistakes(names: Sequence[str]) -> list[str]:
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _first_record(data: bytes, find_end: FindEnd) -> int:
-    """The end of the first record alone: the first line end before which no quoted field is open."""
-    return next((end for end in _line_ends(data) if find_end(data[:end]) == end), 0)
-
-
-def _line_ends(data: bytes) -> Iterator[int]:
-    at = data.find(b"\n")
-    while at >= 0:
-        yield at + 1
-        at = data.find(b"\n", at + 1)

@@ -36,9 +36,10 @@ from onceflow.ingest.json_rows import column_as_text, rows_as_json
 from onceflow.ingest.jsonl_rows import key_of, lines_of
 from onceflow.ingest.parquet_rows import parquet_batches
 from onceflow.ingest.source import SourceBatch
+from onceflow.ingest.terms import Terms
 
-_Parse = Callable[[bytes, int], tuple[pa.RecordBatch, int]]
-"""Whole records and the number of the first: rows to write, and how many records that was."""
+_Parse = Callable[[bytes, FilePosition], tuple[pa.RecordBatch, int]]
+"""Whole records and the position before them: rows to write, and how many records that was."""
 
 _Step = tuple[pa.RecordBatch | None, FilePosition]
 
@@ -84,17 +85,25 @@ class FileSource:
         }
         self._read = readers[options.format]
 
+    @property
+    def terms(self) -> Terms:
+        terms = {"source": "files", "format": str(self._options.format), "key": self._options.key}
+        return {**terms, **self._csv.terms} if self._options.format is Format.CSV else terms
+
     def restore(self, positions: Mapping[str, str]) -> None:
         self._known = {source: FilePosition.of(text) for source, text in positions.items()}
         self._find()
 
     def size_bytes(self) -> int | None:
-        total = 0
-        for position in self._find():
-            with suppress(FileNotFoundError):  # renamed since it was found
-                size = Path(position.path).stat().st_size
-                total += 0 if position.replaced or (position.ended and position.seen.size == size) else size
-        return total
+        return sum(self._bytes_left(position) for position in self._find() if not position.replaced)
+
+    def _bytes_left(self, position: FilePosition) -> int:
+        """A packed file is read from its beginning again, as far as it is needed."""
+        with suppress(FileNotFoundError), Path(position.path).open("rb", buffering=0) as file:
+            if self._is_done(file, position):
+                return 0
+            return os.fstat(file.fileno()).st_size - (position.offset if self._is_plain(file) else 0)
+        return 0  # renamed since it was found
 
     def batches(self) -> Iterator[SourceBatch]:
         self._unfinished = {}
@@ -158,20 +167,20 @@ class FileSource:
         names, size = header
         self._check_key(names, path)
 
-        def parse(data: bytes, first: int) -> tuple[pa.RecordBatch, int]:
-            table = self._csv.columns(data, names, path, first)
-            return self._rows(table, position.source, first), table.num_rows
+        def parse(data: bytes, before: FilePosition) -> tuple[pa.RecordBatch, int]:
+            table = self._csv.columns(data, names, before)
+            return self._rows(table, before), table.num_rows
 
         start = replace(position, offset=position.offset or size)
         yield from self._text(file, start, self._csv.find_end, parse)
 
     def _json_lines(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
-        def parse(data: bytes, first: int) -> tuple[pa.RecordBatch, int]:
+        def parse(data: bytes, before: FilePosition) -> tuple[pa.RecordBatch, int]:
             lines, indexes, count = lines_of(data)
-            key = self._options.key
-            keys = None if key is None else key_of(lines, key, f"{position.path}, lines from {first} on")
+            key, first = self._options.key, before.rows + 1
+            keys = None if key is None else key_of(lines, key, before.path, indexes + first)
             ids = pa.array(indexes + first).cast(pa.string())
-            return event_rows(lines, keys, position.source, ids, rising=True), count
+            return event_rows(lines, keys, before.source, ids, rising=True), count
 
         start = replace(position, offset=position.offset or begin_of_text(file))
         yield from self._text(file, start, end_of_lines, parse)
@@ -179,7 +188,7 @@ class FileSource:
     def _parquet_rows(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
         for table in parquet_batches(file, position):
             self._check_key(table.schema.names, Path(position.path))
-            rows = self._rows(table, position.source, position.rows + 1)
+            rows = self._rows(table, position)
             count, seen = position.rows + table.num_rows, _whole(file)
             position = replace(_checked(file, position), rows=count, offset=count, seen=seen, ended=False)
             yield rows, position
@@ -193,7 +202,7 @@ class FileSource:
             content, Path(position.path), find_end, last_is_whole=finished, block_bytes=self._options.block_bytes
         )
         for data in records:
-            rows, count = parse(data, position.rows + 1)
+            rows, count = parse(data, position)
             offset = position.offset + len(data)
             # First what is remembered, then the check: a file that was emptied before either is seen by the check.
             seen = _whole(file) if packed else _print(file, offset)
@@ -214,18 +223,21 @@ class FileSource:
         why = f", as {record} opens a quote that is not closed" if left.is_open else ""
         self._unfinished[position.path] = f"{len(left.data):,} bytes{why}"
 
-    def _rows(self, table: pa.RecordBatch, source: str, first: int) -> pa.RecordBatch:
+    def _rows(self, table: pa.RecordBatch, before: FilePosition) -> pa.RecordBatch:
         key = self._options.key
         keys = None if key is None else column_as_text(table.column(key))
-        return event_rows(rows_as_json(table), keys, source, numbers_as_text(first, table.num_rows), rising=True)
+        ids = numbers_as_text(before.rows + 1, table.num_rows)
+        return event_rows(rows_as_json(table), keys, before.source, ids, rising=True)
 
     def _is_done(self, file: IO[bytes], position: FilePosition) -> bool:
         """Whether nothing was added since. The offset is a place in the file only where its text lies there as it is."""
         size = os.fstat(file.fileno()).st_size
         if position.ended:
             return size == position.seen.size
-        is_plain = self._options.format is not Format.PARQUET and compression_of(file) is None
-        return is_plain and size == position.offset
+        return self._is_plain(file) and size == position.offset
+
+    def _is_plain(self, file: IO[bytes]) -> bool:
+        return self._options.format is not Format.PARQUET and compression_of(file) is None
 
     def _check_key(self, names: Sequence[str], path: Path) -> None:
         if self._options.key is not None and self._options.key not in names:

@@ -25,8 +25,11 @@ def lines_of(data: bytes) -> tuple[pa.Array, Integers, int]:
     return lines.filter(filled), np.flatnonzero(filled.to_numpy(zero_copy_only=False)), len(ends)
 
 
-def key_of(lines: pa.Array, name: str, where: str) -> pa.Array:
-    """The member ``name`` of each line's object as text, null where it is missing or null. Raises InputError."""
+def key_of(lines: pa.Array, name: str, path: str, numbers: Integers) -> pa.Array:
+    """The member ``name`` of each line's object as text, null where it is missing or null.
+
+    Raises InputError with the line's number, of ``numbers``.
+    """
     options = arrow_json.ParseOptions(
         explicit_schema=pa.schema([(name, pa.string())]), unexpected_field_behavior="ignore"
     )
@@ -35,26 +38,36 @@ def key_of(lines: pa.Array, name: str, where: str) -> pa.Array:
     try:
         found = arrow_json.read_json(pa.BufferReader(data), read_options=read, parse_options=options)[name]
     except pa.ArrowInvalid:  # a key that is a number, or a line that is no object: the slow way tells
-        return _keys_one_by_one(lines, name, where)
+        return _keys_one_by_one(lines, name, path, numbers)
     if len(found) != len(lines):  # several objects in a line, or one in several
-        return _keys_one_by_one(lines, name, where)
+        return _keys_one_by_one(lines, name, path, numbers)
     return found.combine_chunks()
 
 
-def _keys_one_by_one(lines: pa.Array, name: str, where: str) -> pa.Array:
+def _keys_one_by_one(lines: pa.Array, name: str, path: str, numbers: Integers) -> pa.Array:
+    keys: list[str | None] = []
+    for number, line in zip(numbers.tolist(), lines.cast(pa.binary()).to_pylist(), strict=True):
+        try:
+            keys.append(_key(line, name))
+        except ValueError as error:
+            raise InputError(
+                f"{path}: line {number} {error}: it begins {line[:80]!r}",
+                action="correct the file, or ingest it without --key; nothing of this block was written",
+                path=path,
+                line=number,
+            ) from None
+    return pa.array(keys, pa.string())
+
+
+def _key(line: bytes, name: str) -> str | None:
+    """Raises ValueError with what the line is not."""
     try:
-        texts = lines.to_pylist()
+        row = json.loads(line.decode())
     except UnicodeDecodeError as error:
-        raise InputError(f"{where}: a line is not UTF-8: {error}", action="convert the file to UTF-8") from None
-    return pa.array([_key(line, name, where) for line in texts], pa.string())
-
-
-def _key(line: str, name: str, where: str) -> str | None:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where}: a line is not JSON: {error}: {line[:80]!r}") from None
+        raise ValueError(f"is not UTF-8 ({error})") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is no JSON ({error.msg}, at character {error.pos + 1})") from None
     if not isinstance(row, dict):
-        raise InputError(f"{where}: a line is no JSON object, so it has no {name!r}: {line[:80]!r}")
+        raise ValueError(f"is no JSON object, so it has no {name!r}")
     value = row.get(name)
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -24,7 +24,8 @@ def parquet_batches(file: IO[bytes], position: FilePosition) -> Iterator[pa.Reco
             yield from _after(opened, position.rows)
     except (pa.ArrowInvalid, OSError) as error:  # OSError: bytes that are no metadata, or no page
         raise InputError(
-            f"{position.path} is no whole Parquet file: {error}", action="move files in when they are whole"
+            f"{position.path} is no whole Parquet file: {error}",
+            action="move files in when they are whole, or choose --format",
         ) from None
 
 

@@ -27,7 +27,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from onceflow.errors import ConfigurationError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
-from onceflow.ingest.tables import Page, TableOptions, event_id
+from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
 from onceflow.postgresql import CONNECTION
 
 _DEFAULTS = {**CONNECTION, "application_name": "onceflow ingest"}
@@ -99,10 +99,14 @@ class PostgresqlTable:
 
     def _describe(self) -> None:
         self._ask(sql.SQL("SELECT set_config('datestyle', 'ISO', false)"))  # so that a position reads as it was written
-        found = self._ask(sql.SQL("SELECT to_regclass(%s)::oid"), [self._options.table])
-        self._oid = found[0][0]
-        if self._oid is None:
+        found = self._ask(
+            sql.SQL("SELECT oid, relkind FROM pg_class WHERE oid = to_regclass(%s)"), [self._options.table]
+        )
+        if not found:
             raise ConfigurationError.of("the arguments", [f"there is no table {self._options.table}"])
+        self._oid, kind = found[0]
+        if kind == "v":
+            raise ConfigurationError.of("the arguments", [view_mistake(self._options.table)])
         columns = {row[0]: row[1:] for row in self._ask(sql.SQL(_COLUMN), [self._oid])}
         self._check_names(list(columns))
         _, _, self._sequence, is_integer = columns[self._options.rising]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.events import Committed, Finished, Listener, Started
 from onceflow.ingest.source import Source, SourceBatch
+from onceflow.ingest.terms import to_note, without_note
 
 TRANSACTION_ROWS = 100_000
 TRANSACTION_BYTES = 64 << 20
@@ -42,6 +43,7 @@ class _Group:
 class Ingest:
     """One source into one topic under one name. ``run`` it once.
 
+    ``from_now_on``: another topic or key than the name had before is meant, for all rows behind the position.
     ``stop``, from any thread or a signal handler, ends it after the running transaction.
     """
 
@@ -53,12 +55,15 @@ class Ingest:
         tell: Listener = lambda event: None,
         *,
         transaction_rows: int = TRANSACTION_ROWS,
+        from_now_on: bool = False,
     ) -> None:
         self._name = name
         self._topic = topic
         self._source = source
         self._tell = tell
         self._transaction_rows = transaction_rows
+        self._from_now_on = from_now_on
+        self._to_note: dict[str, str] = {}
         self._stop = threading.Event()
         self._committed_at = time.monotonic()
 
@@ -69,11 +74,14 @@ class Ingest:
     def run(self, committer: SourceCommitter, *, follow: bool = False) -> int:
         """Ingests what is there (with ``follow``: and what comes, until ``stop``), and gives the number of rows.
 
-        Raises what the committer and the source raise. All that was committed stays, and the next run goes on behind it.
+        Raises what the committer and the source raise, and ConfigurationError where the name was begun with other options.
+        All that was committed stays, and the next run goes on behind it.
         """
         # Positions are read after older instances are fenced: whatever they sent is decided then.
         positions = committer.start()
-        self._source.restore(positions)
+        terms = {**self._source.terms, "topic": self._topic}
+        self._to_note = to_note(self._name, terms, positions, from_now_on=self._from_now_on)
+        self._source.restore(without_note(positions))
         self._tell(Started(self._name, self._topic, bool(positions), self._source.size_bytes()))
         total = 0
         while True:
@@ -98,7 +106,8 @@ class Ingest:
         for group in self._groups():
             if self._stop.is_set():
                 break
-            rows = committer.commit(group.rows, group.positions)
+            rows = committer.commit(group.rows, {**group.positions, **self._to_note})
+            self._to_note = {}
             total += rows
             self._committed_at = time.monotonic()
             self._tell(Committed(rows, group.size_bytes))

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from onceflow.ingest.terms import Terms
+
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
@@ -23,6 +25,10 @@ class SourceBatch:
 
 class Source(Protocol):
     """Where rows come from. ``restore`` once, then ``batches`` for each look: what is new since the last one."""
+
+    @property
+    def terms(self) -> Terms:
+        """In what its positions count, and which options its rows depend on."""
 
     def restore(self, positions: Mapping[str, str]) -> None:
         """Goes on from the committed positions; refuses what is no longer the source that they belong to."""

@@ -12,7 +12,7 @@ from typing import Any
 from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
-from onceflow.ingest.tables import Page, TableOptions, event_id
+from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
 from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
 
 _BUSY_S = 30.0
@@ -63,11 +63,13 @@ class SqliteTable:
 
     def _describe(self) -> None:
         """Names are compared as SQLite does, without regard to case."""
-        query = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE"
+        query = "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE"
         found = self._ask(query, self._options.table)
         if not found:
             raise ConfigurationError.of(self._where, [f"there is no table {self._options.table}"])
-        [(self.name, created)] = found
+        [(self.name, kind, created)] = found
+        if kind == "view":
+            raise ConfigurationError.of(self._where, [view_mistake(self.name)])
         columns = [row[1] for row in self._ask("SELECT * FROM pragma_table_info(?)", self.name)]
         self._is_autoincrement = self._whole_key() == self._options.rising and bool(
             re.search(r"\bAUTOINCREMENT\b", _NO_SQL.sub(" ", created), re.IGNORECASE)

@@ -25,6 +25,12 @@ A position in a table is safe only if no row can appear behind it later::
 
     the next run names another rising column: its values mean nothing to the position
     the position tells which columns it is made of: refused
+
+    the next run names another table: all of it would come into the topic of the first one
+    the positions tell which tables the name has read: refused
+
+    it is a view: no index says that its values are unique, and a change below it moves a row into it, behind the position
+    refused, whoever vouches for what
 """
 
 from __future__ import annotations
@@ -42,6 +48,7 @@ from onceflow.errors import ConfigurationError, InputError, SourceChanged, Sourc
 from onceflow.ingest.event_rows import event_rows
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.source import SourceBatch
+from onceflow.ingest.terms import Terms
 from onceflow.sqlite import file_of
 
 PAGE_ROWS = 10_000
@@ -112,6 +119,14 @@ class TablePosition:
         return cls(**{**fields, "order": tuple(fields["order"])})
 
 
+def view_mistake(table: str) -> str:
+    """Why a view cannot be read."""
+    return (
+        f"{table} is a view, and nothing keeps its rows in an order: no index says that the values of a column are unique, and a "
+        "change in a table below it may put a row behind the ones that were read; name that table, or one that a trigger fills"
+    )
+
+
 class Database(Protocol):
     """One table of a database. ``name`` is the same however the user spells it; ``identity`` stays when it is renamed."""
 
@@ -165,12 +180,26 @@ class TableSource:
         source = f"{database.uri}#{database.identity}"
         self._position = TablePosition(source, database.identity, None, options.order)
 
+    @property
+    def terms(self) -> Terms:
+        return {"source": "table", "key": self._options.key}
+
     def restore(self, positions: Mapping[str, str]) -> None:
         found = {key: TablePosition.of(text) for key, text in positions.items() if key.startswith("table:")}
         renamed = [key for key, position in found.items() if position.identity == self._database.identity]
         self._key = renamed[0] if renamed else self._key
         if self._key in found:
             self._restore(found[self._key])
+        elif found and not self._options.accept_new:
+            raise SourceChanged(
+                f"table {self._options.table} was never read under this name, but "
+                + ", ".join(
+                    f"{key.removeprefix('table:')} up to {position.value!r}" for key, position in found.items()
+                ),
+                action="name the table that was read before, or give this one a name of its own; --changed new reads it from its "
+                "beginning, into the same topic",
+                table=self._options.table,
+            )
 
     def _restore(self, committed: TablePosition) -> None:
         reason = self._mismatch(committed)

@@ -1,0 +1,196 @@
+"""What a name stands for is noted with its first rows; another topic, format or delimiter under it is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.ingest.support import files
+
+from onceflow.errors import ConfigurationError, OnceflowError, TopicMissing
+from onceflow.ingest.committer import SourceCommitter
+from onceflow.ingest.files import Format
+from onceflow.ingest.runner import Ingest
+from onceflow.ingest.tables import TableOptions, TableSource, connect
+from onceflow.ingest.terms import NOTE, Terms, to_note, without_note
+from onceflow.kafka.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from tests.conftest import Reader, TopicFactory
+
+    from onceflow.broker import EmbeddedBroker
+
+FILE, TABLE = {"file:///a.csv#1": "position"}, {"table:public.orders": "position"}
+
+
+def terms_of(form: Format = Format.CSV, topic: str = "sales", **options: Any) -> Terms:
+    return {**files("any", form, **options).terms, "topic": topic}
+
+
+def noted(terms: Terms) -> dict[str, str]:
+    """The positions after the first rows."""
+    return {**FILE, **to_note("any", terms, {})}
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "said"),
+    [
+        (Format.JSONL, {}, "format: 'csv' until now, 'jsonl' is given"),
+        (Format.PARQUET, {}, "format: 'csv' until now, 'parquet' is given"),
+        (Format.CSV, {"delimiter": ";"}, "delimiter: ',' until now, ';' is given"),
+        (Format.CSV, {"quoted": False}, "quoting: 'csv' until now, 'none' is given"),
+        (Format.CSV, {"columns": ("a", "b")}, "header: 'the first record' until now, 'none, but --columns' is given"),
+    ],
+)
+@pytest.mark.parametrize("from_now_on", [True, False])
+def test_what_positions_count_in_never_changes(
+    form: Format, options: dict[str, Any], said: str, *, from_now_on: bool
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        to_note("day", terms_of(form, **options), noted(terms_of()), from_now_on=from_now_on)
+    assert said in caught.value.message
+    assert "ingest 'day'" in caught.value.message
+    assert "another name" in caught.value.action
+    assert "--from-now-on" not in caught.value.action
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {"topic": "sale"}, "topic: 'sales' until now, 'sale' is given"),
+        ({"key": "id"}, {}, "key: 'id' until now, none is given"),
+        ({}, {"key": "id"}, "key: none until now, 'id' is given"),
+        ({"columns": ("a",)}, {"columns": ("a", "b")}, "columns: 'a' until now, 'a,b' is given"),
+    ],
+)
+def test_what_no_position_counts_in_changes_if_that_is_meant(
+    before: dict[str, Any], now: dict[str, Any], said: str
+) -> None:
+    positions, terms = noted(terms_of(**before)), terms_of(**now)
+    with pytest.raises(ConfigurationError) as caught:
+        to_note("day", terms, positions)
+    assert said in caught.value.message
+    assert "--from-now-on" in caught.value.action
+    moved = {**positions, **to_note("day", terms, positions, from_now_on=True)}
+    assert to_note("day", terms, moved) == {}, "it is noted, and need not be said again"
+    with pytest.raises(ConfigurationError):
+        to_note("day", terms_of(**before), moved)
+
+
+def test_all_that_changed_is_named_at_once() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        to_note("day", terms_of(topic="other", delimiter=";"), noted(terms_of()), from_now_on=True)
+    assert len(caught.value.fields["mistakes"]) == 2
+
+
+def test_what_harms_no_position_is_nothing_to_note() -> None:
+    positions = noted(terms_of())
+    assert to_note("day", terms_of(finished=True, accept_new=True, block_bytes=7), positions) == {}
+    assert files("other-pattern").terms == files("any").terms
+
+
+def test_positions_without_a_note_are_taken_over() -> None:
+    assert to_note("day", terms_of(), FILE).keys() == {NOTE}
+    assert without_note({**FILE, **to_note("day", terms_of(), FILE)}) == FILE
+
+
+@pytest.mark.parametrize(("positions", "source"), [(FILE, "table"), (TABLE, "files")])
+def test_positions_without_a_note_still_tell_files_from_tables(positions: dict[str, str], source: str) -> None:
+    with pytest.raises(ConfigurationError, match="source: "):
+        to_note("day", {"source": source, "topic": "sales", "key": None}, positions)
+
+
+def test_a_term_that_one_version_does_not_know_is_not_compared() -> None:
+    positions = noted(terms_of())
+    assert to_note("day", {**terms_of(), "new": "x"}, positions).keys() == {NOTE}
+    later = {**FILE, **to_note("day", {**terms_of(), "new": "x"}, {})}
+    assert to_note("day", terms_of(), later).keys() == {NOTE}
+
+
+# -------------------------------------------------------------------------------------------------------- on a real broker
+
+
+class Runs:
+    """Starts of one name, whose source is a file that grows."""
+
+    def __init__(self, broker: EmbeddedBroker, path: Path) -> None:
+        self.settings = ClusterSettings.of(broker.bootstrap_servers)
+        self.path = path
+        self.name = f"terms-{path.parent.name}"
+
+    def add(self, *lines: str) -> None:
+        with self.path.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def run(self, topic: str, *, from_now_on: bool = False, **options: Any) -> int:
+        source = files(self.path, Format.JSONL, **options)
+        with SourceCommitter(self.name, self.settings) as committer:
+            return Ingest(self.name, topic, source, from_now_on=from_now_on).run(committer)
+
+    def forget_note(self) -> None:
+        """As a version left it that noted nothing."""
+        with SourceCommitter(self.name, self.settings) as committer:
+            assert NOTE in committer.start()
+            committer.commit([], {NOTE: None})
+
+
+@pytest.fixture
+def runs(broker: EmbeddedBroker, tmp_path: Path) -> Runs:
+    return Runs(broker, tmp_path / "a.jsonl")
+
+
+def test_rows_do_not_go_on_in_another_topic_unless_that_is_meant(runs: Runs, topic: TopicFactory, read: Reader) -> None:
+    first, second = topic(), topic()
+    runs.add("1", "2")
+    assert runs.run(first) == 2
+    runs.add("3")
+    with pytest.raises(ConfigurationError, match=f"topic: '{first}' until now"):
+        runs.run(second)
+    assert runs.run(first) == 1, "a start that was refused changes nothing"
+    runs.add("4")
+    assert runs.run(second, from_now_on=True) == 1
+    runs.add("5")
+    with pytest.raises(ConfigurationError, match=f"topic: '{second}' until now"):
+        runs.run(first)
+    assert runs.run(second) == 1
+    assert [m.value() for m in read(first)] == [b"1", b"2", b"3"]
+    assert [m.value() for m in read(second)] == [b"4", b"5"]
+
+
+def test_a_start_that_sent_nothing_binds_nobody(runs: Runs, topic: TopicFactory) -> None:
+    runs.add("1")
+    with pytest.raises(TopicMissing):
+        runs.run("misspelt")
+    assert runs.run(topic()) == 1
+
+
+def test_positions_of_a_version_that_noted_nothing_get_the_note_with_the_next_rows(
+    runs: Runs, topic: TopicFactory, read: Reader
+) -> None:
+    target, other = topic(), topic()
+    runs.add("1")
+    runs.run(target)
+    runs.forget_note()
+    assert runs.run(target) == 0
+    runs.add("2")
+    assert runs.run(target) == 1
+    runs.add("3")
+    with pytest.raises(ConfigurationError):
+        runs.run(other)
+    assert [m.value() for m in read(target)] == [b"1", b"2"]
+
+
+def test_a_table_under_the_name_of_files_is_refused(runs: Runs, topic: TopicFactory, tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    connection.execute("create table orders (id integer primary key autoincrement)")
+    connection.close()
+    target, options = topic(), TableOptions("orders", "id")
+    runs.add("1")
+    runs.run(target)
+    source = TableSource(connect(f"sqlite:///{tmp_path}/shop.db", options), options)
+    with SourceCommitter(runs.name, runs.settings) as committer, pytest.raises(OnceflowError) as caught:
+        Ingest(runs.name, target, source).run(committer)
+    source.close()
+    assert "source: 'files' until now, 'table' is given" in caught.value.message
