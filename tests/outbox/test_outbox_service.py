@@ -388,8 +388,35 @@ def test_the_command_relays_once(shop: Shop) -> None:
     )
     code, out, err = output(relay)
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "5 events sent by this run"
+    starts, sends, sent = out.splitlines()
+    assert starts.startswith(f"relay {shop.name} starts: ")
+    assert sends.startswith(f"relay {shop.name} sends ")
+    assert sent == "5 events sent by this run"
     shop.check()
+
+
+_LOADED_WHEN_IT_STARTS = """
+import sys
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.outbox.service import OutboxService, outbox_at
+from onceflow.outbox.waker import Waker
+
+name, url, table, servers = sys.argv[1:]
+with Waker() as waker:
+    service = OutboxService(name, outbox_at(url, table), ClusterSettings.of(servers), waker)
+    service.on_start = lambda: loaded.append(set(sys.modules))
+    loaded = []
+    service.once()
+print(service.sent, {each.partition(".")[0] for each in set(sys.modules) - loaded[0]} & {"pandas", "pyarrow", "numpy"})
+"""
+
+
+def test_no_large_library_is_loaded_between_the_start_and_the_first_batch(shop: Shop) -> None:
+    """It says that it sends, and for seconds it would not."""
+    shop.insert_all(events(1))
+    command = [sys.executable, "-c", _LOADED_WHEN_IT_STARTS, shop.name, shop.url, shop.table, shop.cluster.servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout.split(maxsplit=1), done.stderr) == (["1", "set()\n"], "")
 
 
 @contextmanager

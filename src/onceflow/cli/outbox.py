@@ -98,6 +98,7 @@ def relay(
         outbox = outbox_at(source, table)
         settings = _cluster(bootstrap_servers, kafka or [])
         tell = _Tell(as_json=as_json)
+        tell.starts(f"relay {name} starts: {outbox.address} to {settings.bootstrap_servers}")
         with Waker() as waker:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: waker.wake())
@@ -130,6 +131,11 @@ class _Tell:
 
     def __call__(self, event: str, text: str, **fields: object) -> None:
         out(json.dumps({"event": event, **fields}) if self._as_json else text)
+
+    def starts(self, text: str) -> None:
+        """It connects and loads its libraries, which takes seconds on a busy machine."""
+        if not self._as_json:
+            out(text)
 
     def trouble(self, error: OnceflowError) -> None:
         """An error that the relay gets over by itself."""

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 
 _REASON = "onceflow_reason"  # of a dead letter
+_NULL = r"\N"  # as in PostgreSQL's COPY: no text is shown so, because its backslashes are doubled
+_CONTROL = [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029]  # and what else ends a line
+_ESCAPES = {
+    **{number: f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" for number in _CONTROL},
+    **str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": r"\\"}),
+}
 
 
 def read(
@@ -92,8 +98,14 @@ def _event(message: Message) -> Mapping[str, Any]:
 
 def _line(event: Mapping[str, Any]) -> str:
     name = f"{event['source']} {event['id']}" if event["id"] is not None else ""
-    reason = next((f"\t{value}" for header, value in reversed(event["headers"]) if header == _REASON), "")
-    return f"{event['partition']}@{event['offset']}\t{name}\t{event['key'] or ''}\t{event['value']}{reason}"
+    reasons = [value for header, value in reversed(event["headers"]) if header == _REASON]
+    columns = [name, event["key"], event["value"], *reasons[:1]]
+    return "\t".join([f"{event['partition']}@{event['offset']}", *map(_shown, columns)])
+
+
+def _shown(text: str | None) -> str:
+    """One column of one line, whatever is in it."""
+    return _NULL if text is None else text.translate(_ESCAPES)
 
 
 def _settings(bootstrap_servers: str | None, directory: Path, kafka: list[str]) -> ClusterSettings:

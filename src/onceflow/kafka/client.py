@@ -22,6 +22,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 
 from onceflow.errors import AuthenticationFailed, BrokerUnreachable, NotAuthorized, RequestFailed, TopicMissing
 from onceflow.kafka import codes
+from onceflow.kafka.missing import meant
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 log = logging.getLogger(__name__)
@@ -295,13 +296,20 @@ class KafkaClient:
             raise TopicMissing(
                 f"{'topic' if len(absent) == 1 else 'topics'} {', '.join(absent)} "
                 f"{'does' if len(absent) == 1 else 'do'} not exist",
-                action="create it (kafka-topics.sh --create), or correct the name",
+                action=f"create it (kafka-topics.sh --create), or correct the name; {meant(absent, self._all_names())}",
                 topics=tuple(absent),
             )
         for entry in answer.topics:
             self.check(entry.error_code, f"topic {entry.name}")
             leaders = {p.partition_index: p.leader_id for p in entry.partitions}
             self._topics[entry.name] = Topic(entry.name, dict(sorted(leaders.items())))
+
+    def _all_names(self) -> list[str]:
+        """Of the topics that the principal may see."""
+        answer = self.ask(
+            None, MetadataRequest(topics=None, allow_auto_topic_creation=False, max_version=9, min_version=4)
+        )
+        return [entry.name for entry in answer.topics if entry.error_code == codes.NONE]
 
     def transaction_version(self) -> int:
         """The finalized feature ``transaction.version`` of the cluster, at least 1 (brokers before 4.0 do not name it)."""

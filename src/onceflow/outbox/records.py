@@ -68,6 +68,11 @@ def as_records(
     return [(topic, _batch(numbered, source)) for topic, numbered in topics.items()]
 
 
+def prepare() -> None:
+    """pyarrow loads pandas for the first array that is made: seconds, in which a relay that says it sends would send nothing."""
+    pa.array([], pa.string())
+
+
 def _letter(row: OutboxRow, reason: str) -> OutboxRow:
     """What tells of a row that is refused: small, whatever stands in the row."""
     event_id, aggregate, event_type = _told(row.id), _told(row.aggregateid), _told(row.type)

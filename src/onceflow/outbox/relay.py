@@ -36,7 +36,7 @@ import pyarrow as pa
 from onceflow.errors import Fenced, OutboxMismatch, RecordTooLarge
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.outbox.position import KEY, Sent
-from onceflow.outbox.records import Refused, as_records, topic_of, unsendable
+from onceflow.outbox.records import Refused, as_records, prepare, topic_of, unsendable
 from onceflow.outbox.table import Limits, OutboxRow, OutboxTable, Place
 from onceflow.outbox.topics import Topics
 from onceflow.outbox.waker import Waker
@@ -83,6 +83,7 @@ class Relay:
                 action="nothing, if the other one is meant to run",
                 name=self._name,
             )
+        prepare()
         text = self._committer.start().get(KEY)
         self._on_step("FENCED")
         if self._dead_letters:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from onceflow.errors import TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.missing import meant
 from onceflow.kafka.settings import ClusterSettings
 
 
@@ -25,11 +26,13 @@ class Topics:
         new = set(names) - self._seen
         if not new:
             return
-        missing = sorted(new - set(self._admin.partitions()))
+        known = self._admin.partitions()
+        missing = sorted(new - set(known))
         if missing and self._partitions is None:
             raise TopicMissing(
                 f"the outbox holds events for topics that do not exist: {', '.join(missing)}",
-                action="create them, or start with --create-topics PARTITIONS; the events stand in the table",
+                action="create them, or start with --create-topics PARTITIONS; the events stand in the table; "
+                + meant(missing, known),
                 topics=tuple(missing),
             )
         if missing:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onceflow.config import PlanFile
 from onceflow.errors import KafkaError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.missing import meant
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.records import records_of, sink_mistakes
 from onceflow.pipeline.topics import MissingTopic, Partitions, missing_topics, offset_mistakes
@@ -82,14 +83,16 @@ def check_plan(
     if cluster.error:
         raise cluster.error
     if missing:
-        raise _missing_error(file, missing)
+        raise _missing_error(file, missing, cluster.known)
     return records_of(file.plan, views)
 
 
-def _missing_error(file: PlanFile, missing: list[MissingTopic]) -> TopicMissing:
+def _missing_error(file: PlanFile, missing: list[MissingTopic], known: Partitions) -> TopicMissing:
     lines = file.ordered([(entry.path, f"topic {entry.topic} does not exist") for entry in missing])
+    names = tuple(entry.topic for entry in missing)
     return TopicMissing(
         "topics of the plan are missing:" + "".join(f"\n  - {line}" for line in lines),
-        action="create them (kafka-topics.sh --create), correct the names, or set create_topics = true in [kafka]",
-        topics=tuple(entry.topic for entry in missing),
+        action="create them (kafka-topics.sh --create), correct the names, or set create_topics = true in [kafka]; "
+        + meant(names, known),
+        topics=names,
     )
