@@ -1,7 +1,7 @@
-"""Events per second that a Reader handles, per store, next to the same reader without deduplication.
+"""Events per second that a Reader handles, per store, next to the same reader without deduplication, and to a plain consumer.
 
-Without deduplication is a consumer that reads the same topic in the same batches, calls the same handler, and commits its offsets
-after each batch: what the reader adds is the decoding of identities and the store.
+Without deduplication is the same Reader with a store that keeps nothing. The plain consumer reads the same topic in the same
+batches, calls the same handler, and commits its offsets after each batch; it does not look at headers.
 
     python benchmarks/reader.py [--events 200000] [--rounds 3] [--batch 5000] [--stores memory,sqlite]
 
@@ -26,6 +26,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.events import EventIdentity
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
+from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing, Store
 
 VALUE = b"x" * 100
 PARTITIONS = 4
@@ -57,8 +58,32 @@ class Count:
         self.events += len(events)
 
 
+class Nothing:
+    """A store that keeps nothing, so that every event is new."""
+
+    capabilities = Capabilities(transactional=False, durable=False, shared=False)
+
+    def open(self, group: str, retention: Retention) -> None: ...
+
+    def close(self) -> None: ...
+
+    def take(self, topic: str, partitions: Sequence[int], owner: str) -> list[Ownership]:  # noqa: ARG002
+        return [Ownership(topic, partition, 1, None) for partition in partitions]
+
+    def unit(self) -> Any:
+        raise NotImplementedError
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:  # noqa: ARG002
+        return [Standing.NEW] * len(keys)
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None: ...
+
+    def forget_expired(self) -> int:
+        return 0
+
+
 def plain(servers: str, topic: str, events: int, batch: int) -> float:
-    """Seconds without deduplication."""
+    """Seconds of a plain consumer."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -83,7 +108,9 @@ def plain(servers: str, topic: str, events: int, batch: int) -> float:
     return seconds
 
 
-def deduplicated(servers: str, topic: str, events: int, batch: int, store: str, *, transactional: bool) -> float:
+def deduplicated(
+    servers: str, topic: str, events: int, batch: int, store: str | Store, *, transactional: bool
+) -> float:
     """Seconds of a Reader, from its first events to its last."""
     group = f"bench-{time.time_ns()}"
     reader = Reader(topic, group=group, store=store, bootstrap_servers=servers, batch_size=batch)
@@ -139,13 +166,14 @@ def main() -> None:
             stores(given.stores.split(","), directory) as urls,
         ):
             topic = fill(broker.bootstrap_servers, given.events)
-            results: dict[str, list[float]] = {"without": [], **{each: [] for each in urls}}
+            every: dict[str, str | Store] = {"without": Nothing(), **urls}
+            results: dict[str, list[float]] = {"plain": [], **{each: [] for each in every}}
             for _ in range(given.rounds):  # interleaved: whatever else the machine does hits all alike
-                results["without"].append(plain(broker.bootstrap_servers, topic, given.events, given.batch))
-                for each, url in urls.items():
-                    transactional = each != "memory"
+                results["plain"].append(plain(broker.bootstrap_servers, topic, given.events, given.batch))
+                for each, store in every.items():
+                    transactional = each not in ("without", "memory")
                     seconds = deduplicated(
-                        broker.bootstrap_servers, topic, given.events, given.batch, url, transactional=transactional
+                        broker.bootstrap_servers, topic, given.events, given.batch, store, transactional=transactional
                     )
                     results[each].append(seconds)
     base = given.events / statistics.median(results["without"])

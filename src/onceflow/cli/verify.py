@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from onceflow.verify.result import RunResult
+    from onceflow.verify.running.progress import Progress
     from onceflow.verify.running.settings import Settings
 
 _SEED = "--seed"
@@ -48,7 +49,9 @@ def verify(
         bool, typer.Option("--matrix", help="Kafka's own transaction matrix instead: a run for each of its cells.")
     ] = False,
     messages: Annotated[int, typer.Option(help="In each cell of the matrix.")] = 100_000,
-    cells: Annotated[str, typer.Option(help="Cells of the matrix, such as hard-brokers-2, separated by commas.")] = "",
+    cells: Annotated[
+        str | None, typer.Option(help="Cells of the matrix, such as hard-brokers-2, separated by commas. Default: all.")
+    ] = None,
 ) -> None:
     """Run a pipeline under faults on a private cluster, and judge what came out of it.
 
@@ -91,7 +94,7 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
         clear(directory)
     console = Console(stderr=as_json)
     with progress_on(console) as progress:
-        results = verify_all(settings, progress)
+        results = verify_all(settings, progress, lambda results: _keep(results, directory, progress))
     show(results, console)
     status = exit_status(results)
     if status:
@@ -102,6 +105,20 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
         traceback.print_exc()
         return status or UNJUDGED
     return status
+
+
+def _keep(results: Sequence[RunResult], directory: Path, progress: Progress) -> None:
+    """Writes what is done before the next run begins, which may be ended."""
+    from onceflow.verify.report import write_report
+    from onceflow.verify.running.verification import keep_histories
+
+    try:
+        report = write_report(results, directory)
+        keep_histories(results, directory)
+    except OSError as error:
+        progress.line(f"what is done could not be written: {error}")
+    else:
+        progress.line(f"written so far: {report.page}")
 
 
 def _write(results: Sequence[RunResult], directory: Path, console: Console, *, as_json: bool) -> None:

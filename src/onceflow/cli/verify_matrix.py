@@ -43,7 +43,10 @@ def _is_given(context: typer.Context, name: str) -> bool:
 def usable(directory: Path) -> Iterator[None]:
     """What cannot be done in the directory for the report is a mistake in the arguments."""
     from onceflow.errors import ConfigurationError
+    from onceflow.verify.directories import unusable
 
+    if reason := unusable(directory):
+        raise ConfigurationError.of("what is to be verified", [f"--out {directory}: {reason}"])
     try:
         yield
     except OSError as error:
@@ -51,7 +54,14 @@ def usable(directory: Path) -> Iterator[None]:
 
 
 def run_cells(
-    messages: int, cells: str, engine: str, seed: int | None, files: Path | None, directory: Path, *, as_json: bool
+    messages: int,
+    cells: str | None,
+    engine: str,
+    seed: int | None,
+    files: Path | None,
+    directory: Path,
+    *,
+    as_json: bool,
 ) -> int:
     """Runs the cells, shows and writes what they gave; the exit status."""
     from rich.console import Console
@@ -63,7 +73,7 @@ def run_cells(
     from onceflow.verify.matrix.terminal import show
     from onceflow.verify.running.progress import progress_on
 
-    names = [name.strip() for name in cells.split(",") if name.strip()]
+    names = None if cells is None else [name.strip() for name in cells.split(",") if name.strip()]
     arguments = ["--matrix", "--messages", str(messages), *(["--engine", engine] if engine != "onceflow" else [])]
     matrix = matrix_of(MatrixOptions(messages, names, engine, seed, files, arguments))
     with usable(directory):

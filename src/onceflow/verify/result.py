@@ -48,6 +48,28 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Encounter:
+    """A fault that was injected at ``at_s``, and what it came upon. ``met``: work was under way that it could disturb.
+
+    ``batches`` were committed since the fault before it (or the beginning) was over, until this one was.
+    """
+
+    fault: str
+    at_s: float
+    met: bool
+    found: str  # in words: what was under way, or why it met nothing
+    step: str = ""  # of the commit, or of a start
+    in_transaction: bool = False
+    batches: int = 0
+
+    @property
+    def text(self) -> str:
+        """In one line."""
+        batches = f"{self.batches} {'batch' if self.batches == 1 else 'batches'} since the last fault"
+        return f"{'met work' if self.met else 'met no work'}: {self.found}; {batches}"
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """A quantity over time, both float64 and of one length: visible output records, distance of the last stable offset
     from the log's end, lag of the pipeline.
@@ -66,12 +88,13 @@ class RunResult:
     engine: str  # "onceflow", "Spark's Kafka sink", ...
     pipeline: str
     seed: int
-    faults: tuple[str, ...]  # the kinds of the mix, whether or not each was drawn
+    faults: tuple[str, ...]  # the kinds of the mix that were possible, whether or not each was drawn
     began_at: float  # seconds since the epoch
     seconds: float
     verdict: Verdict
     happenings: tuple[Happening, ...] = ()
     recoveries: tuple[Recovery, ...] = ()
+    encounters: tuple[Encounter, ...] = ()  # one a fault that was injected
     series: tuple[Series, ...] = ()
     counts: Mapping[str, int] = field(
         default_factory=dict

@@ -11,7 +11,7 @@ from tests.verify.checker.world import World
 from onceflow.verify.checker import CHECKS
 from onceflow.verify.checker.__main__ import main
 from onceflow.verify.history import Recorder, read_history, write_history
-from onceflow.verify.history.recorder import poll, send
+from onceflow.verify.history.recorder import log_end, poll, send, stable_end
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
 
@@ -50,6 +50,43 @@ def test_a_violation_is_shown_and_its_smallest_history_kept(tmp_path: Path, caps
 def test_a_violation_is_shown_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(bad(tmp_path))]) == 1
     assert "'process': 'writer'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("rows", "why"), [(0, "the history is empty"), (1, "nobody looked")])
+def test_a_history_in_which_nobody_looked_proves_nothing(
+    rows: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = Recorder()
+    for number in range(rows):
+        recorder.add("writer", send("k", number, number))
+    write_history(recorder.table(), tmp_path / "unseen.jsonl")
+    assert main([str(tmp_path / "unseen.jsonl")]) == 2
+    assert f"nothing is proved: {why}" in capsys.readouterr().out
+    assert main([str(tmp_path / "unseen.jsonl"), "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert report["good"] is False
+    assert report["unproved"].startswith(why)
+
+
+def test_a_violation_stays_one_though_nobody_looked(tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.add("writer", send("k", 1, 0))
+    recorder.add("observer", log_end("k", 5), stable_end("k", 0))
+    write_history(recorder.table(), tmp_path / "hung.jsonl")
+    assert main([str(tmp_path / "hung.jsonl")]) == 1
+
+
+@pytest.mark.parametrize("place", ["there", "there/below"])
+def test_a_file_where_histories_are_to_be_kept_is_told_before_anything_is_checked(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "there").write_text("mine")
+    with pytest.raises(SystemExit) as ended:
+        main([str(bad(tmp_path)), "--keep", str(tmp_path / place)])
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert f"--keep {tmp_path / place}: {tmp_path / 'there'} is a file, not a directory" in said.err
+    assert said.out == ""
 
 
 @pytest.mark.parametrize("name", ["missing.parquet", "wrong.jsonl"])

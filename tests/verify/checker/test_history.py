@@ -58,6 +58,8 @@ def test_columns_that_are_wrong_are_all_named() -> None:
         "column process is missing",
         "column txn is of type double, not int64",
         "unknown columns: colour",
+        "send without key in row 0",
+        "send without value in row 0",
     )
     assert mistakes(rows_table({}, version="2")) == ("format version 2; this onceflow reads 1",)
 
@@ -110,11 +112,34 @@ def test_many_rows_with_one_mistake_are_counted() -> None:
 def test_lines_that_are_wrong_are_all_named(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text('{"onceflow_history": 1}\n{"op": 0,\n[]\n')
-    with pytest.raises(HistoryInvalid, match=r"2 mistakes(.|\n)*line 2 is not JSON(.|\n)*line 3 is not an object"):
+    with pytest.raises(
+        HistoryInvalid, match=r"2 mistakes(.|\n)*row 0 \(line 2\) is not JSON(.|\n)*row 1 \(line 3\) is not an obj"
+    ):
+        read_history(path)
+    path.write_text('[]\n{"op": 0,\n')
+    with pytest.raises(HistoryInvalid, match=r"row 0 \(line 1\) is not an object(.|\n)*row 1 \(line 2\) is not JSON"):
         read_history(path)
     path.write_text('{"onceflow_history": 1}\n{"op": 0, "value": 1}\n{"op": "a", "value": "b"}\n')
     with pytest.raises(HistoryInvalid, match=r"op mixes types; row 1(.|\n)*value mixes types; row 1 differ"):
         read_history(path)
+
+
+def test_what_is_wrong_with_a_column_hides_nothing_of_the_others(tmp_path: Path) -> None:
+    """And a row has one number, whoever names it."""
+    path = tmp_path / "bad.jsonl"
+    path.write_text(
+        '{"onceflow_history": 2}\n'
+        '{"op": 0, "process": "p", "kind": "send", "status": "ok", "key": "k", "value": 1}\n'
+        '{"op": 1, "process": "p", "kind": "sned", "status": "ok", "key": "k", "value": "b"}\n'
+        '{"op": 2, "process": "p", "kind": "poll", "status": "ok", "key": "k", "value": 3}\n'
+    )
+    with pytest.raises(HistoryInvalid) as caught:
+        read_history(path)
+    found = caught.value.fields["mistakes"]
+    assert [each.split(";")[0] for each in found] == [
+        "format version 2", "column value mixes types", "unknown kind 'sned' in row 1", "poll without offset in row 2",
+    ]  # fmt: skip
+    assert found[1] == "column value mixes types; row 1 differ from the first"
 
 
 @pytest.mark.parametrize("name", ["history.csv", "history.parquet", "history.arrow"])

@@ -108,6 +108,8 @@ class BareWorld:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    missed = note
+
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
         eventually(condition, bool, what, max(patience_s, PATIENCE_S))
 

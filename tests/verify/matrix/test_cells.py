@@ -20,9 +20,14 @@ def test_hard_or_clean_by_brokers_or_clients_by_version() -> None:
 
 
 def test_without_names_all_are_chosen_and_with_names_those_in_the_matrixs_order() -> None:
-    assert chosen(()) == (CELLS, [])
+    assert chosen(None) == (CELLS, [])
     cells, mistakes = chosen(["clean-clients-2", "hard-brokers-1"])
     assert ([cell.name for cell in cells], mistakes) == (["hard-brokers-1", "clean-clients-2"], [])
+
+
+def test_no_name_at_all_is_a_mistake_and_not_all_cells() -> None:
+    told = f"--cells: it names none; leave it out for all of them, or give some of {', '.join(NAMES)}"
+    assert chosen([]) == ((), [told])
 
 
 def test_all_unknown_names_are_told() -> None:

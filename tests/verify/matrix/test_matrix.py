@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -128,10 +129,14 @@ def test_the_report_says_after_each_cell_how_far_it_is(tmp_path: Path) -> None:
         ("hard-brokers-1", "good"), ("clean-brokers-1", "violated"), ("clean-clients-2", "not run")
     ]  # fmt: skip
     assert document["exit_status"] == 1
+    root = ET.parse(tmp_path / "junit.xml").getroot()
+    assert [root.attrib[name] for name in ("failures", "errors")] == ["1", "1"]
+    assert [suite.attrib["name"] for suite in root if suite.find("testcase/error") is not None] == ["clean-clients-2"]
     assert document["cells"][0] == {
         "cell": "hard-brokers-1", "how": "hard", "who": "brokers", "transaction_version": 1, "engine": "onceflow",
         "judged": True, "standing": "good", "messages": 1000, "messages_aborted": 300, "copies": 1000, "transactions": 20,
-        "attempts_aborted": 6, "bounces": 3, "bounces_wanted": 3, "duplicates": 0, "missing": 0, "out_of_order": 0,
+        "attempts_aborted": 6, "bounces": 3, "bounces_wanted": 3, "bounces_met": None,
+        "duplicates": 0, "missing": 0, "out_of_order": 0,
         "anomalies": {}, "seconds": 60.0, "reasons": [], "command": GOOD.command, "report": "hard-brokers-1/report.html",
     }  # fmt: skip
     page = (tmp_path / "matrix.html").read_text()

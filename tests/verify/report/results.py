@@ -14,7 +14,7 @@ from tests.verify.checker.world import World
 
 from onceflow.verify.checker import Verdict, check_history
 from onceflow.verify.history import SCHEMA, validate
-from onceflow.verify.result import Happening, Lane, Recovery, RunResult, Series
+from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult, Series
 
 VERSIONS = {"onceflow": "0.1.0", "Kafka": "4.1.0", "Spark": "4.1.0", "Java": "17", "Python": "3.11"}
 FAULTS = ("kill-driver", "pause-driver", "roll-brokers", "lose-EndTxn-answer")
@@ -51,6 +51,10 @@ def run(mutant: str = "", *, seed: int = 1, seconds: float = 60.0, **fields: Any
         Happening(Lane.FAULT, FAULTS[nth % 2], at, at + (0, 3.0)[nth % 2], "SIGKILL") for nth, at in enumerate(kills)
     ]
     happenings += [Happening(Lane.FAULT, FAULTS[2], 20, 29, "one after the other")]
+    encounters = tuple(
+        Encounter(each.name, each.began_s, nth > 0, "batch 7 right before COMMIT" if nth else "nothing", batches=nth)
+        for nth, each in enumerate(happenings)
+    )
     happenings += [Happening(Lane.DRIVER, f"driver {n}", a, b) for n, (a, b) in enumerate(_lives(kills, seconds))]
     happenings += [Happening(Lane.BROKER, f"broker {n}", a, b) for n, (a, b) in enumerate([(0, 21), (0, 60), (24, 60)])]
     down = [(at, at + (each.seconds or 60)) for at, each in zip(kills, recoveries, strict=True)]
@@ -69,6 +73,7 @@ def run(mutant: str = "", *, seed: int = 1, seconds: float = 60.0, **fields: Any
         verdict=verdict(mutant, seed),
         happenings=tuple(happenings),
         recoveries=recoveries,
+        encounters=encounters,
         series=(
             series("visible output", "records", at, visible),
             series("last stable offset behind the end", "offsets", at, np.maximum(0, at * 110 - visible) % 400),

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from onceflow.verify.report import Report, write_report
 from onceflow.verify.report.page import as_page
 from onceflow.verify.report.summary import ExitStatus
 from onceflow.verify.report.svg import Ink
-from onceflow.verify.result import Happening, Lane, Recovery, RunResult
+from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult
 
 HOSTILE = '</code></svg><script>alert("1")</script>&amp;$x^$\x00\ud800'
 
@@ -60,7 +61,7 @@ def test_goals_and_recovery_times_are_shown(page: Page) -> None:
     assert goals["recovery p50"][0] == "5.0 s"
     assert goals["recovery p99"][1:4] == ["never", "15", "missed"]
     assert goals["last stable offset held"][:4] == ["10.0 s", "2.5 s", "3", "met"]
-    recoveries = next(rows for rows in map(page.rows, range(len(page.tables))) if "kill-driver" in rows)
+    recoveries = next(rows for rows in map(page.rows, range(len(page.tables))) if "recoveries" in rows.get("fault", ()))
     assert recoveries["kill-driver"][0] == "3"
     assert recoveries["all"][0] == "5"
 
@@ -93,6 +94,16 @@ def test_each_run_says_what_it_was_and_how_to_run_it_again(page: Page) -> None:
     assert text.count("input committed 12,345") == 4
     assert text.count("Spark 4.1.0") == 4
     assert "2026-11-18 11:06:40 UTC" in text
+
+
+def test_each_fault_says_whether_it_met_work(page: Page) -> None:
+    assert "6 faults, 5 of which met work." in page.text
+    kinds = next(rows for rows in map(page.rows, range(len(page.tables))) if rows.get("fault", [""])[0] == "injected")
+    assert kinds["kill-driver"] == ["3", "2", "0", "6"]
+    assert kinds["all"] == ["6", "5", "0", "15"]
+    each = next(table for table in page.tables if table[0][0] == "at")
+    assert [row[2] for row in each[1:]] == ["no", "yes", "yes", "yes", "yes", "yes"]
+    assert each[2][4] == "batch 7 right before COMMIT"
 
 
 def test_the_timeline_shows_faults_lives_and_series(page: Page) -> None:
@@ -164,6 +175,7 @@ def test_what_users_named_cannot_become_markup(tmp_path: Path) -> None:
         versions={HOSTILE: HOSTILE},
         command=HOSTILE,
     )
+    hostile = replace(hostile, encounters=(Encounter(HOSTILE, 1, False, HOSTILE),))
     page = Page.at(write_report([hostile, run(failures=(HOSTILE,))], tmp_path, HOSTILE).page)
     assert not page.named("script")
     assert 'alert("1")' in page.text
@@ -209,9 +221,16 @@ def test_a_large_run_is_thinned(tmp_path: Path) -> None:
     page = Page.at(written.page)
     assert written.page.stat().st_size < 1_000_000
     assert "Drawn thinner than recorded" in page.text
-    assert "committed batches: 10,000" in page.text
+    assert "commits of batches: 10,000" in page.text
     assert "lines more, all of them in report.json" in page.text
     assert ">other faults</text>" in page.source
+
+
+def test_a_run_without_faults_has_a_timeline(tmp_path: Path) -> None:
+    quiet = tuple(each for each in run().happenings if each.lane is not Lane.FAULT)
+    written = write_report([run(happenings=quiet, recoveries=(), encounters=())], tmp_path)
+    assert len(Page.at(written.page).named("svg")) == 1
+    assert "with no fault, and" in written.text
 
 
 def test_a_page_of_many_large_runs_stays_below_3_mb(tmp_path: Path) -> None:

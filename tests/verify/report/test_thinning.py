@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onceflow.verify.report.thinning import merged, places, thin, tracks
+from onceflow.verify.report.thinning import merged, places, thin, tracks, unbroken
 
 
 def test_a_million_points_keep_their_ends_and_their_peaks() -> None:
@@ -45,3 +45,10 @@ def test_many_spans_become_few_and_cover_the_same() -> None:
     assert merged(spans, 1000, 1000) == spans
     assert merged(spans, 100, 1000) == [(0, 999.5)]
     assert merged([(0, 1), (0.2, 0.3), (80, 90)], 2, 100) == [(0, 1), (80, 90)]
+
+
+def test_a_line_is_broken_where_something_is_not_known() -> None:
+    value = np.array([np.nan, 1, 2, np.nan, np.inf, 3, np.nan])
+    found = unbroken(np.arange(7.0), value)
+    assert [(at.tolist(), some.tolist()) for at, some in found] == [([1, 2], [1, 2]), ([5], [3])]
+    assert unbroken(np.arange(2.0), np.array([np.nan, np.nan])) == []

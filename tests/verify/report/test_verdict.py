@@ -15,6 +15,8 @@ from rich.console import Console
 from tests.verify.report.results import control, run, series, verdict
 
 from onceflow.verify.checker import CHECKS, check_history
+from onceflow.verify.history import Recorder
+from onceflow.verify.history.recorder import send
 from onceflow.verify.report import clear, document, show, write_report, writing
 from onceflow.verify.report.goals import Times, goals, times_by_fault
 from onceflow.verify.report.junit import as_junit
@@ -116,9 +118,9 @@ def cases(suite: ET.Element) -> dict[str, ET.Element]:
 def test_junit_has_a_case_for_each_check_of_each_run_and_for_each_goal() -> None:
     root = junit(GOOD, control())
     first, second, third = root
-    assert set(cases(first)) == set(cases(second)) == {"the run can be judged", *CHECKS}
+    assert set(cases(first)) == set(cases(second)) == {"the run can be judged", "the faults met work", *CHECKS}
     assert set(cases(third)) == {"recovery p50", "recovery p99", "last stable offset held"}
-    assert root.attrib["tests"] == str(2 * (len(CHECKS) + 1) + 3)
+    assert root.attrib["tests"] == str(2 * (len(CHECKS) + 2) + 3)
     assert [root.attrib[name] for name in ("failures", "errors", "skipped")] == ["0", "0", "0"]
     assert first.attrib["timestamp"] == "2026-11-18T11:06:40"
 
@@ -131,6 +133,25 @@ def test_junit_fails_what_was_violated_with_the_rows_that_show_it() -> None:
     assert failure.attrib["message"].startswith("1 found: One value stands at more than one offset")
     assert "'kind': 'poll'" in str(failure.text)
     assert "again: onceflow verify --for 60s --faults all --seed 3" in str(failure.text)
+
+
+def test_junit_tells_what_each_fault_met() -> None:
+    said = str(cases(junit(GOOD)[0])["the faults met work"].findtext("system-out")).splitlines()
+    assert said[0] == "6 faults, 5 of which met work"
+    assert said[1].endswith("kill-driver: met no work: nothing; 0 batches since the last fault")
+    assert said[3].endswith("met work: batch 7 right before COMMIT; 2 batches since the last fault")
+    idle = replace(GOOD, encounters=GOOD.encounters[:1])
+    assert cases(junit(idle)[0])["the faults met work"].find("skipped") is not None
+
+
+@pytest.mark.parametrize("results", [[control()], [BROKEN_CONTROL], []])
+def test_junit_is_not_green_where_nothing_is_proved(results: list[RunResult]) -> None:
+    root = junit(*results)
+    assert exit_status(results) == 2
+    assert (root.attrib["errors"], root.attrib["failures"]) == ("1", "0")
+    error = cases(root[-1])["something is proved"].find("error")
+    assert error is not None
+    assert error.attrib["message"] == "Nothing is proved: There was no run to be judged."
 
 
 def test_junit_controls_never_fail_and_show_what_they_found() -> None:
@@ -189,6 +210,17 @@ def test_junit_holds_any_text() -> None:
     odd = replace(GOOD, pipeline="a<b>&\x00\x1b\ud800\"'", failures=("]]>\x07",))
     root = ET.fromstring(as_junit([odd], "\x01"))
     assert "a<b>&\ufffd\ufffd\ufffd\"'" in root[0].attrib["name"]
+
+
+# What nobody looked at
+
+
+def test_a_history_in_which_nobody_looked_proves_nothing() -> None:
+    recorder = Recorder()
+    recorder.add("writer", send("k", 1, 0))
+    unseen = replace(GOOD, verdict=check_history(recorder.table()))
+    assert reasons(unseen) == ("nobody looked: the history has no row of what was seen (poll, window, effect)",)
+    assert exit_status([unseen]) == 2
 
 
 # Files
@@ -274,9 +306,12 @@ def test_the_terminal_shows_the_table_and_ends_with_the_verdict() -> None:
     text = printed(GOOD, control())
     assert all(name in text for name in CHECKS)
     assert "control, 1 of 1 run" in text
+    assert "Faults of run 1, onceflow: 6 faults, 5 of which met work" in text
     assert "recovery p50" in text
     last = text.strip().splitlines()[-1]
-    assert last.startswith("Exactly once held. 21 checks found nothing in 1 run with 6 faults and ")
+    assert last.startswith(
+        "Exactly once held. 21 checks found nothing in 1 run with 6 faults, 5 of which met work, and "
+    )
     assert last.endswith("The control, Spark's Kafka sink, showed 1 duplicated.")
 
 

@@ -35,7 +35,9 @@ def main() -> int:
     conversation.on_stop(stopped.set)
     conversation.tell(Message(Told.STARTED))
     if order.mode == behaviour.get("fails_in_mode"):
-        conversation.tell(Message(Told.FAILED, code=behaviour["code"], error="as the script says"))
+        lasting = "lasting" in behaviour
+        error = "as the script says\nin two lines"
+        conversation.tell(Message(Told.FAILED, code=behaviour["code"], error=error, lasting=lasting))
         return 1
     run(checkpoint, conversation, stopped)
     conversation.tell(Message(Told.FINISHED))

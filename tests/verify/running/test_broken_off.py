@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import app
 from onceflow.errors import SetupError, VerificationError
-from onceflow.verify.engines import ENGINES
+from onceflow.verify.engines import ENGINES, Engine
 from onceflow.verify.recording import reader
 from onceflow.verify.report import writing
 from onceflow.verify.report.summary import exit_status
@@ -169,3 +169,27 @@ def test_a_place_for_the_report_that_is_none_is_a_mistake(command: Callable[...,
     assert done.exit_code == 2
     assert "--out" in done.stderr
     assert "Traceback" not in done.stderr
+    assert f"{tmp_path / 'file'} is a file, not a directory" in done.stderr
+
+
+def test_a_verification_that_is_ended_keeps_the_runs_that_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the second engine's run, while that works."""
+    first = result()
+
+    def run(settings: object, engine: Engine, progress: object) -> RunResult:
+        if engine.judged:
+            return first
+        raise SystemExit(130)
+
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(verification, "run", run)
+    done = CliRunner().invoke(app, ["verify", "--engine", "both", "--out", str(tmp_path)])
+    assert done.exit_code == 130
+    assert files_in(tmp_path) == FILES
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert [each["standing"] for each in document["runs"]] == ["good", "control"]
+    assert document["runs"][0]["history_rows"] == len(first.verdict.history)
+    assert document["runs"][1]["failures"][0] == verification.NOT_RUN
+    assert "Spark's Kafka sink, showed nothing that could be used" in document["controls"]

@@ -172,6 +172,79 @@ def test_a_driver_that_fails_again_and_again_is_given_up(tmp_path: Path, monkeyp
         assert "no driver ran at the end: the driver failed" in driver.stop()
 
 
+def test_a_failure_that_every_start_would_meet_is_met_once_and_told_in_full(tmp_path: Path) -> None:
+    with supervised(tmp_path, fails_in_mode="refuse", code="CONFIGURATION", lasting="yes") as driver:
+        with pytest.raises(
+            VerificationError, match="every start would end the same way: as the script says\nin two lines"
+        ):
+            driver.await_batches(1)
+        assert driver.is_refused
+        assert driver.generation == 1
+
+
+def test_such_a_failure_after_a_batch_may_come_of_a_fault_and_is_met_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "MOST_FAILURES", 2)
+    with supervised(tmp_path, fails_in_mode="again", code="CONFIGURATION", lasting="yes") as driver:
+        assert driver.await_batches(1)
+        driver._mode = "again"
+        driver.kill()
+        assert driver.await_batches(2)
+        assert not driver.is_refused
+        assert driver.generation == 3
+
+
+def test_two_drivers_that_both_end_leave_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with supervised(tmp_path, fails_in_mode="second", code="QUERY_FAILED") as driver:
+        assert driver.await_batches(2)
+        # Nobody follows it for as long as the test looks.
+        monkeypatch.setattr(driver, "_learn", lambda life: driver._await(lambda: driver._closing, 600))
+        driver._mode = "second"
+        old = driver.replace()
+        assert driver._await(lambda: driver._failed == 1, 60)
+        assert driver.outages == [], "the first one lives"
+        second = driver._current
+        assert second is not None
+        assert driver._await(lambda: second.ended, 60)
+        os.killpg(old.running.pid, signal.SIGKILL)
+        assert driver._await(lambda: old.ended, 60)
+        assert len(driver.outages) == 1
+
+
+def test_a_driver_that_only_starts_does_not_end_an_outage(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(2)
+        driver._next_hold = "CLAIM"
+        old = driver.replace()
+        os.killpg(old.running.pid, signal.SIGKILL)
+        assert driver._await(lambda: old.ended, 60)
+        assert len(driver.outages) == 1
+
+
+def test_an_end_by_itself_is_an_outage_and_a_kill_is_none(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        driver.kill()
+        assert driver.await_batches(1)
+        assert driver.outages == []
+        os.killpg(driver.pid, signal.SIGKILL)
+        assert driver._await(lambda: len(driver.outages) == 1, 60)
+        assert driver.await_batches(1)
+        driver.end_in_order()
+        assert len(driver.outages) == 1
+
+
+def test_a_failure_in_a_recovery_is_no_outage_of_its_own(tmp_path: Path) -> None:
+    """Else the time would count from the failure, and not from the end that kept new output away."""
+    with supervised(tmp_path, fails_in_mode="again", code="QUERY_FAILED") as driver:
+        assert driver.await_batches(1)
+        driver._mode = "again"
+        driver.kill()
+        assert driver.await_batches(1)
+        assert (driver.generation, driver._failed, driver.outages) == (3, 1, [])
+
+
 def test_one_that_ends_without_a_word_is_not_started_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "MOST_FAILURES", 3)
     with supervised(tmp_path, dies="at once") as driver, pytest.raises(VerificationError, match="last with ENDED"):

@@ -86,6 +86,48 @@ def test_faults_that_are_asked_for_and_have_no_room_are_a_mistake() -> None:
     assert {fault.name for fault in roomy.faults} >= {"kill-coordinator", "kill-executor"}
 
 
+@pytest.mark.parametrize("given", ["", " , "])
+def test_no_name_at_all_is_no_mix_of_faults(given: str) -> None:
+    (found,) = mistakes_of(dataclasses.replace(GOOD, faults=given))
+    assert found.startswith("--faults: it names none; give all, a mix (none, driver, ")
+    assert "kill-driver-at-step" in found
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("nonsense", "; it takes all, a mix (none, driver, "),
+        ("kill-drivr", ", did you mean kill-driver"),
+        ("broker", ", did you mean brokers"),
+        ("endtxn", ", did you mean lose-endtxn-answer or late-endtxn?"),
+    ],
+)
+def test_a_fault_that_is_not_there_is_answered_with_those_that_look_like_it(given: str, told: str) -> None:
+    (found,) = mistakes_of(dataclasses.replace(GOOD, faults=given))
+    assert found.startswith(f"--faults {given}: there is no such fault or mix{told}")
+
+
+def test_what_is_wrong_with_input_names_the_option_and_the_file(tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl").write_text('{"value": 1}\n{\n')
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "latin.jsonl").write_bytes(b'"\xe9"')
+    names = ("missing", "broken", "empty", "latin")
+    inputs = tuple(f"orders={tmp_path / name}.jsonl" for name in names)
+    found = mistakes_of(dataclasses.replace(GOOD, inputs=inputs))
+    assert [each.startswith(f"--input {given}: ") for each, given in zip(found, inputs, strict=True)] == [True] * 4
+    assert [each.split(".jsonl: ")[1].split(":")[0] for each in found] == [
+        "the file cannot be read", "line 2", "the file holds no record; give it one JSON value a line",
+        "the file cannot be read",
+    ]  # fmt: skip
+    assert found[0].endswith("No such file or directory")
+
+
+def test_a_file_where_the_files_of_runs_are_to_be_kept_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "files").touch()
+    found = mistakes_of(dataclasses.replace(GOOD, directory=tmp_path / "files"))
+    assert found == [f"--keep: {tmp_path / 'files'} is a file, not a directory: name another place"]
+
+
 def test_what_was_kept_of_an_earlier_run_is_not_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "spark").mkdir()
     assert settings_of(dataclasses.replace(GOOD, directory=tmp_path)).directory == tmp_path

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 
-from onceflow.verify.faults.catalog import FAULTS, MIXES, chosen
-from onceflow.verify.running.schedule import Turn, turns
+import pytest
+from tests.verify.running.supervised import supervised, world_of
+
+from onceflow.verify.faults.catalog import FAULTS, MIXES, all_names, chosen
+from onceflow.verify.running import schedule
+from onceflow.verify.running.schedule import ByTime, Turn, turns
 
 ALL = tuple(FAULTS.values())
 
@@ -40,6 +45,22 @@ def test_three_and_more_faults_come_in_a_row() -> None:
     assert 3 <= longest <= 5
 
 
+def test_a_fault_waits_until_the_pipeline_has_recovered_from_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for those in a row, which shall strike a driver that only starts."""
+    for pause in ("_PAUSE_S", "_QUIET_S"):
+        monkeypatch.setattr(schedule, pause, (0.001, 0.002))
+    with supervised(tmp_path) as driver:
+        commits, at_work = 0, []
+        for turn in islice(ByTime(seconds=120, seed=3).due(world_of(driver, tmp_path), [FAULTS["kill-driver"]]), 12):
+            at_work.append((driver.has_recovered(commits), turn.wait_s == 0))
+            driver.kill()
+            commits = driver.commits
+    assert all(recovered or in_a_row for recovered, in_a_row in at_work)
+    assert any(in_a_row and not recovered for recovered, in_a_row in at_work)
+
+
 def test_every_kind_comes_before_one_comes_again() -> None:
     injected = [turn.fault.name for turn in first(500, seed=5) if turn.fault is not None]
     assert sorted(injected[: len(ALL)]) == sorted(FAULTS)
@@ -63,5 +84,5 @@ def test_all_unknown_names_are_told() -> None:
     _, mistakes = chosen(["kil-driver", "nothing-like-it", "disk"])
     assert mistakes == [
         "--faults kil-driver: there is no such fault or mix, did you mean kill-driver?",
-        "--faults nothing-like-it: there is no such fault or mix; --list-faults shows all",
+        f"--faults nothing-like-it: there is no such fault or mix; it takes {all_names()}",
     ]

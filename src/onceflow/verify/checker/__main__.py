@@ -1,4 +1,7 @@
-"""``python -m onceflow.verify.checker FILE``: exit status 0 for a good history, 1 for a violation, 2 for a bad file."""
+"""``python -m onceflow.verify.checker FILE``: exit status 0 for a good history, 1 for a violation, 2 for nothing proved.
+
+Nothing is proved by a file that is no history, nor by one in which nobody looked.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from onceflow.errors import HistoryInvalid
 from onceflow.verify.checker.report import as_json, first_findings, show
 from onceflow.verify.checker.shrink import shrink
 from onceflow.verify.checker.verdict import Verdict, check_history
+from onceflow.verify.directories import unusable
 from onceflow.verify.history import read_history, write_history
 
 
@@ -23,6 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--keep", type=Path, help="directory for the smallest history that shows each anomaly found")
     chosen = parser.parse_args(arguments)
+    if chosen.keep is not None and (reason := unusable(chosen.keep)):
+        parser.error(f"--keep {chosen.keep}: {reason}")
     try:
         verdict = check_history(read_history(chosen.file), where=str(chosen.file))
     except HistoryInvalid as error:
@@ -35,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.keep:
         for path in keep_smallest(verdict, chosen.keep):
             print(f"kept {path}", file=sys.stderr)
+    if verdict.lack:
+        return 2
     return 1 if verdict.violations else 0
 
 

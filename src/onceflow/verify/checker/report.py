@@ -15,10 +15,13 @@ EXAMPLES = 3
 
 
 def as_json(verdict: Verdict, examples: int = EXAMPLES) -> dict[str, Any]:
-    """``{"rows", "good", "counts", "examples"}``; an example is a finding with the rows of the history that show it."""
+    """``{"rows", "good", "unproved", "counts", "examples"}``; ``unproved`` says why nothing is proved, or is empty; an example
+    is a finding with the rows of the history that show it.
+    """
     return {
         "rows": len(verdict.history),
-        "good": not verdict.violations,
+        "good": not verdict.violations and not verdict.lack,
+        "unproved": verdict.lack,
         "counts": verdict.counts,
         "examples": [{**found, "rows": shown(verdict, found)} for found in first_findings(verdict, examples)],
     }
@@ -53,6 +56,8 @@ def show(verdict: Verdict, console: Console, examples: int = EXAMPLES) -> None:
         style = "bold red" if check.judged and counts[check.anomaly] else None
         table.add_row(check.anomaly, f"{counts[check.anomaly]:,}", check.meaning + note, style=style)
     console.print(table)
+    if verdict.lack:
+        console.print(f"nothing is proved: {verdict.lack}", style="bold yellow", markup=False)
     for found in first_findings(verdict, examples):
         console.print(f"{found['anomaly']}: {found['detail']}".rstrip(": "), style="bold", markup=False)
         for row in shown(verdict, found):

@@ -34,6 +34,24 @@ class Verdict:
         counts = self.counts
         return {check.anomaly: counts[check.anomaly] for check in self.checks if check.judged and counts[check.anomaly]}
 
+    @property
+    def lack(self) -> str:
+        """Why it proves nothing that nothing was found; empty if it does, or if something was found."""
+        return "" if self.violations else unproved(self.history)
+
+
+_SEEING = ("poll", "window", "effect")  # kinds of rows that say what somebody saw
+
+
+def unproved(history: pa.Table) -> str:
+    """Why a history proves nothing, though nothing in it is wrong; empty if it may prove something."""
+    if not len(history):
+        return "the history is empty"
+    seen = pc.is_in(history["kind"].cast(pa.string()), pa.array(_SEEING))
+    if not pc.any(seen).as_py():
+        return f"nobody looked: the history has no row of what was seen ({', '.join(_SEEING)})"
+    return ""
+
 
 def check_history(table: pa.Table, checks: Iterable[Check] | None = None, where: str = "the history") -> Verdict:
     """Runs the checks (all of ``CHECKS`` by default) on a history. Raises HistoryInvalid."""

@@ -57,4 +57,4 @@ def run_refusing(file: PlanFile, order: Order, conversation: Conversation) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(serve(run_refusing))
+    sys.exit(serve(run_refusing, fences=True))

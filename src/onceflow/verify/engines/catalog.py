@@ -19,6 +19,7 @@ class Engine:
     steps: tuple[str, ...] = ()  # of a batch, in their order: places to be killed at; empty: those that it tells
     recovery_steps: tuple[str, ...] = ()  # those that come when it takes over from one that died
     resumes: bool = True  # knows where its committed output ends when its checkpoint is lost
+    transaction_steps: tuple[str, ...] = ()  # those in which it has a transaction open
     visible_from: str = (
         ""  # the step from which on a reader may see something of the batch; empty: when it is committed
     )
@@ -31,6 +32,7 @@ ENGINES: Mapping[str, Engine] = {
         (sys.executable, "-m", "onceflow.verify.engines.onceflow"),
         steps=("WRITE", "PRODUCE", "AUDIT", "STORE", "COMMIT", "COMMITTED"),
         recovery_steps=("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT", "WRITE", "COMMIT"),
+        transaction_steps=("PRODUCE", "AUDIT", "STORE", "COMMIT", "CLAIM_COMMIT", "ABORT", "LOOK"),
         visible_from="COMMIT",
     ),
     "spark": Engine(

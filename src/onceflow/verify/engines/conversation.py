@@ -19,6 +19,7 @@ class Conversation:
     def __init__(self) -> None:
         self.is_asked = threading.Event()  # to run
         self._runs: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._early: Callable[[], None] | None = None
         self._stopped = threading.Event()
         self._stop: Callable[[], None] | None = None
         self._go = threading.Event()
@@ -29,6 +30,13 @@ class Conversation:
     def tell(self, message: Message) -> None:
         """One write a line, so that lines of other threads and of Java cannot come between."""
         os.write(_STANDARD_OUTPUT, f"{message.as_line()}\n".encode())
+
+    def on_early_run(self, early: Callable[[], None] | None) -> None:
+        """What to call when the order to begin comes, or has come, while the engine only warms up; None: it is warm."""
+        with self._lock:
+            self._early = early
+            if early is not None and self.is_asked.is_set():
+                early()
 
     def wait_for_run(self) -> Order:
         """The order to begin."""
@@ -62,8 +70,11 @@ class Conversation:
     def _obey(self, order: Order) -> None:
         match order.do:
             case Do.RUN:
+                with self._lock:
+                    self.is_asked.set()
+                    if self._early is not None:
+                        self._early()
                 self._runs.put(order)
-                self.is_asked.set()
             case Do.HOLD:
                 with self._lock:
                     self._hold = order.step

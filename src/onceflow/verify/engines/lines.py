@@ -13,7 +13,8 @@ because Java and Spark write to it, too. Both sides import this file, and nothin
     supervisor  {"do": "stop"}                           end in order, after the running batch
     engine      {"told": "finished"}                     or {"told": "failed", "code": "FENCED", "error": "..."}
 
-When its standard input ends the engine kills its process group, itself included: nobody watches it any more.
+A failure that is ``lasting`` (true in the message) is one that another start could only meet again. When its standard
+input ends the engine kills its process group, itself included: nobody watches it any more.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Message:
     written: bool = True
     code: str = ""
     error: str = ""
+    lasting: bool = False  # of a failure: every start would meet it, for the plan or the machine is at fault
     at: float = field(default_factory=time.time)
 
     def as_line(self) -> str:

@@ -49,4 +49,4 @@ def run_plan(file: PlanFile, order: Order, conversation: Conversation, on_step: 
 
 
 if __name__ == "__main__":
-    sys.exit(serve(run_plan))
+    sys.exit(serve(run_plan, fences=True))

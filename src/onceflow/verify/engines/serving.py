@@ -9,27 +9,36 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onceflow.config import PlanFile, load
-from onceflow.errors import OnceflowError
+from onceflow.errors import ConfigurationError, InputError, OnceflowError, SetupError, UnsafeSession
+from onceflow.pipeline.early_fence import EarlyFence
 from onceflow.verify.engines.conversation import Conversation
 from onceflow.verify.engines.lines import Message, Order, Told
-from onceflow.verify.engines.warming import warm_up
+from onceflow.verify.engines.warming import cluster_of, warm_up
 
+_LASTING = (ConfigurationError, SetupError, InputError, UnsafeSession)  # what only the user can mend
 Run = Callable[[PlanFile, Order, Conversation], None]
 
 
-def serve(run: Run) -> int:
+def serve(run: Run, *, fences: bool = False) -> int:
     """Runs the plan that the command line names; gives the exit status.
 
-    The plan is taken as the file has it: no environment variable changes what is verified.
+    The plan is taken as the file has it: no environment variable changes what is verified. ``fences``: told to run while it only
+    warms up, it first ends what the driver before left open, as ``onceflow run --standby`` does.
     """
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     conversation = Conversation()
     try:
         file = load(Path(sys.argv[1]), {})
-        warm_up(file, conversation.is_asked)
+        settings = cluster_of(file)
+        fence = EarlyFence(file.plan, settings)
+        conversation.on_early_run(fence.begin if fences else None)
+        warm_up(file, settings, conversation.is_asked)
+        conversation.on_early_run(None)
         conversation.tell(Message(Told.READY))
-        run(file, conversation.wait_for_run(), conversation)
+        order = conversation.wait_for_run()
+        fence.wait()
+        run(file, order, conversation)
     except Exception as error:
         conversation.tell(_failure(error))
         if isinstance(error, OnceflowError):
@@ -42,4 +51,4 @@ def serve(run: Run) -> int:
 
 def _failure(error: Exception) -> Message:
     code = error.code if isinstance(error, OnceflowError) else type(error).__name__
-    return Message(Told.FAILED, code=code, error=str(error).splitlines()[0] if str(error) else code)
+    return Message(Told.FAILED, code=code, error=str(error) or code, lasting=isinstance(error, _LASTING))

@@ -13,13 +13,18 @@ from onceflow.pipeline.rehearsal import rehearse
 from onceflow.pipeline.runner import session
 
 
-def warm_up(file: PlanFile, enough: threading.Event) -> SparkSession:
+def cluster_of(file: PlanFile) -> ClusterSettings:
+    """The private cluster that the plan names."""
+    assert file.plan.kafka.bootstrap_servers is not None
+    return ClusterSettings.of(file.plan.kafka.bootstrap_servers)
+
+
+def warm_up(file: PlanFile, settings: ClusterSettings, enough: threading.Event) -> SparkSession:
     """A session like the runner's, and the plan rehearsed in it until that is ``enough``.
 
     Its scratch is the working directory, which the supervisor made for it. The checkpoint is not looked at.
     """
     scratch = Path.cwd()
     spark = session(file, "error", scratch)
-    assert file.plan.kafka.bootstrap_servers is not None
-    rehearse(file, spark, ClusterSettings.of(file.plan.kafka.bootstrap_servers), scratch, enough)
+    rehearse(file, spark, settings, scratch, enough)
     return spark

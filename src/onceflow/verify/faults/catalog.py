@@ -61,11 +61,23 @@ def chosen(names: Iterable[str]) -> tuple[list[Fault], list[str]]:
     """The faults of names and mixes in the catalog's order, and what is wrong with the names."""
     wanted: set[str] = set()
     mistakes = []
-    known = [ALL, *MIXES, *FAULTS]
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f", did you mean {close[0]}?" if close else "; --list-faults shows all"
-            mistakes.append(f"--faults {name}: there is no such fault or mix{hint}")
+        if name not in (ALL, *MIXES, *FAULTS):
+            mistakes.append(f"--faults {name}: there is no such fault or mix{_hint(name)}")
         wanted |= set(FAULTS) - _NOT_IN_ALL if name == ALL else set(MIXES.get(name, (name,)))
     return [fault for name, fault in FAULTS.items() if name in wanted], mistakes
+
+
+def all_names() -> str:
+    """What ``--faults`` takes, for somebody who has given something else."""
+    return f"{ALL}, a mix ({', '.join(MIXES)}) or a fault ({', '.join(FAULTS)})"
+
+
+_CLOSE = 0.75  # below it, words are taken for one another that only share some letters
+
+
+def _hint(name: str) -> str:
+    """Names that look like it, or that have it as a part; else all of them."""
+    known = (ALL, *MIXES, *FAULTS)
+    alike = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE) or [each for each in known if name in each]
+    return f", did you mean {' or '.join(alike)}?" if alike else f"; it takes {all_names()}"

@@ -37,11 +37,12 @@ class LoseCommitLog:
         with world.driver.down():
             newest = _newest(world.checkpoint / "commits")
             if newest is None:
+                world.missed("the commit log has no entry")
                 return
             for planned in _from(world.checkpoint / "offsets", int(newest.name) + 1):
                 _change(planned, _gone)
             _change(newest, (lambda path: path.write_bytes(b"")) if empties else _gone)
-            world.note(f"{'emptied' if empties else 'lost'} commits/{newest.name}")
+            world.met(f"{'emptied' if empties else 'lost'} commits/{newest.name}")
         if empties and not world.driver.await_failure_or_batch(_START_S):
             with world.driver.down():
                 _change(newest, _gone)
@@ -64,11 +65,13 @@ class LoseOffsets:
     def inject(self, world: World, random: Random) -> None:  # noqa: ARG002  the interface
         with world.driver.down():
             newest = _newest(world.checkpoint / "commits")
-            if newest is not None:
-                for log in ("offsets", "commits"):
-                    for entry in _from(world.checkpoint / log, int(newest.name)):
-                        _change(entry, _gone)
-                world.note(f"lost batch {newest.name} of the checkpoint")
+            if newest is None:
+                world.missed("the commit log has no entry")
+                return
+            for log in ("offsets", "commits"):
+                for entry in _from(world.checkpoint / log, int(newest.name)):
+                    _change(entry, _gone)
+            world.met(f"lost batch {newest.name} of the checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,12 @@ class TornCheckpointWrite:
     def inject(self, world: World, random: Random) -> None:
         with world.driver.down():
             newest = _newest(world.checkpoint / "offsets")
-            if newest is not None:
-                length = random.choice((0, newest.stat().st_size // 2))
-                _change(newest, lambda path: path.write_bytes(path.read_bytes()[:length]))
-                world.note(f"cut offsets/{newest.name} to {length} bytes")
+            if newest is None:
+                world.missed("the offset log has no entry")
+                return
+            length = random.choice((0, newest.stat().st_size // 2))
+            _change(newest, lambda path: path.write_bytes(path.read_bytes()[:length]))
+            world.met(f"cut offsets/{newest.name} to {length} bytes")
 
 
 CHECKPOINT_FAULTS = (LoseCommitLog(), LoseOffsets(), TornCheckpointWrite())

@@ -41,7 +41,10 @@ class KillDriverAtStep:
     def inject(self, world: World, random: Random) -> None:
         step = random.choice(world.driver.steps or ("",))
         came = world.driver.kill_at(step)
-        world.note(f"killed at {step}" if came else f"{step} did not come, killed elsewhere")
+        if came:
+            world.note(f"killed at {step}")
+        else:
+            world.missed(f"{step} did not come, killed elsewhere")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,10 @@ class KillDriverTwice:
     def inject(self, world: World, random: Random) -> None:
         step = random.choice(world.driver.recovery_steps or ("",))
         came = world.driver.kill_in_recovery(step)
-        world.note(f"killed, and in recovery at {step}" if came else f"killed twice, {step} did not come")
+        if came:
+            world.note(f"killed, and in recovery at {step}")
+        else:
+            world.missed(f"killed twice, {step} did not come")
 
 
 @dataclass(frozen=True, slots=True)

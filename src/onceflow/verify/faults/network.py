@@ -39,7 +39,8 @@ class LoseEndTxnAnswer:
         rule = Rule(Do.CUT, frozenset({apis.END_TXN}), Direction.ANSWER, count=count)
         with world.kafka.rules.during(rule) as (active,):
             active.wait_applied(count, _PATIENCE_S)
-        world.note(f"{active.applied} of {count} answers to EndTxn were lost")
+        tell = world.note if active.applied else world.missed
+        tell(f"{active.applied} of {count} answers to EndTxn were lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class LateEndTxn:
         rule = Rule(Do.HOLD, frozenset({apis.END_TXN}), first=random.randint(0, 2), count=1)
         with world.kafka.rules.during(rule) as (active,):
             if not active.wait_applied(1, _PATIENCE_S):
-                world.note("no EndTxn came")
+                world.missed("no EndTxn came")
                 return
             ends = _seen(world, apis.END_TXN)
             world.wait_for(lambda: _seen(world, apis.END_TXN) > ends, "EndTxn is sent again")
@@ -96,7 +97,8 @@ class DelayRequests:
         rule = Rule(Do.DELAY, keys, direction, probability=0.5, delay_s=delay_s)
         with world.kafka.rules.during(rule) as (active,):
             world.sleep(random.uniform(*_LASTS_S))
-        world.note(f"{active.applied} of {active.seen} {named} ({direction}) came {delay_s:.2f} s late")
+        tell = world.note if active.applied else world.missed
+        tell(f"{active.applied} of {active.seen} {named} ({direction}) came {delay_s:.2f} s late")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ class DuplicateRequests:
         named, keys = _drawn(random, self.kinds)
         with world.kafka.rules.during(Rule(Do.DUPLICATE, keys, probability=0.5)) as (active,):
             world.sleep(random.uniform(*_LASTS_S))
-        world.note(f"{active.applied} of {active.seen} {named} arrived twice")
+        tell = world.note if active.applied else world.missed
+        tell(f"{active.applied} of {active.seen} {named} arrived twice")
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,11 @@ class KillPythonWorker:
     def inject(self, world: World, random: Random) -> None:
         """Where batches are small, no Python worker is needed for them, and there may be none."""
         pids = _spark(world).python_workers()
-        if pids:
-            processes.send(random.choice(pids), signal.SIGKILL)
-        world.note("a Python worker was killed" if pids else "there was no Python worker")
+        if not pids:
+            world.missed("there was no Python worker")
+            return
+        processes.send(random.choice(pids), signal.SIGKILL)
+        world.note("a Python worker was killed")
 
 
 @dataclass(frozen=True, slots=True)

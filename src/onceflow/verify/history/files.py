@@ -26,7 +26,7 @@ def read_history(path: Path | str) -> pa.Table:
     path = Path(path)
     try:
         if path.suffix == ".jsonl":
-            return validate(_read_lines(path), str(path))
+            return _read_lines(path)
         if path.suffix == ".parquet":
             return validate(pq.read_table(path, read_dictionary=_NAMES), str(path))
         if path.suffix == ".arrow":
@@ -64,38 +64,49 @@ def _lines(table: pa.Table) -> Iterator[str]:
 
 
 def _read_lines(path: Path) -> pa.Table:
-    header: dict[str, Any] = {}
-    rows: list[dict[str, Any]] = []
-    mistakes: list[str] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            document = json.loads(line)
-        except ValueError as error:
-            mistakes.append(f"line {number} is not JSON: {error}")
-            continue
-        if not isinstance(document, dict):
-            mistakes.append(f"line {number} is not an object")
-        elif number == 1 and HEADER in document:
-            header = document
-        else:
-            rows.append(document)
-    refuse(str(path), mistakes)
-    return _table(rows, header, str(path))
+    """Rows are counted from 0, as everywhere; with its header, row 0 is line 2 of the file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    documents = [_parsed(line) for line in lines]
+    header, headers = _header(documents)
+    refuse(
+        str(path),
+        [
+            f"row {number - headers} (line {number + 1}) is not {document}"
+            for number, document in enumerate(documents)
+            if isinstance(document, str)
+        ],
+    )
+    return _validated([row for row in documents[headers:] if isinstance(row, dict)], header, str(path))
 
 
-def _table(rows: list[dict[str, Any]], header: dict[str, Any], where: str) -> pa.Table:
-    columns, mistakes = {}, []
+def _parsed(line: str) -> dict[str, Any] | str:
+    """An object; or what the line is not."""
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        return f"JSON: {error}"
+    return document if isinstance(document, dict) else "an object"
+
+
+def _header(documents: list[dict[str, Any] | str]) -> tuple[dict[str, Any], int]:
+    """The header, and how many lines it takes: none, if it is missing."""
+    first = documents[0] if documents else {}
+    return (first, 1) if isinstance(first, dict) and HEADER in first else ({}, 0)
+
+
+def _validated(rows: list[dict[str, Any]], header: dict[str, Any], where: str) -> pa.Table:
+    columns, unreadable = {}, {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         try:
             columns[name] = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            mistakes.append(f"column {name} mixes types; {_odd_rows(values)} differ from the first")
-    refuse(where, mistakes)
+            unreadable[name] = f"column {name} mixes types; {_odd_rows(values)} differ from the first"
     if not rows:
         columns = {field.name: pa.array([], field.type) for field in SCHEMA}
     version = {VERSION_KEY: str(header[HEADER])} if HEADER in header else None
-    return pa.table(columns).replace_schema_metadata(version)
+    table = pa.table(columns) if columns else pa.table({"op": pa.nulls(len(rows))})
+    return validate(table.replace_schema_metadata(version), where, unreadable)
 
 
 def _odd_rows(values: list[Any]) -> str:

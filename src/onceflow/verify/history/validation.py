@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +28,18 @@ _TEXT_OR_NUMBER = ("process", "value")
 _NUMBERS = ("op", "txn", "offset", "until")
 
 
-def validate(table: pa.Table, where: str = "the history") -> pa.Table:
+def validate(table: pa.Table, where: str = "the history", unreadable: Mapping[str, str] | None = None) -> pa.Table:
     """The table with the types and the order of columns of ``SCHEMA``, columns left out filled with nulls.
 
-    Raises HistoryInvalid, which lists every mistake found.
+    ``unreadable`` are columns that are not in the table, with what is wrong with each. Raises HistoryInvalid, which lists every
+    mistake found: a column that cannot be read does not hide what is wrong with the others.
     """
-    refuse(where, [*_version_mistakes(table), *_column_mistakes(table)])
-    whole = _complete(table, where)
-    values = [*_null_mistakes(whole), *_word_mistakes(whole), *_number_mistakes(whole)]
-    refuse(where, [*values, *_kind_mistakes(whole), *_fate_mistakes(whole)])
+    wrong = {**_column_mistakes(table, unreadable or {}), **(unreadable or {})}
+    whole = _complete(table, wrong)
+    readable = frozenset(SCHEMA.names) - set(wrong)
+    values = [*_null_mistakes(whole, readable), *_word_mistakes(whole, readable), *_number_mistakes(whole)]
+    fates = [*_kind_mistakes(whole, readable), *_fate_mistakes(whole, readable)]
+    refuse(where, [*_version_mistakes(table), *wrong.values(), *_unknown_columns(table), *values, *fates])
     return whole
 
 
@@ -47,7 +50,7 @@ def refuse(where: str, mistakes: list[str]) -> None:
 
 
 def rows_text(rows: npt.NDArray[np.int64]) -> str:
-    """``rows 3, 7, 9 and 12 more``; the first row is row 0."""
+    """``rows 3, 7, 9 and 12 more``; the first row is row 0, everywhere."""
     named = ", ".join(map(str, rows[:ROWS_NAMED].tolist()))
     rest = f" and {len(rows) - ROWS_NAMED} more" if len(rows) > ROWS_NAMED else ""
     return f"row{'s' if len(rows) > 1 else ''} {named}{rest}"
@@ -61,15 +64,21 @@ def _version_mistakes(table: pa.Table) -> Iterator[str]:
         yield f"format version {version.decode(errors='replace')}; this onceflow reads {VERSION}"
 
 
-def _column_mistakes(table: pa.Table) -> Iterator[str]:
+def _column_mistakes(table: pa.Table, unreadable: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with columns as a whole, by their name."""
+    found: dict[str, str] = {}
     for name in SCHEMA.names:
         count = table.column_names.count(name)
         if count > 1:
-            yield f"column {name} is there {count} times"
-        elif count == 0 and name not in OPTIONAL:
-            yield f"column {name} is missing"
+            found[name] = f"column {name} is there {count} times"
+        elif count == 0 and name not in OPTIONAL and name not in unreadable:
+            found[name] = f"column {name} is missing"
         elif count == 1 and not _type_fits(name, table.schema.field(name).type):
-            yield f"column {name} is of type {table.schema.field(name).type}, not {_expected(name)}"
+            found[name] = f"column {name} is of type {table.schema.field(name).type}, not {_expected(name)}"
+    return found
+
+
+def _unknown_columns(table: pa.Table) -> Iterator[str]:
     if unknown := [name for name in table.column_names if name not in SCHEMA.names]:
         yield f"unknown columns: {', '.join(unknown)}"
 
@@ -91,17 +100,20 @@ def _expected(name: str) -> str:
     return "int64" if name in _NUMBERS else "string"
 
 
-def _complete(table: pa.Table, where: str) -> pa.Table:
+def _complete(table: pa.Table, wrong: dict[str, str]) -> pa.Table:
+    """All columns; those that are not there, or wrong, are empty. One that cannot be read is added to ``wrong``."""
     columns: list[pa.ChunkedArray] = []
     for field in SCHEMA:
-        if field.name not in table.column_names:
-            columns.append(pa.chunked_array([pa.nulls(len(table), field.type)]))
+        empty = pa.chunked_array([pa.nulls(len(table), field.type)])
+        if field.name in wrong or field.name not in table.column_names:
+            columns.append(empty)
             continue
         column = table[field.name]
         try:
             columns.append(column.cast(_target(field, column.type)))
         except pa.ArrowInvalid as error:
-            refuse(where, [f"column {field.name} cannot be read as {_expected(field.name)}: {error}"])
+            wrong[field.name] = f"column {field.name} cannot be read as {_expected(field.name)}: {error}"
+            columns.append(empty)
     fields = [pa.field(field.name, column.type) for field, column in zip(SCHEMA, columns, strict=True)]
     return pa.table(columns, schema=pa.schema(fields, metadata=SCHEMA.metadata))
 
@@ -115,14 +127,16 @@ def _target(field: pa.Field, given: pa.DataType) -> pa.DataType:
     return field.type
 
 
-def _null_mistakes(table: pa.Table) -> Iterator[str]:
+def _null_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
     for name in SCHEMA.names:
-        if name not in OPTIONAL and table[name].null_count:
+        if name in readable - set(OPTIONAL) and table[name].null_count:
             yield f"column {name} is empty in {rows_text(_true(table[name].is_null()))}"
 
 
-def _word_mistakes(table: pa.Table) -> Iterator[str]:
+def _word_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
     for name, known in (("kind", KINDS), ("status", STATUSES)):
+        if name not in readable:
+            continue
         words = table[name].unify_dictionaries()
         given = words.chunk(0).dictionary.to_pylist() if words.num_chunks else []
         for word in given:
@@ -134,6 +148,7 @@ def _word_mistakes(table: pa.Table) -> Iterator[str]:
 
 
 def _number_mistakes(table: pa.Table) -> Iterator[str]:
+    """Columns that cannot be read are empty here, and nothing is wrong with what is empty."""
     for name in _NUMBERS:
         if len(rows := _true(pc.less(table[name], 0))):
             yield f"{name} is negative in {rows_text(rows)}"
@@ -144,21 +159,23 @@ def _number_mistakes(table: pa.Table) -> Iterator[str]:
         yield f"until is below offset in {rows_text(rows)}"
 
 
-def _kind_mistakes(table: pa.Table) -> Iterator[str]:
+def _kind_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
     for kind, required in REQUIRED_BY_KIND.items():
         of_kind = pc.equal(table["kind"], kind.name.lower())
         for name in required:
-            if len(rows := _true(pc.and_(of_kind, table[name].is_null()))):
+            if name in readable and len(rows := _true(pc.and_(of_kind, table[name].is_null()))):
                 yield f"{kind.name.lower()} without {name} in {rows_text(rows)}"
 
 
-def _fate_mistakes(table: pa.Table) -> Iterator[str]:
+def _fate_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
     """One operation has one process, status and transaction; one transaction has one status."""
     for unit, names in (("op", ("process", "status", "txn")), ("txn", ("status",))):
+        if unit not in readable:
+            continue
         numbers = dense(np.maximum(plain_numbers(table[unit]), -1))  # one that is negative is a mistake of its own
         rows = np.flatnonzero(numbers >= 0)
         first = _first_rows(numbers, rows)
-        for name in names:
+        for name in (each for each in names if each in readable):
             codes = codes_of(table[name])[0]
             bad = rows[codes[rows] != codes[first[numbers[rows]]]]
             if len(bad):

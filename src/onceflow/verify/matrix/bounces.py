@@ -82,7 +82,10 @@ class BounceClient:
             return
         step = step_of(world.driver.steps, self.number, random)
         came = world.driver.kill_at(step)
-        world.note(f"killed at {step}" if came else f"{step} did not come, killed elsewhere")
+        if came:
+            world.note(f"killed at {step}")
+        else:
+            world.missed(f"{step} did not come, killed elsewhere")
 
 
 def step_of(steps: tuple[str, ...], number: int, random: Random) -> str:

@@ -44,12 +44,16 @@ class Cell:
 CELLS = tuple(Cell(how, who, version) for version, who, how in product((1, 2), Who, How))
 
 
-def chosen(names: Iterable[str]) -> tuple[tuple[Cell, ...], list[str]]:
-    """The cells of these names in the matrix's order (all of them for no name), and what is wrong with the names."""
+def chosen(names: Iterable[str] | None) -> tuple[tuple[Cell, ...], list[str]]:
+    """The cells of these names in the matrix's order (all of them for None), and what is wrong with the names."""
     known = {cell.name: cell for cell in CELLS}
+    if names is None:
+        return CELLS, []
     wanted = set(names)
+    if not wanted:
+        return (), [f"--cells: it names none; leave it out for all of them, or give some of {', '.join(known)}"]
     mistakes = [f"--cells {name}: {_hint(name, known)}" for name in sorted(wanted - set(known))]
-    return tuple(cell for name, cell in known.items() if name in wanted or not wanted), mistakes
+    return tuple(cell for name, cell in known.items() if name in wanted), mistakes
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,6 @@
-"""The matrix as files: ``matrix.json``, ``matrix.html``, and a whole report for each cell in a directory of its name.
+"""The matrix as files: ``matrix.json``, ``matrix.html``, ``junit.xml``, and a report for each cell in a directory of its name.
+
+In ``junit.xml`` each run is a suite, as in a cell's own; a cell that was not run is an error.
 
 ``matrix.json``, version 1. A number that is not known is null.
 
@@ -13,7 +15,7 @@
 ``standing``         "good", "violated", "not judged", "control" or "not run"
 ``messages``         committed input; ``messages_aborted``; ``copies``: output
 ``transactions``     committed batches; ``attempts_aborted``: those of them that were aborted before and written again
-``bounces``          that came, and ``bounces_wanted``
+``bounces``          that came, ``bounces_wanted``, and ``bounces_met``: those that met work
 ``duplicates``       and ``missing``, ``out_of_order``; ``anomalies``: all that were found, by name
 ``seconds``          how long it took; ``reasons``: why it proves nothing
 ``command``          runs it again; ``report``: its page, relative to this file
@@ -32,10 +34,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from onceflow.verify.matrix.results import Row, sentence, status_of
 from onceflow.verify.report import text
+from onceflow.verify.report.junit import as_junit
 from onceflow.verify.report.summary import HEADLINES, ExitStatus
 
 VERSION = 1
-DOCUMENT, PAGE = "matrix.json", "matrix.html"
+DOCUMENT, PAGE, JUNIT = "matrix.json", "matrix.html", "junit.xml"
 TITLE = "onceflow verify --matrix"
 COLUMNS = (
     "cell", "messages", "copies", "transactions", "aborted", "bounces", "duplicates", "missing", "out of order",
@@ -58,15 +61,18 @@ class Told:
 def clear(directory: Path) -> None:
     """Makes a directory for the report, without an earlier one."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name in (DOCUMENT, PAGE):
+    for name in (DOCUMENT, PAGE, JUNIT):
         (directory / name).unlink(missing_ok=True)
 
 
 def write(told: Told, directory: Path) -> None:
-    """Writes both files. Called after each cell, so that a matrix that is ended early says how far it came."""
+    """Writes them. Called after each cell, so that a matrix that is ended early says how far it came."""
     document = json.dumps(as_document(told), indent=1, allow_nan=False)
     (directory / DOCUMENT).write_text(f"{document}\n", encoding="utf-8")
     (directory / PAGE).write_text(as_page(told), encoding="utf-8")
+    results = [row.result for row in told.rows if row.result]
+    not_run = [row.cell.name for row in told.rows if not row.result]
+    (directory / JUNIT).write_bytes(as_junit(results, TITLE, not_run))
 
 
 def as_document(told: Told) -> dict[str, Any]:
@@ -100,6 +106,7 @@ def _cell(row: Row) -> dict[str, Any]:
         "attempts_aborted": row.counted("attempts aborted"),
         "bounces": row.counted("faults"),
         "bounces_wanted": row.bounces,
+        "bounces_met": row.counted("faults that met work"),
         "duplicates": row.duplicates,
         "missing": row.missing,
         "out_of_order": row.out_of_order,

@@ -37,6 +37,9 @@ class ByProgress:
     def text(self) -> str:
         return f"{len(self.bounces)} times, each after {self.step:.0%} more of the input"
 
+    def await_start(self, world: World) -> None:
+        """At once: the input is all there, and goes by."""
+
     def gauge(self, world: World) -> Gauge:
         through = Through.of(world)
         return Gauge(100, "%", lambda: 100 * through())

@@ -37,7 +37,7 @@ class MatrixOptions:
     """As the command line has them."""
 
     messages: int = MESSAGES
-    cells: Sequence[str] = ()
+    cells: Sequence[str] | None = None  # None: all
     engine: str = "onceflow"
     seed: int | None = None
     directory: Path | None = None  # where clusters and checkpoints stay

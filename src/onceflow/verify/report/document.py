@@ -28,6 +28,9 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ``examples``        the first findings of each violation: ``anomaly``, ``key``, ``offset``, ``value``, ``detail``,
                     ``rows`` (the first rows that show it, as in docs/history-format.md, with their number as ``row``),
                     ``rows_found`` (how many there are), ``history`` (file with the smallest history, beside the report)
+``encounters``      list, one a fault: ``fault``, ``at_s``, ``met`` (whether work was under way that it could disturb),
+                    ``found`` (what it came upon, in words), ``step`` (of the commit), ``in_transaction``, ``batches``
+                    (committed since the fault before it was over, until this one was)
 ``recoveries``      list of ``fault``, ``at_s``, ``seconds`` (null: never)
 ``recovery_times``  list, one a fault and "all": ``fault``, ``samples``, ``unrecovered``, ``p50_s``, ``p99_s``, ``longest_s``
                     (nearest rank; null where the one at this rank never ended)
@@ -108,6 +111,7 @@ def _run(number: int, result: RunResult, kept: Kept) -> dict[str, Any]:
         "history_rows": len(result.verdict.history),
         "checks": _checks(result),
         "examples": [{**each, "history": kept[number, each["anomaly"]].name} for each in examples(result.verdict)],
+        "encounters": [asdict(each) for each in result.encounters],
         "recoveries": [asdict(each) for each in result.recoveries],
         "recovery_times": [_times(each) for each in times_by_fault(result.recoveries)],
         "lso_held_s": result.lso_held_s,

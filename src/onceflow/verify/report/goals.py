@@ -75,7 +75,7 @@ def goals(results: Iterable[RunResult]) -> list[Goal]:
     judged = [result for result in results if result.judged]
     times = Times.of(each for result in judged for each in result.recoveries)
     held = [result.lso_held_s for result in judged if result.lso_held_s is not None]
-    after = "from a fault to the first new record that is visible"
+    after = "from the end of the driver, by a kill or by itself, to the first new record that is visible"
     number = len(times.sorted_s)
     return [
         Goal("recovery p50", after, RECOVERY_P50_S, times.percentile(50), number),

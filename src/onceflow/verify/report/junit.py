@@ -2,7 +2,8 @@
 
 A violation is a failure. A run that proves nothing is one error that says why, its checks are then skipped: that nothing was
 found in it means nothing. A control cannot fail; what it showed stands in its test cases' output. Goals decide nothing: one that
-was missed is skipped, with the time that was measured.
+was missed is skipped, with the time that was measured. Where nothing is proved and no run says so, for all are controls, an error
+of its own does: no file without failure and error stands beside an exit status other than 0.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from xml.etree import ElementTree as ET
 from onceflow.verify.checker.registry import Check
 from onceflow.verify.report.evidence import examples
 from onceflow.verify.report.goals import Goal, goals
-from onceflow.verify.report.summary import proved, reasons
+from onceflow.verify.report.meetings import told
+from onceflow.verify.report.summary import HEADLINES, ExitStatus, exit_status, proved, reasons, sentence
 from onceflow.verify.report.text import cut, writable
 from onceflow.verify.result import RunResult
 
 
-def as_junit(results: Sequence[RunResult], title: str) -> bytes:
-    """The report as JUnit XML, in UTF-8."""
+def as_junit(results: Sequence[RunResult], title: str, not_run: Sequence[str] = ()) -> bytes:
+    """The report as JUnit XML, in UTF-8. ``not_run`` are the names of runs that are still to come."""
     suites = [_run(number, result) for number, result in enumerate(results, 1)]
+    suites += [_not_run(name) for name in not_run]
     suites.append(_goals(goals(results)))
+    if _needs_an_error(results, suites):
+        suites.append(_unproved(results))
     root = ET.Element("testsuites", name=writable(title))
     root.extend(suites)
     for suite in suites:
@@ -30,6 +35,26 @@ def as_junit(results: Sequence[RunResult], title: str) -> bytes:
     _count(root, suites)
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _needs_an_error(results: Sequence[RunResult], suites: list[ET.Element]) -> bool:
+    """Whether nothing is proved, and no suite says so: with controls alone, say."""
+    told_already = any(suite.find("testcase/error") is not None for suite in suites)
+    return exit_status(results) is ExitStatus.NOT_JUDGED and not told_already
+
+
+def _not_run(name: str) -> ET.Element:
+    suite = _suite(name)
+    case = ET.SubElement(suite, "testcase", classname="onceflow.verify", name=f"{name} is run", time="0")
+    _say(case, "error", "not run")
+    return suite
+
+
+def _unproved(results: Sequence[RunResult]) -> ET.Element:
+    suite = _suite("verdict")
+    case = ET.SubElement(suite, "testcase", classname="onceflow.verify.verdict", name="something is proved", time="0")
+    _say(case, "error", f"{HEADLINES[ExitStatus.NOT_JUDGED]}: {sentence(results)}")
+    return suite
 
 
 def _run(number: int, result: RunResult) -> ET.Element:
@@ -41,9 +66,21 @@ def _run(number: int, result: RunResult) -> ET.Element:
     broken = reasons(result)
     if broken:
         _say(whole, "error" if result.judged else "skipped", broken[0], "\n".join(broken))
+    if result.encounters:
+        _encounters(_case(suite, result, "the faults met work"), result)
     for check in result.verdict.checks:
         _check(_case(suite, result, check.anomaly), result, check)
     return suite
+
+
+def _encounters(case: ET.Element, result: RunResult) -> None:
+    """Each fault, and what it came upon. That none met work is a reason for which the run proves nothing."""
+    lines = [told(result.encounters)]
+    lines += [f"{each.at_s:.1f} s {each.fault}: {each.text}" for each in result.encounters]
+    if not any(each.met for each in result.encounters):
+        _say(case, "skipped", lines[0], "\n".join(lines))
+    else:
+        ET.SubElement(case, "system-out").text = writable("\n".join(lines))
 
 
 def _check(case: ET.Element, result: RunResult, check: Check) -> None:

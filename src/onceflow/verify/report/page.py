@@ -13,6 +13,8 @@ from onceflow.verify.history import SCHEMA
 from onceflow.verify.report import text
 from onceflow.verify.report.evidence import examples
 from onceflow.verify.report.goals import goals, times_by_fault
+from onceflow.verify.report.meetings import meetings
+from onceflow.verify.report.meetings import told as meetings_told
 from onceflow.verify.report.recovery_plot import recovery_plot
 from onceflow.verify.report.summary import (
     HEADLINES,
@@ -37,7 +39,7 @@ _LISTS = {
     Lane.DRIVER: "driver lives",
     Lane.EXECUTOR: "executor lives",
     Lane.BROKER: "broker lives",
-    Lane.BATCH: "committed batches",
+    Lane.BATCH: "commits of batches",
     Lane.NOTE: "notes",
 }
 
@@ -93,6 +95,9 @@ def _run(number: int, result: RunResult, runs: int, kept: Mapping[tuple[int, str
         "caption": caption(result),
         "thinned": any(len(each.at_s) > 2 * detail + 2 for each in result.series),
         "times": times_by_fault(result.recoveries),
+        "met": meetings_told(result.encounters) if result.encounters else "",
+        "meetings": meetings(result.encounters),
+        "encounters": result.encounters[: max(5, LINES // runs) // len(_LISTS) + 1],
         "recovery_plot": _recovery_plot(result, number, detail),
         "violations": _violations(number, result, kept),
         "lists": _lists(result, max(5, LINES // runs)),

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+from onceflow.verify.checker.verdict import unproved
+from onceflow.verify.report.meetings import told
 from onceflow.verify.report.text import counted, cut, listed
-from onceflow.verify.result import Lane, RunResult
+from onceflow.verify.result import RunResult
 
 
 class ExitStatus(IntEnum):
@@ -33,8 +35,8 @@ def reasons(result: RunResult) -> tuple[str, ...]:
     found = list(result.failures)
     if not any(check.judged for check in result.verdict.checks):
         found.append("no check was made")
-    if not len(result.verdict.history):
-        found.append("the history is empty")
+    if lack := unproved(result.verdict.history):
+        found.append(lack)
     return tuple(found)
 
 
@@ -83,8 +85,7 @@ def sentence(results: Sequence[RunResult]) -> str:
     """What the verdict rests on."""
     if exit_status(results) is ExitStatus.GOOD:
         return _good([result for result in results if result.judged])
-    told = " ".join((*_violated(results), *_not_judged(results)))
-    return told or "There was no run to be judged."
+    return " ".join((*_violated(results), *_not_judged(results))) or "There was no run to be judged."
 
 
 def about_controls(results: Sequence[RunResult]) -> str:
@@ -96,10 +97,10 @@ def about_controls(results: Sequence[RunResult]) -> str:
 def _good(judged: list[RunResult]) -> str:
     checks = {check.anomaly for result in judged for check in result.verdict.checks if check.judged}
     rows = sum(len(result.verdict.history) for result in judged)
-    faults = sum(each.lane is Lane.FAULT for result in judged for each in result.happenings)
+    faults = told([each for result in judged for each in result.encounters])
     return (
         f"{counted(len(checks), 'check')} found nothing in {counted(len(judged), 'run')} "
-        f"with {counted(faults, 'fault')} and {counted(rows, 'row')} of history."
+        f"with {faults}, and {counted(rows, 'row')} of history."
     )
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 WIDTH_IN = 10.4
+LABEL = 30  # characters of a row's name that find room beside it; the longest fault has 28
 
 
 class Ink(StrEnum):
@@ -65,7 +66,7 @@ def panels(heights_in: list[float]) -> tuple[Figure, list[Axes]]:
     axes: list[Axes] = []
     upper = height - top
     for panel in heights_in:
-        box = (0.17, (upper - panel) / height, 0.815, panel / height)
+        box = (0.19, (upper - panel) / height, 0.795, panel / height)
         axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
         upper -= panel + gap
     for each in axes[:-1]:

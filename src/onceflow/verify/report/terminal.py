@@ -12,6 +12,7 @@ from rich.text import Text
 from onceflow.verify.checker.report import first_findings, shown
 from onceflow.verify.report.evidence import ROWS
 from onceflow.verify.report.goals import goals
+from onceflow.verify.report.meetings import meetings, told
 from onceflow.verify.report.summary import (
     HEADLINES,
     Column,
@@ -36,6 +37,8 @@ def show(results: Sequence[RunResult], console: Console) -> None:
     for goal in goals(results):
         console.print(f"{goal.state:<14}{goal.text}", style="bold red" if goal.missed else None, markup=False)
     for number, result in enumerate(results, 1):
+        if result.encounters:
+            console.print(_faults(number, result))
         _show_run(number, result, console)
     status = exit_status(results)
     verdict = Text.assemble(
@@ -60,6 +63,18 @@ def _table(results: Sequence[RunResult]) -> Table:
         meaning = [escape(line.meaning) if any(line.found) else ""] if tells else []
         bad = line.judged and any(found and column.judged for found, column in zip(line.found, columns, strict=True))
         table.add_row(name, *cells, *meaning, style="bold red" if bad else None)
+    return table
+
+
+def _faults(number: int, result: RunResult) -> Table:
+    """What the faults of a run met, kind by kind; the page and ``report.json`` have each of them."""
+    title = f"Faults of run {number}, {escape(cut(result.engine, 30))}: {told(result.encounters)}"
+    table = Table("fault", title=title, title_justify="left")
+    for name in ("injected", "met work", "in a transaction", "batches between"):
+        table.add_column(name, justify="right")
+    for kind in meetings(result.encounters):
+        numbers = (kind.injected, kind.met, kind.in_transaction, kind.batches)
+        table.add_row(escape(kind.fault), *(f"{each:,}" for each in numbers), style=None if kind.met else "yellow")
     return table
 
 

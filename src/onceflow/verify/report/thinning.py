@@ -30,6 +30,13 @@ def thin(at: Floats, value: Floats, buckets: int) -> tuple[Floats, Floats]:
     return at[chosen], value[chosen]
 
 
+def unbroken(at: Floats, value: Floats) -> list[tuple[Floats, Floats]]:
+    """What is between numbers that are not finite: a line must not go over what is not known."""
+    finite = np.flatnonzero(np.isfinite(at) & np.isfinite(value))
+    runs = np.split(finite, np.flatnonzero(np.diff(finite) > 1) + 1)
+    return [(at[run], value[run]) for run in runs if len(run)]
+
+
 def places(at: Sequence[float], end: float, most: int) -> Floats:
     """Where something happened; if that is more often than ``most``, rounded to about ``most`` places up to ``end``."""
     exact = np.unique(np.asarray(at, np.float64))

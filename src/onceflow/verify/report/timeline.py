@@ -13,9 +13,9 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from onceflow.verify.report.svg import STYLE, Ink, inline, panels
+from onceflow.verify.report.svg import LABEL, STYLE, Ink, inline, panels
 from onceflow.verify.report.text import counted, cut, writable
-from onceflow.verify.report.thinning import Floats, Span, merged, places, thin, tracks
+from onceflow.verify.report.thinning import Floats, Span, merged, places, thin, tracks, unbroken
 from onceflow.verify.result import Happening, Lane, Recovery, RunResult, Series
 
 ROW_IN, SERIES_IN = 0.21, 0.85
@@ -59,7 +59,7 @@ def caption(result: RunResult) -> str:
     told = [
         counted(lanes[Lane.FAULT], "fault"),
         counted(lanes[Lane.DRIVER], "driver life", "driver lives"),
-        counted(lanes[Lane.BATCH], "committed batch", "committed batches"),
+        counted(lanes[Lane.BATCH], "commit of a batch", "commits of batches"),
     ]
     return f"Timeline of {result.seconds:,.0f} seconds: {', '.join(told)}."
 
@@ -112,7 +112,7 @@ def _draw_rows(axes: Axes, rows: list[_Row], end: float) -> None:
             axes.plot(_strokes(row.ticks, row.ticks), _strokes(bottom, top), color=row.ink, lw=0.7)
         if row.recoveries:
             _draw_recoveries(axes, row.recoveries, place, end)
-    axes.set_yticks(range(len(rows)), [cut(writable(row.name), 26) for row in rows])
+    axes.set_yticks(range(len(rows)), [cut(writable(row.name), LABEL) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
 
 
@@ -129,20 +129,24 @@ def _draw_recoveries(axes: Axes, recoveries: Sequence[Recovery], place: int, end
 
 def _draw_series(axes: Axes, series: Series, detail: int) -> None:
     at, value = (np.asarray(each.fill_null(np.nan), np.float64) for each in (series.at_s, series.value))
-    at, value = thin(at, value, detail)
-    axes.plot(at, value, color=Ink.DRIVER, lw=1.1)
-    axes.set_ylim(bottom=min(0.0, float(value.min(initial=0))))
+    known = unbroken(at, value)
+    for some_at, some_value in known:
+        share = max(2, detail * len(some_at) // max(1, len(at)))
+        axes.plot(*thin(some_at, some_value, share), color=Ink.DRIVER, lw=1.1)
+    axes.set_ylim(bottom=min(0.0, *(float(value.min()) for _, value in known), 0.0))
     axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.tick_params(axis="y", labelcolor=str(Ink.MUTED))
-    axes.set_title(cut(writable(f"{series.name} ({series.unit})"), 80), loc="left", fontsize=8.5, pad=2)
+    axes.set_title(cut(writable(f"{series.name} ({series.unit})"), 120), loc="left", fontsize=8.5, pad=2)
 
 
 def _shade(panels: Sequence[Axes], faults: list[Span], end: float) -> None:
     """Faults behind the series; at least a hair of them, since a kill takes no time."""
+    if not faults:
+        return
     hair = end / 1000
     shade = _boxes([(began, max(ended, began + hair)) for began, ended in faults], 0, 1)
-    for panel in panels if faults else ():
+    for panel in panels:
         panel.add_patch(PathPatch(shade, transform=panel.get_xaxis_transform(), fc=Ink.FAULT, alpha=0.2, lw=0))
 
 

@@ -16,6 +16,7 @@ from onceflow.errors import VerificationError
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.result import Happening, Lane
+from onceflow.verify.running.encounters import NOTHING, UnderWay, under_way
 from onceflow.verify.running.explained import explained
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.timeline import Open, Timeline
@@ -43,6 +44,7 @@ class Life:
     finished: bool = False  # in order
     failure: Message | None = None
     batches: int = 0
+    committed: int = -1  # the newest batch that it told to be committed
     first_seen: dict[int, float] = field(default_factory=dict)  # when each batch's first step came
 
     @property
@@ -64,19 +66,25 @@ class DriverProcess:
     """The supervised driver. Its methods may be called from any thread; a fault calls them one after the other.
 
     ``generation`` counts its lives from 1. ``committed_batches`` are those that some life has told to be committed.
-    ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped.
-    ``steps_told`` counts the steps of its protocol by name, over all lives.
+    ``commits`` counts how often one was committed, also where batches are numbered anew.
+    ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped,
+    ``outages`` those at which the last one that lived had ended by itself. ``struck`` is what each driver did that was killed or
+    stopped, at that moment. ``steps_told`` counts the steps of its protocol by name, over all lives.
     """
 
     def __init__(self, engine: Engine, launch: Launch, timeline: Timeline) -> None:
         self.engine = engine
         self.generation = 0
         self.committed_batches: set[int] = set()
+        self.commits = 0
         self.effects: list[Effect] = []
         self.strikes: list[float] = []
         self.pauses: list[float] = []
+        self.outages: list[float] = []
+        self.struck: list[UnderWay] = []
         self.steps_told: Counter[str] = Counter()
         self.gave_up = ""  # why it is not started any more
+        self.is_refused = False  # because every start would meet the same, the first one already
         self.moved_at = time.monotonic()  # when a driver last began to run, or told of a batch
         self._launch = launch
         self._timeline = timeline
@@ -88,6 +96,7 @@ class DriverProcess:
         self._down = 0
         self._failures = 0  # in a row
         self._failed = 0
+        self._commits_at_end = 0  # when a driver was last killed, or the last one ended
         self._mode = "refuse"
         self._next_hold = ""
         self._held_at: Message | None = None  # where the last one waited that was killed at a step
@@ -112,9 +121,25 @@ class DriverProcess:
         return self.engine.recovery_steps or self.steps
 
     @property
+    def under_way(self) -> UnderWay:
+        """What the present driver does, as far as it has told."""
+        with self._changed:
+            life = self._current
+            return NOTHING if life is None or life.ended else self._doing(life)
+
+    @property
     def is_paused(self) -> bool:
         current = self._current
         return current is not None and current.process is not None and current.process.is_paused
+
+    def has_recovered(self, commits: int) -> bool:
+        """Whether there are more ``commits`` than so many, and the next driver is warm.
+
+        Raises VerificationError if it is given up.
+        """
+        standby = self._standby
+        is_warm = standby is not None and standby.told is not None and standby.told.told is Told.READY
+        return not self._is_hopeless() and is_warm and self.commits > commits
 
     def kill(self) -> None:
         """SIGKILL to driver and JVM; returns when they are gone. The supervisor starts the next at once."""
@@ -140,6 +165,8 @@ class DriverProcess:
         life = self._alive(_TAKE_OVER_S)
         life.running.pause()
         self.pauses.append(time.time())
+        with self._changed:
+            self.struck.append(self._doing(life))
 
     def resume(self) -> None:
         """SIGCONT to the life that is paused."""
@@ -266,9 +293,14 @@ class DriverProcess:
         return not self._down and not self.gave_up and (self._current is None or self._current.ended)
 
     def _wants_standby(self) -> bool:
-        """Only after the running one's first batch, so that its start is not held up by the next one's."""
+        """Only after the running one's first batch, so that its start is not held up by the next one's.
+
+        But at once while two run, for they may end each other.
+        """
         current = self._current
-        return self._standby is None and current is not None and not current.ended and current.batches > 0
+        if self._standby is not None or current is None or current.ended:
+            return False
+        return current.batches > 0 or any(not each.ended for each in self._replaced)
 
     def _next(self, ended: Life | None) -> None:
         if ended is not None:
@@ -308,10 +340,16 @@ class DriverProcess:
             Told.FAILED, code="ENDED", error="its process ended by itself, without a word"
         )
         self._failures = 0 if life.batches else self._failures + 1
-        self._timeline.note(f"driver {life.generation} ended with {failure.code}: {failure.error}")
+        first_line = failure.error.partition("\n")[0]
+        self._timeline.note(f"driver {life.generation} ended with {failure.code}: {first_line}")
         if failure.code == "PROGRESS_CONFLICT":
             self._mode = "resume"
         with self._changed:
+            if failure.lasting and not self.commits:  # before any fault, so that no fault can be the reason
+                self.is_refused = True
+                self.gave_up = f"the pipeline cannot run, and every start would end the same way: {failure.error}"
+                self._changed.notify_all()
+                return
             if self._failures >= MOST_FAILURES:
                 self.gave_up = (
                     f"the driver failed {self._failures} times in a row without a batch, last with {failure.code}: "
@@ -335,9 +373,24 @@ class DriverProcess:
                 life.ended = True
                 if life.open is not None:
                     self._timeline.end(life.open)
+                self._note_outage(life)
             else:
                 self._note(life, message)
             self._changed.notify_all()
+
+    def _note_outage(self, life: Life) -> None:
+        """The last one with output has ended, and nobody asked for it: of two that fence each other none may be left, or one that
+        only starts.
+
+        One that follows and ends without a batch is still the same outage.
+        """
+        if life.open is None or life.killed or life.asked_to_end or self._closing:
+            return
+        others = (each for each in (*self._replaced, self._current) if each is not None)
+        is_last = all(each.ended or not each.batches for each in others)
+        if is_last and self.commits > self._commits_at_end:
+            self.outages.append(time.time())
+            self._commits_at_end = self.commits
 
     def _note(self, life: Life, message: Message) -> None:
         life.told = message
@@ -367,6 +420,8 @@ class DriverProcess:
 
     def _committed(self, life: Life, message: Message) -> None:
         life.batches += 1
+        life.committed = message.batch
+        self.commits += message.written
         self._failures = 0
         self.moved_at = time.monotonic()
         if message.batch in self.committed_batches and not message.written:
@@ -408,6 +463,12 @@ class DriverProcess:
         life.killed = True
         life.running.kill()
         self._await(lambda: life.ended, _TAKE_OVER_S, "a killed driver did not end")
+        with self._changed:  # only now its last words are heard
+            self.struck.append(self._doing(life))
+            self._commits_at_end = self.commits
+
+    def _doing(self, life: Life) -> UnderWay:
+        return under_way(self.engine, life.told, life.committed)
 
     def _kill_held(self, life: Life, patience_s: float, batches: int) -> bool:
         """Kills it where it waits; at the latest when it has committed so many batches, for then the step came and went."""

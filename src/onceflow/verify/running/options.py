@@ -12,9 +12,10 @@ from pathlib import Path
 
 from onceflow.config import Duration, PlanFile, load
 from onceflow.errors import ConfigurationError
+from onceflow.verify.directories import unusable
 from onceflow.verify.engines import ENGINES, Engine, engine_of
 from onceflow.verify.faults.brokers import THREE
-from onceflow.verify.faults.catalog import Fault, chosen
+from onceflow.verify.faults.catalog import Fault, all_names, chosen
 from onceflow.verify.faults.checkpoint import STATELESS
 from onceflow.verify.faults.network import WIRE
 from onceflow.verify.faults.spark import SPARK
@@ -58,6 +59,8 @@ def settings_of(options: Options) -> Settings:
     engines = engines_named(options.engine, mistakes)
     names = tuple(name.strip() for name in options.faults.split(",") if name.strip())
     faults, wrong = chosen(names)
+    if not names:
+        mistakes.append(f"--faults: it names none; give {all_names()}")
     mistakes += wrong or _impossible(names, options)
     mistakes += kept_before(options.directory, engines)
     samples = _samples(options.inputs, mistakes)
@@ -112,6 +115,8 @@ def _impossible(names: Iterable[str], options: Options) -> Iterator[str]:
 
 def kept_before(directory: Path | None, engines: Iterable[Engine]) -> list[str]:
     """A checkpoint and a cluster of an earlier run must not be gone on with."""
+    if directory is not None and (reason := unusable(directory)):
+        return [f"--keep: {reason}"]
     there = [directory / engine.name for engine in engines if directory is not None]
     return [
         f"--keep: {path} holds an earlier run: remove it, or choose another --out" for path in there if path.exists()
@@ -168,9 +173,7 @@ def _samples(inputs: Iterable[str], mistakes: list[str]) -> Mapping[str, Sequenc
         try:
             found[topic] = read_sample(Path(name))
         except ConfigurationError as error:
-            mistakes += error.fields.get("mistakes", (error.message,))
-        except OSError as error:
-            mistakes.append(f"--input {text}: {error.strerror}")
+            mistakes += [f"--input {text}: {each}" for each in error.fields.get("mistakes", (error.message,))]
     return found
 
 
@@ -193,7 +196,9 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
         if not any(re.fullmatch(source.pattern or "", topic) for topic in samples)
     ]
     found += [
-        f"--input {topic}=...: no source reads this topic" for topic in samples if topic not in read and not patterns
+        f"--input {topic}=...: no source reads this topic; they read {', '.join(sorted(read))}"
+        for topic in samples
+        if topic not in read and not patterns
     ]
     if any(sink.topic_expr for sink in plan.sink) and not outputs:
         found.append("a sink has a topic_expr: name the topics that it writes with --output TOPIC")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 import numpy as np
@@ -21,13 +21,16 @@ from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.judging import judge
 from onceflow.verify.recording import Observed, Recorded
 from onceflow.verify.recording.tables import READ, SENT, STABLE
-from onceflow.verify.result import RunResult, Series
+from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.world import PrivateWorld
 
 ONCEFLOW = "onceflow"
+SILENT_S = (
+    2.5  # samples come every quarter of a second; beside a broker that does not answer, every two seconds at best
+)
 
 
 @dataclass(slots=True)
@@ -38,6 +41,9 @@ class Raw:
     world: PrivateWorld
     seconds: float = 0.0
     injected: int = 0
+    left_out: list[str] = field(default_factory=list)  # faults of the mix that this plan or engine cannot suffer
+    encounters: list[Encounter] = field(default_factory=list)
+    commits: int = 0  # of the driver, when the last fault was over
     strikes: list[Strike] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     committed: list[tuple[float, int]] = field(default_factory=list)
@@ -51,6 +57,7 @@ class Raw:
 def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
     """Judges a run, while its cluster still answers."""
     world, timeline = raw.world, raw.world.timeline
+    happenings = until(timeline.happenings(), raw.seconds)
     failures = list(raw.failures)
     verdict, notes = _verdict(settings, raw, _expected(files, raw, failures), failures)
     output_s = _output_times(raw)
@@ -58,14 +65,15 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         engine=raw.engine.title,
         pipeline=settings.pipeline,
         seed=settings.seed,
-        faults=tuple(fault.name for fault in settings.faults),
+        faults=tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out),
         began_at=timeline.began_at,
         seconds=raw.seconds,
         verdict=verdict,
-        happenings=timeline.happenings(),
+        happenings=happenings,
         recoveries=tuple(recoveries(raw.strikes, world.driver.effects, timeline.began_at, output_s.tolist())),
+        encounters=tuple(raw.encounters),
         series=tuple(_series(raw, output_s)),
-        counts=_counts(raw),
+        counts=_counts(raw, happenings),
         versions=versions(settings),
         failures=tuple(failures),
         notes=notes,
@@ -73,6 +81,11 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         lso_held_s=longest_hold(_of_topics(raw.stable, world.topics_out), raw.strikes),
         command=settings.command,
     )
+
+
+def until(happenings: Iterable[Happening], seconds: float) -> tuple[Happening, ...]:
+    """Those of the run itself: what lives on while it is judged ends with it."""
+    return tuple(replace(each, ended_s=min(each.ended_s, seconds)) for each in happenings if each.began_s <= seconds)
 
 
 def _expected(files: Place, raw: Raw, failures: list[str]) -> Expected | None:
@@ -147,22 +160,32 @@ def _of(name: str, unit: str, at_s: np.ndarray, value: np.ndarray) -> Series:
     return Series(name, unit, pa.array(at_s, pa.float64()), pa.array(value, pa.float64()))
 
 
+def summed(at_s: pa.ChunkedArray, value: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum over the partitions at each time, as floats. What is not known is no number, and not 0::
+
+    a broker is frozen    some partitions answer, others do not    the sum of some is no sum
+                          nobody answers, for seconds              a number between two samples, which is none
+    """
+    table = pa.table({"at_s": at_s, "value": value}).group_by("at_s", use_threads=False)
+    sums = table.aggregate([("value", "sum"), ("value", "count")]).sort_by("at_s")
+    at, total = sums["at_s"].to_numpy(), sums["value_sum"].to_numpy().astype(np.float64)
+    partitions = sums["value_count"].to_numpy()
+    total[partitions < np.maximum.accumulate(partitions)] = np.nan
+    silent = np.flatnonzero(np.diff(at) > SILENT_S) + 1
+    return np.insert(at, silent, (at[silent - 1] + at[silent]) / 2), np.insert(total, silent, np.nan)
+
+
 def _distance(raw: Raw) -> Series:
     """How far the last stable offsets of the output stand below the ends of the logs."""
     samples = _of_topics(raw.stable, raw.world.topics_out)
     distance = pc.subtract(samples["end"], samples["stable"])
-    sums = samples.append_column("distance", distance).group_by("at_s", use_threads=False)
-    table = sums.aggregate([("distance", "sum")]).sort_by("at_s")
-    return _of(
-        "last stable offset below the end", "offsets", table["at_s"].to_numpy(), table["distance_sum"].to_numpy()
-    )
+    return _of("last stable offset below the end", "offsets", *summed(samples["at_s"], distance))
 
 
 def _lag(raw: Raw) -> Series:
     """Committed input that no committed batch has read, by offsets."""
-    samples = _of_topics(raw.stable, raw.world.topics_in).group_by("at_s", use_threads=False)
-    ends = samples.aggregate([("stable", "sum")]).sort_by("at_s")
-    at_s, end = ends["at_s"].to_numpy(), ends["stable_sum"].to_numpy()
+    samples = _of_topics(raw.stable, raw.world.topics_in)
+    at_s, end = summed(samples["at_s"], samples["stable"])
     known = np.array(raw.committed, dtype=np.float64).reshape(-1, 2)
     place = np.searchsorted(known[:, 0], at_s, side="right")
     done = np.append(0.0, known[:, 1])[place]
@@ -172,7 +195,10 @@ def _lag(raw: Raw) -> Series:
 # ---------------------------------------------------------------------------------------------------- counts, versions
 
 
-def _counts(raw: Raw) -> Mapping[str, int]:
+def _counts(raw: Raw, happenings: Sequence[Happening]) -> Mapping[str, int]:
+    """``batches`` are told apart by their number. One may be committed again: numbers begin anew after a lost checkpoint, and an
+    engine without defence repeats itself.
+    """
     status = raw.sent["status"].cast(pa.string())
     driver = raw.world.driver
     return {
@@ -182,9 +208,11 @@ def _counts(raw: Raw) -> Mapping[str, int]:
         "input records visible": len(_of_topics(raw.final, raw.world.topics_in)),
         "output records": len(_of_topics(raw.final, raw.world.topics_out)),
         "batches": len(driver.committed_batches),
+        "commits of batches": sum(each.lane is Lane.BATCH for each in happenings),
         **({"attempts aborted": driver.steps_told["ABORT"]} if raw.engine.name == ONCEFLOW else {}),
         "drivers": driver.generation,
         "faults": raw.injected,
+        "faults that met work": sum(each.met for each in raw.encounters),
     }
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,8 +31,9 @@ from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, observe, read_all
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.report.text import counted
-from onceflow.verify.result import Lane, RunResult
+from onceflow.verify.result import Encounter, Lane, RunResult
 from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.encounters import Coming, lack
 from onceflow.verify.running.explained import explained
 from onceflow.verify.running.outcome import Raw, outcome, versions
 from onceflow.verify.running.place import Place, place
@@ -42,6 +45,7 @@ from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.topics import create_topics
+from onceflow.verify.running.users_words import in_the_users_words
 from onceflow.verify.running.watch import Watch
 from onceflow.verify.running.world import PrivateWorld, committed_end
 from onceflow.verify.workload import InputWriter, inputs_for
@@ -118,7 +122,7 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
             trigger_ms=settings.trigger_ms,
         )
         write_plan(plan, files.plan)
-        with DriverProcess(engine, partial(_launch, engine, files), timeline) as driver:
+        with DriverProcess(engine, partial(_launch, engine, files, settings.pipeline), timeline) as driver:
             yield PrivateWorld(
                 kafka, spark, driver, plan, files.checkpoint, settings.topics_in, settings.topics_out, timeline,
                 threading.Event(),
@@ -136,8 +140,15 @@ def _spark(settings: Settings, files: Place) -> Iterator[SparkCluster | None]:
         yield cluster
 
 
-def _launch(engine: Engine, files: Place, number: int, heard: Callable[[Message | None], None]) -> EngineProcess:
-    return EngineProcess(engine.command, files.plan, files.scratch(number), files.log(number), heard)
+def _launch(
+    engine: Engine, files: Place, pipeline: str, number: int, heard: Callable[[Message | None], None]
+) -> EngineProcess:
+    def told(message: Message | None) -> None:
+        if message is not None and message.error:
+            message = replace(message, error=in_the_users_words(message.error, files.plan, pipeline))
+        heard(message)
+
+    return EngineProcess(engine.command, files.plan, files.scratch(number), files.log(number), told)
 
 
 # ------------------------------------------------------------------------------------------------------------- 2 work
@@ -170,8 +181,11 @@ def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress)
             _disturb(settings, world, raw, progress)
             _check_disturbed(settings, raw)
             _rest(world, writer, progress)
-        except Exception as error:  # noqa: BLE001  of Kafka's client, of the system: the run proves nothing, and says why
+        except Exception as error:  # of Kafka's client, of the system: the run proves nothing, and says why
+            if world.driver.is_refused:  # it made nothing that could be looked at
+                raise
             raw.failures.append(watch.stuck or explained(error))
+        raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
         raw.sent, raw.stable, raw.committed = writer.stop(), stable.stop(), watch.committed
         raw.seconds = clock()
         _look(world, raw, reader)
@@ -183,6 +197,8 @@ def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progre
         raise VerificationError(f"no batch was committed within {_FIRST_BATCH_S:.0f} s{_said(world)}")
     faults = [fault for fault in settings.faults if _possible(world, fault)]
     _tell_left_out(settings, world, raw, [fault.name for fault in settings.faults if fault not in faults])
+    if faults:
+        settings.schedule.await_start(world)
     progress.line(f"the pipeline runs; {counted(len(faults), 'kind')} of faults {settings.schedule.text}")
     progress.begin("faults", settings.schedule.gauge(world), lambda: _counts(world, raw))
     try:
@@ -200,6 +216,7 @@ def _possible(world: PrivateWorld, fault: Fault) -> bool:
 
 def _tell_left_out(settings: Settings, world: PrivateWorld, raw: Raw, left_out: list[str]) -> None:
     """A judged run that was asked for a fault by its name, and could not suffer it, does not show what was asked for."""
+    raw.left_out += left_out
     if left_out:
         world.note(f"left out, for batches that are lost leave nothing to judge here: {', '.join(left_out)}")
     if raw.engine.judged:
@@ -210,8 +227,9 @@ def _tell_left_out(settings: Settings, world: PrivateWorld, raw: Raw, left_out: 
 
 
 def _check_disturbed(settings: Settings, raw: Raw) -> None:
-    lack = settings.schedule.lack(raw.injected) if settings.faults else ""
-    raw.failures += [lack] if lack else []
+    if settings.faults:
+        lacks = (settings.schedule.lack(raw.injected), lack(raw.encounters))
+        raw.failures += [each for each in lacks if each]
 
 
 def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
@@ -221,12 +239,39 @@ def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
     world.note(turn.fault.text)
     raw.injected += 1
     try:
-        with world.bar(name, turn.fault.text):
-            turn.fault.inject(world, turn.random())
+        with world.bar(name, turn.fault.text) as bar:
+            encounter = _encounter(world, raw, turn)
+            bar.detail += f". {encounter.text}"
     finally:
         began_at = world.timeline.began_at
         raw.strikes += [Strike(name, at - began_at) for at in driver.strikes[kills:]]
         raw.strikes += [Strike(name, at - began_at, kills=False) for at in driver.pauses[pauses:]]
+
+
+def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
+    """Injects the fault, and says what it met."""
+    assert turn.fault is not None
+    driver, at_s = world.driver, world.timeline.seconds()
+    world.said.missed = world.said.met = ""
+    before, struck, steps = driver.under_way, len(driver.struck), Counter(driver.steps_told)
+    turn.fault.inject(world, turn.random())
+    coming = Coming(
+        driver.engine, world.said, before, driver.struck[struck:], driver.steps_told - steps,
+        batches=driver.commits - raw.commits,
+    )  # fmt: skip
+    raw.commits = driver.commits
+    raw.encounters.append(coming.encounter(turn.fault.name, at_s))
+    world.note(raw.encounters[-1].text)
+    return raw.encounters[-1]
+
+
+def _outages(world: PrivateWorld, raw: Raw) -> list[Strike]:
+    """Each time when no driver was left, though none was killed; they are the newest fault's work."""
+    found = []
+    for at_s in (at - world.timeline.began_at for at in world.driver.outages):
+        fault = next((each.fault for each in reversed(raw.encounters) if each.at_s <= at_s), "no fault")
+        found.append(Strike(fault, at_s))
+    return found
 
 
 def _counts(world: PrivateWorld, raw: Raw) -> str:
@@ -252,9 +297,9 @@ def _rest(world: PrivateWorld, writer: InputWriter, progress: Progress) -> None:
             for row in ends_of(world.kafka.direct_servers, world.topics_in).to_pylist()
         }
         world.wait_for(lambda: _has_caught_up(world, ends), "the pipeline reads all of its input", _CATCH_UP_S)
-    lack = world.driver.stop(_STOP_S)
-    if lack:
-        raise VerificationError(lack)
+    failure = world.driver.stop(_STOP_S)
+    if failure:
+        raise VerificationError(failure)
 
 
 def _has_caught_up(world: PrivateWorld, ends: dict[tuple[str, int], int]) -> bool:

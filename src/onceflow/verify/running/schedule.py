@@ -1,8 +1,9 @@
 """Which fault comes when.
 
-A schedule by time draws all from one seed. About a quarter of the time nothing is done, so that what a fault left behind can
-show itself before the next one covers it; and sometimes three and more come in a row without a pause (F24), because effects
-change across successive failures.
+A schedule by time draws all from one seed. A fault waits until the pipeline has recovered from the one before it, on a slow
+machine as on a fast one: what strikes a driver that only starts shows nothing. Sometimes three and more come in a row all the
+same, without a pause (F24), because effects change across successive failures; and about a quarter of the time nothing is done,
+so that what a fault left behind can show itself before the next one covers it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ QUIET, IN_A_ROW = 0.25, 0.15
 _QUIET_S = (3.0, 8.0)
 _PAUSE_S = (0.5, 4.0)
 _ROW = (3, 5)
+_LOOK_AGAIN_S = 0.05
+_FIRST_STANDBY_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The next thing to do: wait, then inject ``fault`` (None: only wait), whose own chances come from ``seed``."""
+    """The next thing to do: wait, then inject ``fault`` (None: only wait), whose own chances come from ``seed``.
+
+    A ``wait_s`` of 0 is the next of several faults in a row, for which nothing is waited.
+    """
 
     wait_s: float
     fault: Fault | None
@@ -52,6 +58,9 @@ class Schedule(Protocol):
     def text(self) -> str:
         """For how long or how often faults come, for the user."""
 
+    def await_start(self, world: World) -> None:
+        """Waits until it may begin: the first batch is committed, but nothing else is sure."""
+
     def gauge(self, world: World) -> Gauge:
         """Called when it begins."""
 
@@ -73,18 +82,26 @@ class ByTime:
     def text(self) -> str:
         return f"for {self.seconds:.0f} s"
 
+    def await_start(self, world: World) -> None:
+        """A first standby takes as long as a first driver, which is no part of the time for faults."""
+        world.wait_for(lambda: world.driver.has_recovered(0), "a first standby is warm", _FIRST_STANDBY_S)
+
     def gauge(self, world: World) -> Gauge:  # noqa: ARG002  the clock is everywhere the same
         began = time.monotonic()
         return Gauge(self.seconds, "s", lambda: time.monotonic() - began)
 
     def due(self, world: World, faults: Sequence[Fault]) -> Iterator[Turn]:
         until = time.monotonic() + self.seconds
+        commits = 0
         for turn in turns(faults, self.seed):
+            while turn.wait_s and not world.driver.has_recovered(commits) and time.monotonic() < until:
+                world.sleep(_LOOK_AGAIN_S)
             world.sleep(max(0.0, min(turn.wait_s, until - time.monotonic())))
             if time.monotonic() >= until:
                 return
             if turn.fault is not None:
                 yield turn
+                commits = world.driver.commits
 
     def lack(self, injected: int) -> str:
         return "" if injected else f"no fault was injected within {self.seconds:g} s: give it longer with --for"

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onceflow.verify.history import write_history
 from onceflow.verify.result import RunResult
 from onceflow.verify.running.progress import Progress
-from onceflow.verify.running.run import run
+from onceflow.verify.running.run import run, unfinished
 from onceflow.verify.running.settings import Settings
+from onceflow.verify.running.timeline import Timeline
+
+NOT_RUN = "it was not run to its end: the verification was ended before"
 
 
-def verify_all(settings: Settings, progress: Progress) -> list[RunResult]:
-    """The engines suffer the same faults from the same seed."""
+Done = Callable[[list[RunResult]], None]
+
+
+def verify_all(settings: Settings, progress: Progress, done: Done = lambda results: None) -> list[RunResult]:
+    """The engines suffer the same faults from the same seed.
+
+    ``done`` is called after each run that others follow, with a result for each engine: what is done stays, however the rest
+    ends.
+    """
     progress.line(f"seed {settings.seed}; the same again: {settings.command}")
-    return [run(settings, engine, progress) for engine in settings.engines]
+    results: list[RunResult] = []
+    for engine in settings.engines:
+        results.append(run(settings, engine, progress))
+        following = settings.engines[len(results) :]
+        if following:
+            done([*results, *(unfinished(settings, each, Timeline(), [NOT_RUN]) for each in following)])
+    return results
 
 
 def keep_histories(results: Sequence[RunResult], directory: Path) -> list[Path]:

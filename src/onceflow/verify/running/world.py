@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +16,8 @@ from onceflow.errors import VerificationError
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
-from onceflow.verify.running.timeline import Timeline
+from onceflow.verify.running.encounters import Said
+from onceflow.verify.running.timeline import Open, Timeline
 
 if TYPE_CHECKING:
     from onceflow.verify.cluster.spark import SparkCluster
@@ -47,6 +48,12 @@ class World(Protocol):
     def note(self, text: str) -> None:
         """Something for the timeline."""
 
+    def missed(self, text: str) -> None:
+        """The same, and says that the fault's moment did not come: it shows nothing."""
+
+    def met(self, text: str) -> None:
+        """The same, and says what the fault has certainly hit, whatever was under way."""
+
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
         """Looks again and again. Raises VerificationError when the patience ends."""
 
@@ -67,6 +74,7 @@ class PrivateWorld:
     topics_out: tuple[str, ...]
     timeline: Timeline
     given_up: threading.Event
+    said: Said = field(default_factory=Said)  # of the fault that is being injected, by itself
 
     @property
     def transactional_id(self) -> str:
@@ -75,6 +83,14 @@ class PrivateWorld:
 
     def note(self, text: str) -> None:
         self.timeline.note(text)
+
+    def missed(self, text: str) -> None:
+        self.said.missed = text
+        self.note(text)
+
+    def met(self, text: str) -> None:
+        self.said.met = text
+        self.note(text)
 
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
         deadline = time.monotonic() + patience_s
@@ -88,10 +104,10 @@ class PrivateWorld:
             raise VerificationError("the run was given up")
 
     @contextmanager
-    def bar(self, name: str, text: str) -> Iterator[None]:
+    def bar(self, name: str, text: str) -> Iterator[Open]:
         """A fault on the timeline, from its beginning until it is healed."""
-        with self.timeline.during(Lane.FAULT, name, text):
-            yield
+        with self.timeline.during(Lane.FAULT, name, text) as opened:
+            yield opened
 
 
 def committed_end(checkpoint: Path) -> dict[tuple[str, int], int] | None:

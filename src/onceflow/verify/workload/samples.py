@@ -21,7 +21,8 @@ def read_sample(path: Path) -> list[Record]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError.of(str(path), [f"cannot be read: {error}"]) from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigurationError.of(str(path), [f"the file cannot be read: {reason}"]) from None
     records: list[Record] = []
     mistakes: list[str] = []
     for number, line in enumerate(lines, 1):
@@ -30,7 +31,7 @@ def read_sample(path: Path) -> list[Record]:
         except ValueError as error:
             mistakes.append(f"line {number}: {error}")
     if not records and not mistakes:
-        mistakes.append("holds no record")
+        mistakes.append("the file holds no record; give it one JSON value a line")
     if mistakes:
         raise ConfigurationError.of(str(path), mistakes)
     return records

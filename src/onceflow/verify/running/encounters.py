@@ -1,0 +1,111 @@
+"""What faults came upon: a fault that comes between two batches, or whose moment never comes, shows nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceflow.verify.engines import Engine
+from onceflow.verify.engines.lines import Message, Told
+from onceflow.verify.result import Encounter
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """What a driver does at a moment, as far as it has told. No step: nothing that a fault could disturb."""
+
+    step: str = ""
+    batch: int = -1  # -1: the step belongs to no batch, but to its start
+    is_held: bool = False  # it waits right before the step
+    in_transaction: bool = False
+
+    @property
+    def text(self) -> str:
+        if not self.step:
+            return "no batch was under way"
+        what = "its start" if self.batch < 0 else f"batch {self.batch}"
+        where = f"{what} right before {self.step}" if self.is_held else f"{what} in {self.step}"
+        return f"{where}, {'a transaction open' if self.in_transaction else 'no transaction open'}"
+
+
+NOTHING = UnderWay()
+_LONGER = "give it longer (--for, with --matrix --messages)"
+
+
+def under_way(engine: Engine, last: Message | None, committed: int) -> UnderWay:
+    """``last`` is what a driver told last, ``committed`` the newest batch that it has told to be committed.
+
+    A step of a batch that is committed is no work any more, unless the driver is held there.
+    """
+    if last is None or last.told not in (Told.STEP, Told.HELD):
+        return NOTHING
+    is_held = last.told is Told.HELD
+    if not is_held and 0 <= last.batch == committed:
+        return NOTHING
+    return UnderWay(last.step, last.batch, is_held, last.step in engine.transaction_steps)
+
+
+@dataclass(slots=True)
+class Said:
+    """What a fault itself has to say of it: ``missed`` why its moment did not come, ``met`` what it has certainly hit."""
+
+    missed: str = ""
+    met: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """All that is known of how a fault came."""
+
+    engine: Engine
+    said: Said
+    before: UnderWay  # when it began
+    struck: Sequence[UnderWay]  # each driver that it killed or froze, at that moment
+    steps: Counter[str]  # that were told while it lasted
+    batches: int  # committed since the last fault was over, until this one was
+
+    def encounter(self, fault: str, at_s: float) -> Encounter:
+        """What it met. A signal meets what is under way at its moment, everything else also what comes into it."""
+        if self.said.missed:
+            return self._of(fault, at_s, NOTHING, met=False, found=f"its moment did not come: {self.said.missed}")
+        if self.said.met:
+            return self._of(fault, at_s, self.before, met=True, found=self.said.met)
+        if not self.engine.steps and not self.steps and self.before is NOTHING:
+            found = "this engine tells no steps; batches were committed since the last fault"
+            return self._of(fault, at_s, NOTHING, met=bool(self.batches), found=found if self.batches else NOTHING.text)
+        if self.struck:
+            hit = [each for each in self.struck if each.step]
+            return self._of(fault, at_s, (hit or [NOTHING])[-1], met=bool(hit), found=_listed(self.struck))
+        return self._lasting(fault, at_s)
+
+    def _lasting(self, fault: str, at_s: float) -> Encounter:
+        if self.before.step or not self.steps:
+            return self._of(fault, at_s, self.before, met=bool(self.before.step), found=self.before.text)
+        within = set(self.engine.transaction_steps) & set(self.steps)
+        came = UnderWay(next(iter(self.steps)), in_transaction=bool(within))
+        return self._of(fault, at_s, came, met=True, found=f"work came into it: {', '.join(self.steps)}")
+
+    def _of(self, fault: str, at_s: float, at_work: UnderWay, *, met: bool, found: str) -> Encounter:
+        return Encounter(fault, at_s, met, found, at_work.step, at_work.in_transaction, self.batches)
+
+
+def _listed(struck: Sequence[UnderWay]) -> str:
+    return "; then ".join(each.text for each in struck)
+
+
+def lack(encounters: Sequence[Encounter]) -> str:
+    """Why a run with these faults proves nothing; empty if it does."""
+    if not encounters:
+        return ""
+    if not any(each.met for each in encounters):
+        return (
+            f"no fault met work: {_all_of(len(encounters))} came between batches, or its moment did not come; {_LONGER}"
+        )
+    if len(encounters) > 1 and not any(each.batches for each in encounters[1:]):
+        return f"no batch was committed between the {len(encounters)} faults: the pipeline never got to work again; {_LONGER}"
+    return ""
+
+
+def _all_of(number: int) -> str:
+    return "the only one" if number == 1 else f"each of the {number}"
