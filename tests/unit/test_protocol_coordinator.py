@@ -298,7 +298,7 @@ def test_an_id_that_changes_hands_again_and_again() -> None:
 
 
 def test_the_cause_of_one_batch_is_not_told_of_the_next() -> None:
-    looks = [complete(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)]
+    looks: Answers = [complete(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)]
     bench = Bench(*START, Ended(at(3)), *looks, ProgressRead(CLAIM), writes=[ValueError("bad"), COUNTS])
     with pytest.raises(ValueError, match="bad"):
         bench.commit()
