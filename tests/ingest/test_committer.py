@@ -70,6 +70,18 @@ def test_a_second_instance_fences_the_first(cluster: EmbeddedBroker, target: str
     assert sorted(m.value() or b"" for m in read(target, on=cluster)) == [b"a", b"c"]
 
 
+def test_two_instances_that_do_not_fence_each_other_would_send_twice(
+    cluster: EmbeddedBroker, target: str, read: Reader
+) -> None:
+    """The control: what fences is the name, and these two have different ones."""
+    with committer(cluster, target) as first, committer(cluster, f"{target}-too") as second:
+        for each in (first, second):
+            each.start()
+        for each in (first, second):
+            each.commit([(target, rows("a"))], {"file": "1"})
+    assert [m.value() for m in read(target, on=cluster)] == [b"a", b"a"]
+
+
 def test_an_instance_that_starts_again_finds_that_another_one_took_over(cluster: EmbeddedBroker, target: str) -> None:
     """Its own progress is older than the positions by then, which is no damage to them."""
     with committer(cluster, target) as first, committer(cluster, target) as second:

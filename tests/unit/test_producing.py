@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
@@ -9,25 +10,16 @@ from typing import Any
 
 import pytest
 
-from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized
-from onceflow.kafka.client import TRANSACTION, Again, Topic
-from onceflow.transaction.enrolling import add_partitions, enrol
+from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized, OnceflowError
+from onceflow.kafka.client import TRANSACTION, Topic
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
-from onceflow.transaction.lane import SEQUENCE_SPACE, Lane, Meaning
+from onceflow.transaction.lane import Lane
 from onceflow.transaction.messages import Identity
-from onceflow.transaction.producing import (
-    BUFFER_BYTES,
-    IN_FLIGHT_PER_BROKER,
-    REQUEST_BYTES,
-    Answered,
-    Await,
-    Producing,
-    Send,
-    Target,
-    produce_request,
-)
-from onceflow.transaction.talk import Forget, Leaders, Pace, Rest, Talk, ToCoordinator, repeated
+from onceflow.transaction.producing import Answered, Await, Producing, Send, Target, error_of, produce_request
+from onceflow.transaction.talk import Leaders, Pace, Talk, ToCoordinator
 
+MIB = 1 << 20
+BUFFER = 32 * MIB
 OURS = Identity(7, 3)
 V1, V2 = Target(OURS, "onceflow-any", 1), Target(OURS, "onceflow-any", 2)
 PATIENCE, FIRST, LONGEST = 60.0, 1.0, 4.0
@@ -47,7 +39,8 @@ class Hand:
         self.enrolled: list[Any] = []
         self.open: list[Send] = []
         self.answers: Iterator[Callable[[], Answered | None]] = iter(())
-        self.looked_up = 0
+        self.awaited: list[float | None] = []
+        self.looked_up: list[bool] = []  # leaders: from memory, or anew
 
     def submit(self, *values: tuple[int, int], size: int = 10) -> None:
         """Batches of one record each: (partition, size) is told by ``size`` alone."""
@@ -61,11 +54,12 @@ class Hand:
 
     def run(self, talk: Talk[Any]) -> Any:
         answer: Any = None
-        try:
-            while True:
-                answer = self.perform(talk.send(answer))
-        except StopIteration as end:
-            return end.value
+        while True:
+            try:
+                turn = talk.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = self.perform(turn)
 
     def perform(self, turn: Any) -> Any:
         match turn:
@@ -73,18 +67,20 @@ class Hand:
                 self.sent.append([(lane.partition, sealed.sequence) for lane, sealed in batches])
                 self.nodes.append(leader)
                 self.open.append(turn)
+                assert sum(each.leader == leader for each in self.open) <= 5, "more requests than a broker gets at once"
                 return None
             case Await(until):
+                self.awaited.append(until)
                 answered = next(self.answers)()
                 if answered is None:
                     self.now = until if until is not None else self.now + 1
                 return answered
-            case Leaders(_, refresh):
-                self.looked_up += refresh
-                return {"out": Topic("out", dict(self.leaders))}
+            case Leaders(topics, refresh):
+                self.looked_up.append(refresh)
+                return {name: Topic(name, dict(self.leaders)) for name in topics}
             case ToCoordinator(kind, request):
                 assert kind == TRANSACTION
-                self.enrolled.append([t["partitions"] for t in request.to_dict()["v3_and_below_topics"]])
+                self.enrolled.append([(t["name"], t["partitions"]) for t in request.to_dict()["v3_and_below_topics"]])
                 part = SimpleNamespace(partition_error_code=0, partition_index=0)
                 result = SimpleNamespace(name="out", results_by_partition=[part])
                 return SimpleNamespace(results_by_topic_v3_and_below=[result])
@@ -199,7 +195,7 @@ def test_a_repair_goes_to_whoever_leads_now() -> None:
     hand.leaders = {0: 2, 1: 1}
     hand.finish(hand.answer(NOT_LEADER), nothing, hand.answer())
     assert hand.nodes == [1, 2]
-    assert hand.looked_up == 1
+    assert hand.looked_up == [False, True]
 
 
 def test_pauses_before_repairs_grow_and_are_short_again_after_a_success() -> None:
@@ -219,7 +215,50 @@ def test_pauses_before_repairs_grow_and_are_short_again_after_a_success() -> Non
     assert hand.now - before == FIRST
 
 
+def test_a_repair_is_sent_while_whoever_submits_waits_for_room() -> None:
+    hand = Hand()
+    hand.answers = iter([hand.broken, nothing, hand.answer()])
+    hand.submit((0, 1), size=BUFFER + 1)
+    assert hand.sent == [[(0, 0)], [(0, 0)]]
+
+
+def test_a_repair_whose_pause_passed_while_the_query_took_its_time_is_sent_at_once() -> None:
+    hand = Hand()
+    hand.submit((0, 1))
+    hand.answers = iter([hand.broken, hand.answer()])
+    hand.submit((1, 1), size=BUFFER)
+    assert not hand.open
+    hand.now += FIRST
+    hand.finish(hand.answer())
+    assert hand.sent[2:] == [[(0, 0)]]
+
+
 # --------------------------------------------------------------------------------------------------------- what is sent
+
+
+def test_a_leader_gets_the_batches_of_its_partitions_by_topic() -> None:
+    lanes = [Lane(topic, partition, 1, Hand().pace) for topic, partition in (("a", 4), ("b", 0), ("a", 1))]
+    batches = []
+    for lane in lanes:
+        lane.append(1, f"{lane.topic}-{lane.partition}".encode())
+        batches.append((lane, lane.take()))
+    request = produce_request(V2, batches)
+    sent = {t.name: [(p.index, p.records) for p in t.partition_data] for t in request.topic_data}
+    assert sent == {"a": [(4, b"a-4"), (1, b"a-1")], "b": [(0, b"b-0")]}
+
+
+def test_a_leader_may_wait_half_a_minute_for_its_followers() -> None:
+    lane = Lane("out", 0, 1, Hand().pace)
+    lane.append(1, b"")
+    request = produce_request(V2, [(lane, lane.take())])
+    assert (request.acks, request.timeout_ms) == (-1, 30_000)
+
+
+def test_leaders_are_looked_up_once_for_each_partition_and_from_memory() -> None:
+    hand = Hand(leaders={0: 1, 1: 2})
+    hand.submit((0, 1), (1, 1), (0, 1))
+    assert hand.nodes == [1, 2, 1]
+    assert hand.looked_up == [False, False]
 
 
 def test_a_partition_has_five_batches_in_flight() -> None:
@@ -230,37 +269,45 @@ def test_a_partition_has_five_batches_in_flight() -> None:
     assert [at for at, *_ in hand.sent] == [(0, n) for n in range(7)]
 
 
-def test_a_partition_is_not_ready_for_a_sixth_whatever_its_broker_takes() -> None:
-    lane = Lane("out", 0, 1, Hand().pace)
-    for _ in range(6):
-        lane.append(1, b"")
-    taken = 0
-    while lane.ready(0.0):
-        lane.take()
-        taken += 1
-    assert taken == 5
-
-
 def test_a_broker_has_five_requests_in_flight_and_the_next_one_carries_what_waits() -> None:
     hand = Hand(leaders=dict.fromkeys(range(8), 1))
     hand.submit(*[(partition, 1) for partition in range(8)])
-    assert hand.sent == [[(n, 0)] for n in range(IN_FLIGHT_PER_BROKER)]
+    assert hand.sent == [[(n, 0)] for n in range(5)]
     hand.finish(hand.answer(), *[hand.answer()] * 5)
     assert hand.sent[5:] == [[(5, 0), (6, 0), (7, 0)]]
 
 
-def test_a_request_is_bounded_in_size_but_for_its_first_batch() -> None:
+def test_one_answer_makes_room_for_one_request() -> None:
+    """``Hand`` counts them."""
     hand = Hand(leaders=dict.fromkeys(range(8), 1))
+    hand.submit(*[(partition, 1) for partition in range(8)] * 3)
+    assert len(hand.open) == 5
+    counts = hand.finish(*[hand.answer()] * 8)
+    assert set(counts.values()) == {3}
+
+
+def test_a_request_is_bounded_in_size_but_for_its_first_batch() -> None:
+    hand = Hand(leaders=dict.fromkeys(range(9), 1))
     hand.submit(*[(n, 1) for n in range(5)])
-    hand.submit((5, 1), (6, 1), size=REQUEST_BYTES // 2)
-    hand.submit((7, 1), size=REQUEST_BYTES + 1)
+    hand.submit((5, 1), (6, 1), size=2 * MIB)
+    hand.submit((7, 1), size=1)
+    hand.submit((8, 1), size=4 * MIB + 1)
+    hand.finish(*[hand.answer()] * 8)
+    assert hand.sent[5:] == [[(5, 0), (6, 0)], [(7, 0)], [(8, 0)]]
+
+
+def test_it_is_the_oldest_batch_of_a_partition_that_has_to_fit() -> None:
+    hand = Hand(leaders=dict.fromkeys(range(7), 1))
+    hand.submit(*[(n, 1) for n in range(6)])
+    hand.submit((6, 1))
+    hand.submit((6, 1), size=4 * MIB)
     hand.finish(*[hand.answer()] * 7)
-    assert hand.sent[5:] == [[(5, 0), (6, 0)], [(7, 0)]]
+    assert hand.sent[5:] == [[(5, 0), (6, 0)], [(6, 1)]]
 
 
-def test_whoever_submits_waits_while_too_much_is_buffered() -> None:
+def test_whoever_submits_waits_while_more_than_32_mib_are_not_acknowledged() -> None:
     hand = Hand()
-    hand.submit((0, 1), (0, 1), size=BUFFER_BYTES // 2)
+    hand.submit((0, 1), (0, 1), size=BUFFER // 2)
     hand.answers = iter([hand.answer()])
     hand.submit((0, 1), size=1)
     assert len(hand.open) == 2
@@ -268,14 +315,56 @@ def test_whoever_submits_waits_while_too_much_is_buffered() -> None:
         next(hand.answers)
 
 
-def test_sequences_wrap() -> None:
-    lane = Lane("out", 0, 1, Hand().pace, next_sequence=SEQUENCE_SPACE - 1)
-    assert lane.base_sequence == SEQUENCE_SPACE - 1
-    lane.append(2, b"")
-    assert lane.base_sequence == 1
+def test_what_is_acknowledged_makes_room() -> None:
+    hand = Hand()
+    for _ in range(2):
+        hand.submit((0, 1), size=BUFFER)
+        hand.finish(hand.answer())
 
 
-@pytest.mark.parametrize(("target", "wanted"), [(V1, [[[0]], [[1]]]), (V2, []), (Target(OURS, None, 1), [])])
+# ------------------------------------------------------------------------------------------------------- how one waits
+
+
+def test_nobody_looks_again_before_an_answer_where_only_answers_help() -> None:
+    """A sixth batch waits for one of five, not for a time."""
+    hand = Hand()
+    hand.submit(*[(0, 1)] * 6)
+    hand.finish(*[hand.answer()] * 6)
+    assert set(hand.awaited) == {None}
+
+
+def test_one_waits_until_the_first_pause_ends() -> None:
+    hand = Hand()
+    hand.submit((0, 1), (1, 1))
+
+    def later() -> Answered:
+        hand.now += FIRST / 2
+        return hand.broken()
+
+    hand.finish(hand.broken, later, nothing, nothing, hand.answer(), hand.answer())
+    assert hand.awaited == [None, 101.0, 101.0, 101.5, None, None]
+
+
+def test_a_pause_that_is_over_is_waited_for_by_nobody() -> None:
+    """The batch to repair may go, and its broker has five requests already."""
+    hand = Hand(leaders=dict.fromkeys(range(6), 1))
+    hand.submit((0, 1))
+    hand.answers = iter([hand.broken, hand.answer()])
+    hand.submit((1, 1), size=BUFFER)
+    hand.submit(*[(n, 1) for n in range(1, 6)])
+    assert len(hand.open) == 5
+    hand.now += FIRST
+    hand.awaited.clear()
+    hand.finish(*[hand.answer()] * 6)
+    assert hand.awaited == [None] * 6
+
+
+# ------------------------------------------------------------------------------------------------------ what is enrolled
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"), [(V1, [[("out", [0])], [("out", [1])]]), (V2, []), (Target(OURS, None, 1), [])]
+)
 def test_partitions_join_the_transaction_before_their_first_batch_in_version_1(target: Target, wanted: Any) -> None:
     hand = Hand(target)
     hand.submit((0, 1), (0, 1), (1, 1), (0, 1))
@@ -311,25 +400,46 @@ def test_the_version_of_the_request_is_that_of_the_transaction(target: Target, l
 def test_what_ends_an_attempt(code: int, error: type[Exception]) -> None:
     hand = Hand()
     hand.submit((0, 1))
-    with pytest.raises(error):
+    with pytest.raises(error, match=r"produce to out-0: \w+ \(\d+\)"):
         hand.finish(hand.answer(code))
 
 
-def test_every_meaning_is_that_of_some_code() -> None:
-    lane = Lane("out", 0, 1, Hand().pace)
-    for _ in range(2):
-        lane.append(1, b"")
-    oldest, newest = lane.take(), lane.take()
-    met = {lane.meaning(oldest, code) for code in range(-1, 140)} | {lane.meaning(newest, OUT_OF_ORDER)}
-    assert met == set(Meaning)
+def test_what_the_leader_said_of_it_is_told() -> None:
+    assert str(error_of(45, "produce to out-0", "expected 3")) == (
+        "produce to out-0: OutOfOrderSequenceNumberError (45): expected 3"
+    )
+    assert str(error_of(45, "produce to out-0", None)) == "produce to out-0: OutOfOrderSequenceNumberError (45)"
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "action"),
+    [
+        (29, "the principal lacks WRITE on the topic$", "^grant it WRITE on the topic; "),
+        (10, r"MessageSizeTooLargeError \(10\)$", "^correct the records .*; nothing of the batch is visible$"),
+    ],
+)
+def test_who_has_to_do_something_is_told_what(code: int, text: str, action: str) -> None:
+    error = error_of(code, "produce to out-0", None)
+    assert isinstance(error, OnceflowError)
+    assert re.search(text, error.message)
+    assert re.search(action, error.action)
 
 
 def test_patience_ends_when_nothing_is_acknowledged_for_so_long() -> None:
     hand = Hand()
     hand.submit((0, 1), (0, 1))
-    with pytest.raises(BrokerUnreachable, match=r"for 60 s; waiting: out-0 \(no answer\)"):
+    with pytest.raises(BrokerUnreachable, match=r"for 60 s; waiting: out-0 \(no answer\)") as raised:
         hand.finish(*[nothing] * 100)
     assert hand.now == 161.0
+    assert "min.insync.replicas" in raised.value.action
+
+
+def test_of_the_partitions_that_are_stuck_five_are_named() -> None:
+    hand = Hand(leaders=dict.fromkeys(range(8), 1))
+    hand.submit(*[(n, 1) for n in range(8)])
+    with pytest.raises(BrokerUnreachable) as raised:
+        hand.finish(hand.answer(), *[nothing] * 100)
+    assert re.findall(r"out-\d", raised.value.message) == [f"out-{n}" for n in range(1, 6)]
 
 
 def test_each_acknowledgement_and_each_further_batch_begins_patience_anew() -> None:
@@ -356,75 +466,6 @@ def test_patience_is_looked_at_before_a_repair() -> None:
         hand.now += PATIENCE + 1
         return hand.answer(NOT_ENOUGH_REPLICAS)()
 
-    with pytest.raises(BrokerUnreachable):
+    with pytest.raises(BrokerUnreachable, match=r"waiting: out-0 \(NotEnoughReplicasError \(19\)\)"):
         hand.finish(late)
-    assert hand.looked_up == 0
-
-
-# ----------------------------------------------------------------------------------------------------------- repetition
-
-
-def test_a_question_is_repeated_with_growing_pauses_and_once_more_at_the_deadline() -> None:
-    now, asked, pauses = 0.0, [], []
-
-    def once() -> Talk[None]:
-        asked.append(now)
-        yield ToCoordinator(TRANSACTION, None)
-
-    def hold(talk: Talk[None]) -> None:
-        nonlocal now
-        turn = next(talk)
-        while True:
-            if isinstance(turn, Rest):
-                pauses.append(turn.pause)
-                now += turn.pause
-                turn = next(talk)
-            else:
-                turn = talk.throw(Again("later"))
-
-    with pytest.raises(BrokerUnreachable, match="Something: no usable answer in time, last: later"):
-        hold(repeated(once, "Something", Pace(lambda: now, 10.0, FIRST, LONGEST)))
-    assert pauses == [1.0, 1.5, 2.25, 3.375, 1.875]
-    assert asked == [0.0, 1.0, 2.5, 4.75, 8.125, 10.0]
-
-
-@pytest.mark.parametrize(("code", "wanted"), [(16, [Forget, Rest]), (51, [Rest])])
-def test_a_coordinator_that_moved_is_forgotten_before_partitions_are_added_again(code: int, wanted: list[type]) -> None:
-    hand = Hand(V1)
-    talk = hand.producing.submitted("out", 0, 1, lambda sequence: b"")
-    assert isinstance(next(talk), Leaders)
-    assert isinstance(talk.send({"out": Topic("out", {0: 1})}), ToCoordinator)
-    parts = [SimpleNamespace(partition_error_code=each, partition_index=n) for n, each in enumerate((55, code))]
-    answer: Any = SimpleNamespace(
-        results_by_topic_v3_and_below=[SimpleNamespace(name="out", results_by_partition=parts)]
-    )
-    turns = []
-    while not isinstance(turn := talk.send(answer), ToCoordinator):
-        turns.append(type(turn))
-        answer = None
-    assert turns == wanted
-
-
-def test_what_is_asked_for_partitions() -> None:
-    asked = add_partitions("onceflow-any", OURS, {("b", 1), ("a", 2), ("a", 0)})
-    fields = asked.to_dict()
-    assert fields["v3_and_below_transactional_id"] == "onceflow-any"
-    assert (fields["v3_and_below_producer_id"], fields["v3_and_below_producer_epoch"]) == (7, 3)
-    assert fields["v3_and_below_topics"] == [
-        {"name": "a", "partitions": [0, 2]},
-        {"name": "b", "partitions": [1]},
-    ]
-    assert asked._max_version == 3
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [(47, IdentityRefused), (48, IdentityRefused), (120, AttemptFailed), (55, AttemptFailed), (29, NotAuthorized)],
-)
-def test_a_partition_that_may_not_join_ends_the_attempt(code: int, error: type[Exception]) -> None:
-    talk = enrol("onceflow-any", OURS, {("out", 0)}, Hand().pace)
-    next(talk)
-    part = SimpleNamespace(partition_error_code=code, partition_index=0)
-    topic = SimpleNamespace(name="out", results_by_partition=[part])
-    with pytest.raises(error, match="AddPartitionsToTxn of out-0: "):
-        talk.send(SimpleNamespace(results_by_topic_v3_and_below=[topic]))
+    assert hand.looked_up == [False]

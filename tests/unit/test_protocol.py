@@ -253,7 +253,9 @@ def batch_in_conflict() -> Life:
 def conflict_with_what_another_driver_committed_is_none() -> Life:
     life = Life().ready()
     life.hear(Offered(Batch(1, "q", "d0", "d1")))
-    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name, we are me")
+    halted(
+        life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name, we are me"
+    )
     halted(life.hear(Offered(BATCH)), Stop.FENCED, "driver newer")
     return life
 
@@ -477,7 +479,9 @@ def timed_out_driver_goes_on() -> Life:
 def near_the_last_epoch() -> Life:
     """Version 1, its REFRESH asked with the epoch before the last one."""
     life, own = Life(1), at(LAST_EPOCH - 1)
-    life.hear(Start(), seen(ABSENT, None), Initialised(own), ProgressRead(None), seen(EMPTY, own), Stored(), Ended(None))
+    life.hear(
+        Start(), seen(ABSENT, None), Initialised(own), ProgressRead(None), seen(EMPTY, own), Stored(), Ended(None)
+    )
     assert life.hear(Offered(BATCH)) == Initialise(expected=own)
     return life
 

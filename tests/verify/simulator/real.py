@@ -39,6 +39,9 @@ from onceflow.verify.simulator.requests import (
 )
 
 TIMEOUT_MS = 600_000
+ACK_TIMEOUT_MS = (
+    1_000  # how long a leader waits for its followers; production's own is longer than a request may take here
+)
 NO_PROGRESS = Progress.empty("")
 
 
@@ -46,16 +49,18 @@ class RealBroker:
     """One transactional id on a real cluster, asked production's questions. ``source``: the topic whose offset is committed."""
 
     def __init__(self, client: KafkaClient, name: str, version: int, topic: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.name = name
+        self.version = version
         self.requests = Requests(client, name, version, timeout_ms)
         self.questions = Questions(name, version, timeout_ms)
+        self.told: frozenset[int] = frozenset()  # codes that are the answer to a batch, although they say: later
         self._client = client
         self._topic = topic
-        self._name = name
 
     def reconnect(self, client: KafkaClient) -> None:
         """Goes on over another client."""
         self._client = client
-        self.requests = Requests(client, self._name, self.requests.version, self.requests.timeout_ms)
+        self.requests = Requests(client, self.name, self.version, self.requests.timeout_ms)
 
     def ask(self, request: Request) -> Answer:
         """The first answer that does not only say: later."""
@@ -130,13 +135,15 @@ class RealBroker:
 
     def _produce(self, request: Produce) -> Answer:
         identity = request.identity
-        texts = [f"{self._name}:{value}" for value in request.values]
+        texts = [f"{self.name}:{value}" for value in request.values]
         data = seal(chunk_of(texts, request.partition), identity.producer_id, identity.epoch, request.sequence)
         leader = self._leader(request.partition)
         lane = Lane(self._topic, request.partition, leader, Pace.real(self._client.patience_s))
-        target = Target(identity, self.requests.id, self.requests.version)
+        target = Target(identity, self.requests.id, self.version)
         message = produce_request(target, [(lane, Sealed(request.sequence, len(texts), data))])
-        return checked(self._client.ask(leader, message).responses[0].partition_responses[0].error_code)
+        message.timeout_ms = ACK_TIMEOUT_MS
+        code = self._client.ask(leader, message).responses[0].partition_responses[0].error_code
+        return Answer(code) if code in self.told else checked(code)
 
 
 def checked(code: int, identity: Callable[[], Identity] = lambda: NO_IDENTITY) -> Answer:

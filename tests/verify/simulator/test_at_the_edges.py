@@ -12,9 +12,8 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 from tests.conftest import HEAP_MB, create_topic
-from tests.verify.simulator.real import TIMEOUT_MS as LONG_MS
+from tests.verify.simulator.both import NEVER_GIVEN, PARTITIONS, Both
 from tests.verify.simulator.real import RealBroker
-from tests.verify.simulator.test_against_broker import NEVER_GIVEN, PARTITIONS, Both
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka.client import KafkaClient
@@ -23,7 +22,6 @@ from onceflow.transaction.messages import Coordinated, Described, Identity
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import transactional_id
 from onceflow.verify.simulator.requests import (
-    GROUP,
     AddPartitions,
     CommitOffsets,
     DescribeProducer,
@@ -71,7 +69,8 @@ def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path:
     with running(tmp_path, version, **forgets) as (_, client):
         check_forgotten_producers(client, version)
     with running(tmp_path, version, transaction_abort_timed_out_transaction_cleanup_interval_ms="100") as (_, client):
-        overdue = [opened(client, version, f"overdue-{seed}", TIMEOUT_MS) for seed in range(len(LATE))]
+        names = [f"overdue-{seed}" for seed in range(len(LATE))]
+        overdue = [Both.opened(RealBroker(client, name, version, TOPIC, TIMEOUT_MS)) for name in names]
         check_last_epochs(client, version)
         for seed, both in enumerate(overdue):
             check_timed_out(both, version, LATE[seed:] + LATE[:seed])
@@ -82,9 +81,9 @@ def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path:
 
 def check_forgotten_ids(client: KafkaClient, version: int) -> None:
     """A driver that slept for longer than ``transactional.id.expiration.ms`` meets a coordinator that never heard of it."""
-    both = Both(version, RealBroker(client, "forgotten", version, TOPIC), Random(0))
+    both = Both(RealBroker(client, "forgotten", version, TOPIC), Random(0))
     both.ask(InitProducerId(None))
-    ours, theirs = both.known[-1]
+    ours, theirs = both.ours, both.theirs
     wait_for_state(both.real, Coordinated.ABSENT)
     assert both.model.transactions.forget()
     for request in late_requests(
@@ -92,7 +91,7 @@ def check_forgotten_ids(client: KafkaClient, version: int) -> None:
     ):
         both.ask(request)
     both.ask(InitProducerId(ours))
-    assert both.known[-1][1].producer_id != theirs.producer_id, "an unknown id compares nothing"
+    assert both.theirs.producer_id != theirs.producer_id, "an unknown id compares nothing"
 
 
 def wait_for_state(real: RealBroker, *wanted: Coordinated) -> None:
@@ -134,19 +133,19 @@ def check_forgotten_producers(client: KafkaClient, version: int) -> None:
     going_on = [with_transaction(client, version, f"going-on-{n}", ends=False) for n in range(2)]
     ended = [with_transaction(client, version, f"ended-{n}", ends=True) for n in range(len(kinds))]
     fenced = with_transaction(client, version, "fenced", ends=True)
-    older, _ = fenced.known[-1]
+    older = fenced.ours
     fenced.ask(InitProducerId(None))
-    wait_until_forgotten([both.real for both in (*ended, fenced)], [both.known[-1][1] for both in (*ended, fenced)])
+    wait_until_forgotten([both.real for both in (*ended, fenced)], [both.theirs for both in (*ended, fenced)])
     for both in (*going_on, *ended, fenced):
         both.model.expire_producers()
         both.ask(DescribeProducer(0))
     for both in going_on:  # the third batch of the same transaction, and the first one again
-        ours, _ = both.known[-1]
+        ours = both.ours
         for sequence in (1, 0, 5):
             both.ask(Produce(ours, 0, sequence, (100 + sequence,)))
         both.finish()
     for seed, both in enumerate(ended):
-        ours, _ = both.known[-1]
+        ours = both.ours
         for request in late_requests(version, ours, kinds[seed:] + kinds[:seed]):
             both.ask(request)
         for _ in range(REQUESTS):
@@ -158,9 +157,9 @@ def check_forgotten_producers(client: KafkaClient, version: int) -> None:
 
 
 def with_transaction(client: KafkaClient, version: int, name: str, *, ends: bool) -> Both:
-    both = opened(client, version, name)
+    both = Both.opened(RealBroker(client, name, version, TOPIC))
     if ends:
-        both.ask(EndTransaction(both.known[-1][0], commit=True))
+        both.ask(EndTransaction(both.ours, commit=True))
     return both
 
 
@@ -176,21 +175,9 @@ def wait_until_forgotten(brokers: list[RealBroker], identities: list[Identity]) 
 # ----------------------------------------------------------------------------------------------------------- timeouts
 
 
-def opened(client: KafkaClient, version: int, name: str, timeout_ms: int = LONG_MS) -> Both:
-    """A transaction with records and offsets, which nobody goes on with."""
-    both = Both(version, RealBroker(client, name, version, TOPIC, timeout_ms), Random(name))
-    both.ask(InitProducerId(None))
-    ours, _ = both.known[-1]
-    for partition in (0, GROUP) if version == 1 else ():
-        both.ask(AddPartitions(ours, partition))
-    both.ask(Produce(ours, 0, 0, (100,)))
-    both.ask(CommitOffsets(ours, Progress(1, "q", "i", ("d",)), 10))
-    return both
-
-
 def check_timed_out(both: Both, version: int, kinds: tuple[str, ...]) -> None:
     """The broker aborted it under the next epoch; whatever its driver then sends is answered alike."""
-    ours, _ = both.known[-1]
+    ours = both.ours
     wait_for_state(both.real, Coordinated.COMPLETE)
     assert both.model.transactions.metadata is not None
     both.model.transactions.expire(both.model.transactions.metadata.begun)
@@ -238,7 +225,7 @@ def check_last_epochs(client: KafkaClient, version: int) -> None:
     rotated = 0
     for epoch in FIRST_EPOCHS:
         real = RealBroker(client, edge_name(epoch), version, TOPIC)
-        both = Both(version, real, Random(epoch), first_epoch=epoch)
+        both = Both(real, Random(epoch), first_epoch=epoch)
         both.ask(InitProducerId(None))
         for _ in range(REQUESTS):
             both.step()

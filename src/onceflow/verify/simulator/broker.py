@@ -137,6 +137,16 @@ class Broker:
             partition.expire()
         self.group.expire()
 
+    def refuse(self, request: Request, refusal: Answer) -> Answer:
+        """Leaders that would append refuse to. They ask the coordinator first: on version 2 the partition has joined by then."""
+        for partition in self.partitions:
+            partition.refuses = refusal
+        try:
+            return self.ask(request)
+        finally:
+            for partition in self.partitions:
+                partition.refuses = None
+
     def _produce(self, request: Produce) -> Answer:
         leader = self.partitions[request.partition]
         if leader.is_fenced(request.identity):
@@ -149,6 +159,9 @@ class Broker:
         if joined.code != codes.NONE:
             # ReplicaManager.handleProduceAppend: producers know what to do about it.
             return NOT_ENOUGH_REPLICAS if joined is NOT_COORDINATOR else joined
+        if leader.refuses is not None:
+            reach("partition: a leader that has asked the coordinator refuses to append")
+            return leader.refuses
         end = leader.end
         strict = self.version >= 2
         answer = leader.append(request, strict=strict)

@@ -70,7 +70,7 @@ class Network:
         denied = _DENIALS[self._choices.pick("denied", len(_DENIALS))]
         if denied is not None and _may_be_denied(request, denied):
             reach("network: a request is denied")
-            return denied
+            return self._broker.refuse(request, denied) if denied in _OF_RECORDS else denied
         if not awaited and isinstance(request, InitProducerId) and request.expected is None:
             self._broker.late_fence = True
         answer = self._broker.ask(request)

@@ -40,6 +40,7 @@ class Partition:
         self._producers: dict[int, _Producer] = {}
         self._lowest: dict[int, tuple[int, int]] = {}  # producer id to (epoch, lowest sequence) that was to be verified
         self._end = 0
+        self.refuses: Answer | None = None  # instead of appending: replicas are missing, or a batch is too large
 
     def verifying(self, request: Produce) -> None:
         """Before the coordinator is asked, the leader notes the lowest sequence that it saw of a transaction's first batch.

@@ -39,6 +39,9 @@ UNIT = (
     "test_protocol_coordinator.py",
     "test_progress.py",
     "test_requests.py",
+    "test_talk.py",
+    "test_enrolling.py",
+    "test_lane.py",
     "test_producing.py",
 )
 

@@ -29,7 +29,7 @@ COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
-UNWRAPPED = {"replace", "_renewed", "_given_up", "_broken", "sorted", "set", "str", "int", "tuple", "max", "min"}
+UNWRAPPED = {"replace", "_renewed", "_broken", "sorted", "set", "str", "int", "tuple", "max", "min"}
 """Calls that may be left out, their first argument taken as it is."""
 
 CONFUSED = {
@@ -50,16 +50,24 @@ CONFUSED = {
     "COORDINATOR_MOVED": ("LEADER_MOVED", "REFUSED"),
     "LEADER_MOVED": ("COORDINATOR_MOVED",),
     "RETRIABLE": ("COORDINATOR_MOVED", "REFUSED"),
+    "waiting": ("in_flight",),
+    "in_flight": ("waiting", "failed"),
+    "failed": ("in_flight",),
+    "topic": ("partition",),
+    "partition": ("topic",),
+    "first_pause": ("longest_pause",),
+    "longest_pause": ("first_pause",),
 }
 """Fields and groups of codes that one may take for each other."""
 
 ENUMS = {
-    "State": "NEW INSPECT FENCE READ CONFIRM CLAIM_STORE CLAIM_COMMIT READY REFRESH WRITE AUDIT STORE COMMIT ABORT LOOK "
-    "CHECK_CLAIM RETAKE RESOLVE BROKEN STOPPED",
+    "State": "NEW INSPECT FENCE READ CONFIRM CLAIM_STORE CLAIM_COMMIT READY CHECK_CONFLICT REFRESH WRITE AUDIT STORE COMMIT "
+    "ABORT LOOK CHECK_CLAIM RETAKE RESOLVE BROKEN STOPPED",
     "Coordinated": "ABSENT EMPTY ONGOING COMPLETING COMPLETE",
     "Stop": "FENCED CONFLICT EXHAUSTED REJECTED UNREACHABLE OUTCOME_UNKNOWN",
     "Verdict": "WRITE SKIP REFUSE",
     "OnMismatch": "REFUSE RESUME RESTART",
+    "Meaning": "ACKNOWLEDGED LATER AFTER_GAP REFUSED DENIED UNWRITABLE LOST",
 }
 ANSWERS = {
     "protocol.py": (

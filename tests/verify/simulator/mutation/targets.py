@@ -1,4 +1,4 @@
-"""What is mutated: the commit protocol, its words, the record of progress, and what becomes of each answer."""
+"""What is mutated: the commit protocol, its words, the record of progress, what becomes of each answer, and the producer."""
 
 from __future__ import annotations
 
@@ -12,5 +12,9 @@ TARGETS = (
     Target("src/onceflow/transaction/questions.py"),
     Target("src/onceflow/transaction/asking.py"),
     Target("src/onceflow/transaction/requests.py"),
+    Target("src/onceflow/transaction/talk.py"),
+    Target("src/onceflow/transaction/enrolling.py"),
+    Target("src/onceflow/transaction/lane.py"),
+    Target("src/onceflow/transaction/producing.py"),
     Target("src/onceflow/kafka/codes.py"),
 )

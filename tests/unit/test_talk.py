@@ -1,0 +1,54 @@
+"""How often something is asked, and until when: the clock is moved by hand."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from onceflow.errors import BrokerUnreachable
+from onceflow.kafka.client import TRANSACTION, Again
+from onceflow.transaction.talk import Pace, Rest, Talk, ToCoordinator, repeated
+
+
+def test_a_question_is_repeated_with_growing_pauses_and_once_more_at_the_deadline() -> None:
+    now, asked, pauses = 0.0, [], []
+
+    def once() -> Talk[None]:
+        asked.append(now)
+        yield ToCoordinator(TRANSACTION, None)
+
+    def hold(talk: Talk[None]) -> None:
+        nonlocal now
+        turn = next(talk)
+        while True:
+            if isinstance(turn, Rest):
+                pauses.append(turn.pause)
+                now += turn.pause
+                turn = next(talk)
+            else:
+                turn = talk.throw(Again("later"))
+
+    with pytest.raises(BrokerUnreachable, match="Something: no usable answer in time, last: later") as raised:
+        hold(repeated(once, "Something", Pace(lambda: now, 17.0, 1.0, 4.0)))
+    assert "check that the brokers run" in raised.value.action
+    assert pauses == [1.0, 1.5, 2.25, 3.375, 4.0, 4.0, 0.875]
+    assert asked == [0.0, 1.0, 2.5, 4.75, 8.125, 12.125, 16.125, 17.0]
+
+
+def test_an_answer_ends_the_repetition() -> None:
+    def once() -> Talk[str]:
+        answer: str = yield ToCoordinator(TRANSACTION, None)
+        return answer
+
+    talk = repeated(once, "Something", Pace(lambda: 0.0, 10.0, 1.0, 4.0))
+    assert isinstance(next(talk), ToCoordinator)
+    with pytest.raises(StopIteration) as ended:
+        talk.send("heard")
+    assert ended.value.value == "heard"
+
+
+def test_on_a_cluster_one_begins_with_milliseconds_and_asks_four_times_a_second_in_the_end() -> None:
+    """By a clock that nobody sets."""
+    pace = Pace.real(7.0)
+    assert pace == Pace(time.monotonic, 7.0, 0.005, 0.25)

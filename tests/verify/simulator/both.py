@@ -1,0 +1,211 @@
+"""The model and a real broker side by side: each request goes to both, and the answers are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, Self
+
+from confluent_kafka import Message
+from tests.verify.simulator.real import RealBroker
+
+from onceflow.kafka import codes
+from onceflow.transaction.messages import Identity
+from onceflow.transaction.progress import Progress
+from onceflow.verify.simulator.broker import Broker
+from onceflow.verify.simulator.choices import Choices
+from onceflow.verify.simulator.requests import (
+    GROUP,
+    AddPartitions,
+    Answer,
+    CommitOffsets,
+    DescribeProducer,
+    DescribeTransaction,
+    EndTransaction,
+    FetchOffsets,
+    InitProducerId,
+    Produce,
+    Request,
+)
+from onceflow.verify.simulator.scheduler import Scheduler
+
+PARTITIONS = 2
+NEVER_GIVEN = Identity(123_456, 7)
+KINDS = {
+    "fence": 6,
+    "initialise": 8,
+    "add": 14,
+    "offsets": 12,
+    "commit": 12,
+    "abort": 6,
+    "transaction": 4,
+    "producer": 6,
+    "produce": 34,
+}
+"""What random requests are, and how often."""
+
+Pair = tuple[Identity, Identity]  # the same identity in the model and on the real broker
+
+
+class Both:
+    """One transactional id in the model and on the real broker."""
+
+    def __init__(self, real: RealBroker, random: Random, first_epoch: int = 0) -> None:
+        self._scheduler = Scheduler()
+        self.model = Broker(self._scheduler, Choices(0, {}), real.version, PARTITIONS, first_epoch)
+        self.real = real
+        self._random = random
+        self.known: list[Pair] = [(NEVER_GIVEN, NEVER_GIVEN)]
+        self._written: list[Produce] = []
+        self._next: dict[tuple[Identity, int], int] = {}
+        self._values = iter(range(10_000))
+        self.story: list[str] = []
+        self.codes: set[tuple[str, int]] = set()
+
+    @classmethod
+    def opened(cls, real: RealBroker) -> Self:
+        """A transaction with records and offsets, which nobody goes on with."""
+        both = cls(real, Random(real.name))
+        both.ask(InitProducerId(None))
+        for partition in (0, GROUP) if real.version == 1 else ():
+            both.ask(AddPartitions(both.ours, partition))
+        both.ask(Produce(both.ours, 0, 0, (100,)))
+        both.ask(CommitOffsets(both.ours, Progress(1, "q", "i", ("d",)), 10))
+        return both
+
+    @property
+    def ours(self) -> Identity:
+        """The newest identity, as the model names it."""
+        return self.known[-1][0]
+
+    @property
+    def theirs(self) -> Identity:
+        """The newest identity, as the real broker names it."""
+        return self.known[-1][1]
+
+    def step(self, kinds: Mapping[str, int] = KINDS) -> None:
+        """One random request to both."""
+        self._compare_answers(*self._request(kinds))
+
+    def ask(self, request: Request) -> None:
+        """One request of the model's identities to both."""
+        twins = dict(self.known)
+        named: dict[str, Any] = {
+            field: twins[value]
+            for field in ("identity", "expected")
+            if (value := getattr(request, field, None)) is not None
+        }
+        self._compare_answers(request, replace(request, **named))
+
+    def _compare_answers(self, request: Request, twin: Request) -> None:
+        modelled = self.ask_model(request)
+        real = self.real.ask(twin)
+        self.story.append(f"{request}: model {modelled}, real {real}")
+        self.codes.add((type(request).__name__, real.code))
+        assert modelled.code == real.code, "\n".join(self.story)
+        assert (modelled.identity is None) == (real.identity is None), "\n".join(self.story)
+        self._compare(modelled, real)
+        if isinstance(request, Produce) and real.code == codes.NONE:
+            self._written.append(request)
+            self._next[request.identity, request.partition] = request.sequence + len(request.values)
+
+    def _compare(self, modelled: Answer, real: Answer) -> None:
+        if modelled.identity is not None and real.identity is not None:
+            assert modelled.identity.epoch == real.identity.epoch, "\n".join(self.story)
+            same_pid = (modelled.identity.producer_id, real.identity.producer_id)
+            seen = {(m.producer_id, r.producer_id) for m, r in self.known[1:]}
+            assert all((m == same_pid[0]) == (r == same_pid[1]) for m, r in seen), "\n".join(self.story)
+            self.known.append((modelled.identity, real.identity))
+        self._compare_producers(modelled, real)
+        assert modelled.committed == real.committed, "\n".join(self.story)
+        if modelled.snapshot is not None and real.snapshot is not None:
+            assert modelled.snapshot.state is real.snapshot.state, "\n".join(self.story)
+            epochs = [shown.identity and shown.identity.epoch for shown in (modelled.snapshot, real.snapshot)]
+            assert epochs[0] == epochs[1], "\n".join(self.story)
+
+    def _compare_producers(self, modelled: Answer, real: Answer) -> None:
+        """What a leader knows of this transactional id's producer ids; others write to the topic too."""
+        twins = {ours.producer_id: theirs.producer_id for ours, theirs in self.known}
+        expected = {(twins[at.producer_id], at.epoch, last) for at, last in modelled.producers}
+        found = {(at.producer_id, at.epoch, last) for at, last in real.producers if at.producer_id in twins.values()}
+        assert expected == found, "\n".join(self.story)
+
+    def ask_model(self, request: Request) -> Answer:
+        """As ``RealBroker.ask``: what only says later is asked again, when the markers are written."""
+        for _ in range(10):
+            answer = self.model.ask(request)
+            self.settle()
+            if answer.code not in codes.RETRIABLE - self.real.told:
+                return answer
+        raise AssertionError(f"{request} is never answered")
+
+    def settle(self) -> None:
+        """Writes the markers that are missing."""
+        while self.model._markers_missing:
+            self._scheduler.step()
+
+    def move(self, *, coordinators: bool, leaders: bool) -> None:
+        """The model's coordinators or leaders move, as the real ones just did."""
+        if coordinators:
+            self.model.move_coordinator(away=0)
+            self.model.move_group(away=0)
+        for partition in range(PARTITIONS) if leaders else ():
+            self.model.move_leader(partition)
+        self.story.append(f"coordinators move: {coordinators}, leaders move: {leaders}")
+
+    def _request(self, kinds: Mapping[str, int]) -> tuple[Request, Request]:
+        """The same request with the model's identities and with the real ones."""
+        random = self._random
+        ours, theirs = self.known[-1] if random.random() < 0.85 else random.choice(self.known[-5:])
+        kind = random.choices(list(kinds), list(kinds.values()))[0]
+        partition = random.randrange(PARTITIONS)
+        match kind:
+            case "fence":
+                return InitProducerId(None), InitProducerId(None)
+            case "initialise":
+                return InitProducerId(ours), InitProducerId(theirs)
+            case "add" if self.real.version == 1:
+                partition = random.choice((0, 1, GROUP))
+                return AddPartitions(ours, partition), AddPartitions(theirs, partition)
+            case "offsets":
+                progress, source = Progress(random.randrange(9), "q", "i", ("d",)), random.randrange(100)
+                return CommitOffsets(ours, progress, source), CommitOffsets(theirs, progress, source)
+            case "commit" | "abort":
+                commit = kind == "commit"
+                return EndTransaction(ours, commit), EndTransaction(theirs, commit)
+            case "transaction":
+                return DescribeTransaction(), DescribeTransaction()
+            case "producer":
+                return DescribeProducer(partition), DescribeProducer(partition)
+        return self._produce(ours, theirs, partition)
+
+    def _produce(self, ours: Identity, theirs: Identity, partition: int) -> tuple[Request, Request]:
+        random = self._random
+        again = [p for p in self._written[-6:] if p.identity == ours]
+        if again and random.random() < 0.2:
+            old = random.choice(again)
+            return old, Produce(theirs, old.partition, old.sequence, old.values)
+        expected = self._next.get((ours, partition), 0)
+        sequence = expected if random.random() < 0.7 else random.choice((0, expected + 1, expected + 3))
+        values = tuple(next(self._values) for _ in range(random.randrange(1, 4)))
+        return Produce(ours, partition, sequence, values), Produce(theirs, partition, sequence, values)
+
+    def finish(self) -> None:
+        """Ends what is open, and compares the committed offsets."""
+        fence = InitProducerId(None)
+        assert self.ask_model(fence).code == self.real.ask(fence).code
+        assert self.ask_model(FetchOffsets()).committed == self.real.ask(FetchOffsets()).committed
+
+
+def check_visible(models: Iterable[Both], messages: Iterable[Message]) -> None:
+    """The committed records of a topic are those of the models."""
+    visible: dict[tuple[str, int], list[int]] = {}
+    for message in messages:
+        name, _, value = (message.value() or b"").decode().partition(":")
+        visible.setdefault((name, message.partition() or 0), []).append(int(value))
+    for both in models:
+        for number, partition in enumerate(both.model.partitions):
+            assert partition.visible == visible.get((both.real.name, number), []), (
+                f"{both.real.name}, partition {number}"
+            )
