@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -41,6 +42,7 @@ from onceflow.writer.writer import Writer
 pytestmark = pytest.mark.faults
 
 MakeWriter = Callable[..., Writer]
+StandingStill = Callable[[], AbstractContextManager[object]]
 ALL = [str(n) for n in range(BLOCKS * EVENTS)]
 ROOT = Path(__file__).parents[2]
 BOTH_KINDS = pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
@@ -296,7 +298,7 @@ def test_a_claim_that_never_arrives_is_no_sign_of_another_writer(
 
 
 @pytest.fixture
-def standing_still(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[object]]:
+def standing_still(monkeypatch: pytest.MonkeyPatch) -> StandingStill:
     """Within it whoever has put a marker into a transaction goes on when the coordinator has aborted that."""
     enter = Transactions._enter
 
@@ -313,40 +315,50 @@ def standing_still(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractCont
     return within
 
 
+@pytest.fixture
+def of_a_second(writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], name: str) -> Callable[[], Writer]:
+    """Makes writers whose transactions may take a second, on a broker that aborts them soon after it."""
+    return lambda: writer(
+        name,
+        on=mortal().bootstrap_servers,
+        kafka={"transaction.timeout.ms": 1000, "compression.type": "gzip", "batch.size": 2000},
+    )
+
+
 def test_a_claim_that_outlives_its_transaction_is_no_sign_of_another_writer(
     writer: MakeWriter,
+    of_a_second: Callable[[], Writer],
     read: Reader,
     name: str,
     mortal: Callable[[], EmbeddedBroker],
-    standing_still: Callable[[], AbstractContextManager[object]],
+    standing_still: StandingStill,
 ) -> None:
     """The coordinator aborts it, in the words of a fence; a service that gives way to nobody would stay away."""
-    broker = mortal()
-    create_topic(broker, name)
+    create_topic(mortal(), name)
     with standing_still(), pytest.raises(BrokerUnreachable, match="no other writer has claimed it") as raised:
-        writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
+        of_a_second()
     assert raised.value.retriable
-    shop = writer(name, on=broker.bootstrap_servers)
+    shop = writer(name, on=mortal().bootstrap_servers)
     with shop.transaction():
         shop.send(name, "1", id="1")
-    assert values(read, name, broker) == ["1"]
+    assert values(read, name, mortal()) == ["1"]
 
 
 def test_the_same_where_the_marker_is_forgotten_and_claimed_anew(
-    writer: MakeWriter,
+    of_a_second: Callable[[], Writer],
     read: Reader,
     name: str,
     mortal: Callable[[], EmbeddedBroker],
-    standing_still: Callable[[], AbstractContextManager[object]],
+    standing_still: StandingStill,
 ) -> None:
     broker = mortal()
     create_topic(broker, name, config={"max.message.bytes": "2000"})
-    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
+    shop = of_a_second()
     with shop.transaction(progress="1"):
         shop.send(name, "1", id="1")
     forget_marker(broker, name)
     with standing_still(), pytest.raises(DeliveryFailed), shop.transaction():
-        shop.send(name, b"x" * 5000, id="refused")
+        shop.send(name, os.urandom(5000), id="refused")
     with shop.transaction():
         shop.send(name, "2", id="2")
     assert shop.progress == "1"

@@ -5,21 +5,26 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.conftest import Fill, Reader, TopicFactory, create_topic
+from tests.writer.on_a_loop import OnLoop
 from tests.writer.waiting import is_stable, wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import DeliveryFailed, Fenced, TransactionAborted, WriterError
 from onceflow.writer.coordination import State
+from onceflow.writer.delivery import Fate
 from onceflow.writer.marker import PROGRESS_BYTES
 from onceflow.writer.writer import Writer
 
 MakeWriter = Callable[..., Writer]
+COMPRESSED = {"compression.type": "gzip"}  # so that the broker alone can tell what is too large for a topic
 _numbers = itertools.count()
 
 
@@ -192,15 +197,56 @@ def test_a_refused_event_aborts_its_transaction_alone(
     writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
 ) -> None:
     small, target = topic(config={"max.message.bytes": "2000"}), topic()
-    shop = writer(name)
+    shop = writer(name, kafka=COMPRESSED)
     with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
         shop.send(target, "never", id="1")
-        shop.send(small, b"x" * 5000, id="big")
+        shop.send(small, os.urandom(5000), id="big")
     assert [each.identity.id for each in caught.value.fields["failures"] if each.refused] == ["big"]
     assert bad.committed is False
     with shop.transaction():
         shop.send(target, "next", id="2")
     assert (values(read, target), values(read, small)) == (["next"], [])
+
+
+@pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
+def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka refuses what follows before it reports the event: whoever ran the block again would do so without end."""
+    small = topic(config={"max.message.bytes": "20000"})
+    shop = writer(name, kafka=COMPRESSED)
+    monkeypatch.setattr("onceflow.writer.sender._SERVE_EVERY", sys.maxsize)  # a Writer does not hear of it before
+    with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
+        shop.send(small, os.urandom(50_000), id="big")
+        for n in itertools.islice(itertools.count(), 200_000):  # until it is refused
+            shop.send(small, b"never", id=str(n))
+    assert not caught.value.retriable
+    assert bad.committed is False
+    failures = caught.value.fields["failures"]
+    assert [each.identity.id for each in failures if each.refused] == ["big"]
+    assert Fate.UNKNOWN not in {each.fate for each in failures}
+    with shop.transaction():
+        shop.send(small, "next", id="next")
+    assert values(read, small) == ["next"]
+
+
+def test_it_is_told_too_where_the_consumed_offsets_are_refused_for_it(
+    writer: MakeWriter,
+    topic: TopicFactory,
+    fill: Fill,
+    name: str,
+    consumer: Callable[[str, str], Consumer],
+) -> None:
+    source, small = topic(), topic(config={"max.message.bytes": "20000"})
+    fill(source, [(None, "x")])
+    shop, orders = writer(name, kafka=COMPRESSED), consumer(name, source)
+    wait_until(lambda: orders.poll(0.02) is not None)
+    with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction(consumer=orders) as bad:
+        with pytest.raises(DeliveryFailed):
+            shop.send(small, os.urandom(50_000), id="big").result()
+        bad.consumed(orders)
+    assert isinstance(caught.value.__cause__, TransactionAborted)
+    assert orders.committed([TopicPartition(source, 0)], timeout=60)[0].offset < 0
 
 
 def test_events_that_were_taken_back_leave_no_gap_for_the_next_transaction(

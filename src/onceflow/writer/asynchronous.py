@@ -41,7 +41,7 @@ class _ReportingWriter(Writer):
         self._on_settled = on_settled
 
     def _make_sender(self) -> Sender:
-        return Sender(self._settings.for_producer(), self._settings.delivery_timeout_s, self._on_settled)
+        return Sender(self._settings.for_producer(), self._settings.delivery_timeout_s, self._limits, self._on_settled)
 
 
 class AsyncWriter:
@@ -131,8 +131,9 @@ class AsyncWriter:
         delivery, wire = self._writer.event(
             sender, topic, id, position, source, type, sequence, headers, is_placed=is_placed
         )
-        if topic not in sender.known:
-            await asyncio.to_thread(sender.know, topic)
+        if partition not in sender.known.get(topic, ()):
+            await asyncio.to_thread(sender.know, delivery, partition)
+            self._room.set()  # others waited for room while the producer was replaced
         future = self._futures[delivery] = self._loop.create_future()
         try:
             await self._put(sender, delivery, (value, key, wire, partition, timestamp_ms))

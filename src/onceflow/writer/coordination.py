@@ -60,6 +60,7 @@ from onceflow.errors import (
     WriterError,
 )
 from onceflow.writer.bounded import bounded
+from onceflow.writer.delivery import FailedDelivery
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.marker import Marker
 from onceflow.writer.sender import Sender
@@ -109,6 +110,7 @@ class Transactions:
         self._timeout_s = timeout_s
         self.had_member = False  # a consumer of its blocks was in its group
         self._is_forgotten = False  # what became of the commit in doubt
+        self.failed: tuple[FailedDelivery, ...] = ()  # of the block that was aborted last
 
     # ---------------------------------------------------------------------------------------------------------- start
 
@@ -162,8 +164,9 @@ class Transactions:
             raise self._unknown("it was not answered")
         if self.state is State.STOPPED:
             raise self._stop("it stopped before")
-        if self.state is State.BROKEN or self._is_shaken():
+        if self.state is State.BROKEN or self._is_shaken() or self.sender.is_coarse:
             self._recover()
+        self.failed = ()
         self.sender.producer.begin_transaction()
         self.state = State.OPEN
 
@@ -264,7 +267,11 @@ class Transactions:
             self._ask(self.sender.producer.abort_transaction)
         except KafkaException:
             self.state = State.BROKEN
+            self.failed = tuple(self.sender.failures)
         else:
+            # What librdkafka had not reported before it stopped to take events is known now.
+            self.failed = tuple(self.sender.failures)
+            has_failed = has_failed or any(each.refused for each in self.failed)
             self.state = State.BROKEN if has_failed else State.READY
             self.sender.forget()
 

@@ -31,6 +31,7 @@ class Fate(Enum):
 
     NOT_WRITTEN = "not written"
     UNKNOWN = "unknown"  # it was on its way; send it again under the same id, and a reader sees it once
+    ABORTED = "aborted"  # its transaction is not committed: what may be written of it is visible to nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class FailedDelivery:
         return f"{self.identity.source} {self.identity.id} to {self.topic}: {self.reason} ({self.fate.value})"
 
 
-_REFUSED = frozenset(
+REFUSED = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
@@ -126,17 +127,10 @@ class Delivery:
         if error is None:
             self._message = message
         else:
-            self._failure = failure_of(self, error)
+            self._failure = self._sender.failure_of(self, error)
         self._sender.settled(self)
 
     def abandon(self, reason: str) -> None:
         """Nothing more will be heard of it."""
-        self._failure = FailedDelivery(self.topic, self.identity, reason, Fate.UNKNOWN, refused=False)
+        self._failure = FailedDelivery(self.topic, self.identity, reason, self._sender.fate_of_lost, refused=False)
         self._sender.settled(self)
-
-
-def failure_of(delivery: Delivery, error: KafkaError) -> FailedDelivery:
-    """A delivery report that says no, as data. What is not refused outright may have been written."""
-    refused = error.code() in _REFUSED
-    fate = Fate.NOT_WRITTEN if refused else Fate.UNKNOWN
-    return FailedDelivery(delivery.topic, delivery.identity, error.str(), fate, refused)

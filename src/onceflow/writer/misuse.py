@@ -34,6 +34,22 @@ def mistakes_of(
     return [text for text in found if text]
 
 
+def place_mistakes(topic: object, partition: Any) -> list[str]:
+    """What is wrong with a topic and a partition before anybody asks whether there are such."""
+    found = [
+        "" if isinstance(topic, str) else f"topic must be a text, not {kind(topic)}",
+        _number("partition", partition, 32)
+        or ("" if operator.index(partition) >= -1 else f"partition {partition}: they begin at 0; -1 places by key"),
+    ]
+    return [text for text in found if text]
+
+
+def no_such_partition(partition: int, count: int) -> str:
+    """The mistake of a partition that a topic does not have."""
+    there = f"{count} partitions, 0 to {count - 1}" if count > 1 else "partition 0 alone"
+    return f"partition {partition}: the topic has {there}; leave it out to place by key"
+
+
 def _header(pair: object) -> str:
     if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
         return NOT_PAIRS

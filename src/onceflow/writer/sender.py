@@ -19,8 +19,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -34,9 +35,11 @@ from onceflow.errors import (
     TopicMissing,
     WriterClosed,
 )
-from onceflow.writer.delivery import Delivery, FailedDelivery
+from onceflow.kafka.missing import meant
+from onceflow.writer.delivery import REFUSED, Delivery, FailedDelivery, Fate
 from onceflow.writer.identity import WireHeaders
-from onceflow.writer.misuse import kind, mistakes_of, refused
+from onceflow.writer.limits import TopicLimits, size_alone
+from onceflow.writer.misuse import mistakes_of, no_such_partition, place_mistakes, refused
 
 _log = logging.getLogger("onceflow.writer.librdkafka")
 _log.addHandler(logging.NullHandler())
@@ -48,6 +51,8 @@ _GIVE_UP_S = 10.0
 _LAST_CHANCE_S = 1.0
 _SURE_S = 2.0  # that a topic does not exist
 _MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
+_MEND = "mend the cause, make a new writer and send these events again under the same ids"
+_MEND_BLOCK = "mend the cause (correct what is refused, or leave it out), and run the block again under the same ids"
 _AWAY = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "LEADER_NOT_AVAILABLE"}
 
 Data = bytes | str | None
@@ -61,22 +66,39 @@ class Sender:
     """
 
     def __init__(
-        self, options: Mapping[str, Any], timeout_s: float, on_settled: Callable[[Delivery], None] | None = None
+        self,
+        options: Mapping[str, Any],
+        timeout_s: float,
+        limits: TopicLimits,
+        on_settled: Callable[[Delivery], None] | None = None,
     ) -> None:
         self.timeout_s = timeout_s
+        self._options = options
+        self._limits = limits
+        self._is_transactional = "transactional.id" in options
+        # An event that failed in a block is never committed: the block ends with its failure.
+        self.fate_of_lost = Fate.ABORTED if self._is_transactional else Fate.UNKNOWN
+        self._oversized: set[Delivery] = set()  # larger than their topics take, unless they are compressed well
+        self._is_refitting = False  # nothing is handed over while the producer is replaced
         self.failures: list[FailedDelivery] = []
         self._on_settled = on_settled
         self._servers = options["bootstrap.servers"]
         self._pending: dict[Delivery, bool] = {}
-        self.known: set[str] = set()  # the topics that there are
+        self.known: dict[str, range] = {}  # the topics that there are: what ``partition`` may be, -1 for placed by key
         self._since_served = 0
         self._given_up = False
+        self._one_refits = threading.Lock()
         self._handing_over = threading.Lock()  # no event is handed over behind those that another thread takes back
         self._broken = False  # by an error that librdkafka calls fatal
         self.shaken = False  # a connection was lost
         self._trouble = ""  # what librdkafka last reported of its connections
+        self._live: Producer | None = self._made()
+
+    def _made(self) -> Producer:
+        self._batch_bytes = self._limits.batch_bytes
+        options = {**self._options, "batch.size": self._batch_bytes, "error_cb": self._note}
         try:
-            self._live: Producer | None = Producer({**options, "error_cb": self._note}, logger=_log)
+            return Producer(options, logger=_log)
         except KafkaException as error:  # certificate files are read here
             raise ConfigurationError.of("the writer's settings", [error.args[0].str()]) from None
 
@@ -103,6 +125,10 @@ class Sender:
             with self._handing_over:
                 if self._given_up:
                     raise self.error_of(tuple(self.failures), "what was outstanding is taken back: nothing follows it")
+                if self._is_refitting:
+                    raise BufferError
+                if delivery.topic in self._limits.tight:
+                    self._weigh(delivery, value, key, headers)
                 self._pending[delivery] = True
                 self.producer.produce(
                     delivery.topic,
@@ -115,8 +141,9 @@ class Sender:
                 )
         except BaseException as error:
             self._pending.pop(delivery, None)
+            self._oversized.discard(delivery)
             if isinstance(error, KafkaException):
-                raise self._refusal(error.args[0], delivery) from None
+                raise self._refusal(error.args[0], delivery, partition) from None
             if isinstance(error, TypeError | ValueError | OverflowError):
                 mistakes = mistakes_of(value, key, headers, partition, timestamp_ms)
                 if mistakes:
@@ -126,8 +153,26 @@ class Sender:
         if self._since_served >= _SERVE_EVERY:
             self.serve(0)
 
-    def _refusal(self, error: KafkaError, delivery: Delivery) -> Exception:
+    def _weigh(self, delivery: Delivery, value: Data, key: Data, headers: WireHeaders) -> None:
+        """Raises RecordTooLarge. What will be compressed is only noted: the broker alone can tell."""
+        limit = self._limits.tight[delivery.topic]
+        size = size_alone(value, key, headers)
+        if size <= limit:
+            return
+        if not self._limits.is_plain:
+            self._oversized.add(delivery)
+            return
+        raise RecordTooLarge(
+            f"event {delivery.name} has {size} bytes, and {delivery.topic} takes {limit} (max.message.bytes)",
+            action="raise the topic's max.message.bytes, split the event, or set compression.type",
+            topic=delivery.topic,
+        )
+
+    def _refusal(self, error: KafkaError, delivery: Delivery, partition: int) -> Exception:
         event = f"{delivery.identity.source} {delivery.identity.id}"
+        if error.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001  the topic was made anew, with fewer of them
+            self.known.pop(delivery.topic, None)
+            return refused(delivery.topic, delivery.name, [f"the topic has no partition {partition} any more"])
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return RecordTooLarge(
                 f"event {event} for {delivery.topic} is larger than the writer's max.request.size",
@@ -139,46 +184,95 @@ class Sender:
             self.serve(0)
         return self.error_of(tuple(self.failures), f"event {event} was not sent: {error.str()}")
 
-    def know(self, topic: str) -> None:
-        """Makes sure that the topic exists, before its first event. Waits while no broker answers. Raises TopicMissing.
+    def know(self, delivery: Delivery, partition: int) -> None:
+        """Makes sure that there is a place for the event, before the first one there. Waits while no broker answers.
 
-        A broker hears of a topic a moment after it was created, so that it does not know it proves nothing at once.
+        A broker hears of a topic or of a partition a moment after it was made: that it does not know it proves nothing at once.
+        Raises TopicMissing; EventRefused where the topic has no such partition.
         """
-        if not isinstance(topic, str):
-            raise refused(topic, "of the writer", [f"topic must be a text, not {kind(topic)}"])
+        topic = delivery.topic
+        mistakes = place_mistakes(topic, partition)
+        if mistakes:
+            raise refused(topic, delivery.name, mistakes)
         began_at = time.monotonic()
         deadline, sure_at = began_at + self.timeout_s, began_at + min(_SURE_S, self.timeout_s)
-        while topic not in self.known:
-            code, text = self._look_up(topic)
-            if code == "":
-                self.known.add(topic)
-            elif code in _MISSING and time.monotonic() < sure_at:
-                self.serve(WAIT_S)
-            elif code in _MISSING:
-                raise TopicMissing(
-                    f"topic {topic} does not exist", action="create it, or correct the name", topics=(topic,)
-                )
-            elif code == "TOPIC_AUTHORIZATION_FAILED":
-                raise NotAuthorized(f"topic {topic}: {text}", action="grant WRITE and DESCRIBE on the topic")
-            elif code == "TOPIC_EXCEPTION":
-                raise TopicMissing(f"{topic!r} cannot be a topic's name: {text}", action="correct the name")
-            elif code not in _AWAY:
-                raise RequestFailed(f"the metadata of topic {topic}: {text}", error=code)
-            elif time.monotonic() >= deadline:
-                raise self.unreachable(text)
+        while (error := self._look_up(topic)) is not None or partition not in self.known[topic]:
+            is_away = error is not None and error.name() in _AWAY
+            may_come = error is None or error.name() in _MISSING
+            if time.monotonic() >= (deadline if is_away else sure_at if may_come else began_at):
+                raise self._no_place(delivery, partition, error)
+            self.serve(WAIT_S)
+        if self.is_coarse and not self._is_transactional:
+            self._refit()
 
-    def _look_up(self, topic: str) -> tuple[str, str]:
+    @property
+    def is_coarse(self) -> bool:
+        """Whether it makes batches that are larger than a topic takes, which was met after the producer was made."""
+        return self._limits.batch_bytes < self._batch_bytes
+
+    def _refit(self) -> None:
+        """Replaces the producer by one of smaller batches, as soon as nothing is outstanding. Raises DeliveryFailed."""
+        with self._one_refits:
+            if not self.is_coarse:  # another thread did it meanwhile
+                return
+            with self._handing_over:
+                self._is_refitting = True
+            try:
+                self.flush()
+                self._live = self._made()
+            finally:
+                self._is_refitting = False
+
+    def _look_up(self, topic: str) -> KafkaError | None:
+        """Asks the cluster: ``known`` has what there is of the topic then, or the error is what it said."""
         self.serve(0)
         try:
-            found = self.producer.list_topics(topic, timeout=min(2.0, self.timeout_s)).topics[topic].error
+            found = self.producer.list_topics(topic, timeout=min(2.0, self.timeout_s)).topics[topic]
         except KafkaException as error:
-            found = error.args[0]
-        return (found.name(), found.str()) if found is not None else ("", "")
+            return cast("KafkaError", error.args[0])
+        if found.error is not None:
+            return cast("KafkaError", found.error)
+        self._limits.learn(topic)
+        self.known[topic] = range(-1, len(found.partitions))
+        return None
+
+    def _no_place(self, delivery: Delivery, partition: int, error: KafkaError | None) -> Exception:
+        topic = delivery.topic
+        if error is None:
+            return refused(topic, delivery.name, [no_such_partition(partition, self.known[topic].stop)])
+        if error.name() in _MISSING:
+            return self._missing(topic)
+        if error.name() in _AWAY:
+            return self.unreachable(error.str())
+        if error.name() == "TOPIC_AUTHORIZATION_FAILED":
+            return NotAuthorized(f"topic {topic}: {error.str()}", action="grant WRITE and DESCRIBE on the topic")
+        if error.name() == "TOPIC_EXCEPTION":
+            return TopicMissing(f"{topic!r} cannot be a topic's name: {error.str()}", action="correct the name")
+        return RequestFailed(f"the metadata of topic {topic}: {error.str()}", error=error.name())
+
+    def _missing(self, topic: str) -> TopicMissing:
+        action = "create it, or correct the name"
+        with suppress(KafkaException):  # the names are a help, no more
+            action += f"; {meant([topic], self.producer.list_topics(timeout=min(2.0, self.timeout_s)).topics)}"
+        return TopicMissing(f"topic {topic} does not exist", action=action, topics=(topic,))
 
     # ------------------------------------------------------------------------------------------------ what came in
 
+    def failure_of(self, delivery: Delivery, error: KafkaError) -> FailedDelivery:
+        """A delivery report that says no, as data. What is not refused outright may have been written."""
+        refused, reason = error.code() in REFUSED, error.str()
+        fate = Fate.NOT_WRITTEN if refused else self.fate_of_lost
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            limit = self._limits.of.get(delivery.topic)
+            self._limits.doubt(delivery.topic)
+            if limit is not None and delivery not in self._oversized:
+                refused = False
+                reason = f"its batch was larger than the topic's max.message.bytes; batch.size of at most {limit} avoids that"
+        return FailedDelivery(delivery.topic, delivery.identity, reason, fate, refused)
+
     def settled(self, delivery: Delivery) -> None:
         """Takes a decided event off the books; one of an aborted transaction is on them no more."""
+        self._oversized.discard(delivery)
         if self._pending.pop(delivery, False) and delivery.failure is not None:
             self.failures.append(delivery.failure)
         if self._on_settled is not None:
@@ -281,14 +375,15 @@ class Sender:
 
     def error_of(self, failures: Sequence[FailedDelivery], message: str = "") -> DeliveryFailed:
         """All failures in one error; the first few of them in its text."""
-        lines = "".join(f"\n  - {failure}" for failure in failures[:5])
+        telling = sorted(failures, key=lambda failure: not failure.refused)  # what others failed with it says less
+        lines = "".join(f"\n  - {failure}" for failure in telling[:5])
         more = f"\n  - and {len(failures) - 5} more" if len(failures) > 5 else ""
         noun = "event was" if len(failures) == 1 else "events were"
         said = message or f"{len(failures)} {noun} not acknowledged"
         trouble = f" ({self._trouble})" if self._trouble else ""
         return DeliveryFailed(
             f"{said}{trouble}{':' if lines else ''}{lines}{more}",
-            action="mend the cause, make a new writer and send these events again under the same ids",
+            action=_MEND_BLOCK if self._is_transactional else _MEND,
             failures=tuple(failures),
         )
 

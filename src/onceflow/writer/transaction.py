@@ -111,12 +111,23 @@ class Transaction:
         self.committed = True
 
     def _raise_for(self, error: BaseException) -> None:
-        """What the failure means for the caller. Raises Fenced where another writer has the id, which only a look shows."""
-        if isinstance(error, DeliveryFailed | TransactionAborted):
-            self._transactions.take_back()
-        if isinstance(error, DeliveryFailed) and not any(each.refused for each in error.fields["failures"]):
+        """What the failure means for the caller. Raises Fenced where another writer has the id, which only a look shows.
+
+        librdkafka takes nothing more, neither events nor offsets, before it reports the event that the broker refused: which
+        failure came first is known after the abort.
+        """
+        if not isinstance(error, DeliveryFailed | TransactionAborted):
+            return
+        self._transactions.take_back()
+        if any(each.refused for each in error.fields.get("failures", ())):
+            return
+        found = self._transactions.failed
+        if any(each.refused for each in found):
+            raise self._transactions.sender.error_of(found) from error
+        if isinstance(error, DeliveryFailed):
+            told = error if error.fields["failures"] else self._transactions.sender.error_of(found, error.message)
             raise TransactionAborted(
-                f"a transaction of {self._transactions.id!r} was aborted: {error.message}", action=AGAIN
+                f"a transaction of {self._transactions.id!r} was aborted: {told.message}", action=AGAIN
             ) from error
 
 

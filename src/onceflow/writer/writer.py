@@ -18,6 +18,7 @@ from onceflow.writer.coordination import Transactions
 from onceflow.writer.delivery import Delivery
 from onceflow.writer.identity import Headers, Position, WireHeaders
 from onceflow.writer.ledger import Ledger
+from onceflow.writer.limits import TopicLimits
 from onceflow.writer.sender import WAIT_S, Data, Sender
 from onceflow.writer.settings import WriterSettings
 from onceflow.writer.transaction import Transaction
@@ -49,6 +50,7 @@ class Writer:
         transactional_id: str | None = None,
     ) -> None:
         self._settings = WriterSettings.of(bootstrap_servers, kafka or {}, transactional_id)
+        self._limits = TopicLimits(self._settings.cluster.for_librdkafka, dict(self._settings.producer))
         self._source = source
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
@@ -79,7 +81,7 @@ class Writer:
         return transactions
 
     def _make_sender(self) -> Sender:
-        return Sender(self._settings.for_producer(), self._settings.delivery_timeout_s)
+        return Sender(self._settings.for_producer(), self._settings.delivery_timeout_s, self._limits)
 
     def close(self) -> None:
         """Waits until every event is acknowledged, and ends. Raises DeliveryFailed with all that is not."""
@@ -152,8 +154,8 @@ class Writer:
         else:
             is_placed = identity.is_placed(key, partition)
             delivery, wire = self.event(sender, topic, id, position, name, type, sequence, headers, is_placed=is_placed)
-        if topic not in sender.known:
-            sender.know(topic)
+        if partition not in sender.known.get(topic, ()):
+            sender.know(delivery, partition)
         while True:
             try:
                 sender.put(delivery, value, key, wire, partition, timestamp_ms)

@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--committed", default="", help="topic:partition:offset,... of the pipeline's group")
     chosen = parser.parse_args(arguments)
     threading.Thread(target=_end_with_caller, daemon=True).start()
-    with tempfile.TemporaryDirectory(prefix="onceflow-oracle-") as scratch:
+    # In the caller's scratch, which goes when this process group is gone: the JVM outlives Python, and may still write.
+    with tempfile.TemporaryDirectory(prefix="spark-", dir=Path.cwd(), ignore_cleanup_errors=True) as scratch:
         _answer(chosen, Path(scratch))
     return 0
 
