@@ -20,12 +20,13 @@ from confluent_kafka import (
 from confluent_kafka.cimpl import NewPartitions
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually
-from tests.reader.test_positions import lose_the_store
+from tests.reader.test_positions import abort_in_a_transaction, keep_from, lose_the_store
 
 from onceflow.errors import BrokerUnreachable, StoreError, StoreLost
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader import beginnings
 from onceflow.reader.beginnings import Beginnings
+from onceflow.reader.offsets import Committed
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.sqlite import SqliteStore
 
@@ -132,7 +133,9 @@ def test_what_another_member_never_read_begins_where_the_group_began(places: Pla
 class DiesBeforeItBooks(SqliteStore):
     """The note is in Kafka by then, and the store has nothing."""
 
-    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:  # noqa: ARG002
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        if ownership.topic.endswith(":id"):  # which topic it is, is booked before
+            return super().claim(ownership, keys, lease_s)
         raise StoreError("dies here")
 
 
@@ -144,6 +147,22 @@ def test_a_reader_that_dies_between_the_note_and_the_store_has_begun(places: Pla
     place.send(["1", "2"])
     place.book_all(start="latest")
     assert sorted(place.effects()) == ["1", "2"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["there", "gone"])
+def test_a_group_that_has_read_where_there_was_nothing_has_handled_nothing(place: Place, *, is_gone: bool) -> None:
+    """What it tells of the way to the end does not take back that it begins there: no store has lost anything."""
+    place.send(HISTORY)
+    place.book_all(start="latest")
+    end = len(HISTORY) + 2  # behind the event that is aborted and the transaction's end
+    abort_in_a_transaction(place, "never")
+    place.book_all(start="latest")
+    lose_the_store(place)
+    if is_gone:
+        keep_from(place, end)
+    place.send(["1", "2"])
+    place.book_all(start="latest")
+    assert place.effects() == ["1", "2"]
 
 
 def note(place: Place, offset: int) -> None:
@@ -192,7 +211,7 @@ def test_what_another_member_has_noted_meanwhile_is_left_alone(place: Place, mon
     settings = place.reader(start="latest")._settings
     with closing(Consumer(settings.base_options())) as consumer:
         told = Beginnings(settings, SqliteStore(place.file)).noted(consumer, [Ownership(place.topic, 0, 1, None)], {})
-    assert told == {(place.topic, 0): (3, 3, True)}
+    assert told == {(place.topic, 0): Committed(3, 3, is_beginning=True)}
     assert place.committed() == {0: 3}
 
 
@@ -208,7 +227,10 @@ def test_a_partition_that_the_brokers_do_not_know_yet_begins_with_the_others(pla
         assert place.committed() == {}
         add_partition(place)
         told = mine.noted(consumer, owned, {})
-    assert told == {(place.topic, 0): (len(HISTORY), len(HISTORY), True), (place.topic, 1): (0, 0, True)}
+    assert told == {
+        (place.topic, 0): Committed(len(HISTORY), len(HISTORY), is_beginning=True),
+        (place.topic, 1): Committed(0, 0, is_beginning=True),
+    }
     assert place.committed() == {0: len(HISTORY), 1: 0}
 
 
@@ -242,6 +264,23 @@ def test_a_reader_that_is_stopped_before_it_notes_changes_nothing_when_it_wakes(
     eventually(lambda: len(place.effects()), (2).__le__, "what came after")
     assert (stopped.stop(), other.stop()) == (0, 0)
     assert place.effects() == ["1", "2"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_reader_that_loses_its_group_before_it_notes_begins_when_it_is_in_it_again(
+    place: Place, protocol: str
+) -> None:
+    """Kafka refuses the note; and alone, there is nobody else's to go by. In the callback it cannot join the group again."""
+    place.send(HISTORY)
+    options = {"start": "latest", "group_protocol": protocol, **PROTOCOLS[protocol]}
+    stopped = place.start(place.job(interrupt=("taken", 0, signal.SIGSTOP), options=options, until_end=False))
+    stopped.until_stopped()
+    eventually(place.members, (0).__eq__, "the group has put it out")
+    stopped.signal(signal.SIGCONT)
+    eventually(place.committed, bool, "it has begun")
+    place.send(["1"])
+    eventually(place.effects, ["1"].__eq__, "what came after")
+    assert stopped.stop() == 0, stopped.said()
 
 
 def test_a_lost_store_is_told_as_before(place: Place) -> None:

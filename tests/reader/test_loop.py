@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from onceflow.errors import StoreUnavailable
@@ -15,6 +16,7 @@ from onceflow.reader.event import Event, entry_of, position_source
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.loop import Loop
+from onceflow.reader.offsets import _committed
 from onceflow.reader.reader import Reader
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.memory import MemoryStore
@@ -128,6 +130,42 @@ def test_what_lies_behind_the_last_event_is_noted_when_all_before_it_is_handled(
     bench.loop._offsets_at = 0.0
     bench.loop._round()
     assert len(consumer.committed) == 1
+
+
+def test_the_note_says_where_the_group_began_as_long_as_it_has_handled_nothing() -> None:
+    consumer = Scripted()
+    bench = Bench(lambda event: None, consumer)
+    lane = bench.begin_at(40)
+    lane.begins_at, lane.read_until = 40, 45
+    bench.loop._round()
+    assert consumer.committed == [(40, "begins-here,empty-until:45;")]
+    lane.pending = [event(45)]
+    bench.loop._offsets_at = 0.0
+    bench.loop._round()
+    assert consumer.committed[1:] == [(46, "")]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ("", (40, 40, False, None)),
+        ("begins-here;", (40, 40, True, None)),
+        ("empty-until:45;", (40, 45, False, None)),
+        ("begins-here,empty-until:45;", (40, 45, True, None)),
+        ("begins-here;empty-until:45;", (40, 40, True, None)),
+        ("empty-until:45;begins-here;", (40, 45, False, None)),
+        ("of another client; begins-here;", (40, 40, False, None)),
+        ("topic:Ab-_Ef12;", (40, 40, False, "Ab-_Ef12")),
+        ("topic:Ab-_Ef12,begins-here,empty-until:45;", (40, 45, True, "Ab-_Ef12")),
+        ("begins-here;topic:Ab-_Ef12;", (40, 40, True, None)),
+        ("begins-here", (40, 40, False, None)),
+    ],
+)
+def test_a_note_ends_where_it_says_whatever_comes_behind_it(
+    metadata: str, told: tuple[int, int, bool, str | None]
+) -> None:
+    """confluent-kafka may give more bytes than the metadata has: perhaps another note's."""
+    assert _committed(TopicPartition("t", 0, 40, metadata=metadata)) == told
 
 
 class Away(MemoryStore):

@@ -136,11 +136,22 @@ def test_a_group_may_begin_at_the_end(place: Place) -> None:
 
 def send_in_a_transaction(place: Place, text: str) -> None:
     """One event, and behind it the transaction's end at an offset of its own."""
+    _sent_in_a_transaction(place, text).commit_transaction()
+
+
+def abort_in_a_transaction(place: Place, text: str) -> None:
+    """The same, for nobody to handle."""
+    producer = _sent_in_a_transaction(place, text)
+    assert producer.flush(TIMEOUT_S) == 0
+    producer.abort_transaction()
+
+
+def _sent_in_a_transaction(place: Place, text: str) -> Producer:
     producer = Producer({"bootstrap.servers": place.servers, "transactional.id": place.topic})
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(place.topic, text, headers=[*EventIdentity("tests", text).headers()])
-    producer.commit_transaction()
+    return producer
 
 
 def keep_from(place: Place, offset: int) -> None:

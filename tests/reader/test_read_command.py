@@ -15,7 +15,9 @@ def read(place: Place, *arguments: str) -> list[str]:
     command = [sys.executable, "-m", "onceflow.cli", "read", place.topic, "-b", place.servers, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    *lines, end = done.stdout.split("\n")  # splitlines() takes more than that for the end of a line
+    assert end == ""
+    return lines
 
 
 def test_events_with_their_positions_ids_and_keys(places: Places) -> None:
@@ -39,6 +41,47 @@ def test_as_json_one_object_per_event(place: Place) -> None:
         "key": "key 7",
         "value": "7",
     }
+
+
+def test_a_null_is_no_text_and_no_character_breaks_a_line_or_a_column(place: Place) -> None:
+    producer = Producer({"bootstrap.servers": place.servers})
+    for key, value in [(None, None), ("", ""), ("\\N", "None"), ("a\tb\\n", "c\nd\r\x1b[2J\x85\u2028é")]:
+        producer.produce(place.topic, value, key)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert read(place) == [
+        "0@0\t\t\\N\t\\N",
+        "0@1\t\t\t",
+        "0@2\t\t\\\\N\tNone",
+        "0@3\t\ta\\tb\\\\n\tc\\nd\\r\\x1b[2J\\x85\\u2028é",
+    ]
+    shown = [(event["key"], event["value"]) for event in map(json.loads, read(place, "--json"))]
+    assert shown == [(None, None), ("", ""), ("\\N", "None"), ("a\tb\\n", "c\nd\r\x1b[2J\x85\u2028é")]
+
+
+def test_bytes_that_are_no_text_are_whole_in_json(place: Place) -> None:
+    """What a line, or a text of JSON, shows of them is not what they are."""
+    producer = Producer({"bootstrap.servers": place.servers})
+    for key, value in [(b"\xff\x00", b"text"), (b"key", b"\x80\x81"), (b"key", "é".encode())]:
+        producer.produce(place.topic, value, key)
+    assert producer.flush(TIMEOUT_S) == 0
+    events = list(map(json.loads, read(place, "--json")))
+    assert [(event.get("key_base64"), event.get("value_base64")) for event in events] == [
+        ("/wA=", None),
+        (None, "gIE="),
+        (None, None),
+    ]
+    assert [(event["key"], event["value"]) for event in events] == [
+        ("\ufffd\x00", "text"),
+        ("key", "\ufffd\ufffd"),
+        ("key", "é"),
+    ]
+
+
+def test_a_topic_that_is_nearly_named_is_suggested(place: Place) -> None:
+    command = [sys.executable, "-m", "onceflow.cli", "read", place.topic.upper(), "-b", place.servers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    assert f"did you mean {place.topic}" in done.stderr
 
 
 def test_filters(places: Places) -> None:

@@ -18,6 +18,8 @@ from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.stores.conftest import Server, postgresql_server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.support import Place, eventually
+from tests.reader.test_killed import CLAIM_STEPS, effects_in, elsewhere, kill_and_finish
+from tests.reader.test_killed import job as killed_at
 from tests.reader.test_stopped import letters
 
 from onceflow.errors import EffectRefused
@@ -238,6 +240,31 @@ def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redi
     reader.run(until_end=True)
     assert killed == [25]
     assert pushed(redis_server, place) == EVENTS
+
+
+# ------------------------------------------------------------------------------------------ killed, with effects elsewhere
+
+
+@pytest.mark.parametrize("step", CLAIM_STEPS)
+@pytest.mark.parametrize("store", ["postgresql", "redis"])
+def test_killed_outside_of_the_handler_claims_repeat_nothing(
+    place: Place, database: Server, redis_server: Server, tmp_path: Path, store: str, step: str
+) -> None:
+    place.send(EVENTS)
+    url = (database if store == "postgresql" else redis_server).url
+    before = 3 if step in ("claimed", "committed") else 0
+    kill_and_finish(place, killed_at(place, step, before, mode="claims", ledger=elsewhere(tmp_path), store=url))
+    assert effects_in(tmp_path) == EVENTS
+
+
+@pytest.mark.parametrize("store", ["postgresql", "redis"])
+def test_killed_before_the_confirmation_one_effect_repeats_and_no_other(
+    place: Place, database: Server, redis_server: Server, tmp_path: Path, store: str
+) -> None:
+    place.send(EVENTS)
+    url = (database if store == "postgresql" else redis_server).url
+    kill_and_finish(place, killed_at(place, "handled", 24, mode="claims", ledger=elsewhere(tmp_path), store=url))
+    assert effects_in(tmp_path) == [*EVENTS[:25], "24", *EVENTS[25:]]
 
 
 # ------------------------------------------------------------------------------- the connection is cut after the effect

@@ -75,13 +75,14 @@ def _selected(
 
 
 def _event(message: Message) -> Mapping[str, Any]:
-    """An event as people read it; bytes that are no UTF-8 are replaced."""
-    from onceflow.cli.records import text_of
+    """An event as people read it; bytes that are no UTF-8 are replaced, and of key and value given as base64 too."""
+    from onceflow.cli.records import base64_of, text_of
     from onceflow.events import identity_of
     from onceflow.reader.event import headers_of
 
     headers = headers_of(message)
     identity = identity_of(headers)
+    raw = {"key_base64": base64_of(message.key()), "value_base64": base64_of(message.value())}
     return {
         "topic": message.topic(),
         "partition": message.partition(),
@@ -92,6 +93,7 @@ def _event(message: Message) -> Mapping[str, Any]:
         "sequence": identity.sequence if identity else None,
         "key": text_of(message.key()),
         "value": text_of(message.value()),
+        **{name: encoded for name, encoded in raw.items() if encoded is not None},
         "headers": [[name, text_of(value)] for name, value in headers],
     }
 

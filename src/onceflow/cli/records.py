@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -172,6 +173,17 @@ def partitions_of(settings: ClusterSettings, topic: str) -> tuple[int, ...]:
             topics=(topic,),
         )
     return known[topic]
+
+
+def base64_of(value: str | bytes | None) -> str | None:
+    """Bytes that are no text, so that none of them is lost; None for a text, which says all by itself."""
+    if not isinstance(value, bytes):
+        return None
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return b64encode(value).decode()
+    return None
 
 
 def text_of(value: str | bytes | None) -> str | None:

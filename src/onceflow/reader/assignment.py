@@ -25,15 +25,21 @@ What this survives::
     a partition of which the group knows nothing, neither in the store nor in Kafka
     it begins where the topic does, or with ``start="latest"`` where the group began (beginnings.py)
 
+    a partition goes while it is paused, and comes back
+    librdkafka keeps it paused, for ever: so whatever is assigned is resumed
+
     the event at the position is gone from the topic
     EventsGone, unless it is known that there was none (offsets.py): then it goes on where the topic begins
+
+    the topic is another one, made anew under the same name
+    EventsGone (same_topics.py)
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -41,8 +47,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from onceflow.errors import StoreLost
 from onceflow.reader.beginnings import Beginnings
 from onceflow.reader.lane import Lane
+from onceflow.reader.membership import PutOut
 from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, tell_kafka
 from onceflow.reader.patience import patiently
+from onceflow.reader.same_topics import SameTopics
 from onceflow.reader.settings import LostStore, ReaderSettings, Start
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Ownership, Store
@@ -73,30 +81,54 @@ class Assignment:
         self._store = store
         self._owner = owner
         self._rebuild = rebuild
+        self.topics = SameTopics(settings, store, owner, stop)
         self._beginnings = Beginnings(settings, store)
         self._stop = stop
         self._on_step = on_step
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: takes them in the store and begins where it says. Raises Stopped if it is to end meanwhile."""
+        self.topics.check(each.topic for each in partitions)
         places = [(each.topic, each.partition) for each in partitions]
-        committed = patiently(lambda: committed_offsets(consumer, places), self._settings, self._stop)
+        committed = patiently(lambda: self._committed(consumer, places), self._settings, self._stop)
         owned = patiently(lambda: self.take(places), self._settings, self._stop)
         self._on_step(Step.TAKEN)
-        committed = {**self._noted(consumer, owned, committed), **committed}
+        try:
+            committed = {**self._noted(consumer, owned, committed), **committed}
+        except PutOut as error:
+            self._take_in_vain(consumer, places, error)
+            return
         starts = []
         for taken in owned:
             place = taken.topic, taken.partition
             told = committed.get(place)
             ownership = self._begun(taken, told)
             start, position = self._start(ownership, told)
-            lane = self.lanes[place] = Lane(ownership, position)
+            lane = self.lanes[place] = Lane(ownership, position, self.topics.known(taken.topic))
             if told is not None:
                 lane.sent_position, lane.sent_until = told.offset, told.empty_until
+                lane.begins_at = told.offset if told.is_beginning else None
                 start = self._behind_nothing(consumer, lane, start, told)
             starts.append(TopicPartition(*place, start))
             log.info("%s: begins at %s, epoch %d", lane.name, start, ownership.epoch)
         consumer.incremental_assign(starts)
+        consumer.resume(starts)
+
+    def _committed(self, consumer: Consumer, places: Sequence[Place]) -> Mapping[Place, Committed]:
+        """The group's offsets, without those of a topic that was deleted since."""
+        told = committed_offsets(consumer, places)
+        return {place: each for place, each in told.items() if self._is_of(place[0], each)}
+
+    def _is_of(self, topic: str, told: Committed) -> bool:
+        known = self.topics.known(topic)
+        return told.topic_id is None or known is None or told.topic_id == known
+
+    def _take_in_vain(self, consumer: Consumer, places: Iterable[Place], error: PutOut) -> None:
+        """They go back as soon as the callback has returned. librdkafka wants to be told where it begins until then: nowhere."""
+        log.warning("put out of the group while it took its partitions, and joins again: %s", error)
+        partitions = [TopicPartition(*place, OFFSET_BEGINNING) for place in places]
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
 
     def _noted(
         self, consumer: Consumer, owned: list[Ownership], committed: Mapping[Place, Committed]

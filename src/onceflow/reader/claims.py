@@ -3,7 +3,8 @@
 What it survives::
 
     the process dies after an effect and before it is confirmed
-    the next owner claims the event again and repeats the effect, with the same idempotency key: the one case of a repetition
+    the next owner claims the event again and repeats the effect, with the same idempotency key: the one case of a repetition,
+    but for the last one below
 
     the store goes away after an effect
     the reader remembers that the effect happened, and only confirms when the store is back
@@ -19,6 +20,9 @@ What it survives::
 
     a batch takes longer than its lease, and its source has sent one of its events to another partition as well
     half of the lease is for handling: what is left then is claimed again, and is a duplicate if the other reader was quicker
+
+    one handler takes longer than the lease, and the source has sent its event to another partition as well, whose reader gets it
+    that reader may handle it at the same time: nothing renews a lease while a handler runs. ``lease_s`` must be longer
 
 Events are claimed by the batch and confirmed one by one, so that only the event in hand can repeat; a batch handler's events
 are confirmed together.

@@ -28,14 +28,14 @@ What it survives::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from onceflow.errors import OnceflowError, StoreError
 from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.steps import OnStep, Step
+from onceflow.reader.stores.blame import nobody_else_writes, own_refused
 from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Standing, Store, Unit
 from onceflow.reader.tally import Tally
 
@@ -82,7 +82,7 @@ class Inbox:
 
         Dying between letter and commit writes the letter again, with the same id; the event's effect is never there.
         """
-        with self._booking() as unit:
+        with nobody_else_writes(), self._store.unit() as unit:
             is_new = unit.admit(lane.ownership, [event.entry]) == [Standing.NEW]
             if is_new:
                 send_letter()
@@ -93,26 +93,14 @@ class Inbox:
 
     def book(self, ownership: Ownership, entries: Sequence[EventKey]) -> None:
         """Books events as handled without handling them."""
-        with self._booking() as unit:
+        with nobody_else_writes(), self._store.unit() as unit:
             unit.admit(ownership, entries)
-
-    @contextmanager
-    def _booking(self) -> Iterator[Unit]:
-        """A unit in which no handler runs."""
-        try:
-            with self._store.unit() as unit:
-                yield unit
-        except CommitRefused as refused:
-            raise _failed([], refused) from refused
 
 
 def _failed(events: Sequence[Event], error: Exception) -> Failed | StoreError:
     """The failure of these events; where it is one, it is that one's. The reason is what the database said."""
+    if not events:
+        return own_refused(error)
     cause = error.__cause__ if isinstance(error, CommitRefused) else error
     reason = cause if isinstance(cause, Exception) else error
-    if not events:
-        return StoreError(
-            f"the store refused to book events that no handler has touched: {type(reason).__name__}: {reason}",
-            action="look for triggers and constraints on the tables onceflow_*; nothing was committed, and the events come again",
-        )
     return Failed(events[0] if len(events) == 1 else None, reason)

@@ -17,6 +17,8 @@ class Lane:
 
     ownership: Ownership
     position: int | None  # the offset that comes next: what the store has, or where it was told to go on after a loss
+    topic_id: str | None = None  # which topic it is, for Kafka to tell later
+    begins_at: int | None = None  # where the group has begun, as far as Kafka's offset still tells
     stored: int | None = None  # the position that the store is known to have
     sent_position: int | None = None  # what Kafka was told
     sent_until: int | None = None

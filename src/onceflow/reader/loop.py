@@ -41,6 +41,7 @@ from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Store
 from onceflow.reader.tally import Tally
+from onceflow.reader.topic_watch import TopicWatch
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
@@ -78,6 +79,7 @@ class Loop:
         self._tally = tally
         self._membership = Membership(settings)
         self._remainder = Remainder(settings, self._membership, stop)
+        self._watch = TopicWatch(settings.topics, assignment.topics)
         self._offsets_at = 0.0
         self._forget_at = time.monotonic() + FORGET_EVERY_S
 
@@ -111,6 +113,7 @@ class Loop:
                 self._advance(lane)
         self._tell_kafka()
         self._forget()
+        self._watch.look()
         self._tally.now_and_then()
 
     def _at_end(self) -> bool:

@@ -5,6 +5,9 @@ What it survives::
     A owns a partition of which nothing was ever handled, and is stopped; B takes it and handles its first events
     A wakes, is refused by the store, and has no position to commit, so no commit can tell it that it is no member any more
     the group's own description tells: A is not in it, and leaves B alone
+
+    A is put out of its group (stopped for longer than its session) while it takes its partitions, and commits
+    Kafka says that it knows no such member. In the callback A cannot join again, so repeating that is of no use: it goes back
 """
 
 from __future__ import annotations
@@ -13,13 +16,25 @@ import logging
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from onceflow.reader.settings import ReaderSettings
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
+
+
+_PUT_OUT = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.FENCED_MEMBER_EPOCH}
+
+
+class PutOut(Exception):
+    """Kafka does not know the consumer as a member of the group any more; librdkafka hears of it by itself, and joins again."""
+
+
+def is_put_out(error: KafkaError) -> bool:
+    """Whether a request was refused for that."""
+    return error.code() in _PUT_OUT
 
 
 class Membership:

@@ -18,6 +18,13 @@ What it survives::
     a group with ``start="latest"`` has noted where it begins, and dies before it handles anything; the next one's store knows
     nothing of that partition
     that offset says that it is a beginning (``beginnings.py``): it is no witness of a store that has lost something
+
+    the same, and it had read to the partition's end, where there was nothing for it to handle
+    the note says both, as long as the position is where the group began
+
+    the topic is deleted and made anew while it is read; Kafka drops the group's offsets, and the reader commits once more
+    the note says of which topic the offset is: of another one it is no witness (same_topics.py). A store that forgets with its
+    process would book as many of the new topic's events as handled
 """
 
 from __future__ import annotations
@@ -31,24 +38,25 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from onceflow.errors import BrokerUnreachable
 from onceflow.reader.lane import Lane
+from onceflow.reader.membership import PutOut, is_put_out
 
 log = logging.getLogger("onceflow.reader")
 Place = tuple[str, int]
 KAFKA_TIMEOUT_S = 60.0
-# confluent-kafka may give more bytes than the metadata has; so the note has an end of its own.
-_NOTE = re.compile(r"empty-until:(\d+);", re.ASCII)
-_BEGINNING = "begins-here;"
+# confluent-kafka may give more bytes than the metadata has; so the note has an end of its own, and one, whatever it says.
+_NOTE = re.compile(r"(?:topic:([\w-]{8}))?,?(begins-here)?,?(?:empty-until:(\d+))?;", re.ASCII)
 
 
 class Committed(NamedTuple):
     """A group's offset of one partition; from it to ``empty_until`` there is nothing to handle.
 
-    ``is_beginning``: the group begins there, and has handled nothing before it.
+    ``is_beginning``: the group begins there, and has handled nothing before it. ``topic_id``: of which topic, where it says so.
     """
 
     offset: int
     empty_until: int
     is_beginning: bool = False
+    topic_id: str | None = None
 
 
 def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool:
@@ -92,13 +100,17 @@ def committed_offsets(consumer: Consumer, places: Sequence[Place]) -> Mapping[Pl
 def note_beginnings(consumer: Consumer, beginnings: Mapping[Place, int]) -> None:
     """Commits where the group begins, its own partitions or not. Raises BrokerUnreachable where that is not known to have worked.
 
-    Kafka asks whether the committing member belongs to the group, not whether it owns the partitions.
+    Kafka asks whether the committing member belongs to the group, not whether it owns the partitions. Raises PutOut.
     """
-    offsets = [TopicPartition(*place, offset, metadata=_BEGINNING) for place, offset in beginnings.items()]
+    offsets = [
+        TopicPartition(*place, offset, metadata=_note(is_beginning=True)) for place, offset in beginnings.items()
+    ]
     try:
         refused = [each.error for each in consumer.commit(offsets=offsets, asynchronous=False) or () if each.error]
     except KafkaException as error:
         refused = [error.args[0]]
+    if any(map(is_put_out, refused)):
+        raise PutOut(refused[0].str())
     if refused:
         raise BrokerUnreachable(f"where the group begins was not noted: {refused[0].str()}")
 
@@ -115,15 +127,26 @@ def beginning(consumer: Consumer, place: Place) -> int:
 def _offset_of(lane: Lane) -> TopicPartition:
     position = lane.position or 0
     until = lane.empty_until
-    note = f"empty-until:{until};" if until is not None and until > position else ""
+    note = _note(
+        is_beginning=position == lane.begins_at,
+        empty_until=until if until is not None and until > position else None,
+        topic_id=lane.topic_id,
+    )
     return TopicPartition(lane.ownership.topic, lane.ownership.partition, position, metadata=note)
 
 
+def _note(*, is_beginning: bool, empty_until: int | None = None, topic_id: str | None = None) -> str:
+    parts = [
+        *([] if topic_id is None else [f"topic:{topic_id}"]),
+        *(["begins-here"] if is_beginning else []),
+        *([] if empty_until is None else [f"empty-until:{empty_until}"]),
+    ]
+    return f"{','.join(parts)};" if parts else ""
+
+
 def _committed(found: TopicPartition) -> Committed:
-    metadata = _metadata(found)
-    note = _NOTE.match(metadata)
-    empty_until = max(int(note[1]), found.offset) if note else found.offset
-    return Committed(found.offset, empty_until, metadata.startswith(_BEGINNING))
+    topic_id, begins, until = note.groups() if (note := _NOTE.match(_metadata(found))) else (None, None, None)
+    return Committed(found.offset, max(int(until or 0), found.offset), begins is not None, topic_id)
 
 
 def _metadata(found: TopicPartition) -> str:

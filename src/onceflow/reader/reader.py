@@ -17,6 +17,7 @@ from typing import Any, TypeVar, overload
 from onceflow import collector
 from onceflow.errors import ConfigurationError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.missing import meant
 from onceflow.reader import claims, inbox
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
@@ -276,7 +277,11 @@ class Reader:
         known = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s).partitions()
         missing = [name for name in self._settings.topics if name not in known]
         if missing:
-            raise TopicMissing(f"topics that do not exist: {', '.join(missing)}", action="create them")
+            raise TopicMissing(
+                f"topics that do not exist: {', '.join(missing)}",
+                action=f"create them, or correct the names; {meant(missing, known)}",
+                topics=tuple(missing),
+            )
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:

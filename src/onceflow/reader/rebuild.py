@@ -45,7 +45,13 @@ class Rebuilder:
         finally:
             consumer.close()
         name = f"{ownership.topic}-{ownership.partition}"
-        log.warning("%s: %d ids read again from the topic, up to offset %d", name, count, end)
+        log.warning(
+            "%s: %d ids read again from the topic, up to offset %d; what was handled behind it, and not told to Kafka yet, "
+            "is handled again, and effects outside of the store repeat",
+            name,
+            count,
+            end,
+        )
 
     def _read(self, consumer: Consumer, place: TopicPartition, ownership: Ownership, end: int) -> int:
         """The last offsets may be transaction markers, which only the consumer's position tells.

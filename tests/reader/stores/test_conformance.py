@@ -11,32 +11,17 @@ import psycopg
 import pytest
 import redis
 
-from onceflow.reader.stores.interface import EventKey
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.postgresql import PostgresqlStore
 from onceflow.reader.stores.redis import RedisStore
 from onceflow.reader.stores.sqlite import SqliteStore
 from onceflow.testing import STORE_CHECKS, StoreCheck, StoreSubject
-from onceflow.testing.stores.subject import DUPLICATE, NEW, Lab, keys, take
 
 if TYPE_CHECKING:
     from tests.reader.stores.conftest import Server
 
 
-def begins_in_front_of_the_first_event(lab: Lab) -> None:
-    """What is booked in front of offset 0 is no event, and makes 0 the position: the group begins there."""
-    for store, handle in lab.modes():
-        owner = take(store)
-        before = EventKey(-1, "kafka:orders-0", "-1", -1)
-        handle(store, owner, [before])
-        owner = take(store)
-        assert owner.next_offset == 0, "not booked"
-        first = EventKey(0, "kafka:orders-0", "0", 0)
-        assert handle(store, owner, [before, first, *keys(1)]) == [DUPLICATE, NEW, NEW]
-        assert take(store).next_offset == 2
-
-
-every_check = pytest.mark.parametrize("check", [*STORE_CHECKS, StoreCheck(begins_in_front_of_the_first_event)], ids=str)
+every_check = pytest.mark.parametrize("check", STORE_CHECKS, ids=str)
 
 
 class SqliteLines:

@@ -315,6 +315,15 @@ class EmptiedIsNew(Mutant):
             return super().position(topic, partition) or Position(_AnyEpoch(1), None)
 
 
+class ZeroIsNothing(Mutant):
+    """Takes a position at the topic's first event for none."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def position(self, topic: str, partition: int) -> Position | None:
+            found = super().position(topic, partition)
+            return found and Position(found.epoch, found.next_offset or None)
+
+
 class NotDurable(Mutant):
     """Begins anew when it is opened, and declares itself durable."""
 
@@ -380,6 +389,7 @@ MUTANTS: dict[type[Store], set[str]] = {
     SequencesOfAllPartitions: {"compact-per_source_and_partition"},
     BlindInOneCall: {"identity-repeated_in_one_call"},
     EmptiedIsNew: {"positions-emptied_under_a_reader"},
+    ZeroIsNothing: {"positions-begins_in_front_of_the_first_event"},
     NotDurable: {"positions-survives_reopening"},
     PretendsToHaveUnits: {"units-no_units_without_transactions"},
     CheckThenClaim: {"fencing-same_event_at_once"},

@@ -21,8 +21,9 @@ from psycopg.rows import tuple_row
 
 from onceflow.errors import StoreUnavailable
 from onceflow.reader.stores import rules
-from onceflow.reader.stores.interface import Capabilities, CommitRefused, EventKey, Ownership, Retention, Standing
-from onceflow.reader.stores.postgresql_session import Session, available, check_blame, check_whole, refused, translated
+from onceflow.reader.stores.blame import nobody_else_writes
+from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.postgresql_session import Session, available, check_blame, check_whole, translated
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
 TAKEOVER_S = 5.0
@@ -74,11 +75,8 @@ class PostgresqlStore:
 
     @contextmanager
     def _tables(self) -> Iterator[PostgresqlTables]:
-        try:
-            with self._session.transaction() as connection, translated():
-                yield PostgresqlTables(connection, self._group)
-        except CommitRefused as error:  # by a deferred trigger on the store's own tables
-            raise refused(error.__cause__ or error) from error
+        with nobody_else_writes(), self._session.transaction() as connection, translated():
+            yield PostgresqlTables(connection, self._group)
 
     def _take(self, topic: str, partition: int, owner: str) -> Ownership:
         try:

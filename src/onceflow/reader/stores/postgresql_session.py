@@ -22,7 +22,7 @@ from psycopg.pq import TransactionStatus
 
 from onceflow.errors import CommitUnknown, StoreError, StoreUnavailable
 from onceflow.postgresql import CONNECTION
-from onceflow.reader.stores.blame import causes
+from onceflow.reader.stores.blame import causes, own_refused
 from onceflow.reader.stores.interface import CommitRefused
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 
@@ -65,15 +65,7 @@ def translated() -> Iterator[None]:
         with available():
             yield
     except psycopg.Error as error:
-        raise refused(error) from error
-
-
-def refused(error: BaseException) -> StoreError:
-    """PostgreSQL has said no to what the store alone has written."""
-    return StoreError(
-        f"PostgreSQL refused what the store writes: {type(error).__name__}: {error}",
-        action="see the message: rights, or a trigger or constraint on the tables onceflow_*. Nothing was committed",
-    )
+        raise own_refused(error) from error
 
 
 def _may_pass(error: psycopg.Error) -> bool:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from onceflow.errors import StoreError
 from onceflow.reader.stores import rules
+from onceflow.reader.stores.blame import nobody_else_writes
 from onceflow.reader.stores.epochs import next_epoch
-from onceflow.reader.stores.interface import Capabilities, CommitRefused, EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.sqlite_session import Session
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
@@ -76,14 +77,8 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[SqliteTables]:
         session = self._opened()
-        try:
-            with session.transaction(), session.own():
-                yield SqliteTables(session.connection, self._group)
-        except CommitRefused as error:  # no handler has written here
-            raise StoreError(
-                f"SQLite refused what the store writes: {error}",
-                action="look for triggers on the tables onceflow_*: they break a constraint at the commit. Nothing was committed",
-            ) from error
+        with nobody_else_writes(), session.transaction(), session.own():
+            yield SqliteTables(session.connection, self._group)
 
     def _opened(self) -> Session:
         if self._session is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onceflow.errors import StoreLost
+from onceflow.reader.event import position_source
 from onceflow.reader.stores.interface import EventKey, Ownership
 from onceflow.testing.stores.subject import DUPLICATE, NEW, TOPIC, Lab, keys, refused, take
 
@@ -68,4 +69,23 @@ def emptied_under_a_reader(lab: Lab) -> None:
         refused(lambda store=store, handle=handle, stranger=stranger: handle(store, stranger, keys(0)), StoreLost)  # type: ignore[misc]
 
 
-CHECKS = (unknown_at_first, behind_the_last, below_is_handled, never_back, survives_reopening, emptied_under_a_reader)
+def begins_in_front_of_the_first_event(lab: Lab) -> None:
+    """What is booked in front of offset 0 is no event, and makes 0 the position: the group begins there."""
+    for store, handle in lab.modes():
+        before, first = (EventKey(offset, position_source(TOPIC, 0), str(offset), offset) for offset in (-1, 0))
+        handle(store, take(store), [before])
+        owner = take(store)
+        assert owner.next_offset == 0, "what was booked at offset -1 did not make 0 the position"
+        assert handle(store, owner, [before, first, *keys(1)]) == [DUPLICATE, NEW, NEW]
+        assert take(store).next_offset == 2
+
+
+CHECKS = (
+    unknown_at_first,
+    behind_the_last,
+    below_is_handled,
+    never_back,
+    survives_reopening,
+    emptied_under_a_reader,
+    begins_in_front_of_the_first_event,
+)

@@ -83,7 +83,7 @@ class Driver:
         self._writer = writer
         self.checkpoint = world.checkpoint
         self._commit_sent: Identity | None = None
-        self._restarts = False  # after an error: as SourceCommitter, which starts again whatever the machine's state
+        self._starts = False  # whatever the machine's state
         self._resumes = world.allowed is OnMismatch.RESUME
 
     def life(self) -> Generator[Wait, Any, Fate]:
@@ -99,7 +99,7 @@ class Driver:
                 if self._world.choices.pick("driver", 2):
                     return Fate.FAILED
                 reach("driver: the query starts again in the same process")
-                self._restarts = self.order % 2 == 0
+                self._starts = self._world.scenario.restarts
                 yield sleep(RESTART_PAUSE)
         except _Killed:
             return Fate.KILLED
@@ -155,8 +155,8 @@ class Driver:
     def _commit(self, number: int, start: int, end: int) -> Generator[Wait, Any, Ready | Halt]:
         """As ``Driver.write`` and ``TransactionCoordinator.commit``."""
         batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end))
-        if self._restarts or must_start(self._machine.context.state):
-            self._restarts = False
+        if self._starts or must_start(self._machine.context.state):
+            self._starts = False
             started = yield from self._run(Start(), range(0))
             if isinstance(started, Halt):
                 return started

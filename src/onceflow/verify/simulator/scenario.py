@@ -29,6 +29,7 @@ _RATES = (0.01, 0.03, 0.1)
 _ENABLED = 0.35
 _NEAR_THE_LAST_EPOCH = 0.08
 _BY_DRIVER = 0.4
+_RESTARTS = 0.1
 _SIZES = (
     *((records, size) for records in (6, 9, 12) for size in (3, 4)),
     (30, 15),
@@ -46,6 +47,7 @@ class Scenario:
     first_epoch: int = 0
     drivers: int = 1
     by_driver: bool = False  # who writes: the driver, or a task for each partition
+    restarts: bool = False  # after an error, whatever the machine's state: as an ingest does, and Spark's driver does not
     batch_bytes: int = 1000  # what a record batch counts for against the limits of requests and buffers
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -65,5 +67,6 @@ class Scenario:
             drivers=random.choice((1, 1, 2)),
             by_driver=random.random() < _BY_DRIVER,
             batch_bytes=random.choice(_BYTES),
+            restarts=random.random() < _RESTARTS,
             rates=rates,
         )
