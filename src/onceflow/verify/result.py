@@ -83,7 +83,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run of one engine. ``failures`` are reasons for which the run proves nothing (it did not end, say)."""
+    """One run of one engine.
+
+    ``failures`` are reasons for which what was found may not be what is there: it did not end, say. ``weaknesses`` are reasons
+    for which finding nothing proves nothing, though the run went to its end: no fault met work, say.
+    """
 
     engine: str  # "onceflow", "Spark's Kafka sink", ...
     pipeline: str
@@ -101,6 +105,7 @@ class RunResult:
     )  # records of input committed, aborted, of output, batches, ...
     versions: Mapping[str, str] = field(default_factory=dict)  # of onceflow, Kafka, Spark, Java, Python
     failures: tuple[str, ...] = ()
+    weaknesses: tuple[str, ...] = ()
     judged: bool = True  # False: a control, whose violations are shown and do not fail the verification
     lso_held_s: float | None = None  # the longest time for which a dead instance held the last stable offset
     command: str = ""  # what runs it again
@@ -109,4 +114,4 @@ class RunResult:
     @property
     def good(self) -> bool:
         """Whether the run shows that nothing is lost, repeated or torn."""
-        return not self.failures and not self.verdict.violations
+        return not self.failures and not self.weaknesses and not self.verdict.violations

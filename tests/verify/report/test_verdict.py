@@ -60,6 +60,17 @@ def test_a_run_that_looked_at_nothing_says_so() -> None:
     assert standing(NOTHING_THERE) == "not judged"
 
 
+IDLE = ("none of 3 faults met work",)
+
+
+@pytest.mark.parametrize("mutant", ["drop_a_committed_record", "append_a_record_again", "tear_a_transaction"])
+def test_what_a_run_lost_by_itself_is_a_violation_though_no_fault_met_work(mutant: str) -> None:
+    """It went to its end and was read to its end, unlike one that broke off."""
+    assert standing(run(mutant, seed=3, weaknesses=IDLE)) == "violated"
+    assert standing(run(weaknesses=IDLE)) == "not judged"
+    assert standing(run("drop_a_committed_record", seed=3, weaknesses=IDLE, failures=("it got stuck",))) == "not judged"
+
+
 def test_runs_that_prove_nothing_are_not_counted() -> None:
     columns, lines = overview([GOOD, BROKEN_AND_BAD, control(), BROKEN_CONTROL, NOTHING_CHECKED])
     assert [(each.engine, each.judged, each.runs, each.usable) for each in columns] == [

@@ -182,6 +182,18 @@ def test_a_failure_that_every_start_would_meet_is_met_once_and_told_in_full(tmp_
         assert driver.generation == 1
 
 
+def test_a_standby_that_dies_is_replaced_and_counts_as_none_meanwhile(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        dead = driver._standby
+        assert dead is not None
+        os.killpg(dead.running.pid, signal.SIGKILL)
+        assert driver._await(lambda: dead.ended, 60)
+        assert driver._standby is not dead or not driver.has_recovered(0)
+        assert driver._await(lambda: driver._standby is not dead and driver.has_recovered(0), 60)
+        assert driver.generation == 1
+
+
 def test_such_a_failure_after_a_batch_may_come_of_a_fault_and_is_met_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

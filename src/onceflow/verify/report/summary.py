@@ -31,7 +31,12 @@ class Standing(StrEnum):
 
 
 def reasons(result: RunResult) -> tuple[str, ...]:
-    """Why a run proves nothing; empty when it does. A run in which nothing was looked at proves nothing either."""
+    """Why a run in which nothing was found proves nothing; empty when it does prove something."""
+    return (*_doubts(result), *result.weaknesses)
+
+
+def _doubts(result: RunResult) -> tuple[str, ...]:
+    """Why what was found may not be what is there."""
     found = list(result.failures)
     if not any(check.judged for check in result.verdict.checks):
         found.append("no check was made")
@@ -45,12 +50,13 @@ CERTAIN = frozenset({"duplicated", "inconsistent_offsets", "phantom", "aborted_r
 
 
 def proved(result: RunResult) -> dict[str, int]:
-    """The violations that a run shows for certain, and how often. A judged run with failures shows those of ``CERTAIN``::
+    """The violations that a run shows for certain, and how often. A judged run that did not end shows those of ``CERTAIN``::
 
     a batch is written twice, and the pipeline gets stuck behind it: what is missing may come yet, the repetition stays
+    no fault met work, and the pipeline lost a record by itself: it was read to its end, so that record is lost
     """
     found = result.verdict.violations
-    if not reasons(result):
+    if not _doubts(result):
         return found
     return {name: count for name, count in found.items() if result.judged and name in CERTAIN}
 

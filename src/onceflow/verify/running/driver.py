@@ -93,6 +93,7 @@ class DriverProcess:
         self._standby: Life | None = None
         self._replaced: list[Life] = []
         self._processes = 0
+        self._standby_losses = 0
         self._down = 0
         self._failures = 0  # in a row
         self._failed = 0
@@ -138,7 +139,9 @@ class DriverProcess:
         Raises VerificationError if it is given up.
         """
         standby = self._standby
-        is_warm = standby is not None and standby.told is not None and standby.told.told is Told.READY
+        is_warm = (
+            standby is not None and not standby.ended and standby.told is not None and standby.told.told is Told.READY
+        )
         return not self._is_hopeless() and is_warm and self.commits > commits
 
     def kill(self) -> None:
@@ -287,7 +290,20 @@ class DriverProcess:
             if wanted:
                 self._next(ended)
             else:
-                self._standby = self._launched()
+                self._warm_another()
+
+    def _warm_another(self) -> None:
+        """Also for one that died while it waited; not faster and faster, and not before the running one's successor."""
+        if self._standby is not None:
+            self._standby.running.kill()
+            self._standby_losses += 1
+            self._timeline.note(f"the standby ended by itself{self._why(self._standby)}")
+            with self._changed:
+                self._standby = None
+                pause_s = min(0.1 * 2**self._standby_losses, _MOST_BACKOFF_S)
+                if self._changed.wait_for(lambda: self._closing or self._is_wanted(), pause_s):
+                    return
+        self._standby = self._launched()
 
     def _is_wanted(self) -> bool:
         return not self._down and not self.gave_up and (self._current is None or self._current.ended)
@@ -298,7 +314,7 @@ class DriverProcess:
         But at once while two run, for they may end each other.
         """
         current = self._current
-        if self._standby is not None or current is None or current.ended:
+        if current is None or current.ended or not (self._standby is None or self._standby.ended):
             return False
         return current.batches > 0 or any(not each.ended for each in self._replaced)
 

@@ -35,7 +35,7 @@ SILENT_S = (
 
 @dataclass(slots=True)
 class Raw:
-    """What a run left to be judged; ``failures`` are reasons for which it proves nothing."""
+    """What a run left to be judged; ``failures`` and ``weaknesses`` as of a ``RunResult``."""
 
     engine: Engine
     world: PrivateWorld
@@ -46,6 +46,7 @@ class Raw:
     commits: int = 0  # of the driver, when the last fault was over
     strikes: list[Strike] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    weaknesses: list[str] = field(default_factory=list)
     committed: list[tuple[float, int]] = field(default_factory=list)
     sent: pa.Table = field(default_factory=SENT.empty_table)
     seen: pa.Table = field(default_factory=READ.empty_table)
@@ -76,6 +77,7 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         counts=_counts(raw, happenings),
         versions=versions(settings),
         failures=tuple(failures),
+        weaknesses=tuple(raw.weaknesses),
         notes=notes,
         judged=raw.engine.judged,
         lso_held_s=longest_hold(_of_topics(raw.stable, world.topics_out), raw.strikes),

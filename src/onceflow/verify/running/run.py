@@ -221,7 +221,7 @@ def _tell_left_out(settings: Settings, world: PrivateWorld, raw: Raw, left_out: 
         world.note(f"left out, for batches that are lost leave nothing to judge here: {', '.join(left_out)}")
     if raw.engine.judged:
         asked = [name for name in left_out if name in settings.mix]
-        raw.failures += [
+        raw.weaknesses += [
             f"--faults {name}: only a plan without state and an engine that resumes can suffer it" for name in asked
         ]
 
@@ -229,7 +229,7 @@ def _tell_left_out(settings: Settings, world: PrivateWorld, raw: Raw, left_out: 
 def _check_disturbed(settings: Settings, raw: Raw) -> None:
     if settings.faults:
         lacks = (settings.schedule.lack(raw.injected), lack(raw.encounters))
-        raw.failures += [each for each in lacks if each]
+        raw.weaknesses += [each for each in lacks if each]
 
 
 def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:

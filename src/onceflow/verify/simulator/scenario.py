@@ -47,7 +47,9 @@ class Scenario:
     first_epoch: int = 0
     drivers: int = 1
     by_driver: bool = False  # who writes: the driver, or a task for each partition
-    restarts: bool = False  # after an error, whatever the machine's state: as an ingest does, and Spark's driver does not
+    restarts: bool = (
+        False  # after an error, whatever the machine's state: as an ingest does, and Spark's driver does not
+    )
     batch_bytes: int = 1000  # what a record batch counts for against the limits of requests and buffers
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
