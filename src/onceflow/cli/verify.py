@@ -115,7 +115,7 @@ def _keep(results: Sequence[RunResult], directory: Path, progress: Progress) -> 
     try:
         report = write_report(results, directory)
         keep_histories(results, directory)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001  a full disk, say: the next run, and what was found, still count
         progress.line(f"what is done could not be written: {error}")
     else:
         progress.line(f"written so far: {report.page}")
