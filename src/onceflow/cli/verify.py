@@ -17,6 +17,7 @@ from onceflow.cli.verify_matrix import check_given, run_cells, usable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from onceflow.verify.report import Report
     from onceflow.verify.result import RunResult
     from onceflow.verify.running.progress import Progress
     from onceflow.verify.running.settings import Settings
@@ -109,19 +110,16 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
 
 def _keep(results: Sequence[RunResult], directory: Path, progress: Progress) -> None:
     """Writes what is done before the next run begins, which may be ended."""
-    from onceflow.verify.report import write_report
-    from onceflow.verify.running.verification import keep_histories
-
     try:
-        report = write_report(results, directory)
-        keep_histories(results, directory)
+        report, _ = _saved(results, directory)
     except Exception as error:  # noqa: BLE001  a full disk, say: the next run, and what was found, still count
         progress.line(f"what is done could not be written: {error}")
     else:
         progress.line(f"written so far: {report.page}")
 
 
-def _write(results: Sequence[RunResult], directory: Path, console: Console, *, as_json: bool) -> None:
+def _saved(results: Sequence[RunResult], directory: Path) -> tuple[Report, list[Path]]:
+    """The report, and the histories, which are kept also where the report cannot be written."""
     from onceflow.verify.report import write_report
     from onceflow.verify.running.verification import keep_histories
 
@@ -129,6 +127,11 @@ def _write(results: Sequence[RunResult], directory: Path, console: Console, *, a
         report = write_report(results, directory)
     finally:
         kept = keep_histories(results, directory)
+    return report, kept
+
+
+def _write(results: Sequence[RunResult], directory: Path, console: Console, *, as_json: bool) -> None:
+    report, kept = _saved(results, directory)
     for path in (report.page, *kept, *report.histories):
         _say(console, f"written: {path}")
     if as_json:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from onceflow.errors import OnceflowError
 from onceflow.pipeline.control import Control, StopAsked
-from onceflow.pipeline.early_fence import EarlyFence
+from onceflow.pipeline.early_fence import EarlyFence, fenced
 from onceflow.pipeline.standby import PULSE_S, Failed, Go, Prepare, Pulse, Ready, Triggered
 from onceflow.transaction.progress import OnMismatch, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from onceflow.config import Plan
     from onceflow.kafka.settings import ClusterSettings
 
 
@@ -146,11 +147,11 @@ def _still_to_do(go: Go, prepared: Prepare) -> OnMismatch:
     # At least once has no progress to look at, and perhaps no right to fence.
     if go.mode is OnMismatch.REFUSE or not go.begun or plan.guarantee == "at_least_once":
         return go.mode
-    progress = _final_progress(plan.name, plan.output.transaction_timeout.ms, prepared.settings)
+    progress = _final_progress(plan, prepared.settings)
     return OnMismatch.REFUSE if progress is not None and progress.query_id == go.begun else go.mode
 
 
-def _final_progress(name: str, timeout_ms: int, settings: ClusterSettings) -> Progress | None:
+def _final_progress(plan: Plan, settings: ClusterSettings) -> Progress | None:
     """The committed progress once nothing of the driver before can change it any more::
 
     it asks for its first commit and is killed; the coordinator has not told the progress group of that yet
@@ -158,12 +159,7 @@ def _final_progress(name: str, timeout_ms: int, settings: ClusterSettings) -> Pr
 
     Fencing ends what was open, as the run does that follows, so that nobody waits for a transaction's timeout.
     """
-    from onceflow.kafka.client import KafkaClient
-    from onceflow.transaction.requests import Requests
-
-    with KafkaClient(settings.for_protocol()) as client:
-        requests = Requests(client, name, client.transaction_version(), timeout_ms)
-        requests.initialise(expected=None)
+    with fenced(plan, settings) as requests:
         return requests.read_offsets()[0]
 
 

@@ -16,10 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from onceflow.config import Plan
 from onceflow.errors import OnceflowError
 from onceflow.kafka.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from onceflow.transaction.requests import Requests
 
 _PATIENCE_S = 15.0
 
@@ -45,10 +50,17 @@ class EarlyFence:
 
     def _fence(self) -> None:
         """A courtesy: the run that follows fences again, and tells what is wrong with the cluster."""
-        from onceflow.kafka.client import KafkaClient
-        from onceflow.transaction.requests import Requests
+        with contextlib.suppress(OnceflowError), fenced(self._plan, self._settings, patience_s=_PATIENCE_S):
+            pass
 
-        timeout_ms = self._plan.output.transaction_timeout.ms
-        client = KafkaClient(self._settings.for_protocol(), patience_s=_PATIENCE_S)
-        with contextlib.suppress(OnceflowError), client:
-            Requests(client, self._plan.name, client.transaction_version(), timeout_ms).initialise(expected=None)
+
+@contextlib.contextmanager
+def fenced(plan: Plan, settings: ClusterSettings, **options: float) -> Iterator[Requests]:
+    """Ends what any driver before has open, and gives the pipeline's requests; ``options`` are the client's."""
+    from onceflow.kafka.client import KafkaClient
+    from onceflow.transaction.requests import Requests
+
+    with KafkaClient(settings.for_protocol(), **options) as client:
+        requests = Requests(client, plan.name, client.transaction_version(), plan.output.transaction_timeout.ms)
+        requests.initialise(expected=None)
+        yield requests
