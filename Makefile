@@ -5,7 +5,8 @@ UV_VERSION := 0.13.8
 PYTHONS := python3.13 python3.12 python3.11 python3.14 python3 python
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST_ARGS ?= -n 0
+# Two processes: much of the tests' time is waiting. tests/parallel.py says what goes where.
+PYTEST_ARGS ?= -n 2 --dist loadgroup --no-loadscope-reorder
 BENCH ?= all
 WITH_SPARK := tests/unit tests/faults $(wildcard tests/test_*.py)
 VERIFY := tests/verify
@@ -49,6 +50,7 @@ bench: setup
 setup: $(VENV)/.project
 	@$(BIN)/python -m onceflow.java
 	@$(BIN)/python -m onceflow.jars install
+	@$(BIN)/python -m onceflow.training
 
 $(VENV)/.project: $(VENV)/.locked pyproject.toml
 	$$(cat $(VENV)/.uv) pip install --quiet --python $(VENV) --offline --no-deps --no-build-isolation --editable .

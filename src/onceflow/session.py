@@ -6,12 +6,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onceflow import jars
+from onceflow import class_archive, jars
 from onceflow.errors import SetupError, UnsafeSession
 from onceflow.java import find_java, java_home
 
@@ -27,6 +27,7 @@ _SOCKETS = "spark.python.unix.domain.socket"
 _SOCKET_DIRECTORY_BYTES = (
     60  # a socket's path is limited to 103 bytes (macOS; 107 on Linux), Spark's names take 43 of them
 )
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_TMPDIR = "-Djava.io.tmpdir="
 
 DEFAULTS: Mapping[str, str] = {
@@ -91,7 +92,9 @@ def session_config(
     """All settings of ``spark_session``, for who builds the session otherwise. Raises as ``spark_session`` does."""
     own = {key: _as_text(value) for key, value in (config or {}).items()}
     _refuse_unsafe(own)
-    return _combined(own, DEFAULTS, _sockets(own), _placed(master), _logging(log_level))
+    connector = jars.class_path("spark")
+    java_options = " ".join(filter(None, (_logging(log_level), _class_archive(master, connector, own))))
+    return _combined(own, DEFAULTS, _sockets(own), _placed(master, connector), {_JAVA_OPTIONS: java_options})
 
 
 def _refuse_unsafe(config: Mapping[str, str]) -> None:
@@ -108,7 +111,7 @@ def _refuse_unsafe(config: Mapping[str, str]) -> None:
         )
 
 
-_JOINED = {"spark.driver.extraJavaOptions": " ", "spark.driver.extraClassPath": os.pathsep, "spark.jars": ","}
+_JOINED = {_JAVA_OPTIONS: " ", "spark.driver.extraClassPath": os.pathsep, "spark.jars": ","}
 
 
 def _combined(own: Mapping[str, str], *defaults: Mapping[str, str]) -> dict[str, str]:
@@ -126,21 +129,20 @@ def _sockets(config: Mapping[str, str]) -> dict[str, str]:
 
     Spark makes them in a directory of their own setting, else in Java's temporary one.
     """
-    options = [config.get("spark.driver.extraJavaOptions", ""), os.environ.get("JAVA_TOOL_OPTIONS", "")]
+    options = [config.get(_JAVA_OPTIONS, ""), os.environ.get("JAVA_TOOL_OPTIONS", "")]
     words = shlex.split(" ".join(options))
     temporary = next((word.removeprefix(_JAVA_TMPDIR) for word in words if word.startswith(_JAVA_TMPDIR)), "")
     directory = config.get(f"{_SOCKETS}.dir", temporary)
     return {} if len(os.fsencode(directory)) <= _SOCKET_DIRECTORY_BYTES else {f"{_SOCKETS}.enabled": "false"}
 
 
-def _placed(master: str) -> dict[str, str]:
+def _placed(master: str, connector: Sequence[Path]) -> dict[str, str]:
     """What depends on where executors run: the way to the connector's jars, addresses, the number of partitions."""
-    connector = list(map(str, jars.class_path("spark")))
     if not _in_one_process(master):
-        return {"spark.jars": ",".join(connector)}
+        return {"spark.jars": ",".join(map(str, connector))}
     return {
         # Driver and executor are one process: the class path spares 3 s of copying and serving the jars.
-        "spark.driver.extraClassPath": os.pathsep.join(connector),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, connector)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # Without Hadoop's native library the default manager starts 20 processes per micro-batch (16 readlink, 4 chmod), about
@@ -165,9 +167,15 @@ def _local_cores(master: str) -> int:
     return int(number[1]) if number else os.cpu_count() or 1
 
 
-def _logging(level: str) -> dict[str, str]:
-    options = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} -Donceflow.log.level={level}"
-    return {"spark.driver.extraJavaOptions": options}
+def _class_archive(master: str, connector: Sequence[Path], own: Mapping[str, str]) -> str:
+    """An archive is of one class path: where the user's goes on from ours, or the connector is not on it, there is none."""
+    if not _in_one_process(master) or "spark.driver.extraClassPath" in own:
+        return ""
+    return class_archive.driver_options(connector, own.get(_JAVA_OPTIONS, ""))
+
+
+def _logging(level: str) -> str:
+    return f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} -Donceflow.log.level={level}"
 
 
 def _as_text(value: object) -> str:

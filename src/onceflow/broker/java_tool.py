@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onceflow import jars
+from onceflow.class_archive import broker_archive
 from onceflow.errors import SetupError
 from onceflow.java import find_java
 
@@ -18,8 +19,10 @@ FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 def java_command(main_class: str, arguments: Sequence[str], *, jvm_options: Sequence[str] = ()) -> list[str]:
     """The command line of a class of the broker's jars. Raises JavaError, SetupError."""
-    class_path = os.pathsep.join(map(str, jars.class_path("broker")))
-    return [str(find_java()), *FAST_START, *jvm_options, "-cp", class_path, main_class, *arguments]
+    class_path = jars.class_path("broker")
+    archive = broker_archive(class_path).options()
+    joined = os.pathsep.join(map(str, class_path))
+    return [str(find_java()), *FAST_START, *archive, *jvm_options, "-cp", joined, main_class, *arguments]
 
 
 def run_java_tool(
