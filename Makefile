@@ -5,8 +5,6 @@ UV_VERSION := 0.13.8
 PYTHONS := python3.13 python3.12 python3.11 python3.14 python3 python
 VENV := .venv
 BIN := $(VENV)/bin
-# Two processes: much of the tests' time is waiting. tests/parallel.py says what goes where.
-PYTEST_ARGS ?= -n 2 --dist loadgroup --no-loadscope-reorder
 BENCH ?= all
 WITH_SPARK := tests/unit tests/faults $(wildcard tests/test_*.py)
 VERIFY := tests/verify
@@ -25,11 +23,12 @@ $(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($
 demo: setup
 	$(BIN)/onceflow demo $(DEMO_ARGS)
 
-# Three processes, so that one part's brokers and Spark sessions are gone before the next begins. 5: none selected.
+# Three parts, so that one part's brokers and Spark sessions are gone before the next begins. Much of the first two is waiting: they
+# run in two processes (tests/parallel.py). 5: none selected.
 test: check
-	$(BIN)/pytest $(PYTEST_ARGS) $(TWO_ENDS) || test $$? -eq 5
-	$(BIN)/pytest $(PYTEST_ARGS) $(VERIFY) || test $$? -eq 5
-	$(BIN)/pytest $(PYTEST_ARGS) $(WITH_SPARK) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 2) $(TWO_ENDS) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 2) $(VERIFY) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 0) $(WITH_SPARK) || test $$? -eq 5
 
 # The long part of the verification: Kafka's transaction matrix; every fault, replicated brokers, a Spark cluster, both transaction
 # versions. Hours.

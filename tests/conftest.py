@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +17,21 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.broker.java_tool import FAST_START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from onceflow import KafkaSink
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for what the tests share
+
+pytest_plugins = ("tests.parallel",)
+
+# Spark's driver as the brokers, in commands that tests run too: lives are short, and of its usual compilers' and collector's work
+# a third of the processor time is spared.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(FAST_START))
 
 HEAP_MB = 256
 _ADMIN_TIMEOUT_S = 30
