@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,13 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.errors import InputError
+from onceflow.ingest.packing import HEAD_BYTES, check_text, compression_of
 from onceflow.transaction.arrow import Integers
 
 BLOCK_BYTES = 1 << 20  # what a block becomes, some MB of Arrow columns, is memory that the next block gets again
 LONGEST_RECORD_BYTES = 64 << 20  # far above what Kafka takes: a quote that is never closed must not fill the memory
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _QUOTE, _LINE_ENDS = 0x22, b"\r\n"
+_BARE_CR = re.compile(rb"\r+(?![\r\n]|\Z)")  # some programs write \r\r\n
 
 
 class Content(Protocol):
@@ -41,12 +43,6 @@ class Content(Protocol):
 
 FindEnd = Callable[[bytes], int]
 """How many of the bytes, which begin where a record begins, are whole records."""
-
-
-def compression_of(file: IO[bytes]) -> str | None:
-    """``gzip``, ``zstd`` or None, by the first bytes: names lie after a rotation."""
-    head = os.pread(file.fileno(), 4, 0)
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
 def open_content(file: IO[bytes], start: int = 0) -> Content:
@@ -66,8 +62,14 @@ def open_content(file: IO[bytes], start: int = 0) -> Content:
 
 
 def begin_of_text(file: IO[bytes]) -> int:
-    """Where the text begins in a file's unpacked bytes: behind the byte order mark that some programs write."""
-    return len(codecs.BOM_UTF8) if open_content(file).read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+    """Where the text begins in a file's unpacked bytes: behind the byte order mark that some programs write.
+
+    Raises InputError for what is no text.
+    """
+    path = Path(file.name)
+    head = _read(open_content(file), path, HEAD_BYTES)
+    check_text(head, path)
+    return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
 
 
 def for_arrow(file: IO[bytes]) -> pa.PythonFile:
@@ -133,7 +135,8 @@ class Records:
         if len(rest) > self._longest_bytes:
             raise InputError(
                 f"{self._path} has a {self._what} of more than {self._longest_bytes:,} bytes; it begins {rest[:60]!r}",
-                action="look for a quote that is opened and never closed; --quoting none takes quotes as text",
+                action="look for a quote that is opened and never closed (--quoting none takes quotes as text), and for line "
+                "ends other than LF and CRLF",
                 path=str(self._path),
             )
 
@@ -175,6 +178,16 @@ def end_of_first_csv_record(data: bytes, delimiter: str) -> int:
     while at >= 0 and (before := int(np.searchsorted(quotes, at))) % 2:
         at = data.find(b"\n", int(quotes[before])) if before < len(quotes) else -1  # the quote that closes it
     return at + 1
+
+
+def bare_cr(data: bytes, delimiter: str | None) -> int | None:
+    """Where the first CR that is no part of a line end stands outside of quotes; ``delimiter`` None: there are no quotes."""
+    if data.count(b"\r") == data.count(b"\r\n"):
+        return None
+    found = np.array([match.start() for match in _BARE_CR.finditer(data)], np.int64)
+    if delimiter is not None and b'"' in data:
+        found = found[np.searchsorted(_field_quotes(data, delimiter), found) % 2 == 0]
+    return int(found[0]) if found.size else None
 
 
 def _field_quotes(data: bytes, delimiter: str) -> Integers:

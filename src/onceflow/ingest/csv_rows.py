@@ -1,4 +1,11 @@
-"""CSV: blocks of whole records to columns of text. Values stay text as they are in the file; an empty field is ""."""
+"""CSV: blocks of whole records to columns of text. Values stay text as they are in the file; an empty field is "".
+
+Hazard::
+
+    a file's lines end with CR alone (old Mac), or a value has one in it, outside of quotes
+    the whole file is one line, so the header, and its rows would be lost; a value would begin a row of its own
+    such a CR is refused wherever it stands: LF and CRLF are the line ends (and CRCRLF, which some programs write)
+"""
 
 from __future__ import annotations
 
@@ -18,6 +25,7 @@ from onceflow.ingest.content import (
     FindEnd,
     Left,
     Records,
+    bare_cr,
     begin_of_text,
     end_of_csv_records,
     end_of_first_csv_record,
@@ -60,7 +68,16 @@ class CsvReader:
         begin = begin_of_text(file)
         if self._columns:
             return self._columns, begin
-        first = partial(end_of_first_csv_record, delimiter=self._delimiter) if self._quoted else end_of_first_line
+        end_of_first = (
+            partial(end_of_first_csv_record, delimiter=self._delimiter) if self._quoted else end_of_first_line
+        )
+
+        def first(data: bytes) -> int:
+            """Looks while there is no line end as well: none may ever come."""
+            end = end_of_first(data)
+            self._check_header(data[:end] if end else data, path, begin)
+            return end
+
         records = Records(
             open_content(file, begin),
             path,
@@ -75,6 +92,15 @@ class CsvReader:
             return records.left
         return self._names(data, path), begin + len(data)
 
+    def _check_header(self, data: bytes, path: Path, begin: int) -> None:
+        at = bare_cr(data, self._quote_delimiter)
+        if at is not None:
+            raise _bare_cr(data, at, str(path), "in the header", begin + at)
+
+    @property
+    def _quote_delimiter(self) -> str | None:
+        return self._delimiter if self._quoted else None
+
     def _names(self, data: bytes, path: Path) -> list[str]:
         try:
             text = data.decode()
@@ -88,7 +114,19 @@ class CsvReader:
         return names
 
     def columns(self, data: bytes, names: list[str], before: FilePosition) -> pa.RecordBatch:
-        """The records of a block. Raises InputError for one that has too many or too few fields, or is not UTF-8."""
+        """The records of a block. Raises InputError for one that has too many or too few fields, a bare CR, or is not UTF-8."""
+        at = bare_cr(data, self._quote_delimiter)
+        if at is not None:
+            row = self._row_at(data, at, names, before)
+            raise _bare_cr(data, at, before.path, f"in row {row}", before.offset + at, row=row)
+        return self._parsed(data, names, before)
+
+    def _row_at(self, data: bytes, at: int, names: list[str], before: FilePosition) -> int:
+        """The number of the row in which a byte of the block stands."""
+        whole = data[: self.find_end(data[:at])]
+        return before.rows + 1 + (self.columns(whole, names, before).num_rows if whole else 0)
+
+    def _parsed(self, data: bytes, names: list[str], before: FilePosition) -> pa.RecordBatch:
         read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1)
         convert = arrow_csv.ConvertOptions(
             column_types={name: pa.string() for name in names}, strings_can_be_null=False
@@ -111,8 +149,7 @@ class CsvReader:
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            whole = data[: self.find_end(data[: error.start])]
-            row = before.rows + 1 + (self.columns(whole, names, before).num_rows if whole else 0)
+            row = self._row_at(data, error.start, names, before)
             at, near = before.offset + error.start, data[max(0, error.start - 20) : error.start + 20]
             raise InputError(
                 f"{before.path}: row {row} is not UTF-8: byte {at:,} of the text, counted from 0, in {near!r}",
@@ -121,6 +158,18 @@ class CsvReader:
                 row=row,
                 byte=at,
             ) from None
+
+
+def _bare_cr(data: bytes, at: int, path: str, where: str, byte: int, **fields: int) -> InputError:
+    return InputError(
+        f"{path}: a carriage return (CR) {where} is no part of a line end: byte {byte:,} of the text, counted from 0, in "
+        f"{data[max(0, at - 20) : at + 20]!r}",
+        action="if the lines end with CR alone, convert them (`tr '\\r' '\\n'`); one in a value must be in quotes; nothing "
+        "of this block was written",
+        path=path,
+        byte=byte,
+        **fields,
+    )
 
 
 def _told(error: pa.ArrowInvalid, before: int) -> str:

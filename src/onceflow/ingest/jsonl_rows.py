@@ -26,10 +26,13 @@ def lines_of(data: bytes) -> tuple[pa.Array, Integers, int]:
 
 
 def key_of(lines: pa.Array, name: str, path: str, numbers: Integers) -> pa.Array:
-    """The member ``name`` of each line's object as text, null where it is missing or null.
+    r"""The member ``name`` of each line's object as text, null where it is missing or null.
 
+    Half a surrogate pair (``"\ud800"``), which UTF-8 lacks, becomes the three bytes that it would be: the key stays its own.
     Raises InputError with the line's number, of ``numbers``.
     """
+    if not _are_objects_and_utf8(lines):
+        return _keys_one_by_one(lines, name, path, numbers)
     options = arrow_json.ParseOptions(
         explicit_schema=pa.schema([(name, pa.string())]), unexpected_field_behavior="ignore"
     )
@@ -39,16 +42,38 @@ def key_of(lines: pa.Array, name: str, path: str, numbers: Integers) -> pa.Array
         found = arrow_json.read_json(pa.BufferReader(data), read_options=read, parse_options=options)[name]
     except pa.ArrowInvalid:  # a key that is a number, or a line that is no object: the slow way tells
         return _keys_one_by_one(lines, name, path, numbers)
-    if len(found) != len(lines):  # several objects in a line, or one in several
+    if len(found) != len(lines):  # several objects in a line
         return _keys_one_by_one(lines, name, path, numbers)
     return found.combine_chunks()
 
 
+def _are_objects_and_utf8(lines: pa.Array) -> bool:
+    """Whether each line begins and ends as an object does. Then no object goes over two lines: JSON has no ``}{`` inside of one.
+
+    Otherwise the number of objects would not tell that each line is one::
+
+        {"k":"a"}{"k":"b"}
+        {"x":
+        1}
+    """
+    begun = pc.starts_with(pc.ascii_ltrim(lines, " \t\r"), "{")
+    whole = pc.all(pc.and_(begun, pc.ends_with(lines, "}")), min_count=0).as_py()
+    return bool(whole) and _is_utf8(lines)
+
+
+def _is_utf8(lines: pa.Array) -> bool:
+    try:
+        lines.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _keys_one_by_one(lines: pa.Array, name: str, path: str, numbers: Integers) -> pa.Array:
-    keys: list[str | None] = []
+    keys: list[bytes | None] = []
     for number, line in zip(numbers.tolist(), lines.cast(pa.binary()).to_pylist(), strict=True):
         try:
-            keys.append(_key(line, name))
+            key = _key(line, name)
         except ValueError as error:
             raise InputError(
                 f"{path}: line {number} {error}: it begins {line[:80]!r}",
@@ -56,7 +81,8 @@ def _keys_one_by_one(lines: pa.Array, name: str, path: str, numbers: Integers) -
                 path=path,
                 line=number,
             ) from None
-    return pa.array(keys, pa.string())
+        keys.append(None if key is None else key.encode("utf-8", "surrogatepass"))
+    return pa.Array.from_buffers(pa.string(), len(keys), pa.array(keys, pa.binary()).buffers())
 
 
 def _key(line: bytes, name: str) -> str | None:
@@ -67,6 +93,8 @@ def _key(line: bytes, name: str) -> str | None:
         raise ValueError(f"is not UTF-8 ({error})") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"is no JSON ({error.msg}, at character {error.pos + 1})") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply to look inside") from None
     if not isinstance(row, dict):
         raise ValueError(f"is no JSON object, so it has no {name!r}")
     value = row.get(name)

@@ -12,6 +12,15 @@ CONCURRENTLY does, we wait for the writers (``horizon.py``). Who that is::
 
 This holds for numbers drawn by the INSERT itself (sequence cache 1). It does not for numbers that an application draws ahead or
 gives by hand, and for caches: such columns are refused unless the user vouches for their order.
+
+Positions and ids are text, and how PostgreSQL writes text is a setting of the session::
+
+    extra_float_digits = 0: 1700000000.0000012 is written 1700000000
+    rows between the two are skipped, or read again, and many get one id
+    timezone, datestyle, intervalstyle, bytea_output: the same row gets another id, or its value is read as another one
+
+    a role, a database or a pooler has defaults of its own; a pooler gives each transaction another session of the server
+    what is written or read as text is so in a transaction that says first how (``_AS_TEXT``)
 """
 
 from __future__ import annotations
@@ -29,6 +38,7 @@ from onceflow.errors import ConfigurationError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
 from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
 from onceflow.postgresql import CONNECTION
+from onceflow.postgresql_name import Name
 
 _DEFAULTS = {**CONNECTION, "application_name": "onceflow ingest"}
 _COLUMN = """
@@ -52,6 +62,11 @@ WHERE locktype = 'virtualxid' AND mode = 'ExclusiveLock' AND granted
 AND datname = current_database() AND usesysid IS NOT NULL AND pid <> pg_backend_pid()
 UNION ALL SELECT 'prepared transaction ' || gid, NULL FROM pg_prepared_xacts WHERE database = current_database()
 """
+# Not lc_monetary: it says how many digits of a money value are behind the point, so another one means another value.
+_AS_TEXT = """
+SELECT set_config('extra_float_digits', '3', true), set_config('datestyle', 'ISO', true), set_config('timezone', 'UTC', true),
+set_config('intervalstyle', 'postgres', true), set_config('bytea_output', 'hex', true)
+"""
 _SYNCHRONOUS = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 _CHILDREN = "SELECT 1 FROM pg_inherits JOIN pg_class c ON c.oid = inhparent WHERE inhparent = %s AND c.relkind = 'r'"
 _REFUSED = (
@@ -69,7 +84,8 @@ class PostgresqlTable:
         self._options = options
         try:
             connection = {**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "utf8"}
-            self._connection = psycopg.connect(**connection, autocommit=True)
+            # Nothing is kept in the session, which a pooler may change.
+            self._connection = psycopg.connect(**connection, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             raise SourceUnavailable(
                 f"PostgreSQL cannot be reached: {error}", action="check --from and the server"
@@ -82,9 +98,16 @@ class PostgresqlTable:
         delay_s = options.delay_s if options.tiebreak else 0.0
         self.horizon = Horizon(self._largest, self._writers, delay_s=delay_s)
 
-    def _ask(self, query: sql.Composed | sql.SQL, values: Any = None) -> list[Any]:
+    def _ask(self, query: sql.Composed | sql.SQL, values: Any = ()) -> list[Any]:
+        """Always with parameters, if only none: so ``Name`` is right in every query."""
         with self._told():
             return self._connection.execute(query, values).fetchall()
+
+    def _ask_text(self, query: sql.Composed, values: Any = ()) -> list[Any]:
+        """A query that writes values as text, or reads them from it."""
+        with self._told(), self._connection.transaction():
+            self._ask(sql.SQL(_AS_TEXT))
+            return self._ask(query, values)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -98,7 +121,6 @@ class PostgresqlTable:
     # ---------------------------------------------------------------------------------------------------------- checks
 
     def _describe(self) -> None:
-        self._ask(sql.SQL("SELECT set_config('datestyle', 'ISO', false)"))  # so that a position reads as it was written
         found = self._ask(
             sql.SQL("SELECT oid, relkind FROM pg_class WHERE oid = to_regclass(%s)"), [self._options.table]
         )
@@ -121,7 +143,7 @@ class PostgresqlTable:
             ),
             [self._oid],
         )
-        self._table = sql.Identifier(schema, name)
+        self._table = Name(schema, name)
         self.name = f"{schema}.{name}"
         info = self._connection.info
         host = quote(info.host, safe="")  # which may be the path of a socket
@@ -168,7 +190,7 @@ class PostgresqlTable:
         return bool(self._sequence and self._ask(sql.SQL(query), [self._sequence])[0][0])
 
     def has_nulls(self) -> bool:
-        found = [sql.SQL("{} IS NULL").format(sql.Identifier(name)) for name in self._nullable]
+        found = [sql.SQL("{} IS NULL").format(Name(name)) for name in self._nullable]
         query = "SELECT 1 FROM {table} WHERE {missing} LIMIT 1"
         return bool(found and self._ask(self._query(query, missing=sql.SQL(" OR ").join(found))))
 
@@ -181,7 +203,7 @@ class PostgresqlTable:
     # ------------------------------------------------------------------------------------------------------------ rows
 
     def _largest(self) -> Any:
-        return self._ask(self._query("SELECT max({rising})::text FROM {table}"))[0][0]
+        return self._ask_text(self._query("SELECT max({rising})::text FROM {table}"))[0][0]
 
     def _writers(self) -> set[Writer]:
         if self._options.tiebreak:
@@ -191,9 +213,9 @@ class PostgresqlTable:
         return set(self._ask(sql.SQL(_WRITERS), {"table": self._oid}))
 
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
-        order = [sql.SQL("t.{}").format(sql.Identifier(name)) for name in self._options.order]
+        order = [sql.SQL("t.{}").format(Name(name)) for name in self._options.order]
         begin = [] if after is None else after if self._options.tiebreak else [after]
-        key = sql.SQL("t.{}::text").format(sql.Identifier(self._options.key)) if self._options.key else sql.SQL("NULL")
+        key = sql.SQL("t.{}::text").format(Name(self._options.key)) if self._options.key else sql.SQL("NULL")
         query = self._query(
             "SELECT {key}, row_to_json(t)::text, {texts} FROM (SELECT * FROM {table}) t "
             "WHERE t.{rising} <= %s{beyond} ORDER BY {order} LIMIT %s",
@@ -202,7 +224,7 @@ class PostgresqlTable:
             beyond=_beyond(order) if begin else sql.SQL(""),
             order=sql.SQL(", ").join(order),
         )
-        rows = self._ask(query, [horizon, *begin, limit])
+        rows = self._ask_text(query, [horizon, *begin, limit])
         if not rows:
             return Page([], None, [], None)
         self._settle_on_disk()
@@ -221,7 +243,7 @@ class PostgresqlTable:
             self._ask(sql.SQL("SELECT pg_logical_emit_message(true, 'onceflow', '') WHERE NOT pg_is_in_recovery()"))
 
     def _query(self, text: Any, **parts: sql.Composable) -> sql.Composed:
-        return sql.SQL(text).format(table=self._table, rising=sql.Identifier(self._options.rising), **parts)
+        return sql.SQL(text).format(table=self._table, rising=Name(self._options.rising), **parts)
 
     def close(self) -> None:
         self._connection.close()

@@ -1,0 +1,274 @@
+"""Files that are not what they seem: other line ends, other packings, no text at all. None loses a row, or makes one of bytes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import struct
+import tarfile
+import zipfile
+from itertools import permutations
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.ingest.support import files, ids, take, values
+
+from onceflow.errors import InputError, SourceUnfinished
+from onceflow.ingest.files import Format
+
+LINES = b'{"k":"a"}\n{"k":"b"}\n'
+
+
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
+    return packed
+
+
+def skipped(size: int = 4, magic: int = 0x184D2A50) -> bytes:
+    """A frame that readers are to skip, as pzstd writes it before each of its own."""
+    return struct.pack("<II", magic, size) + bytes(size)
+
+
+def written(directory: Path, data: bytes) -> Path:
+    path = directory / "any"
+    path.write_bytes(data)
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------------- line ends
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_header_with_a_bare_cr_is_refused(tmp_path: Path, *, finished: bool, quoted: bool) -> None:
+    """All lines end with CR; or only the header's, behind which a row would be lost; or it is longer than any header."""
+    long = b"k,v\r" + b"1,2\r" * (1 << 19)
+    for data in (b"k,v\ra,1\rb,2\r", b"k,v\ra,1\nb,2\n", b"\xef\xbb\xbfk,v\ra,1\r", b'"k",v\ra,"1"\r', long):
+        path = written(tmp_path, data)
+        with pytest.raises(InputError) as raised:
+            take(files(path, finished=finished, quoted=quoted), {})
+        assert f"{path}: a carriage return (CR) in the header" in raised.value.message
+        at = data.index(b"\r")
+        assert f"byte {at} of the text" in raised.value.message
+        assert r"`tr '\r' '\n'`" in raised.value.action
+
+
+def test_a_header_whose_line_end_is_half_written_is_waited_for(tmp_path: Path) -> None:
+    path = written(tmp_path, b"k,v\r")
+    source, positions = files(path), dict[str, str]()
+    assert take(source, positions) == []
+    with pytest.raises(SourceUnfinished):
+        source.check_end()
+    path.write_bytes(b"k,v\r\na,1\r\n")
+    assert values(take(files(path), positions)) == ['{"k":"a","v":"1"}']
+
+
+@pytest.mark.parametrize("block_bytes", [8, 1 << 20])
+@pytest.mark.parametrize("quoted", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "row"),
+    [
+        (b"a,1\rb,2\nc,3\n", 1),
+        (b"a,1\n\nb,2\nc,x\ry\n", 3),
+        (b'a,"1\n2"\nc,"x"\rd,4\n', 2),
+        (b"a,1\rb,2\rc,3\r", 1),
+        (b"a,1\nb,\r\r2\n", 2),
+    ],
+)
+def test_a_bare_cr_in_a_row_is_refused(
+    tmp_path: Path, rows: bytes, row: int, *, quoted: bool, block_bytes: int
+) -> None:
+    """It would begin a row of its own."""
+    if b'"1\n' in rows and not quoted:
+        return
+    data = b"k,v\n" + rows
+    path, committed = written(tmp_path, data), dict[str, str]()
+    for _ in range(2):  # what was committed before it changes nothing
+        with pytest.raises(InputError) as raised:
+            take(files(path, quoted=quoted, finished=True, block_bytes=block_bytes), committed)
+        at = data.index(b"\r")
+        assert (
+            f"{path}: a carriage return (CR) in row {row} is no part of a line end: byte {at} " in raised.value.message
+        )
+        assert r"`tr '\r' '\n'`" in raised.value.action
+
+
+def test_without_a_header_too(tmp_path: Path) -> None:
+    path = written(tmp_path, b"a,1\rb,2\r")
+    with pytest.raises(InputError, match="in row 1"):
+        take(files(path, columns=("k", "v"), finished=True), {})
+
+
+@pytest.mark.parametrize("block_bytes", [8, 1 << 20])
+def test_a_cr_in_quotes_is_text_and_one_before_a_line_end_belongs_to_it(tmp_path: Path, block_bytes: int) -> None:
+    path = written(tmp_path, b'k,"v\r1"\r\na,"1\r2"\r\nb,"\r"\n\r\nc,3" x\r\r\nd,4\r')
+    rows = take(files(path, finished=True, block_bytes=block_bytes), {})
+    assert [list(json.loads(value).items()) for value in values(rows)] == [
+        [("k", key), ("v\r1", value)] for key, value in [("a", "1\r2"), ("b", "\r"), ("c", '3" x'), ("d", "4")]
+    ]
+    assert ids(rows) == ["1", "2", "3", "4"]
+
+
+# ------------------------------------------------------------------------------------------------------------- packed
+
+
+@pytest.mark.parametrize("magic", range(0x184D2A50, 0x184D2A60))
+def test_zstd_that_begins_with_a_frame_to_skip(tmp_path: Path, magic: int) -> None:
+    path = written(tmp_path, skipped(magic=magic) + skipped(0, magic) + zstd(LINES) + skipped(900, magic) + zstd(LINES))
+    positions: dict[str, str] = {}
+    assert values(take(files(path, Format.JSONL), positions)) == LINES.decode().split() * 2
+    assert take(files(path, Format.JSONL), positions) == []
+
+
+@pytest.mark.parametrize("form", [Format.CSV, Format.JSONL])
+def test_a_frame_to_skip_that_is_cut_off_is_no_text(tmp_path: Path, form: Format) -> None:
+    """A file that is still being copied."""
+    data = skipped(900) + zstd(b"k\na\n")
+    for size in (4, 6, 8, 100, 908 + 6):
+        with pytest.raises(InputError, match="cannot be read"):
+            take(files(written(tmp_path, data[:size]), form, finished=True), {})
+
+
+def _zip() -> bytes:
+    found = io.BytesIO()
+    with zipfile.ZipFile(found, "w") as file:
+        file.writestr("a.csv", "k\na\n")
+    return found.getvalue()
+
+
+def _tar() -> bytes:
+    found, member = io.BytesIO(), tarfile.TarInfo("a.csv")
+    member.size = 4
+    with tarfile.open(fileobj=found, mode="w") as file:
+        file.addfile(member, io.BytesIO(b"k\na\n"))
+    return found.getvalue()
+
+
+def _lz4() -> bytes:
+    found = io.BytesIO()
+    with pa.CompressedOutputStream(found, "lz4") as out:
+        out.write(b"k\na\n")
+        out.flush()
+        return found.getvalue()
+
+
+def _parquet() -> bytes:
+    found = io.BytesIO()
+    pq.write_table(pa.table({"k": ["a"]}), found)
+    return found.getvalue()
+
+
+FOREIGN = {
+    "xz": lzma.compress(b"k\na\n"),
+    "bzip2": bz2.compress(b"k\na\n"),
+    "bzip2 of nothing": bz2.compress(b""),
+    "zip": _zip(),
+    "lz4": _lz4(),
+    "lz4 behind a frame to skip": skipped(900) + _lz4(),
+    "7z": b"7z\xbc\xaf\x27\x1c\x00\x04\n",
+    "snappy": b"\xff\x06\x00\x00sNaPpY\x01\n",
+    "gzip twice": gzip.compress(gzip.compress(b"k\na\n")),
+    "zstd in gzip": gzip.compress(skipped(900) + zstd(b"k\na\n")),
+    "tar": _tar(),
+    "tar in gzip": gzip.compress(_tar()),
+    "Parquet": _parquet(),
+    "UTF-16": "k\na\n".encode("utf-16"),
+    "UTF-16 BE": "\ufeffk\na\n".encode("utf-16-be"),
+    "UTF-16 without a mark": "k\na\n".encode("utf-16-le"),
+    "UTF-32": "k\na\n".encode("utf-32"),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"columns": ("k",), "quoted": False}, {"form": Format.JSONL}])
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_is_no_text_is_refused_before_its_first_row(tmp_path: Path, kind: str, options: dict[str, object]) -> None:
+    path = written(tmp_path, FOREIGN[kind])
+    source = files(path, **{"form": Format.CSV, "finished": True, **options})  # type: ignore[arg-type]
+    source.restore({})
+    with pytest.raises(InputError) as raised:
+        next(source.batches())
+    said = {"gzip twice": "gzip", "zstd in gzip": "zstd", "tar in gzip": "tar", "UTF-32": "UTF-16"}.get(
+        kind, kind.partition(" ")[0]
+    )
+    assert str(path) in raised.value.message
+    assert said in raised.value.message
+    assert "nothing of it was written" in raised.value.action
+    assert raised.value.fields["path"] == str(path)
+
+
+@pytest.mark.parametrize("data", [b"BZh\na\n", b"BZh9,v\na,1\n", b"PAR1,PK\na,1\n"])
+def test_text_that_begins_as_other_files_do_is_text(tmp_path: Path, data: bytes) -> None:
+    assert len(take(files(written(tmp_path, data)), {})) == 1
+
+
+# --------------------------------------------------------------------------------------------------- keys of JSON Lines
+
+
+def keys(path: Path, **options: object) -> list[bytes | None]:
+    source = files(path, Format.JSONL, key="k", **options)
+    source.restore({})
+    batches = [batch.rows for batch in source.batches() if batch.rows is not None]
+    return [key for rows in batches for key in rows.column("key").cast(pa.binary()).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("escape", "key"),
+    [
+        (r"\ud800", b"\xed\xa0\x80"),
+        (r"\ud800x", b"\xed\xa0\x80x"),
+        (r"\udc00", b"\xed\xb0\x80"),
+        (r"\ude00\ud83d", b"\xed\xb8\x80\xed\xa0\xbd"),
+        (r"\ud83d\ude00", "\U0001f600".encode()),
+    ],
+)
+def test_half_a_surrogate_pair_is_a_key_of_its_own(tmp_path: Path, escape: str, key: bytes) -> None:
+    """The same whatever stands around it: a number as a key takes another way through the block."""
+    path = written(tmp_path, f'{{"k":"a"}}\n{{"k":"{escape}"}}\n{{}}\n'.encode())
+    assert keys(path) == [b"a", key, None]
+    path.write_bytes(path.read_bytes() + b'{"k":1}\n')
+    assert keys(path) == keys(path, block_bytes=1) == [b"a", key, None, b"1"]
+
+
+def test_objects_that_are_not_one_a_line_are_refused(tmp_path: Path) -> None:
+    """As many objects as lines, with keys of other lines: in every order of the lines, and alone."""
+    for lines in permutations([b'{"k":"a"}{"k":"b"}', b'{"x":', b"1}", b'{"k":"c"}']):
+        path = written(tmp_path, b"\n".join(lines) + b"\n")
+        number = 2 if lines[0] == b'{"k":"c"}' else 1
+        for block_bytes in (1, 1 << 20):
+            with pytest.raises(InputError, match=f"line {number} is no JSON"):
+                keys(path, block_bytes=block_bytes)
+
+
+@pytest.mark.parametrize(
+    "broken", [b'{"x":{}\n{"k":"d"}}', b'{"x":[{}\n,{}]}', b'{"x":"}\n{"}', b'{"k":"d"}\n{"x":{}\n}']
+)
+def test_an_object_over_two_lines_is_refused_beside_a_line_of_two(tmp_path: Path, broken: bytes) -> None:
+    path = written(tmp_path, b'{"k":"a"}{"k":"b"}\n' + broken + b"\n")
+    with pytest.raises(InputError, match="line 1 is no JSON"):
+        keys(path)
+    path.write_bytes(b'{"k":"a"}\n' + broken + b"\n")
+    with pytest.raises(InputError, match=r"line [23] is no JSON"):
+        keys(path)
+
+
+def test_a_line_that_is_not_utf_8_is_refused_with_any_key(tmp_path: Path) -> None:
+    for line in (b'{"k":"a","note":"\xff"}', b'{"k":"\xff"}', b'{"k":1,"note":"\xff"}'):
+        path = written(tmp_path, b'{"k":"a"}\n' + line + b"\n")
+        with pytest.raises(InputError, match="line 2 is not UTF-8"):
+            keys(path)
+
+
+def test_an_object_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, b'{"k":1}\n{"k":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n")
+    with pytest.raises(InputError, match="line 2 is nested too deeply"):
+        keys(path)
+
+
+def test_spaces_around_an_object_are_no_mistake(tmp_path: Path) -> None:
+    path = written(tmp_path, b' \t{"k":"a"} \r\n\n{"k":"b"}\n')
+    assert keys(path) == [b"a", b"b"]
