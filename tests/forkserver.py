@@ -63,9 +63,11 @@ class ForkServer:
         self.close()
 
     def close(self) -> None:
-        """Ends the program; its processes have ended before."""
+        """Ends the program; its processes have ended before, but for those that a failed test has left stopped."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
+        for pid in self._reports:
+            os.kill(pid, signal.SIGKILL)
         self._server.stdin.close()
         self._server.wait(_END_S)
         self._server.stdout.close()
@@ -87,6 +89,17 @@ class ForkServer:
     def wait_until_stopped(self, pid: int) -> None:
         """Until SIGSTOP has stopped it."""
         assert self._ask(do="wait", pid=pid, stopped=True)["stopped"], "it ended before it was stopped"
+
+    def start_stopped(self, job: Any) -> int:
+        """A process that has come to where its job stops it."""
+        pid = self.start(job)
+        self.wait_until_stopped(pid)
+        return pid
+
+    def wake(self, pid: int) -> Ended:
+        """Until a process that was stopped has ended."""
+        self.go_on(pid)
+        return self.wait(pid)
 
     def go_on(self, pid: int) -> None:
         """Wakes a process that was stopped."""

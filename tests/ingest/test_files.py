@@ -16,6 +16,7 @@ import pytest
 from tests.ingest.support import DAY, Row, files, ids, look, take, values
 
 from onceflow.errors import ConfigurationError, InputError, SourceUnfinished
+from onceflow.ingest.file_position import FilePosition
 from onceflow.ingest.files import Format
 
 
@@ -52,6 +53,27 @@ def test_the_day_as_csv() -> None:
 @pytest.mark.parametrize("batches", [1, 3])
 def test_csv_resumed(batches: int) -> None:
     check_day(in_runs(DAY, Format.CSV, batches, block_bytes=10_000))
+
+
+def test_of_a_file_that_shrinks_while_it_is_measured_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found, is emptied and begins anew, and is opened then; the other file still counts."""
+    path, positions = tmp_path / "a.csv", dict[str, str]()
+    path.write_text("n\n1\n2\n3\n")
+    take(files(path), positions)
+    (tmp_path / "b.csv").write_text("n\n1\n")
+    source = files(tmp_path / "*.csv")
+    source.restore(positions)
+    find = source._find
+
+    def find_and_shrink() -> list[FilePosition]:
+        found = find()
+        path.write_text("n\n")
+        return found
+
+    monkeypatch.setattr(source, "_find", find_and_shrink)
+    assert source.size_bytes() == len("n\n1\n")
 
 
 @pytest.mark.parametrize("packed", [True, False])

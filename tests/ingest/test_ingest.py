@@ -3,15 +3,16 @@
 ================  ================================  ====================  ========================================
 step              SIGKILL                           SIGSTOP, another one  the broker, or the database
 ================  ================================  ====================  ========================================
-start (6 steps)   file, PostgreSQL, SQLite          any start fences      answer lost (progress)
+start (6 steps)   file, PostgreSQL, SQLite          file                  answer lost (progress)
 WRITE, HALF       file, PostgreSQL, SQLite,         file, PostgreSQL,     broker killed, answer lost;
-                  with a tiebreak, version 1        SQLite                database killed between two pages
-AUDIT             file, PostgreSQL, SQLite
-STORE             file, PostgreSQL, SQLite          file                  answer lost
-COMMIT, DONE      all of these, also in the first   file, PostgreSQL,     broker killed, answer lost
-                  transaction of a table            SQLite
+                  with a tiebreak, version 1        SQLite, version 1     database killed between two pages
+AUDIT             file, PostgreSQL, SQLite          all of these
+STORE             file, PostgreSQL, SQLite          all of these          answer lost
+COMMIT, DONE      all of these, also in the first   all of these          broker killed, answer lost
+                  transaction of a table
 ================  ================================  ====================  ========================================
 
+Who is stopped before its own fence is the newer one when it wakes: it fences, and goes on where the other one was.
 The control: positions apart from the rows, which repeat.
 """
 
@@ -60,6 +61,7 @@ ROWS = 50
 TIMEOUT_S = 120.0
 START = ("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT")
 BATCH = ("WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE")
+STOP = int(signal.SIGSTOP)
 POINTS = [*((step, -1) for step in START), *((step, batch) for batch in range(3) for step in BATCH)]
 
 
@@ -201,31 +203,27 @@ def test_killed_at_every_step_of_a_table(
 
 
 @pytest.mark.parametrize("database", ["postgresql", "sqlite"])
-@pytest.mark.parametrize("step", ["HALF", "COMMIT"])
+@pytest.mark.parametrize("step", BATCH)
 def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(
     request: pytest.FixtureRequest, ingests: Ingests, read: Reader, tmp_path: Path, database: str, step: str
 ) -> None:
     url = f"sqlite:///{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
     job = ingests.of_table(url)
-    sleeping = ingests.start(replace(job, interrupt=(step, 1, int(signal.SIGSTOP))))
-    ingests.wait_until_stopped(sleeping)
+    sleeping = ingests.start_stopped(replace(job, interrupt=(step, 1, STOP)))
     ingests.finish(job)
-    ingests.go_on(sleeping)
-    assert ingests.wait(sleeping).error == "FENCED"
+    assert ingests.wake(sleeping).error == "FENCED"
     assert sorted(rows_of(read(job.topic))) == list(range(ROWS))
 
 
 def test_the_database_is_killed_between_two_pages(ingests: Ingests, read: Reader, postgresql: str) -> None:
     """A server process that is killed takes all others with it; the server recovers by itself."""
     job = ingests.of_table(postgresql)
-    waiting = ingests.start(replace(job, interrupt=("DONE", 0, int(signal.SIGSTOP))))
-    ingests.wait_until_stopped(waiting)
+    waiting = ingests.start_stopped(replace(job, interrupt=("DONE", 0, STOP)))
     with closing(psycopg.connect(postgresql)) as connection:
         query = "select pid from pg_stat_activity where application_name = 'onceflow ingest'"
         [(process,)] = connection.execute(query).fetchall()
     os.kill(process, signal.SIGKILL)
-    ingests.go_on(waiting)
-    assert ingests.wait(waiting).error == "SOURCE_UNAVAILABLE"
+    assert ingests.wake(waiting).error == "SOURCE_UNAVAILABLE"
     eventually(lambda: answers(postgresql), bool, "the server is back")
     ingests.finish(job)
     assert sorted(rows_of(read(job.topic))) == list(range(ROWS))
@@ -280,7 +278,10 @@ def test_killed_in_one_life_after_the_other(ingests: Ingests, read: Reader) -> N
 def test_killed_while_the_rows_begin_to_go_into_another_topic(
     ingests: Ingests, topic: TopicFactory, read: Reader
 ) -> None:
-    """The note and the first rows are there together or not at all: a start without the flag goes on where the rows went."""
+    """The note and the first rows are there together or not at all: a start without the flag goes on where the rows went.
+
+    One that is refused fences nobody, so what the killed one has left open is ended by the next.
+    """
     for step in BATCH:
         old = ingests.job()
         ingests.finish(old)
@@ -291,7 +292,6 @@ def test_killed_while_the_rows_begin_to_go_into_another_topic(
         moved = ingests.run(new)
         if moved.error:
             assert moved.error == "CONFIGURATION", moved.text
-            assert read(new.topic) == []
             ingests.finish(replace(new, from_now_on=True))
         assert sorted(numbers(read(old.topic))) == list(range(ROWS)), f"killed at {step}"
         assert sorted(numbers(read(new.topic))) == list(range(ROWS, 2 * ROWS)), f"killed at {step}"
@@ -321,17 +321,68 @@ def test_positions_apart_from_the_rows_would_repeat(ingests: Ingests, read: Read
     assert len(arrived) > ROWS
 
 
-@pytest.mark.parametrize("step", ["WRITE", "HALF", "STORE", "COMMIT"])
-def test_a_stopped_ingest_is_fenced_by_the_next(ingests: Ingests, read: Reader, step: str) -> None:
-    """SIGSTOP looks like death. When it wakes, its transaction is gone and it may not begin another."""
+BEFORE_THE_FENCE = [("INSPECT", -1), ("FENCE", -1)]
+
+
+def named(point: tuple[str, int]) -> str:
+    step, batch = point
+    return step if batch < 0 else f"{step} of {batch}"
+
+
+@pytest.mark.parametrize("point", POINTS[:-1], ids=named)  # behind its last commit it has nothing left to do
+def test_a_stopped_ingest_is_fenced_by_the_next(ingests: Ingests, read: Reader, point: tuple[str, int]) -> None:
+    """SIGSTOP looks like death. When it wakes, its transaction is gone and it may not begin another.
+
+    Stopped before its own fence it is the newer one, and finds that all is done.
+    """
     job = ingests.job()
-    sleeping = ingests.start(replace(job, interrupt=(step, 1, int(signal.SIGSTOP))))
-    ingests.wait_until_stopped(sleeping)
+    sleeping = ingests.start_stopped(replace(job, interrupt=(*point, STOP)))
     ingests.finish(job)
-    ingests.go_on(sleeping)
-    ended = ingests.wait(sleeping)
-    assert ended.error == "FENCED", ended.text
+    ended = ingests.wake(sleeping)
+    expected = ("", 0) if point in BEFORE_THE_FENCE else ("FENCED", None)
+    assert (ended.error, ended.told.get("rows")) == expected, ended.text
     assert sorted(numbers(read(job.topic))) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("point", BEFORE_THE_FENCE, ids=named)
+@pytest.mark.parametrize("other", [("CLAIM_COMMIT", -1), ("HALF", 1), ("COMMIT", 1), ("DONE", 1)], ids=named)
+def test_an_ingest_that_was_stopped_before_its_fence_fences_the_one_that_came_meanwhile(
+    ingests: Ingests, read: Reader, point: tuple[str, int], other: tuple[str, int]
+) -> None:
+    """That one is stopped too, so that both are there at once; whoever fences last goes on, from where the other one was."""
+    job = ingests.job()
+    first = ingests.start_stopped(replace(job, interrupt=(*point, STOP)))
+    second = ingests.start_stopped(replace(job, interrupt=(*other, STOP)))
+    ended = ingests.wake(first)
+    assert ended.error == "", ended.text
+    assert ingests.wake(second).error == "FENCED"
+    assert sorted(numbers(read(job.topic))) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("step", ["REFRESH", *BATCH])
+def test_a_stopped_ingest_is_fenced_by_the_next_on_transaction_version_1(
+    broker_v1: EmbeddedBroker, ingests: Ingests, read: Reader, step: str
+) -> None:
+    job = ingests.job(on=broker_v1)
+    sleeping = ingests.start_stopped(replace(job, interrupt=(step, 1, STOP)))
+    ingests.finish(job)
+    assert ingests.wake(sleeping).error == "FENCED"
+    assert sorted(numbers(read(job.topic, on=broker_v1))) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("step", BATCH)
+def test_a_start_that_is_refused_does_not_end_an_ingest_that_stands_still(
+    ingests: Ingests, topic: TopicFactory, read: Reader, step: str
+) -> None:
+    """Wherever that one is in a transaction: what is not committed yet is not read, nor waited for."""
+    job = ingests.job()
+    other = replace(job, topic=topic(2))
+    sleeping = ingests.start_stopped(replace(job, interrupt=(step, 1, STOP)))
+    assert ingests.run(other).error == "CONFIGURATION"
+    ended = ingests.wake(sleeping)
+    assert (ended.error, ended.told.get("rows")) == ("", ROWS), ended.text
+    assert sorted(numbers(read(job.topic))) == list(range(ROWS))
+    assert read(other.topic) == []
 
 
 def committer(broker: EmbeddedBroker, name: str) -> SourceCommitter:
@@ -356,14 +407,12 @@ def test_a_second_instance_fences_the_first(broker: EmbeddedBroker, topic: Topic
 @pytest.mark.parametrize("step", ["HALF", "COMMIT"])
 def test_a_broker_killed_in_the_middle(ingests: Ingests, mortal: EmbeddedBroker, step: str) -> None:
     """Between two requests of a write, and before the commit is sent: the ingest waits for the broker and goes on."""
-    job = replace(ingests.job(interrupt=(step, 1, int(signal.SIGSTOP))), servers=mortal.bootstrap_servers)
+    job = replace(ingests.job(interrupt=(step, 1, STOP)), servers=mortal.bootstrap_servers)
     create_topic(mortal, job.topic, 2)
-    waiting = ingests.start(job)
-    ingests.wait_until_stopped(waiting)
+    waiting = ingests.start_stopped(job)
     mortal.kill()
     mortal.start()
-    ingests.go_on(waiting)
-    ended = ingests.wait(waiting)
+    ended = ingests.wake(waiting)
     assert (ended.error, ended.told.get("rows")) == ("", ROWS), ended.text
     assert sorted(numbers(read_topic(mortal, job.topic))) == list(range(ROWS))
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from tests.ingest.support import files
 
 from onceflow.errors import ConfigurationError, OnceflowError, TopicMissing
 from onceflow.ingest.committer import SourceCommitter
+from onceflow.ingest.event_rows import event_rows, numbers_as_text
+from onceflow.ingest.events import Committed, Event
 from onceflow.ingest.files import Format
 from onceflow.ingest.runner import Ingest
+from onceflow.ingest.source import SourceBatch
 from onceflow.ingest.tables import TableOptions, TableSource, connect
 from onceflow.ingest.terms import NOTE, Terms, to_note, without_note
 from onceflow.kafka.settings import ClusterSettings
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
     from onceflow.broker import EmbeddedBroker
 
+TIMEOUT_S = 120.0
 FILE, TABLE = {"file:///a.csv#1": "position"}, {"table:public.orders": "position"}
 
 
@@ -102,11 +112,23 @@ def test_positions_without_a_note_still_tell_files_from_tables(positions: dict[s
         to_note("day", {"source": source, "topic": "sales", "key": None}, positions)
 
 
-def test_a_term_that_one_version_does_not_know_is_not_compared() -> None:
-    positions = noted(terms_of())
-    assert to_note("day", {**terms_of(), "new": "x"}, positions).keys() == {NOTE}
-    later = {**FILE, **to_note("day", {**terms_of(), "new": "x"}, {})}
-    assert to_note("day", terms_of(), later).keys() == {NOTE}
+def test_a_term_that_an_earlier_version_did_not_know_is_not_compared() -> None:
+    assert to_note("day", {**terms_of(), "new": "x"}, noted(terms_of())).keys() == {NOTE}
+
+
+@pytest.mark.parametrize("from_now_on", [True, False])
+def test_terms_of_a_later_version_are_refused_as_nobody_here_knows_what_they_mean(*, from_now_on: bool) -> None:
+    with pytest.raises(ConfigurationError, match="by a later version") as caught:
+        to_note("day", terms_of(), noted({**terms_of(), "new": "x", "other": None}), from_now_on=from_now_on)
+    assert caught.value.fields["mistakes"] == ("new: 'x'",)
+
+
+def test_an_option_of_a_later_version_that_was_not_given_stays_in_the_note() -> None:
+    """So that the version before it can be started again."""
+    later = noted({**terms_of(), "new": None})
+    assert to_note("day", terms_of(), later) == {}
+    moved = to_note("day", terms_of(topic="other"), later, from_now_on=True)
+    assert json.loads(moved[NOTE]) == {**terms_of(topic="other"), "new": None}
 
 
 # -------------------------------------------------------------------------------------------------------- on a real broker
@@ -124,10 +146,33 @@ class Runs:
         with self.path.open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
 
-    def run(self, topic: str, *, from_now_on: bool = False, **options: Any) -> int:
-        source = files(self.path, Format.JSONL, **options)
+    def run(self, topic: str, form: Format = Format.JSONL, *, from_now_on: bool = False, **options: Any) -> int:
+        source = files(self.path, form, **options)
         with SourceCommitter(self.name, self.settings) as committer:
             return Ingest(self.name, topic, source, from_now_on=from_now_on).run(committer)
+
+    @contextmanager
+    def following(self, topic: str) -> Iterator[Callable[[], None]]:
+        """An ingest that goes on meanwhile; what it gives waits until it has committed rows once more."""
+        events: SimpleQueue[Event | None] = SimpleQueue()
+        ingest = Ingest(self.name, topic, files(self.path, Format.JSONL), events.put)
+        with SourceCommitter(self.name, self.settings) as committer, ThreadPoolExecutor(1) as background:
+            running = background.submit(ingest.run, committer, follow=True)
+            running.add_done_callback(lambda _: events.put(None))
+
+            def committed() -> None:
+                while not isinstance(event := events.get(timeout=TIMEOUT_S), Committed):
+                    assert event is not None, running.exception()
+
+            try:
+                yield committed
+            finally:
+                ingest.stop()
+            running.result()
+
+    def positions(self) -> dict[str, str]:
+        with SourceCommitter(self.name, self.settings) as committer:
+            return committer.start()
 
     def forget_note(self) -> None:
         """As a version left it that noted nothing."""
@@ -164,6 +209,88 @@ def test_a_start_that_sent_nothing_binds_nobody(runs: Runs, topic: TopicFactory)
     with pytest.raises(TopicMissing):
         runs.run("misspelt")
     assert runs.run(topic()) == 1
+
+
+def test_a_start_that_is_refused_leaves_the_ingest_that_runs_alone(
+    runs: Runs, topic: TopicFactory, read: Reader
+) -> None:
+    first, second = topic(), topic()
+    runs.add("1")
+    with runs.following(first) as committed:
+        committed()
+        with pytest.raises(ConfigurationError, match=f"topic: '{first}' until now"):
+            runs.run(second)
+        with pytest.raises(ConfigurationError, match="format: 'jsonl' until now"):
+            runs.run(first, Format.PARQUET)
+        runs.add("2")
+        committed()
+    assert [m.value() for m in read(first)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("lines", [("",), ("", "  ")])
+def test_what_holds_no_row_binds_nobody(runs: Runs, topic: TopicFactory, read: Reader, lines: tuple[str, ...]) -> None:
+    """Neither the topic nor how records end, in which the position behind the blank lines would count."""
+    runs.add(*lines)
+    assert runs.run("misspelt") == 0
+    assert runs.positions() == {}
+    target = topic()
+    runs.add("1")
+    assert runs.run(target, Format.CSV, columns=("a",)) == len([line for line in lines if line]) + 1
+    assert [json.loads(m.value() or b"") for m in read(target)] == [{"a": line} for line in (*lines, "1") if line]
+
+
+def test_where_rows_are_to_go_from_now_on_is_bound_by_a_row_as_well(
+    runs: Runs, topic: TopicFactory, read: Reader
+) -> None:
+    first, second = topic(), topic()
+    runs.add("1")
+    assert runs.run(first) == 1
+    runs.add("")
+    assert runs.run(second, from_now_on=True) == 0
+    runs.add("2")
+    assert runs.run(first) == 1, "nothing has gone the other way"
+    assert [m.value() for m in read(first)] == [b"1", b"2"]
+    assert read(second) == []
+
+
+class Looks:
+    """A source with other batches at each look, which has the ingest end behind the last one."""
+
+    terms: Terms = {"source": "files", "key": None}  # noqa: RUF012
+
+    def __init__(self, *looks: list[SourceBatch]) -> None:
+        self._looks = iter(looks)
+        self.end: Callable[[], None] = lambda: None
+
+    def restore(self, positions: Mapping[str, str]) -> None:
+        self.restored = dict(positions)
+
+    def size_bytes(self) -> None:
+        return None
+
+    def batches(self) -> Iterator[SourceBatch]:
+        look = next(self._looks, None)
+        if look is None:
+            self.end()
+        yield from look or []
+
+    def check_end(self) -> None:
+        raise AssertionError("it was ended")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_positions_before_the_first_row_are_committed_with_it(runs: Runs, topic: TopicFactory) -> None:
+    target, told = topic(), list[Event]()
+    rows = event_rows(pa.array(["x"]), None, "any", numbers_as_text(1, 1), rising=True)
+    source = Looks([SourceBatch(None, {"file:a": "1"}, 5)], [SourceBatch(rows, {"file:b": "2"}, 7)])
+    ingest = Ingest(runs.name, target, source, told.append)
+    source.end = ingest.stop
+    with SourceCommitter(runs.name, runs.settings) as committer:
+        assert ingest.run(committer, follow=True) == 1
+    assert [event for event in told if isinstance(event, Committed)] == [Committed(1, 12)]
+    assert without_note(runs.positions()) == {"file:a": "1", "file:b": "2"}
 
 
 def test_positions_of_a_version_that_noted_nothing_get_the_note_with_the_next_rows(

@@ -79,6 +79,11 @@ class Shop:
         """Sends what is there, in this process."""
         return relay_all(replace(self.job, **changes))
 
+    def claimed_by(self) -> str | None:
+        """The relay instance that claimed the table last."""
+        found: str | None = self.query(f"select instance from {self.table}_relay")[0][0]
+        return found
+
     def rows_left(self) -> int:
         return int(self.query(f"select count(*) from {self.table}")[0][0])
 

@@ -3,15 +3,19 @@
 =====================  ===========================  =====================  ==========================================
 step                   SIGKILL                      SIGSTOP, another one   the connections (``test_outbox_service.py``)
 =====================  ===========================  =====================  ==========================================
-start, FENCED          PostgreSQL (FENCED: both)    any start fences       database cut, again and again
-TAKEN                  both                         both                   cut between COMMIT and answer, server killed
-WRITE, AUDIT, STORE    PostgreSQL (version 1:       as for an ingest       Kafka's answer lost, broker killed
+start, FENCED          PostgreSQL (FENCED: both)    both                   database cut, again and again
+SETTLED                both                         both
+TAKEN                  both                         both, also in the      cut between COMMIT and answer, server killed
+                                                    recovery
+WRITE, AUDIT, STORE    PostgreSQL (version 1:       both                   Kafka's answer lost, broker killed
                        REFRESH, WRITE)
-COMMIT, COMMITTED      both, and in the recovery,   both (COMMITTED)       Kafka's answer lost
-                       version 1
-FORGOTTEN              both                         both, as TAKEN next    cut between COMMIT and answer
+COMMIT, COMMITTED      both, and in the recovery,   both, also in the      Kafka's answer lost
+                       version 1                    recovery
+FORGOTTEN              both                         both, also in the      cut between COMMIT and answer
+                                                    recovery
 =====================  ===========================  =====================  ==========================================
 
+Who is stopped before its own fence in Kafka is the newer one when it wakes: it fences, and sends what is left.
 The controls: rows deleted before the commit are lost; a position committed apart repeats; a reader that goes on from the largest
 position loses what an open transaction inserts.
 """
@@ -105,15 +109,43 @@ def test_what_is_inserted_between_commit_and_recovery_comes_too(shop: Shop, work
     finish(workers, shop)
 
 
-@pytest.mark.parametrize("step", ["TAKEN", "COMMITTED"])
+BEFORE_THE_FENCE = ["INSPECT", "FENCE"]
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_relay_that_slept_stops_when_another_has_taken_over(shop: Shop, workers: ForkServer, step: str) -> None:
+    """One that slept before its own fence is the newer of the two: it fences, and sends what came since."""
     shop.insert_all(events(6))
-    pid = workers.start(replace(shop.job, interrupt=(step, 1, STOP)))
-    workers.wait_until_stopped(pid)
+    sleeping = workers.start_stopped(replace(shop.job, interrupt=(step, 1, STOP)))
     finish(workers, shop)
     shop.insert_all(events(6, first=6))
-    workers.go_on(pid)
-    ended = workers.wait(pid)
+    ended = workers.wake(sleeping)
+    assert (ended.signal, ended.error) == (0, "" if step in BEFORE_THE_FENCE else "FENCED"), ended.text
+    assert shop.rows_left() == (0 if step in BEFORE_THE_FENCE else 6)
+    finish(workers, shop)
+
+
+def test_a_relay_that_slept_before_its_claim_leaves_the_table_to_the_one_that_came_since(
+    shop: Shop, workers: ForkServer
+) -> None:
+    """Else that one, when its connection is lost, would find itself replaced, by a relay that Kafka refuses."""
+    sleeping = workers.start_stopped(replace(shop.job, interrupt=("FENCED", 1, STOP)))
+    finish(workers, shop)
+    claimed = shop.claimed_by()
+    ended = workers.wake(sleeping)
+    assert (ended.signal, ended.error) == (0, "FENCED"), ended.text
+    assert shop.claimed_by() == claimed
+
+
+@pytest.mark.parametrize("step", ["FENCED", "SETTLED", "TAKEN", "COMMIT", "COMMITTED", "FORGOTTEN"])
+def test_a_relay_that_slept_in_its_recovery_stops_too(shop: Shop, workers: ForkServer, step: str) -> None:
+    """Kafka has a batch that the table still holds; whoever takes over books it, and the sleeper must not book it again."""
+    shop.insert_all(events(6))
+    killed_at(workers, shop.job, "COMMITTED")
+    sleeping = workers.start_stopped(replace(shop.job, interrupt=(step, 1, STOP)))
+    finish(workers, shop)
+    shop.insert_all(events(6, first=6))
+    ended = workers.wake(sleeping)
     assert (ended.signal, ended.error) == (0, "FENCED"), ended.text
     finish(workers, shop)
 

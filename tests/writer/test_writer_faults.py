@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from dataclasses import replace
 
-import psutil
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.conftest import Reader, TopicFactory, create_topic
+from tests.forkserver import ForkServer
 from tests.writer.on_a_loop import OnLoop
-from tests.writer.victim import BLOCKS, EVENTS, FENCED, STEPS
+from tests.writer.victim import BLOCKS, EVENTS, RECOVERY, SMALL_BYTES, STEPS, Job
 from tests.writer.waiting import is_stable, wait_until
 from tests.writer.wire import NOTHING, Loss, ProxiedBroker
 
@@ -44,7 +41,6 @@ pytestmark = pytest.mark.faults
 MakeWriter = Callable[..., Writer]
 StandingStill = Callable[[], AbstractContextManager[object]]
 ALL = [str(n) for n in range(BLOCKS * EVENTS)]
-ROOT = Path(__file__).parents[2]
 BOTH_KINDS = pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
 _numbers = itertools.count()
 
@@ -58,75 +54,83 @@ def values(read: Reader, topic: str, on: EmbeddedBroker | None = None) -> list[s
     return [(m.value() or b"").decode() for m in read(topic, on=on)]
 
 
-def run_victim(*arguments: str) -> int:
-    command = [sys.executable, "-m", "tests.writer.victim", *arguments]
-    return subprocess.run(command, cwd=ROOT, check=False, timeout=120).returncode
+@pytest.fixture(scope="module")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    with ForkServer("tests.writer.victim", tmp_path_factory.mktemp("victims")) as found:
+        yield found
 
 
-@pytest.mark.parametrize(
-    ("version", "kind"),
-    [("broker", []), ("broker_v1", []), ("broker", ["asyncio"])],
+KINDS = pytest.mark.parametrize(
+    ("version", "on_a_loop"),
+    [("broker", False), ("broker_v1", False), ("broker", True)],
     ids=["version 2", "version 1", "AsyncWriter"],
 )
-@pytest.mark.parametrize("step", STEPS)
-def test_a_process_killed_at_any_step_leaves_each_event_once(
-    request: pytest.FixtureRequest,
-    topic: TopicFactory,
-    read: Reader,
-    name: str,
-    step: str,
-    version: str,
-    kind: list[str],
-) -> None:
+AT_EVERY_STEP = pytest.mark.parametrize("step", [*STEPS, *RECOVERY])
+
+
+@pytest.fixture
+def victim(request: pytest.FixtureRequest, topic: TopicFactory, name: str, version: str, *, on_a_loop: bool) -> Job:
+    """Of one of ``KINDS``, with a topic of its own."""
     broker: EmbeddedBroker = request.getfixturevalue(version)
-    target = topic(on=broker)
-    assert run_victim(broker.bootstrap_servers, name, target, step, *kind) == -signal.SIGKILL
-    assert run_victim(broker.bootstrap_servers, name, target, "-", *kind) == 0
-    assert values(read, target, broker) == ALL
+    target = topic(on=broker, config={"max.message.bytes": str(SMALL_BYTES)})
+    return Job(broker.bootstrap_servers, name, target, on_a_loop=on_a_loop)
 
 
-@contextlib.contextmanager
-def stopped_victim(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A victim that has been stopped where it was told to be."""
-    with subprocess.Popen([sys.executable, "-m", "tests.writer.victim", *arguments, "stop"], cwd=ROOT) as victim:
-        try:
-            wait_until(lambda: psutil.Process(victim.pid).status() == psutil.STATUS_STOPPED)
-            yield victim
-        finally:
-            victim.kill()
+def check_all(request: pytest.FixtureRequest, read: Reader, job: Job, version: str) -> None:
+    assert values(read, job.topic, request.getfixturevalue(version)) == ALL
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_stopped_process_whose_successor_has_finished_is_fenced_when_it_wakes(
-    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str, step: str
+@KINDS
+@AT_EVERY_STEP
+def test_a_process_killed_at_any_step_leaves_each_event_once(
+    request: pytest.FixtureRequest, victims: ForkServer, victim: Job, read: Reader, step: str, version: str
 ) -> None:
-    target = topic()
-    with stopped_victim(broker.bootstrap_servers, name, target, step) as victim:
-        assert run_victim(broker.bootstrap_servers, name, target, "-") == 0
-        victim.send_signal(signal.SIGCONT)
-        assert victim.wait(120) == FENCED
-    assert values(read, target) == ALL
+    killed = victims.run(replace(victim, step=step))
+    assert (killed.signal, killed.error) == (signal.SIGKILL, ""), f"it did not come to {step}: {killed.text}"
+    assert_finishes(victims, victim)
+    check_all(request, read, victim, version)
+
+
+def assert_finishes(victims: ForkServer, job: Job) -> None:
+    ended = victims.run(job)
+    assert (ended.signal, ended.error) == (0, ""), ended.text
+
+
+@KINDS
+@AT_EVERY_STEP
+def test_a_stopped_process_whose_successor_has_finished_is_fenced_when_it_wakes(
+    request: pytest.FixtureRequest, victims: ForkServer, victim: Job, read: Reader, step: str, version: str
+) -> None:
+    """Every step comes after its own fence, so it is the older one wherever it stands still."""
+    stopped = victims.start_stopped(replace(victim, step=step, signal=int(signal.SIGSTOP)))
+    assert_finishes(victims, victim)
+    ended = victims.wake(stopped)
+    assert (ended.signal, ended.error) == (0, "FENCED"), ended.text
+    check_all(request, read, victim, version)
 
 
 @pytest.mark.parametrize("step", ["sent", "acknowledged", "marked"])
 def test_a_process_stopped_beyond_its_transaction_timeout_runs_the_block_again(
-    punctual: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str, step: str
+    punctual: EmbeddedBroker, victims: ForkServer, topic: TopicFactory, read: Reader, name: str, step: str
 ) -> None:
     target = topic(on=punctual)
-    with stopped_victim(punctual.bootstrap_servers, name, target, step) as victim:
-        wait_until(lambda: is_stable(punctual, target))
-        victim.send_signal(signal.SIGCONT)
-        assert victim.wait(120) == 0
+    job = Job(
+        punctual.bootstrap_servers, name, target, step, int(signal.SIGSTOP), kafka={"transaction.timeout.ms": 5000}
+    )
+    stopped = victims.start_stopped(job)
+    wait_until(lambda: is_stable(punctual, target))
+    ended = victims.wake(stopped)
+    assert (ended.signal, ended.error) == (0, ""), ended.text
     assert values(read, target, punctual) == ALL
 
 
 def test_control_without_transactions_the_same_kill_repeats_events(
-    broker: EmbeddedBroker, topic: TopicFactory, read: Reader
+    broker: EmbeddedBroker, victims: ForkServer, topic: TopicFactory, read: Reader
 ) -> None:
-    target = topic()
-    assert run_victim(broker.bootstrap_servers, "-", target, "killed") == -signal.SIGKILL
-    assert run_victim(broker.bootstrap_servers, "-", target, "-") == 0
-    assert sorted(values(read, target)) == sorted(ALL * 2)
+    job = Job(broker.bootstrap_servers, None, topic())
+    assert victims.run(replace(job, step="sent")).signal == signal.SIGKILL
+    assert_finishes(victims, job)
+    assert sorted(values(read, job.topic)) == sorted(ALL * 2)
 
 
 @BOTH_KINDS

@@ -7,6 +7,8 @@ Connect's source connectors), and a start reads them only after it has fenced wh
     B starts, reads the position 100 first, then fences A: B would send rows 100 to 199 again
     B fences first: either A's commit was decided before it, and B reads 200, or it never can be
 
+Whoever would refuse them may look before the fence, so that a start which is refused leaves A alone (``look``).
+
 The progress record of the protocol carries a digest of all positions of each commit. It proves at the start that the positions
 that were read are those that were committed: a positions topic that was deleted, or restored from an old copy, is refused. The
 cluster forgets that record when nothing was committed for ``offsets.retention.minutes``; then nothing vouches for the positions
@@ -99,6 +101,18 @@ class SourceCommitter:
 
     # ----------------------------------------------------------------------------------------------------------- start
 
+    def look(self) -> dict[str, str]:
+        """The positions that are committed now, without fencing anybody: good for a refusal, and for nothing else::
+
+            A commits the position 200, and is told so; the markers that make it visible are still to be written
+            B, which starts then, must not refuse what was true before that commit: it waits until it is complete
+
+        Raises BrokerUnreachable, NotAuthorized.
+        """
+        self._connect()
+        self._requests.describe(settle=True)
+        return read_positions(self._settings, self._topic, self._patience_s)
+
     def start(self) -> dict[str, str]:
         """Fences older instances, claims the name and gives the committed positions.
 
@@ -106,9 +120,7 @@ class SourceCommitter:
         committed, BrokerUnreachable, NotAuthorized.
         """
         self._positions = None
-        if self._coordinator is None:
-            self._coordinator = self._connected()
-        self._coordinator.start()  # also while it is ready: another instance may have committed since
+        self._connect().start()  # also while it is ready: another instance may have committed since
         positions = self._read()
         self._check(positions)
         self._positions = positions
@@ -130,6 +142,11 @@ class SourceCommitter:
     def _committed(self) -> str:
         """The digest of the positions that were committed last."""
         return self._progress.ends[-1] if self._progress.ends else digest_of({})
+
+    def _connect(self) -> TransactionCoordinator:
+        if self._coordinator is None:
+            self._coordinator = self._connected()
+        return self._coordinator
 
     def _connected(self) -> TransactionCoordinator:
         self._client.open()

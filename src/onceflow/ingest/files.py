@@ -24,7 +24,6 @@ from onceflow.ingest.content import (
     Left,
     Records,
     begin_of_text,
-    compression_of,
     end_of_lines,
     open_content,
 )
@@ -34,6 +33,7 @@ from onceflow.ingest.event_rows import event_rows, numbers_as_text
 from onceflow.ingest.file_position import FilePosition, Print
 from onceflow.ingest.json_rows import column_as_text, rows_as_json
 from onceflow.ingest.jsonl_rows import key_of, lines_of
+from onceflow.ingest.packing import compression_of
 from onceflow.ingest.parquet_rows import parquet_batches
 from onceflow.ingest.source import SourceBatch
 from onceflow.ingest.terms import Terms
@@ -98,11 +98,11 @@ class FileSource:
         return sum(self._bytes_left(position) for position in self._find() if not position.replaced)
 
     def _bytes_left(self, position: FilePosition) -> int:
-        """A packed file is read from its beginning again, as far as it is needed."""
+        """A packed file is read from its beginning again, as far as it is needed. Nothing of one that shrank just now."""
         with suppress(FileNotFoundError), Path(position.path).open("rb", buffering=0) as file:
             if self._is_done(file, position):
                 return 0
-            return os.fstat(file.fileno()).st_size - (position.offset if self._is_plain(file) else 0)
+            return max(0, os.fstat(file.fileno()).st_size - (position.offset if self._is_plain(file) else 0))
         return 0  # renamed since it was found
 
     def batches(self) -> Iterator[SourceBatch]:

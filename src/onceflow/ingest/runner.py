@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -34,10 +34,13 @@ class _Group:
         self.positions.update(batch.positions)
         self.size_bytes += batch.size_bytes
 
+    @property
+    def count(self) -> int:
+        return sum(rows.num_rows for _, rows in self.rows)
+
     def is_full(self, limit_rows: int) -> bool:
-        count = sum(rows.num_rows for _, rows in self.rows)
         size_bytes = sum(rows.nbytes for _, rows in self.rows)
-        return bool(count >= limit_rows or size_bytes >= TRANSACTION_BYTES)
+        return bool(self.count >= limit_rows or size_bytes >= TRANSACTION_BYTES)
 
 
 class Ingest:
@@ -64,6 +67,8 @@ class Ingest:
         self._transaction_rows = transaction_rows
         self._from_now_on = from_now_on
         self._to_note: dict[str, str] = {}
+        self._is_begun = False  # rows were committed under the name
+        self._next = _Group()
         self._stop = threading.Event()
         self._committed_at = time.monotonic()
 
@@ -77,10 +82,11 @@ class Ingest:
         Raises what the committer and the source raise, and ConfigurationError where the name was begun with other options.
         All that was committed stays, and the next run goes on behind it.
         """
+        self._noted(committer.look())  # a start that is refused leaves the instance that runs alone
         # Positions are read after older instances are fenced: whatever they sent is decided then.
         positions = committer.start()
-        terms = {**self._source.terms, "topic": self._topic}
-        self._to_note = to_note(self._name, terms, positions, from_now_on=self._from_now_on)
+        self._to_note = self._noted(positions)
+        self._is_begun = bool(positions)
         self._source.restore(without_note(positions))
         self._tell(Started(self._name, self._topic, bool(positions), self._source.size_bytes()))
         total = 0
@@ -94,6 +100,10 @@ class Ingest:
         self._tell(Finished(self._name, total, "stopped" if self._stop.is_set() else "end"))
         return total
 
+    def _noted(self, positions: Mapping[str, str]) -> dict[str, str]:
+        terms = {**self._source.terms, "topic": self._topic}
+        return to_note(self._name, terms, positions, from_now_on=self._from_now_on)
+
     def _rest(self, committer: SourceCommitter) -> None:
         """Between two looks: one that finds nothing for days must not be forgotten by the cluster."""
         if time.monotonic() - self._committed_at > KEEP_S:
@@ -106,19 +116,27 @@ class Ingest:
         for group in self._groups():
             if self._stop.is_set():
                 break
-            rows = committer.commit(group.rows, {**group.positions, **self._to_note})
-            self._to_note = {}
-            total += rows
-            self._committed_at = time.monotonic()
-            self._tell(Committed(rows, group.size_bytes))
+            total += self._commit(committer, group)
         return total
 
+    def _commit(self, committer: SourceCommitter, group: _Group) -> int:
+        note = self._to_note if group.count else {}
+        rows = committer.commit(group.rows, {**group.positions, **note})
+        if group.count:
+            self._to_note, self._is_begun = {}, True
+        self._committed_at = time.monotonic()
+        self._tell(Committed(rows, group.size_bytes))
+        return rows
+
     def _groups(self) -> Iterator[_Group]:
-        group = _Group()
+        """Positions before the first row of a name go with that row, in a later look if need be: see ``terms.py``."""
         for batch in self._source.batches():
-            group.add(self._topic, batch)
-            if group.is_full(self._transaction_rows):
-                yield group
-                group = _Group()
-        if group.positions:
-            yield group
+            self._next.add(self._topic, batch)
+            if self._next.is_full(self._transaction_rows):
+                yield self._taken()
+        if self._next.positions and (self._is_begun or self._next.count):
+            yield self._taken()
+
+    def _taken(self) -> _Group:
+        group, self._next = self._next, _Group()
+        return group

@@ -11,8 +11,18 @@
     a start names a topic that does not exist, or is killed before its first rows are committed
     nothing was sent, so nothing is noted: the note is part of the transaction of the first rows
 
+    a start finds blank lines alone, and notes nothing, as it has sent nothing; but it commits that it has read them
+    the next start reads them as CSV, in which a line of spaces is a row, and begins behind them: so positions before the first
+    row wait for it as well, and until then nothing stands under the name
+
     two start at the same time with different topics
     the note is read after the other one was fenced: it is there together with the other's rows, or neither ever will be
+
+    an ingest runs; a start under its name, by mistake, says ``--topic sale``
+    refused, it must not have stopped the one that runs: the note is read before the fence as well, which may only refuse
+
+    a later version notes ``--escape``, in which its positions count; the version before it is started again
+    it would count otherwise, and cannot know: refused. Where the option was not given (null), it is kept in the note
 
     positions of a version that noted nothing
     taken over; only what they tell by themselves, files or a table, is compared
@@ -43,14 +53,17 @@ def without_note(positions: Mapping[str, str]) -> dict[str, str]:
 def to_note(name: str, terms: Terms, positions: Mapping[str, str], *, from_now_on: bool = False) -> dict[str, str]:
     """What is to be committed with the next rows: nothing if it stands there. Raises ConfigurationError for other terms.
 
-    Terms that one of the two does not know are not compared, so that a later version may note more.
+    Terms that the note does not know are not compared: a later version notes more than the one that wrote it.
     """
     noted = _noted(positions)
     changed = [term for term in terms if term in noted and noted[term] != terms[term]]
     movable = _MOVABLE.issuperset(changed)
     if changed and not (movable and from_now_on):
         raise _other(name, [_line(term, noted[term], terms[term]) for term in changed], movable=movable)
-    text = json.dumps(dict(terms), sort_keys=True, separators=(",", ":"))
+    unknown = {term: value for term, value in noted.items() if term not in terms}
+    if any(value is not None for value in unknown.values()):
+        raise _unknown(name, unknown)
+    text = json.dumps({**unknown, **terms}, sort_keys=True, separators=(",", ":"))
     return {} if positions.get(NOTE) == text else {NOTE: text}
 
 
@@ -61,6 +74,17 @@ def _noted(positions: Mapping[str, str]) -> Terms:
     if not positions:
         return {}
     return {"source": "table" if any(key.startswith("table:") for key in positions) else "files"}
+
+
+def _unknown(name: str, terms: Terms) -> ConfigurationError:
+    lines = [f"{term}: {_shown(value)}" for term, value in terms.items() if value is not None]
+    return ConfigurationError(
+        f"ingest {name!r} was begun by a later version, with options that this one does not know:"
+        + "".join(f"\n  - {line}" for line in lines),
+        action="start it with that version or a later one, or choose another name, under which everything is sent again",
+        name=name,
+        mistakes=tuple(lines),
+    )
 
 
 def _line(term: str, before: str | None, now: str | None) -> str:

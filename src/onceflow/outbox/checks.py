@@ -50,15 +50,6 @@ def not_an_outbox(what: str) -> OutboxMismatch:
     return OutboxMismatch(what, action="make the outbox with the SQL that `onceflow outbox init` prints")
 
 
-def claimed_by_another(address: str, name: str) -> OutboxMismatch:
-    """The table is booked for another name."""
-    return OutboxMismatch(
-        f"{address} belongs to another relay than {name!r}: each of its events goes to Kafka once, through one relay",
-        action="use the name in the column `name` of the table beside it",
-        name=name,
-    )
-
-
 def moved_on(address: str) -> Fenced:
     """The table's count of batches is not the one that this relay left."""
     return Fenced(

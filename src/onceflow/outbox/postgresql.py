@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, LiteralString
 
 from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
-from onceflow.outbox.checks import check_aside, check_found, check_rows, claimed_by_another, moved_on, not_an_outbox
+from onceflow.outbox.checks import check_aside, check_found, check_rows, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import CHANNEL, TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
@@ -28,6 +28,8 @@ try:
     import psycopg
     from psycopg import sql
     from psycopg.conninfo import conninfo_to_dict
+
+    from onceflow.postgresql_name import Name
 except ImportError as missing:
     raise ConfigurationError(
         "PostgreSQL needs psycopg, which is not installed", action="pip install 'onceflow[postgresql]'"
@@ -101,17 +103,18 @@ class PostgresqlOutbox:
         """All columns of the outbox, which the table of refused rows must have as well."""
         found = self._found_columns()
         check_aside(self._name, found, self._takes_values(self._name.aside))
-        return sql.SQL(", ").join(map(sql.Identifier, found))
+        return sql.SQL(", ").join(map(Name, found))
 
-    def claim(self, name: str, instance: str) -> None:
+    def claim(self, name: str, instance: str, *, over: str | None) -> bool:
         with self._told():
             done = self._run(
-                "update {relay} set name = %(name)s, instance = %(instance)s where name is null or name = %(name)s returning 1",
+                "update {relay} set name = %(name)s, instance = %(instance)s "
+                "where (name is null or name = %(name)s) and instance is not distinct from %(over)s returning 1",
                 name=name,
                 instance=instance,
+                over=over,
             )
-        if not done:
-            raise claimed_by_another(self.address, name)
+        return bool(done)
 
     # ---------------------------------------------------------------------------------------------------------- rows
 

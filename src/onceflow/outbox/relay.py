@@ -23,6 +23,10 @@ Two relays of one name::
 
     A has taken rows and is stopped before the commit; B starts and sends them
     A wakes and commits: Kafka refuses it (Fenced)
+
+    A has fenced in Kafka, and is stopped before it looks at the table; B starts, claims the table and sends batches
+    A wakes with a position of before that, which does not fit the table, and would claim it: B, connecting again, would find A
+    so whoever finds another claim than before its own fence asks Kafka who holds the name, and claims over that one alone
 """
 
 from __future__ import annotations
@@ -77,7 +81,8 @@ class Relay:
 
     def start(self, *, again: bool = False) -> None:
         """Steps 1 and 2. ``again``: this instance has been started before, and gives way to one that came since."""
-        if again and self._table.place().instance != self._instance:
+        before = self._table.place().instance
+        if again and before != self._instance:
             raise Fenced(
                 f"another relay {self._name!r} took over while this one was not connected",
                 action="nothing, if the other one is meant to run",
@@ -88,13 +93,22 @@ class Relay:
         self._on_step("FENCED")
         if self._dead_letters:
             self._table.check_aside()
-        place = self._table.place()
-        self._sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
-        _check(self._name, self._table.address, place, self._sent)
-        self._table.claim(self._name, self._instance)
+        place = self._claim(before, text)
         if place.batch < self._sent.batch:
             self._table.forget(self._sent)
             self._on_step("SETTLED")
+
+    def _claim(self, before: str | None, text: str | None) -> Place:
+        """The place that was found, and claimed as it was; ``before``: who had claimed it before the fence."""
+        while True:
+            place = self._table.place()
+            if place.instance != before:
+                self._committer.start()  # raises Fenced, unless that one is older: its claim came behind our fence
+            self._sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
+            _check(self._name, self._table.address, place, self._sent)
+            if self._table.claim(self._name, self._instance, over=place.instance):
+                return place
+            before = place.instance
 
     def step(self) -> int:
         """Steps 3 to 5 once. The number of records sent; 0: there was nothing to send."""

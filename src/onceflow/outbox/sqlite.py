@@ -14,7 +14,6 @@ from onceflow.outbox.checks import (
     check_aside,
     check_found,
     check_rows,
-    claimed_by_another,
     moved_on,
     not_an_outbox,
     quoted,
@@ -103,11 +102,10 @@ class SqliteOutbox:
     def _found_columns(self, table: TableName) -> dict[str, str]:
         return dict(self._run("select name, type from pragma_table_xinfo(?) where hidden <> 1", table.name).fetchall())
 
-    def claim(self, name: str, instance: str) -> None:
+    def claim(self, name: str, instance: str, *, over: str | None) -> bool:
         with self._writing():
-            query = "update {relay} set name = ?1, instance = ?2 where name is null or name = ?1"
-            if self._run(query, name, instance).rowcount != 1:
-                raise claimed_by_another(self.address, name)
+            query = "update {relay} set name = ?1, instance = ?2 where (name is null or name = ?1) and instance is ?3"
+            return self._run(query, name, instance, over).rowcount == 1
 
     def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
         with self._told():

@@ -77,8 +77,8 @@ class OutboxTable(Protocol):
     def check_aside(self) -> None:
         """Raises OutboxMismatch unless there is a table for rows that are refused."""
 
-    def claim(self, name: str, instance: str) -> None:
-        """Books the table for the relay ``name``. Raises OutboxMismatch when it is another one's."""
+    def claim(self, name: str, instance: str, *, over: str | None) -> bool:
+        """Books the table for the relay ``name``, if the instance ``over`` (None: nobody) has it: whether it had."""
 
     def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
         """The rows of the next batch in the order of their positions, when ``batch`` is the last one that was deleted.
