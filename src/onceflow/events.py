@@ -7,6 +7,7 @@ the caller or from the position in the source, never from chance, or a repetitio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ TYPE_HEADER = "ce_type"
 SPECVERSION_HEADER = "ce_specversion"
 SEQUENCE_HEADER = "ce_sequence"
 _SEQUENCES_END = 1 << 63  # databases keep eight bytes
+_NO_TEXT = "\uffff"
+_LOOKS_LIKE_BYTES = re.compile(_NO_TEXT + "([0-9a-f]{2})+")
 _MOST_DIGITS = 100  # with zeros in front; Python refuses to read thousands
 
 
@@ -59,8 +62,21 @@ def identity_of(
 
 
 def header_text(value: bytes | str | None) -> str:
-    """A header's value as text. Bytes that are no UTF-8 are escaped, not replaced: two ids would become one."""
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value or ""
+    """A header's value as text, no two values as the same: two ids would become one, and the second event a duplicate.
+
+    UTF-8 is what it says. Other bytes are U+FFFF, which no text should have, and their hexadecimal digits; and so is a text, if
+    ever there is one, that looks like this.
+    """
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return _NO_TEXT + value.hex()
+    else:
+        text = value or ""
+    if text.startswith(_NO_TEXT) and _LOOKS_LIKE_BYTES.fullmatch(text):
+        return _NO_TEXT + text.encode().hex()
+    return text
 
 
 def sequence_number(text: str) -> int | None:

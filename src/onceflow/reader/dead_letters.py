@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import cast
 
 from confluent_kafka import KafkaError as Problem
 from confluent_kafka import KafkaException, Producer
 
-from onceflow.errors import BrokerUnreachable, KafkaError, RequestFailed, TopicMissing
+from onceflow.errors import BrokerUnreachable, RequestFailed, TopicMissing
 from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader.event import Event
+from onceflow.reader.reasons import told
 from onceflow.reader.settings import ReaderSettings
 
+log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 _REASON_CHARS = 1000
 _LARGEST = 1_000_000_000  # librdkafka's own bound; its default is below what a topic takes by default
 PREFIX = "onceflow_"
 SEQUENCE = PREFIX + "sequence"
+TIMESTAMP = PREFIX + "timestamp"
+"""The event's own, in milliseconds, where the letter has another one."""
+_NOW = 0  # librdkafka's word for it
+Headers = list[tuple[str, str | bytes | None]]
 
 
 class DeadLetters:
@@ -26,6 +33,11 @@ class DeadLetters:
 
     A letter has the event's key, value, headers and timestamp, the same partition number (modulo the partitions there are),
     and headers with the reason and the original position. The topic is made when the first letter is written, if it is missing.
+
+    What it survives::
+
+        the letters' topic bounds the timestamps that it takes, and the event is older than that (or from the future)
+        the brokers refuse the letter, and would at each start: it is written with the time of now, and a header with the event's
     """
 
     def __init__(self, settings: ReaderSettings) -> None:
@@ -37,23 +49,38 @@ class DeadLetters:
         """Returns when the brokers have it. Raises KafkaError."""
         topic = self._settings.dead_letter_topic(event.topic)
         partition = event.partition % self._partitions_of(topic, like=event.topic)
-        problems: list[KafkaError] = []
+        headers = _headers(event, reason, attempts, self._settings.group)
+        refusal = self._send(topic, partition, event, headers, event.timestamp_ms)
+        if refusal is not None and refusal.code() == Problem.INVALID_TIMESTAMP:
+            log.warning("%s takes no record of the time of %r: its letter gets the time of now", topic, event)
+            headers.append((TIMESTAMP, str(event.timestamp_ms)))
+            refusal = self._send(topic, partition, event, headers, _NOW)
+        if refusal is not None:
+            raise _refused(topic, refusal)
+
+    def _send(self, topic: str, partition: int, event: Event, headers: Headers, timestamp_ms: int) -> Problem | None:
+        """What the brokers refuse it with, or None."""
+        refusals: list[Problem] = []
         try:
             self._open().produce(
                 topic,
                 event.value,
                 event.key,
                 partition,
-                lambda error, _: problems.append(_refused(topic, error)) if error else None,
-                timestamp=event.timestamp_ms,
-                headers=_headers(event, reason, attempts, self._settings.group),
+                lambda refusal, _: refusals.append(refusal) if refusal else None,
+                timestamp=timestamp_ms,
+                headers=headers,
             )
         except KafkaException as error:
-            raise _refused(topic, error.args[0]) from error
+            return cast("Problem", error.args[0])
+        except (ValueError, TypeError, OverflowError, BufferError) as error:
+            raise RequestFailed(
+                f"a dead letter of {event!r} to {topic} cannot be sent: {told(error)}",
+                action="see the message; the event comes again first, and dead_letters=None stops the reader there instead",
+            ) from error
         if self._open().flush(self._settings.patience_s):
             raise BrokerUnreachable(f"a dead letter to {topic} was not acknowledged in {self._settings.patience_s:g} s")
-        if problems:
-            raise problems[0]
+        return refusals[0] if refusals else None
 
     def close(self) -> None:
         """Ends the producer; nothing waits in it."""
@@ -96,7 +123,7 @@ def _refused(topic: str, error: Problem) -> RequestFailed:
     return RequestFailed(f"a dead letter to {topic}: {error.str()}", action=action, error=error.name())
 
 
-def _headers(event: Event, reason: Exception, attempts: int, group: str) -> list[tuple[str, str | bytes | None]]:
+def _headers(event: Event, reason: Exception, attempts: int, group: str) -> Headers:
     """The event's own headers first; one without id gets the id of its position, so that a repeated letter is known.
 
     The sequence goes by another name: it rises along the partition that the event came from, and letters of several partitions
@@ -109,7 +136,7 @@ def _headers(event: Event, reason: Exception, attempts: int, group: str) -> list
 
 def _told(event: Event, reason: Exception, attempts: int, group: str) -> Sequence[tuple[str, str]]:
     return [
-        ("reason", f"{type(reason).__name__}: {reason}"[:_REASON_CHARS]),
+        ("reason", told(reason)[:_REASON_CHARS]),
         ("attempts", str(attempts)),
         ("group", group),
         ("topic", event.topic),

@@ -22,6 +22,18 @@ GROUP_HEADER = "onceflow_group"
 """Which group wrote a dead letter."""
 _Choice = TypeVar("_Choice", bound=Enum)
 _WHOLE = {"batch_size", "keep_ids", "retries"}
+_DAY_S = 24 * 3600
+_MOST = {  # no more than what all of it can be told to
+    "batch_size": (1_000_000, "librdkafka gives no more at once"),
+    "keep_ids": (10**15, "leave it and keep_ids_s None to keep all of them"),
+    "keep_ids_s": (100 * 365 * _DAY_S, "100 years; leave it and keep_ids None to keep them for ever"),
+    "session_timeout_s": (3600, "an hour, as librdkafka"),
+    "max_poll_interval_s": (_DAY_S, "a day, as librdkafka"),
+    "lease_s": (24 * _DAY_S, "24 days"),
+    "patience_s": (24 * _DAY_S, "24 days, as librdkafka"),
+    "backoff_s": (24 * _DAY_S, "24 days"),
+    "backoff_max_s": (24 * _DAY_S, "24 days"),
+}
 _MAY_BE_NONE = {"keep_ids_s", "keep_ids", "session_timeout_s", "group_instance_id"}
 
 
@@ -139,7 +151,7 @@ class Checker:
         return next(iter(kind))
 
     def at_least(self, least: float, **values: object) -> None:
-        """Each value given must be a number, and that large."""
+        """Each value given must be a number, that large, and no larger than what stores and brokers can be told."""
         for name, value in values.items():
             if value is None and name in _MAY_BE_NONE:
                 continue
@@ -148,6 +160,9 @@ class Checker:
                 self.mistakes.append(f"{name} must be a {'whole ' * (needed is Integral)}number, not {value!r}")
             elif not cast("float", value) >= least:
                 self.mistakes.append(f"{name} must be at least {least:g}, not {value!r}")
+            elif name in _MOST and cast("float", value) > _MOST[name][0]:
+                most, why = _MOST[name]
+                self.mistakes.append(f"{name} must be at most {most} ({why}), not {value!r}")
 
     def text(self, **values: object) -> None:
         """Each must be a text that is not empty; None where that has a meaning."""

@@ -41,6 +41,15 @@ def redis_server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(params=["memory", "sqlite", "postgresql", "redis"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Each kind of store, one after the other."""
+    servers = {"postgresql": "postgresql", "redis": "redis_server"}
+    if request.param in servers:
+        return str(request.getfixturevalue(servers[request.param]).url)
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
+
+
 @contextmanager
 def postgresql_server() -> Iterator[Server]:
     """PostgreSQL on a unix socket, data in a directory that goes with it."""

@@ -31,10 +31,17 @@ def own_refused(error: BaseException) -> StoreError:
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error, and what it was raised from or in spite of: a handler may have made one of its own of the database's.
 
-    Each once: ``raise error from error`` makes a circle, and Python does not mind.
+    A group holds what went wrong at the same time (``asyncio.TaskGroup``): all of it is looked at. Each once: ``raise error from
+    error`` makes a circle, and Python does not mind.
     """
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
+    waiting = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        waiting.append(found.__cause__ or found.__context__)
+        if isinstance(found, BaseExceptionGroup):
+            waiting += found.exceptions

@@ -1,0 +1,143 @@
+"""Letters that cannot be written as they are: reasons that are no text, times that the topic refuses, a producer that is full."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.conftest import Reader as ReadAll
+from tests.conftest import create_topic
+from tests.reader.support import TIMEOUT_S, Place, insert
+
+from onceflow.errors import RequestFailed
+from onceflow.reader.dead_letters import DeadLetters
+from onceflow.reader.event import Event
+
+LONG_AGO_MS = 1_000_000_000_000
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (ValueError("caf\udce9.csv"), rb"ValueError: caf\udce9.csv"),
+        (Silent(), b"Silent: (it has no text: its __str__ raised ZeroDivisionError)"),
+    ],
+    ids=["surrogate", "no text"],
+)
+def test_a_reason_that_is_no_text_is_told_all_the_same(
+    place: Place, read: ReadAll, reason: Exception, told: bytes
+) -> None:
+    place.send(["1", "2"])
+    reader = place.reader(retries=0)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if event.value == b"1":
+            raise reason
+
+    reader.run(until_end=True)
+    assert place.effects() == ["2"]
+    (letter,) = read(f"{place.topic}.dead-letter", on=place.broker)
+    assert told in dict[str, Any](letter.headers() or ())["onceflow_reason"]
+
+
+@pytest.mark.parametrize("timestamp_ms", [LONG_AGO_MS, 1])
+def test_a_time_that_the_letters_topic_refuses_is_in_a_header(
+    place: Place, read: ReadAll, caplog: pytest.LogCaptureFixture, timestamp_ms: int
+) -> None:
+    """The letters before and behind it keep theirs, and stand in order."""
+    letters = f"{place.topic}.dead-letter"
+    create_topic(place.broker, letters, config={"message.timestamp.before.max.ms": "86400000"})
+    producer = Producer({"bootstrap.servers": place.servers})
+    for number in range(3):
+        time_ms = timestamp_ms if number == 1 else 0  # now
+        producer.produce(place.topic, str(number), headers=[("ce_id", str(number))], timestamp=time_ms)
+        assert producer.flush(TIMEOUT_S) == 0
+    reader = place.reader(retries=0)
+    times: list[int] = []
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        times.append(event.timestamp_ms)
+        raise ValueError("poison")
+
+    reader.run(until_end=True)
+    found = read(letters, on=place.broker)
+    assert [letter.value() for letter in found] == [b"0", b"1", b"2"]
+    assert [dict(letter.headers() or ()).get("onceflow_timestamp") for letter in found] == [
+        None,
+        str(timestamp_ms).encode(),
+        None,
+    ]
+    assert [letter.timestamp()[1] == time for letter, time in zip(found, times[:1] + times[-2:], strict=True)] == [
+        True,
+        False,
+        True,
+    ]
+    assert "takes no record of the time" in caplog.text
+
+
+def test_what_the_producer_itself_refuses_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue is as small as it can be: a letter of two kilobytes has no room in it."""
+    reader = place.reader(retries=0)
+    opened = DeadLetters._open
+
+    def with_little_room(letters: DeadLetters) -> Producer:
+        if letters._producer is None:
+            letters._producer = Producer({"bootstrap.servers": place.servers, "queue.buffering.max.kbytes": 1})
+        return opened(letters)
+
+    monkeypatch.setattr(DeadLetters, "_open", with_little_room)
+    producer = Producer({"bootstrap.servers": place.servers})
+    producer.produce(place.topic, b"7" * 2000)
+    assert producer.flush(TIMEOUT_S) == 0
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        raise ValueError("poison")
+
+    with pytest.raises(RequestFailed, match="dead letter") as raised:
+        reader.run(until_end=True)
+    assert "full" in raised.value.message.lower()
+    assert place.committed() in ({}, {0: 0})
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True], ids=["run", "run_async"])
+def test_poison_in_a_task_group_goes_to_the_dead_letters(
+    place: Place, read: ReadAll, caplog: pytest.LogCaptureFixture, on_a_loop: bool
+) -> None:
+    """While a group waits for its children, a failure of one leaves a cancellation counted on the task."""
+    place.send(range(5))
+    reader = place.reader(retries=1)
+
+    async def check(event: Event) -> None:
+        await asyncio.sleep(0)
+        if event.value == b"2":
+            raise ValueError("no account")
+
+    @reader.handler
+    async def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(check(event))
+
+    caplog.set_level(logging.WARNING)
+    if on_a_loop:
+        asyncio.run(reader.run_async(until_end=True))
+    else:
+        reader.run(until_end=True)
+    assert place.effects() == ["0", "1", "3", "4"]
+    (letter,) = read(f"{place.topic}.dead-letter", on=place.broker)
+    headers = dict[str, Any](letter.headers() or ())
+    assert headers["onceflow_attempts"] == b"2"
+    assert headers["onceflow_reason"].endswith(b": ValueError: no account")
+    assert "event loop of the handlers" not in caplog.text
