@@ -12,8 +12,10 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -51,6 +53,7 @@ class Job:
     )
     offsets_every_s: float | None = None  # how often Kafka is told, if not as often as usual
     mark: str = "?"  # how the ledger's database marks a parameter
+    waits_for: str | None = None  # a file, until whose coming a handler of claims goes on behind its effect
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -106,6 +109,8 @@ def make_reader(job: Job) -> Reader:
         @reader.handler
         def elsewhere(event: Event) -> None:
             write(ledger, event, job)
+            while job.waits_for and not Path(job.waits_for).exists():
+                time.sleep(0.02)
 
     return reader
 

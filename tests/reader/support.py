@@ -182,11 +182,13 @@ class LightReader:
                 return
         raise AssertionError(f"it ended without saying {' or '.join(texts)}")
 
+    def state(self) -> str:
+        """What the kernel says of it; T is stopped."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
     def until_stopped(self) -> None:
         """Waits until it has stopped itself."""
-        eventually(
-            lambda: Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0], "T".__eq__, "state"
-        )
+        eventually(self.state, "T".__eq__, "state")
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)

@@ -16,6 +16,7 @@ from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
+from onceflow.reader.leases import Leases
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore
@@ -83,7 +84,7 @@ def test_a_later_failure_does_not_repeat_effects_whose_confirmation_failed() -> 
             raise ValueError("somewhere in the batch")
         effects.update(event.offset for event in events)
 
-    claims = Claims(store, Handler(book, batch=True), lambda step: None, 60, Tally())
+    claims = Claims(store, Handler(book, batch=True), lambda step: None, Leases(store, 60), Tally())
     events = [event_at(offset) for offset in range(15)]
     lane.pending = events[:10]
     with pytest.raises(StoreUnavailable):
@@ -114,7 +115,7 @@ def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_han
 
     lane = Lane(ours, None)
     lane.pending = [event_at(offset) for offset in range(4)]
-    claims = Claims(store, Handler(book), lambda step: None, 0.2, Tally())
+    claims = Claims(store, Handler(book), lambda step: None, Leases(store, 0.2), Tally())
     while lane.pending:
         claims.handle(lane, lane.pending)
     assert effects == dict.fromkeys(range(4), 1)

@@ -15,8 +15,9 @@ from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event, entry_of, position_source
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
+from onceflow.reader.leases import Leases
 from onceflow.reader.loop import Loop
-from onceflow.reader.offsets import _committed
+from onceflow.reader.offsets import Committed, _committed
 from onceflow.reader.reader import Reader
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.memory import MemoryStore
@@ -33,7 +34,7 @@ class Bench:
         self.stop = threading.Event()
         settings = Reader("t", group="g", store=self.store, batch_size=10)._settings
         self.assignment = Assignment(settings, self.store, "reader", lambda *_: None, self.stop, lambda step: None)
-        mode = Claims(self.store, Handler(handler), lambda step: None, 60, Tally())
+        mode = Claims(self.store, Handler(handler), lambda step: None, Leases(self.store, 60), Tally())
         self.loop = Loop(settings, self.store, mode, self.assignment, self.stop, lambda step: None, Tally())
         self.loop._consumer = consumer  # type: ignore[assignment]
 
@@ -101,6 +102,29 @@ def test_a_reader_that_is_to_end_begins_no_other_partition_s_batch() -> None:
     assert handled == [0]
 
 
+@pytest.mark.parametrize("position", [None, 0, 7])
+def test_before_the_first_event_kafka_hears_that_there_is_one(position: int | None) -> None:
+    """And hears it again as long as the position is the same: told without the note it would tell of no lost store."""
+    told: list[list[tuple[int, str | None]]] = []
+
+    def book(_: Event) -> None:
+        told.append([*consumer.committed])
+        raise ValueError("no")
+
+    consumer = Scripted(message(7))
+    bench = Bench(book, consumer)
+    lane = bench.begin_at(0)
+    lane.position, lane.sent_position, lane.is_witnessed = position, None, False
+    bench.loop._round()
+    note = (7 if position is None else position, "handles-from-here;")
+    assert told == [[note]]
+    lane.sent_position = None
+    bench.loop._offsets_at = 0.0
+    bench.loop._round()
+    assert consumer.committed == [note, note]
+    assert bench.store.take("t", [0], "next")[0].next_offset == (7 if position is None else None)
+
+
 def test_an_offset_that_kafka_refused_is_told_again() -> None:
     """The answer to an asynchronous commit comes later, and no new event comes after it."""
     consumer = Scripted()
@@ -159,13 +183,14 @@ def test_the_note_says_where_the_group_began_as_long_as_it_has_handled_nothing()
         ("topic:Ab-_Ef12,begins-here,empty-until:45;", (40, 45, True, "Ab-_Ef12")),
         ("begins-here;topic:Ab-_Ef12;", (40, 40, True, None)),
         ("begins-here", (40, 40, False, None)),
+        ("handles-from-here;begins-here;", (40, 40, False, None, True)),
+        ("topic:Ab-_Ef12,handles-from-here,empty-until:45;", (40, 45, False, "Ab-_Ef12", True)),
+        ("handles-from-here", (40, 40, False, None)),
     ],
 )
-def test_a_note_ends_where_it_says_whatever_comes_behind_it(
-    metadata: str, told: tuple[int, int, bool, str | None]
-) -> None:
+def test_a_note_ends_where_it_says_whatever_comes_behind_it(metadata: str, told: tuple[Any, ...]) -> None:
     """confluent-kafka may give more bytes than the metadata has: perhaps another note's."""
-    assert _committed(TopicPartition("t", 0, 40, metadata=metadata)) == told
+    assert _committed(TopicPartition("t", 0, 40, metadata=metadata)) == Committed(*told)
 
 
 class Away(MemoryStore):

@@ -28,6 +28,9 @@ What this survives::
     a partition goes while it is paused, and comes back
     librdkafka keeps it paused, for ever: so whatever is assigned is resumed
 
+    the store is lost after the first effect of a partition, and before Kafka has heard of a position behind it
+    Kafka was told before that effect that there will be some (witness.py): StoreLost
+
     the event at the position is gone from the topic
     EventsGone, unless it is known that there was none (offsets.py): then it goes on where the topic begins
 
@@ -105,9 +108,11 @@ class Assignment:
             ownership = self._begun(taken, told)
             start, position = self._start(ownership, told)
             lane = self.lanes[place] = Lane(ownership, position, self.topics.known(taken.topic))
+            lane.is_witnessed = told is not None and told.is_witness
             if told is not None:
                 lane.sent_position, lane.sent_until = told.offset, told.empty_until
                 lane.begins_at = told.offset if told.is_beginning else None
+                lane.handles_from = told.offset if told.handles else None
                 start = self._behind_nothing(consumer, lane, start, told)
             starts.append(TopicPartition(*place, start))
             log.info("%s: begins at %s, epoch %d", lane.name, start, ownership.epoch)
@@ -180,35 +185,36 @@ class Assignment:
     def _start(self, ownership: Ownership, told: Committed | None) -> tuple[int, int | None]:
         """Where to begin to read, and the position that the store has then."""
         known = ownership.next_offset
-        if told is not None and not told.is_beginning and (known or 0) < told.offset:
-            return self._after_loss(ownership, told.offset)
+        if told is not None and told.is_witness and (known is None or known < told.offset):
+            return self._after_loss(ownership, told)
         if told is not None and told.is_beginning and known is None:  # fenced, so it could not be booked
             return told.offset, None
         return (OFFSET_BEGINNING if known is None else known), known
 
-    def _after_loss(self, ownership: Ownership, committed: int) -> tuple[int, int | None]:
+    def _after_loss(self, ownership: Ownership, told: Committed) -> tuple[int, int | None]:
         able = self._store.capabilities
         choice = self._settings.lost_store if able.durable or able.transactional else LostStore.REBUILD
         known = ownership.next_offset
         if choice is LostStore.REFUSE:
-            raise _store_lost(ownership, committed)
+            raise _store_lost(ownership, told)
         if choice is LostStore.REPLAY:
             return (OFFSET_BEGINNING if known is None else known), known
         if choice is LostStore.REBUILD:
-            self._rebuild(ownership, known, committed)
-        return committed, committed
+            self._rebuild(ownership, known, told.offset)
+        return told.offset, told.offset
 
 
-def _store_lost(ownership: Ownership, committed: int) -> StoreLost:
+def _store_lost(ownership: Ownership, told: Committed) -> StoreLost:
     known = "nothing" if ownership.next_offset is None else f"the events before offset {ownership.next_offset}"
+    handled = "handles events from" if told.handles else "handled the events before"
     return StoreLost(
-        f"{ownership.topic}-{ownership.partition}: the group handled the events before offset {committed}, "
+        f"{ownership.topic}-{ownership.partition}: the group {handled} offset {told.offset}{' on' * told.handles}, "
         f"the store knows of {known}",
         action="restore the store; or lost_store='rebuild' (read the ids again, handle nothing), 'accept' (go on at Kafka's "
         "offset without them) or 'replay' (handle again from where the store is: its effects were lost with it)",
         topic=ownership.topic,
         partition=ownership.partition,
-        committed=committed,
+        committed=told.offset,
         position=ownership.next_offset,
     )
 

@@ -82,15 +82,20 @@ class Beginnings:
 
         A reader that was fenced meanwhile books nothing, and is refused whatever it handles.
         """
-        last = first - 1  # of offset -1, no event's, where the group begins with the topic
-        key = EventKey(last, position_source(ownership.topic, ownership.partition), str(last), last)
         try:
-            self._store.claim(ownership, [key], self._settings.lease_s)
-            self._store.confirm(ownership, [key])
+            return book(self._store, ownership, first, self._settings.lease_s)
         except StoreFenced as error:
             log.warning("%s", error.message)
             return ownership
-        return replace(ownership, next_offset=first)
+
+
+def book(store: Store, ownership: Ownership, first: int, lease_s: float) -> Ownership:
+    """Makes ``first`` the partition's position in the store. Raises StoreError; it can be repeated."""
+    last = first - 1  # of offset -1, no event's, where the group begins with the topic
+    key = EventKey(last, position_source(ownership.topic, ownership.partition), str(last), last)
+    store.claim(ownership, [key], lease_s)
+    store.confirm(ownership, [key])
+    return replace(ownership, next_offset=first)
 
 
 def _listed(admin: ClusterAdmin, topics: Iterable[str]) -> set[Place]:

@@ -3,8 +3,7 @@
 What it survives::
 
     the process dies after an effect and before it is confirmed
-    the next owner claims the event again and repeats the effect, with the same idempotency key: the one case of a repetition,
-    but for the last one below
+    the next owner claims the event again and repeats the effect, with the same idempotency key: the one case of a repetition
 
     the store goes away after an effect
     the reader remembers that the effect happened, and only confirms when the store is back
@@ -15,6 +14,10 @@ What it survives::
     the process is stopped inside the handler, its partition moves, it wakes
     its confirmation is refused (StoreFenced); the effect may have been repeated by the new owner, as after a death
 
+    the process is stopped inside the handler for longer than its lease, and its event was sent to another partition as well
+    that one's reader may repeat the effect, as after a death. So it may where the store is away for longer than the lease before
+    the effect is confirmed, and that reader is quicker when it comes back
+
     the process is stopped between two events of a batch that it has claimed, its partition moves, it wakes
     it sees that it stood still, and claims the rest again before it handles any of it: refused, nothing repeats
 
@@ -22,7 +25,7 @@ What it survives::
     half of the lease is for handling: what is left then is claimed again, and is a duplicate if the other reader was quicker
 
     one handler takes longer than the lease, and the source has sent its event to another partition as well, whose reader gets it
-    that reader may handle it at the same time: nothing renews a lease while a handler runs. ``lease_s`` must be longer
+    that reader waits: the lease is renewed while the handler runs (leases.py)
 
 Events are claimed by the batch and confirmed one by one, so that only the event in hand can repeat; a batch handler's events
 are confirmed together.
@@ -36,6 +39,7 @@ from collections.abc import Callable, Sequence
 from onceflow.reader.event import Event
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
+from onceflow.reader.leases import Leases
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store
 from onceflow.reader.tally import Tally
@@ -51,11 +55,11 @@ class Held(Exception):
 class Claims:
     """Handles batches of one partition. Raises Failed, Held and StoreError."""
 
-    def __init__(self, store: Store, handler: Handler, on_step: OnStep, lease_s: float, tally: Tally) -> None:
+    def __init__(self, store: Store, handler: Handler, on_step: OnStep, leases: Leases, tally: Tally) -> None:
         self._store = store
         self._handler = handler
         self._on_step = on_step
-        self._lease_s = lease_s
+        self._leases = leases
         self._tally = tally
         self._asked_at = 0.0  # when the store answered last
 
@@ -65,8 +69,8 @@ class Claims:
         What is not handled when half of the lease is over stays pending, and is claimed again.
         """
         entries = [event.entry for event in events]
-        half_over_at = time.monotonic() + self._lease_s / 2
-        standings = self._store.claim(lane.ownership, entries, self._lease_s)
+        half_over_at = time.monotonic() + self._leases.lease_s / 2
+        standings = self._leases.claim(lane.ownership, entries)
         self._asked_at = time.monotonic()
         self._on_step(Step.CLAIMED)
         free = standings.index(Standing.HELD) if Standing.HELD in standings else len(events)
@@ -86,7 +90,8 @@ class Claims:
             return  # what is not handled stays pending, and is claimed again
         done = lane.effects_done
         new = [e for e, standing in zip(events[done:], standings[done:], strict=True) if standing is Standing.NEW]
-        self._handler.run(new, None)
+        with self._leases.kept(lane.ownership, [event.entry for event in new]):
+            self._handler.run(new, None)
         lane.effects_done = max(done, len(events))
         self._on_step(Step.HANDLED)
         self._confirm(lane, events)
@@ -100,16 +105,17 @@ class Claims:
 
     def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
         """Books an event as handled whose dead letter is written first; dying in between repeats the letter, with its id."""
-        (standing,) = self._store.claim(lane.ownership, [event.entry], self._lease_s)
+        (standing,) = self._leases.claim(lane.ownership, [event.entry])
         if standing is Standing.HELD:
             raise Held(str(event))
         if standing is Standing.NEW:
-            send_letter()
+            with self._leases.kept(lane.ownership, [event.entry]):
+                send_letter()
             self._on_step(Step.BURIED)
         self._confirm(lane, [event])
         self._tally.dead_letters += standing is Standing.NEW
 
     def book(self, ownership: Ownership, entries: Sequence[EventKey]) -> None:
         """Books events as handled without handling them."""
-        self._store.claim(ownership, entries, self._lease_s)
+        self._leases.claim(ownership, entries)
         self._store.confirm(ownership, entries)

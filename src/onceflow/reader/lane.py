@@ -19,6 +19,8 @@ class Lane:
     position: int | None  # the offset that comes next: what the store has, or where it was told to go on after a loss
     topic_id: str | None = None  # which topic it is, for Kafka to tell later
     begins_at: int | None = None  # where the group has begun, as far as Kafka's offset still tells
+    handles_from: int | None = None  # where Kafka was told that the group handles events from there on
+    is_witnessed: bool = True  # Kafka's offset would tell that the store was lost
     stored: int | None = None  # the position that the store is known to have
     sent_position: int | None = None  # what Kafka was told
     sent_until: int | None = None
@@ -75,6 +77,11 @@ class Lane:
             return self.pending[:most]
         before = next((i for i, event in enumerate(self.pending) if event.offset >= self.failing_offset), most)
         return self.pending[: min(before, most)]
+
+    def begin(self, ownership: Ownership) -> None:
+        """The store knows where the group begins."""
+        self.ownership = ownership
+        self.stored = self.position = ownership.next_offset
 
     def advance(self, count: int) -> None:
         """The store has committed that the first ``count`` events are handled."""

@@ -33,7 +33,7 @@ from onceflow.reader.event import Event, entry_of
 from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
-from onceflow.reader.membership import Membership
+from onceflow.reader.membership import Membership, PutOut
 from onceflow.reader.offsets import tell_kafka
 from onceflow.reader.patience import Stopped
 from onceflow.reader.remainder import Remainder
@@ -42,6 +42,7 @@ from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Store
 from onceflow.reader.tally import Tally
 from onceflow.reader.topic_watch import TopicWatch
+from onceflow.reader.witness import Witness
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
@@ -78,6 +79,7 @@ class Loop:
         self._on_step = on_step
         self._tally = tally
         self._membership = Membership(settings)
+        self._witness = Witness(store, settings.lease_s, on_step)
         self._remainder = Remainder(settings, self._membership, stop)
         self._watch = TopicWatch(settings.topics, assignment.topics)
         self._offsets_at = 0.0
@@ -203,6 +205,7 @@ class Loop:
                 return
             lane.pending = lane.unhandled(lane.pending)
             if lane.pending:
+                self._witness.call(self._consumer, lane)
                 self._handle(lane)
         except Failed as failure:
             lane.store_answered()
@@ -213,6 +216,9 @@ class Loop:
             lane.not_before = time.monotonic() + ASK_AGAIN_S
         except StoreFenced as error:
             log.warning("%s: %s", lane.name, error.message)
+            lane.doubtful = True
+        except PutOut as error:
+            log.warning("%s: put out of the group before its first event was handled: %s", lane.name, error)
             lane.doubtful = True
         except OnceflowError as error:
             self._wait_for_better(lane, error)

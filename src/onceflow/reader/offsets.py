@@ -22,6 +22,9 @@ What it survives::
     the same, and it had read to the partition's end, where there was nothing for it to handle
     the note says both, as long as the position is where the group began
 
+    a group dies after its first effect, and before Kafka has heard of a position behind it; its store is lost
+    the offset says that the group handles events from there on (``witness.py``): a store that knows nothing was lost
+
     the topic is deleted and made anew while it is read; Kafka drops the group's offsets, and the reader commits once more
     the note says of which topic the offset is: of another one it is no witness (same_topics.py). A store that forgets with its
     process would book as many of the new topic's events as handled
@@ -44,19 +47,27 @@ log = logging.getLogger("onceflow.reader")
 Place = tuple[str, int]
 KAFKA_TIMEOUT_S = 60.0
 # confluent-kafka may give more bytes than the metadata has; so the note has an end of its own, and one, whatever it says.
-_NOTE = re.compile(r"(?:topic:([\w-]{8}))?,?(begins-here)?,?(?:empty-until:(\d+))?;", re.ASCII)
+_BEGINS, _HANDLES = "begins-here", "handles-from-here"
+_NOTE = re.compile(rf"(?:topic:([\w-]{{8}}))?,?({_BEGINS}|{_HANDLES})?,?(?:empty-until:(\d+))?;", re.ASCII)
 
 
 class Committed(NamedTuple):
     """A group's offset of one partition; from it to ``empty_until`` there is nothing to handle.
 
-    ``is_beginning``: the group begins there, and has handled nothing before it. ``topic_id``: of which topic, where it says so.
+    ``is_beginning``: the group begins there, and has handled nothing. ``handles``: it handles events from there on, and may have
+    handled some. ``topic_id``: of which topic, where it says so.
     """
 
     offset: int
     empty_until: int
     is_beginning: bool = False
     topic_id: str | None = None
+    handles: bool = False
+
+    @property
+    def is_witness(self) -> bool:
+        """Whether a store that knows nothing of the partition, or less, was lost. A plain 0 may be one that it was reset to."""
+        return self.handles or (self.offset > 0 and not self.is_beginning)
 
 
 def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool:
@@ -102,9 +113,17 @@ def note_beginnings(consumer: Consumer, beginnings: Mapping[Place, int]) -> None
 
     Kafka asks whether the committing member belongs to the group, not whether it owns the partitions. Raises PutOut.
     """
-    offsets = [
-        TopicPartition(*place, offset, metadata=_note(is_beginning=True)) for place, offset in beginnings.items()
-    ]
+    _commit(consumer, [TopicPartition(*each, at, metadata=_note(_BEGINS)) for each, at in beginnings.items()])
+
+
+def note_handling(consumer: Consumer, lane: Lane) -> None:
+    """Commits that the group handles events from the lane's position on. Raises as ``note_beginnings``."""
+    lane.handles_from = lane.position
+    _commit(consumer, [_offset_of(lane)])
+    lane.sent_position, lane.sent_until = lane.position, lane.empty_until
+
+
+def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
     try:
         refused = [each.error for each in consumer.commit(offsets=offsets, asynchronous=False) or () if each.error]
     except KafkaException as error:
@@ -128,25 +147,25 @@ def _offset_of(lane: Lane) -> TopicPartition:
     position = lane.position or 0
     until = lane.empty_until
     note = _note(
-        is_beginning=position == lane.begins_at,
+        _HANDLES if position == lane.handles_from else _BEGINS if position == lane.begins_at else None,
         empty_until=until if until is not None and until > position else None,
         topic_id=lane.topic_id,
     )
     return TopicPartition(lane.ownership.topic, lane.ownership.partition, position, metadata=note)
 
 
-def _note(*, is_beginning: bool, empty_until: int | None = None, topic_id: str | None = None) -> str:
+def _note(word: str | None, *, empty_until: int | None = None, topic_id: str | None = None) -> str:
     parts = [
         *([] if topic_id is None else [f"topic:{topic_id}"]),
-        *(["begins-here"] if is_beginning else []),
+        *([] if word is None else [word]),
         *([] if empty_until is None else [f"empty-until:{empty_until}"]),
     ]
     return f"{','.join(parts)};" if parts else ""
 
 
 def _committed(found: TopicPartition) -> Committed:
-    topic_id, begins, until = note.groups() if (note := _NOTE.match(_metadata(found))) else (None, None, None)
-    return Committed(found.offset, max(int(until or 0), found.offset), begins is not None, topic_id)
+    topic_id, word, until = note.groups() if (note := _NOTE.match(_metadata(found))) else (None, None, None)
+    return Committed(found.offset, max(int(until or 0), found.offset), word == _BEGINS, topic_id, word == _HANDLES)
 
 
 def _metadata(found: TopicPartition) -> str:

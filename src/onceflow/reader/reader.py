@@ -23,6 +23,7 @@ from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
 from onceflow.reader.handling import Handler, RunCoroutine
 from onceflow.reader.inbox import Inbox
+from onceflow.reader.leases import Leases
 from onceflow.reader.loop import Loop
 from onceflow.reader.on_loop import OnLoop
 from onceflow.reader.patience import Stopped, patiently
@@ -63,7 +64,7 @@ class Reader:
     ``kafka`` holds Java client options (``security.protocol``, …). ``group_protocol`` is ``classic`` or ``consumer``
     (KIP-848); with a ``group_instance_id`` a restarted process gets its partitions back at once. A group without a position
     begins at ``start`` (``earliest``, ``latest``). Ids are kept for ``keep_ids_s`` seconds and as the newest
-    ``keep_ids``, whichever keeps more; None is no bound. A claim lasts ``lease_s``.
+    ``keep_ids``, whichever keeps more; None is no bound. A claim lasts ``lease_s``, and is renewed while its handler runs.
 
     An event whose handler raises is tried ``retries`` times more, with growing pauses (``backoff_s`` to ``backoff_max_s``)
     while other partitions go on; then it is written to the topic ``dead_letters`` (``{topic}`` stands for the event's own) and
@@ -256,22 +257,23 @@ class Reader:
             return
         try:
             tally = Tally(_printed if progress else log.info)
-            mode = self._mode(handler, tally)
+            leases = Leases(store, settings.lease_s)
+            mode = self._mode(handler, tally, leases)
             owner = f"{socket.gethostname()}-{os.getpid()}"
             rebuilder = Rebuilder(settings, mode.book, self._stop)
             assignment = Assignment(settings, store, owner, rebuilder, self._stop, self._on_step)
             loop = Loop(settings, store, mode, assignment, self._stop, self._on_step, tally)
-            with collector.seldom(settings.batch_size * _OBJECTS_PER_EVENT):
+            with leases, collector.seldom(settings.batch_size * _OBJECTS_PER_EVENT):
                 loop.run(until_end=until_end)
             tally.tell("ended")
         finally:
             store.close()
             self._stop.clear()
 
-    def _mode(self, handler: Handler, tally: Tally) -> Inbox | Claims:
+    def _mode(self, handler: Handler, tally: Tally, leases: Leases) -> Inbox | Claims:
         if handler.takes_transaction:
             return Inbox(self._store, handler, self._on_step, tally)
-        return Claims(self._store, handler, self._on_step, self._settings.lease_s, tally)
+        return Claims(self._store, handler, self._on_step, leases, tally)
 
     def _check_topics(self) -> None:
         known = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s).partitions()

@@ -11,6 +11,8 @@ class Step(Enum):
 
     TAKEN = "taken"  # partitions are assigned, and fenced in the store
     POLLED = "polled"  # events came
+    BEGUN = "begun"  # the store knows where the group begins in a partition
+    WITNESSED = "witnessed"  # Kafka knows that the group handles events of it
     ADMITTED = "admitted"  # the unit is open, the ids are in it
     CLAIMED = "claimed"
     HANDLED = "handled"  # the handler returned

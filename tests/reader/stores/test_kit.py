@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,35 @@ class LeaseOfNobody(Mutant):
         return super().claim(ownership, keys, -lease_s)
 
 
+class LeaseIsNeverRenewed(Mutant):
+    """Claimed again, an event keeps the lease of its first claim."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
+            before = self._connection.execute("SELECT source, id, lease_until FROM onceflow_claims").fetchall()
+            refused = super().put_claims(ownership, keys, lease_s)
+            for source, event_id, lease_until in before:
+                if (source, event_id) in keys and lease_until is not None and lease_until > time.time():
+                    self._connection.execute(
+                        "UPDATE onceflow_claims SET lease_until = ? WHERE source = ? AND id = ?",
+                        (lease_until, source, event_id),
+                    )
+            return refused
+
+
+class BoundToItsThread(Mutant):
+    """Works in the thread alone that has opened it."""
+
+    def open(self, group: str, retention: Retention) -> None:
+        super().open(group, retention)
+        self._thread = threading.get_ident()
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        if threading.get_ident() != self._thread:
+            raise StoreError("objects created in a thread can only be used in that same thread")
+        return super().claim(ownership, keys, lease_s)
+
+
 class ClaimsOutliveEpochs(Mutant):
     """Claims that are kept when the partition is taken."""
 
@@ -376,6 +406,8 @@ MUTANTS: dict[type[Store], set[str]] = {
     NeverForgets: {"expiry-by_number"},
     LeaseForEver: {"claims-lease_runs_out"},
     LeaseOfNobody: {"claims-held_until_confirmed", "claims-held_for_another_partition", "compact-held_while_claimed"},
+    LeaseIsNeverRenewed: {"claims-claimed_again_is_held_for_longer"},
+    BoundToItsThread: {"claims-claimed_again_from_another_thread", "fencing-same_event_at_once"},
     ClaimsOutliveEpochs: {"claims-earlier_epoch_does_not_hold", "fencing-zombie_cannot_confirm"},
     ConfirmPassesOpenClaims: {"claims-confirmed_out_of_order"},
     ForgetsEarlyConfirmations: {"claims-confirmed_out_of_order", "claims-confirmed_early_is_known_elsewhere"},

@@ -18,7 +18,8 @@ Two modes, chosen by capability:
 opened, ``admit`` tells which events are new, the handler writes through ``unit.handle``, and leaving the unit commits all of it.
 
 *claim, process, confirm* (every store): for effects elsewhere. ``claim`` books events under a lease, the handler runs with a
-stable idempotency key, ``confirm`` books them as handled. An effect may repeat only if the process dies between the two.
+stable idempotency key, ``confirm`` books them as handled. While the handler runs its events are claimed again, which renews their
+lease. An effect may repeat only if the process dies between the two.
 
 ``onceflow.testing`` has the conformance kit that every store passes; a store of your own can run it too.
 """
@@ -117,7 +118,9 @@ class Unit(Protocol):
 
 @runtime_checkable
 class Store(Protocol):
-    """One group's memory of what was handled. Safe to use from one thread at a time."""
+    """One group's memory of what was handled. Safe to use from one thread at a time, and if it is shared from any thread: while a
+    handler runs, another one renews its claims.
+    """
 
     @property
     def capabilities(self) -> Capabilities: ...

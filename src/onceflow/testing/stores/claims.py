@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from onceflow.reader.stores.interface import EventKey
-from onceflow.testing.stores.subject import DUPLICATE, HELD, LEASE_S, NEW, TOPIC, Lab, eventually, keys, numbered, take
+from onceflow.testing.stores.subject import (
+    DUPLICATE,
+    HELD,
+    LEASE_S,
+    NEW,
+    PATIENCE_S,
+    TOPIC,
+    Lab,
+    eventually,
+    keys,
+    numbered,
+    take,
+)
 
 _SHORT_LEASE_S = 0.05
 
@@ -26,6 +40,29 @@ def owner_does_not_wait_for_itself(lab: Lab) -> None:
         assert store.claim(owner, [*keys(0), *numbered((1, 1))], LEASE_S) == [NEW, NEW]
     store.confirm(owner, [*keys(0), *numbered((1, 1))])
     assert store.claim(owner, [*keys(0), *numbered((1, 1))], LEASE_S) == [DUPLICATE, DUPLICATE]
+
+
+def claimed_again_is_held_for_longer(lab: Lab) -> None:
+    """The owner that claims the same offset again has a fresh lease: so it keeps what its handler takes long for."""
+    store = lab.store()
+    owner = take(store)
+    store.claim(owner, keys(0, 1), _SHORT_LEASE_S)
+    assert store.claim(owner, keys(0), LEASE_S) == [NEW]
+    eventually(lambda: store.claim(owner, _elsewhere(1), LEASE_S) == [NEW], "the lease runs out")
+    assert store.claim(owner, _elsewhere(0), LEASE_S) == [HELD], "the first lease ran on"
+
+
+def claimed_again_from_another_thread(lab: Lab) -> None:
+    """A store that others share is used from more than one thread, one at a time: a lease is renewed while the handler works."""
+    store = lab.store()
+    if not store.capabilities.shared:
+        return
+    owner = take(store)
+    assert store.claim(owner, keys(0), LEASE_S) == [NEW]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(store.claim, owner, keys(0), LEASE_S).result(PATIENCE_S) == [NEW]
+    store.confirm(owner, keys(0))
+    assert take(store).next_offset == 1
 
 
 def held_for_another_partition(lab: Lab) -> None:
@@ -130,6 +167,8 @@ def _with_sequences(*offsets: int) -> list[EventKey]:
 CHECKS = (
     held_until_confirmed,
     owner_does_not_wait_for_itself,
+    claimed_again_is_held_for_longer,
+    claimed_again_from_another_thread,
     held_for_another_partition,
     lease_runs_out,
     earlier_epoch_does_not_hold,
