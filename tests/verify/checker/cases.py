@@ -178,6 +178,140 @@ def the_other_part_of_a_transaction_was_not_looked_for(history: Recorder) -> Non
     history.add("reader", poll("k", 0, 1))
 
 
+@shows("lost")
+def the_log_ends_before_what_was_acknowledged(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("reader", window("k", 0, 1), poll("k", 0, 1))
+    history.add("probe", log_end("k", 1))
+
+
+@shows("lost")
+def the_log_is_empty_though_a_record_was_acknowledged(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1)
+    history.add("reader", window("k", 0, 0))
+    history.add("probe", log_end("k", 0))
+
+
+@shows("unseen")
+def the_log_is_empty_though_a_record_was_sent_nobody_knows_where(history: Recorder) -> None:
+    history.add("writer", send("k", 1))
+    history.add("reader", window("k", 0, 0))
+
+
+@shows("torn_transaction")
+def the_log_ends_before_a_part_of_a_transaction(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 7), txn=1)
+    history.add("reader", poll("k", 0, 1), window("j", 0, 7))
+    history.add("probe", log_end("j", 7))
+
+
+@shows()
+def the_end_of_the_log_was_seen_before_the_send_or_the_commit(history: Recorder) -> None:
+    history.add("writer", send("j", 1, 0), txn=1)
+    history.add("probe", log_end("k", 0), log_end("j", 0))
+    history.add("writer", send("k", 1, 0))
+    history.add("writer", send("j", 2, 1), txn=1)
+
+
+@shows()
+def the_last_answer_about_the_end_counts(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("probe", log_end("k", 0))
+    history.add("probe", log_end("k", 1))
+    history.add("probe", log_end("k", 0), status="fail")
+
+
+@shows()
+def what_stood_behind_the_end_was_dropped(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("broker", gone("k", 0, 2))
+    history.add("reader", poll("k", 0, 1))
+    history.add("reader", window("k", 0, 2))
+    history.add("probe", log_end("k", 0))
+
+
+@shows("lost")
+def a_record_was_read_and_is_gone_from_a_later_look(history: Recorder) -> None:
+    history.add("writer", send("k", 1))
+    history.add("one", poll("k", 0, 1))
+    history.add("two", poll("k", 0, 1))
+    history.add("final", window("k", 0, 1))
+
+
+@shows("lost")
+def a_record_of_a_writer_that_nobody_recorded_was_read_and_is_gone(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1), poll("k", 1, 2))
+    history.add("final", window("k", 0, 2), poll("k", 0, 1))
+
+
+@shows("lost")
+def a_record_was_read_and_the_log_ends_before_it(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("one", poll("k", 0, 1), poll("k", 1, 2))
+    history.add("final", window("k", 0, 1), poll("k", 0, 1))
+    history.add("probe", log_end("k", 1))
+
+
+@shows("torn_transaction")
+def a_part_of_a_transaction_was_read_and_is_gone(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 2, 0), txn=1)
+    history.add("one", poll("k", 0, 1), poll("j", 0, 2))
+    history.add("final", window("j", 0, 1))
+
+
+@shows()
+def a_record_that_one_look_did_not_give_was_read_later(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1))
+    history.add("two", window("k", 0, 1))
+    history.add("final", window("k", 0, 1), poll("k", 0, 1))
+
+
+@shows()
+def a_look_at_other_places_proves_nothing(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 2), send("k", 2), send("k", 3, 4))
+    history.add("one", poll("k", 4, 3))
+    history.add("broker", gone("k", 2, 3))
+    history.add("reader", window("k", 5, 6))
+    history.add("writer", send("j", 1, 2), send("j", 2))
+    history.add("reader", window("j", 5, 6))
+    history.add("reader", window("j", 0, 2))
+
+
+@shows("unseen")
+def two_looks_together_cover_the_whole_log(history: Recorder) -> None:
+    history.add("writer", send("k", 1))
+    history.add("one", window("k", 0, 2))
+    history.add("other", window("k", 2, 4))
+    history.add("probe", log_end("k", 4))
+
+
+@shows()
+def looks_that_do_not_reach_the_end_prove_nothing_of_an_unknown_place(history: Recorder) -> None:
+    history.add("writer", send("k", 1))
+    history.add("one", window("k", 0, 2))
+    history.add("probe", log_end("k", 4))
+
+
+@shows("unseen")
+def a_reader_asked_for_the_very_place_only(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 5))
+    history.add("one", window("k", 5, 6))
+
+
+@shows()
+def a_look_that_was_not_answered_proves_nothing(history: Recorder) -> None:
+    for status in ("fail", "info"):
+        history.add("writer", send(status, 1, 0))
+        history.add("reader", window(status, 0, 5), status=status)
+
+
+@shows()
+def a_reader_looked_before_the_transaction_was_committed(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1)
+    history.add("reader", window("k", 0, 1))
+    history.add("writer", send("j", 2, 0), txn=1)
+
+
 # Places and values.
 
 
@@ -259,6 +393,19 @@ def what_failed_itself_may_have_read_anything(history: Recorder) -> None:
     history.add("copier", poll("k", 0, 1), txn=2, status="fail")
 
 
+@shows("aborted_read")
+def a_transaction_of_unknown_outcome_that_was_committed_saw_what_was_aborted(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="fail")
+    history.add("copier", poll("k", 0, 1), send("j", 2), txn=2, status="info")
+    history.add("reader", poll("j", 0, 2))
+
+
+@shows()
+def a_transaction_of_unknown_outcome_may_have_read_anything(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="fail")
+    history.add("copier", poll("k", 0, 1), send("j", 2), txn=2, status="info")
+
+
 @shows("precommitted_read")
 def a_transaction_sees_its_own_record(history: Recorder) -> None:
     history.add("copier", send("k", 1, 0), poll("k", 0, 1), txn=1)
@@ -275,6 +422,36 @@ def a_window_shows_a_part_of_a_transaction(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1)
     history.add("one", window("k", 0, 2), poll("k", 0, 1))
     history.add("other", poll("k", 0, 1), poll("k", 1, 2))
+
+
+@shows("intermediate_read", "int_nonmonotonic_poll")
+def a_record_that_was_read_twice_does_not_stand_for_another(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1)
+    history.add("one", window("k", 0, 2), poll("k", 0, 1), poll("k", 0, 1))
+    history.add("other", poll("k", 0, 1), poll("k", 1, 2))
+
+
+@shows("intermediate_read")
+def a_transaction_of_unknown_outcome_that_was_committed_saw_a_part(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1)
+    history.add("one", window("k", 0, 2), poll("k", 0, 1), send("j", 3), txn=2, status="info")
+    history.add("other", poll("k", 0, 1), poll("k", 1, 2), poll("j", 0, 3))
+
+
+@shows("intermediate_read")
+def a_record_from_behind_the_window_does_not_stand_for_another(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1)
+    history.add("one", window("k", 0, 2), poll("k", 0, 1), assign("k", 5), poll("k", 5, 3))
+    history.add("writer", send("k", 3, 5))
+    history.add("other", poll("k", 0, 1), poll("k", 1, 2))
+
+
+@shows()
+def what_stands_between_two_windows_was_not_asked_for(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 10), send("k", 3, 20), txn=1)
+    rest = poll("k", 0, 1), assign("k", 20), poll("k", 20, 3)
+    history.add("one", window("k", 0, 2), window("k", 20, 22), window("k", 1, 3), *rest)
+    history.add("other", poll("k", 0, 1), poll("k", 10, 2), poll("k", 20, 3))
 
 
 @shows("intermediate_read")
@@ -309,6 +486,13 @@ def three_transactions_read_in_a_circle(history: Recorder) -> None:
     history.add("one", send("k", 1, 0), poll("i", 0, 3), txn=1)
     history.add("two", send("j", 2, 0), poll("k", 0, 1), txn=2)
     history.add("three", send("i", 3, 0), poll("j", 0, 2), txn=3)
+
+
+@shows("wr_cycle")
+def one_in_the_circle_is_of_unknown_outcome_and_was_committed(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), poll("j", 0, 2), txn=1)
+    history.add("two", send("j", 2, 0), poll("i", 0, 3), txn=2, status="info")
+    history.add("three", send("i", 3, 0), poll("k", 0, 1), txn=3)
 
 
 @shows()
@@ -376,6 +560,19 @@ def in_a_group_partitions_move_between_polls(history: Recorder) -> None:
     history.add("one", poll("k", 0, 1))
     history.add("one", poll("k", 2, 3))
     history.add("other", poll("k", 1, 2))
+    history.add("one", poll("k", 0, 1))
+
+
+@shows()
+def in_a_group_a_stated_position_is_for_the_next_unit_though_it_failed(history: Recorder) -> None:
+    history.add("one", subscribe(), assign("k", 1))
+    history.add("one", poll("k", 1, 2), txn=1, status="fail")
+    history.add("one", poll("k", 0, 1), poll("k", 1, 2), txn=2)
+
+
+@shows("nonmonotonic_poll")
+def in_a_group_a_stated_position_is_judged(history: Recorder) -> None:
+    history.add("one", subscribe(), assign("k", 1))
     history.add("one", poll("k", 0, 1))
 
 
@@ -470,6 +667,19 @@ def two_transactions_consume_one_record(history: Recorder) -> None:
     history.add("other", poll("k", 0, 1, "copy"), txn=2)
 
 
+@shows("consumed_twice")
+def a_transaction_of_unknown_outcome_that_was_committed_consumes_it_too(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), send("j", 2), txn=1, status="info")
+    history.add("other", poll("k", 0, 1, "copy"), txn=2)
+    history.add("reader", poll("j", 0, 2))
+
+
+@shows()
+def a_transaction_of_unknown_outcome_may_have_consumed_nothing(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), send("j", 2), txn=1, status="info")
+    history.add("other", poll("k", 0, 1, "copy"), txn=2)
+
+
 @shows()
 def two_groups_consume_one_record(history: Recorder) -> None:
     history.add("one", poll("k", 0, 1, "copy"), txn=1)
@@ -537,6 +747,31 @@ def a_position_came_although_its_transaction_failed(history: Recorder) -> None:
     history.add("copier", position("k", 2, "copy"), txn=1)
     history.add("copier", position("k", 4, "copy"), txn=2, status="fail")
     history.add("probe", position("k", 4, "copy"))
+
+
+@shows("torn_progress")
+def a_first_position_came_although_its_transaction_failed(history: Recorder) -> None:
+    history.add(
+        "copier", poll("k", 0, 1, "copy"), position("k", 1, "copy"), position("j", 4, "copy"), txn=1, status="fail"
+    )
+    history.add("probe", position("k", 1, "copy"), position("j", 4, "copy"))  # j may have stood there before
+
+
+@shows()
+def a_first_position_did_not_come_or_was_given_by_another_transaction(history: Recorder) -> None:
+    taken = poll("k", 0, 1, "copy"), poll("l", 0, 1, "copy"), poll("j", 0, 1, "sum")
+    said = [position(key, 1, "copy") for key in "klj"]
+    history.add("copier", *taken, *said, txn=1, status="fail")
+    history.add("copier", position("l", 1, "copy"), txn=2, status="info")
+    history.add("probe", position("k", 0, "copy"), position("l", 1, "copy"), position("j", 1, "copy"))
+
+
+@shows("torn_progress")
+def a_position_of_a_transaction_of_unknown_outcome_that_was_committed_is_missing(history: Recorder) -> None:
+    history.add("copier", position("k", 2, "copy"), txn=1)
+    history.add("copier", position("k", 4, "copy"), send("j", 1), txn=2, status="info")
+    history.add("reader", poll("j", 0, 1))
+    history.add("probe", position("k", 2, "copy"))
 
 
 @shows()

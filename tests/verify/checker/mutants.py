@@ -86,6 +86,12 @@ class Rows:
         common = {"status": "ok", "txn": None, "value": None, "group": None, "until": None}
         return [*self.all, *({**common, "op": number + 1 + nth, **row} for nth, row in enumerate(new))]
 
+    def with_end_cut(self, row: Row) -> list[Row]:
+        """The rows with this record's log ending before it, for the last reader and for who asks for the ends."""
+        end = self.place[row["key"], row["value"]]
+        cut = {"window": {"until": end}, "log_end": {"offset": end}, "stable_end": {"offset": end}}
+        return [{**each, **cut.get(each["kind"], {})} if each["key"] == row["key"] else each for each in self.all]
+
     def with_after(self, row: Row, *new: Row) -> list[Row]:
         """The rows with others in the same operation behind one of them."""
         at = next(number for number, each in enumerate(self.all) if each is row)
@@ -112,6 +118,35 @@ def drop_a_committed_record(rows: Rows) -> list[Row]:
 @shows("unseen")
 def drop_the_last_record(rows: Rows) -> list[Row]:
     return rows.without_reads_of(rows.pick([r for r in rows.acknowledged() if r["txn"] is None and rows.is_last(r)])[0])
+
+
+@shows("lost")
+def cut_the_log_before_the_last_record(rows: Rows) -> list[Row]:
+    """And all readers came too late to see it."""
+    alone = [row for row in rows.acknowledged() if row["txn"] is None and rows.is_last(row)]
+    row = rows.pick(alone)[0]
+    rows.all = rows.without_reads_of(row)
+    return rows.with_end_cut(row)
+
+
+@shows("lost")
+def cut_the_log_after_the_last_record_was_read(rows: Rows) -> list[Row]:
+    alone = [row for row in rows.acknowledged() if row["txn"] is None and rows.is_last(row)]
+    row = rows.pick([row for row in alone if len(rows.readers[row["key"], row["value"]]) > 1])[0]
+    rows.all = [each for each in rows.all if not (each["process"] == "final" and _same_record(each, row))]
+    return rows.with_end_cut(row)
+
+
+@shows("lost")
+def forget_the_last_record_after_it_was_read(rows: Rows) -> list[Row]:
+    """The last reader asks for its place as well."""
+    alone = [row for row in rows.acknowledged() if row["txn"] is None and rows.is_last(row)]
+    row = rows.pick([row for row in alone if len(rows.readers[row["key"], row["value"]]) > 1])[0]
+    return [each for each in rows.all if not (each["process"] == "final" and _same_record(each, row))]
+
+
+def _same_record(row: Row, sent: Row) -> bool:
+    return bool(row["kind"] == "poll" and (row["key"], row["value"]) == (sent["key"], sent["value"]))
 
 
 @shows("torn_transaction")
@@ -175,23 +210,33 @@ def _read_by_others(rows: Rows) -> list[Row]:
 
 @shows("int_poll_skip")
 def skip_a_record_inside_one_operation(rows: Rows) -> list[Row]:
-    return rows.without(rows.pick([row for row in _read_by_others(rows) if row["key"].startswith("in")])[0])
+    row = rows.pick([row for row in _read_by_others(rows) if row["key"].startswith("in")])[0]
+    return Rows(rows.and_then(_read_later(row)), 0).without(row)
+
+
+def _read_later(row: Row) -> Row:
+    """Another reader finds the record there after the end: it was hidden, not lost."""
+    return {"process": "late reader", "kind": "poll", **{name: row[name] for name in ("key", "offset", "value")}}
 
 
 @shows("int_poll_skip", "intermediate_read")
 def hide_a_record_of_a_transaction_from_one_reader(rows: Rows) -> list[Row]:
     large = {row["value"] for sends in rows.copies().values() if len(sends) > 1 for row in sends}
     read = [row for row in _read_by_others(rows) if row["key"].startswith("out") and row["value"] in large]
-    return rows.without(rows.pick(read)[0])
+    row = rows.pick(read)[0]
+    return Rows(rows.and_then(_read_later(row)), 0).without(row)
 
 
 @shows("intermediate_read")
 def hide_the_end_of_a_transaction_from_one_reader(rows: Rows) -> list[Row]:
-    large = {row["value"] for sends in rows.copies().values() if len(sends) > 1 for row in sends}
-    last = [row for row in rows.of("poll", "final") if row["key"].startswith("out") and rows.is_last(row)]
-    row = rows.pick([row for row in last if row["value"] in large and rows.kept(row)])[0]
-    also = {"process": "late reader", "kind": "poll", **{name: row[name] for name in ("key", "offset", "value")}}
-    return Rows(rows.and_then(also), 0).without(row)
+    """With all that stands behind it, so that nothing is skipped; another reader finds it there later."""
+    large = [sends for sends in rows.copies().values() if len(sends) > 1]
+    ends = {(sends[-1]["key"], sends[-1]["value"]) for sends in large}
+    final = [row for row in rows.of("poll", "final") if row["key"].startswith("out")]
+    row = rows.pick([row for row in final if (row["key"], row["value"]) in ends and rows.kept(row)])[0]
+    hidden = [each for each in final if each["key"] == row["key"] and each["offset"] >= row["offset"]]
+    after = rows.and_then(*map(_read_later, hidden))
+    return [each for each in after if all(each is not one for one in hidden)]
 
 
 @shows("poll_skip")

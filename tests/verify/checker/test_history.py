@@ -4,12 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from tests.verify.checker.world import World
 
 from onceflow.errors import HistoryInvalid
 from onceflow.verify.history import SCHEMA, VERSION, Kind, Recorder, Status, read_history, validate, write_history
-from onceflow.verify.history.recorder import poll, send
+from onceflow.verify.history.recorder import assign, poll, send, window
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
 
@@ -36,6 +40,28 @@ def test_a_history_comes_back_from_a_file_as_it_was(ending: str, tmp_path: Path)
     back = read_history(tmp_path / f"history.{ending}")
     assert back.to_pylist() == table.to_pylist()
     assert back.schema.metadata == SCHEMA.metadata
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=st.lists(TEXT, max_size=4) | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
+    names=st.tuples(TEXT, TEXT),
+)
+@example(values=["a\u2028b", "a\x85b", "a\rb", "a\nb", "\x1c"], names=("p\u2028", "k\x85"))
+def test_any_text_and_any_number_comes_back(
+    ending: str, tmp_path: Path, values: list[Any], names: tuple[str, str]
+) -> None:
+    """Also what some programs end a line at, such as U+2028 and U+0085."""
+    recorder, (process, key) = Recorder(), names
+    for offset, value in enumerate(values):
+        recorder.add(process, send(key, value, offset))
+    recorder.add("reader", assign(key, 0), window(key, 0, len(values)))
+    write_history(recorder.table(), tmp_path / f"any.{ending}")
+    assert read_history(tmp_path / f"any.{ending}").to_pylist() == recorder.table().to_pylist()
 
 
 def test_values_may_be_text() -> None:
@@ -140,6 +166,90 @@ def test_what_is_wrong_with_a_column_hides_nothing_of_the_others(tmp_path: Path)
         "format version 2", "column value mixes types", "unknown kind 'sned' in row 1", "poll without offset in row 2",
     ]  # fmt: skip
     assert found[1] == "column value mixes types; row 1 differ from the first"
+
+
+ROW = '{"op": 0, "process": "p", "kind": "send", "status": "ok", "key": "k", "value": %s}\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "mistake"),
+    [
+        (ROW % 2**63, "column value has numbers beyond 64 bits in row 0"),
+        (ROW % 1 + ROW % -(10**30), "column value has numbers beyond 64 bits in row 1"),
+        (ROW % r'"\ud800"', "column value has text that is not Unicode (a lone surrogate) in row 0"),
+        (ROW.replace("value", r"\udfff") % 1, r"unknown columns: \udfff"),
+        (ROW.replace("value", r"\udfff") % 2**63, r"column \udfff has numbers beyond 64 bits in row 0"),
+        (ROW % ("[" * 100_000), "row 0 (line 2) is not a row: it is nested too deeply"),
+        (ROW % ("[" * 500 + "]" * 500), "column value is of type list<"),
+        (ROW % r'{"\ud800": 1}', "column value cannot be read: "),
+        (ROW % 1 + "\n", "row 1 (line 3) is not JSON: "),
+    ],
+    ids=[
+        "number",
+        "negative",
+        "text",
+        "name",
+        "name and number",
+        "deep",
+        "list",
+        "object",
+        "empty line",
+    ],
+)
+def test_lines_that_no_column_can_hold_are_named(lines: str, mistake: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"onceflow_history": 1}\n' + lines)
+    with pytest.raises(HistoryInvalid) as caught:
+        read_history(path)
+    assert any(each.startswith(mistake) for each in caught.value.fields["mistakes"]), caught.value.fields["mistakes"]
+
+
+def test_a_byte_order_mark_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"onceflow_history": 1}\n' + ROW % 1, encoding="utf-8-sig")
+    with pytest.raises(HistoryInvalid, match=r"row 0 \(line 1\) is not JSON: Unexpected UTF-8 BOM"):
+        read_history(path)
+
+
+def test_a_version_that_no_file_can_hold_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(r'{"onceflow_history": "\ud800"}')
+    with pytest.raises(HistoryInvalid) as caught:
+        read_history(path)
+    assert caught.value.fields["mistakes"] == (r"format version \ud800; this onceflow reads 1",)
+
+
+def test_everything_that_is_wrong_with_a_recording_is_named() -> None:
+    recorder = Recorder()
+    recorder.add("p", send("k", 1))
+    recorder.add("p", send("k", "a"), send("k", 2**63), poll("k", -1, "\ud800"))
+    with pytest.raises(HistoryInvalid) as caught:
+        recorder.table()
+    assert caught.value.fields["mistakes"] == (
+        "column value mixes types; rows 1, 3 differ from the first; has numbers beyond 64 bits in row 2; "
+        "has text that is not Unicode (a lone surrogate) in row 3",
+        "offset is negative in row 3",
+    )
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_columns_of_a_file_that_hold_no_text_are_refused(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"bad.{ending}"
+    table = rows_table({"value": "a"}, {"value": "b"})
+    at = table.column_names.index("value")
+    broken = table.set_column(at, "value", pa.array([b"a", b"\xff"]).view(pa.string()))
+    (pq.write_table if ending == "parquet" else feather.write_feather)(broken, path)
+    with pytest.raises(HistoryInvalid, match=f"it is no {ending} file: .*Invalid UTF8"):
+        read_history(path)
+
+
+def test_words_without_a_number_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.arrow"
+    table = rows_table({}, {})
+    kinds = pa.DictionaryArray.from_arrays(pa.array([0, 99], pa.int32()), pa.array(["send"]), safe=False)
+    feather.write_feather(table.set_column(table.column_names.index("kind"), "kind", kinds), path)
+    with pytest.raises(HistoryInvalid, match=r"it is no arrow file: .*out of bounds: 99"):
+        read_history(path)
 
 
 @pytest.mark.parametrize("name", ["history.csv", "history.parquet", "history.arrow"])

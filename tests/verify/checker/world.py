@@ -95,14 +95,16 @@ class World:
         self.member_positions = dict.fromkeys(self.outputs, 0)
 
     def run(self, steps: int) -> pa.Table:
-        """Some steps, each of any client, and then the end: everything is resolved and read from the beginning."""
+        """Some steps, each of any client, and then the end: all is copied, resolved, and read from the beginning."""
         for name in ("member-0", "member-1"):
             self.history.add(name, subscribe())
         actions = [self.produce, self.begin, self.finish, self.read, self.read_as_member, self.rewind, self.compact]
         for _ in range(steps):
             (action,) = self.random.choices(actions, (30, 15, 15, 15, 8, 1, 1))
             action()
-        while any(self.copiers.values()):
+        while any(self.copiers.values()) or self.waiting():
+            if self.waiting():
+                self.begin()
             self.finish()
         self.end()
         return self.history.table()
@@ -139,6 +141,10 @@ class World:
                 txn.sends.append(send(output, value, at if self.random.random() < 0.8 else None))
                 txn.source[key] = offset + 1
         self.copiers[self.random.choice(idle)] = txn
+
+    def waiting(self) -> bool:
+        """Whether any input is not copied yet."""
+        return any(self.logs[key].read(self.copied[key], 1) for key in self.inputs)
 
     def finish(self) -> None:
         busy = [(name, txn) for name, txn in self.copiers.items() if txn]
@@ -214,6 +220,5 @@ class World:
             self.history.add("ledger", *[effect("accounts", value) for value in sorted(applied)])
         for key, log in self.logs.items():
             committed = [position(key, self.copied[key], GROUP)] if key in self.copied else []
-            # What the copiers had not yet taken is above the end that this observation tells of.
-            stable = self.copied.get(key, len(log.entries))
-            self.history.add("probe", log_end(key, stable), stable_end(key, stable), *committed)
+            end = len(log.entries)
+            self.history.add("probe", log_end(key, end), stable_end(key, end), *committed)

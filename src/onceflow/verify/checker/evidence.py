@@ -103,16 +103,40 @@ class Evidence:
         return seen
 
     @cached_property
-    def committed(self) -> Ints:
-        """The rows that sent what must be in the log.
+    def happened(self) -> Mask:
+        """For each row, whether what it says certainly happened: sent and committed, or asked and answered.
 
-        A transaction of unknown outcome counts if anything of it was read: then it was committed, and wholly.
+        A transaction of unknown outcome counts if anything that it sent was read: then it was committed, and wholly.
         """
         history = self.history
-        status, in_txn = history.status[self.sends], history.in_txn[self.sends]
-        proved = (status == Status.INFO) & in_txn & self.seen_unit[history.unit[self.sends]]
-        rows: Ints = self.sends[(status == Status.OK) | proved]
+        happened: Mask = history.status == Status.OK
+        unknown = np.flatnonzero((history.status == Status.INFO) & history.in_txn)
+        happened[unknown] = self.seen_unit[history.unit[unknown]]
+        return happened
+
+    @cached_property
+    def committed(self) -> Ints:
+        """The rows that sent what must be in the log."""
+        rows: Ints = self.sends[self.happened[self.sends]]
         return rows
+
+    @cached_property
+    def op_end(self) -> Ints:
+        """For each operation its last row: histories are written in the order in which operations complete."""
+        return _last_rows(self.history.op)
+
+    @cached_property
+    def unit_end(self) -> Ints:
+        """For each unit its last row."""
+        return _last_rows(self.history.unit)
+
+    def last_said(self, kind: Kind) -> Ints:
+        """For each key the last row of this kind whose operation was answered, -1 for none."""
+        rows = self.history.rows(kind)
+        rows = rows[self.happened[rows]]
+        last = np.full(len(self.history.keys), -1, np.int64)
+        last[self.history.key[rows]] = rows
+        return last
 
     @cached_property
     def gone(self) -> Ranges:
@@ -164,3 +188,9 @@ class Evidence:
 
     def _until(self, rows: Ints) -> Ints:
         return place(self.history.key[rows], self.history.until[rows])
+
+
+def _last_rows(group: Ints) -> Ints:
+    last = np.empty(int(group.max(initial=-1)) + 1, np.int64)
+    last[group] = np.arange(len(group))
+    return last

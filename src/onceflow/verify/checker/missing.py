@@ -1,8 +1,9 @@
-"""Records that were committed and that nobody read.
+"""Records that were committed and that are not there.
 
 Each is accused once, of the worst that it shows: ``torn_transaction`` if other records of its transaction are visible,
-``lost`` if records behind it are, else ``unseen``. The last two need a reader that got past the place, and ``unseen`` needs
-the word of one (a ``window`` row, written after the record) that it read to the end; without it the record may yet come.
+``lost`` if records behind it were read, if the log ends before it, or if it was read and is gone (``vanished.py``), else
+``unseen``. The last one needs the word of a reader that it asked for the place (a ``window`` row) after the record was
+committed; without it the record may yet come.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from onceflow.verify.checker.evidence import Evidence, offset_of, place
-from onceflow.verify.checker.findings import findings
+from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.findings import findings, joined
+from onceflow.verify.checker.looks import Looks
+from onceflow.verify.checker.vanished import Vanished
 from onceflow.verify.history.coding import Ints
-from onceflow.verify.history.columns import Columns, Mask
-from onceflow.verify.history.schema import MAX_OFFSET, Kind
-
-_ROW_BITS = 40
+from onceflow.verify.history.columns import Mask
+from onceflow.verify.history.schema import MAX_OFFSET
 
 
 class Missing:
-    """The missing records of a history."""
+    """The records of a history that were committed and never read."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
+        self._looks = evidence.once(Looks)
         self.history = evidence.history
 
     @cached_property
@@ -45,9 +47,25 @@ class Missing:
         return (offset >= 0) & (offset < self._evidence.highest_read[self.history.key[self.unread]])
 
     @cached_property
+    def log_end(self) -> Ints:
+        """For each unread record the row that says, after it was committed, that the log ends before it, -1 for none.
+
+        ::
+
+            three sends are acknowledged at 0, 1 and 2
+            the leader is lost, its followers had only 0 and 1
+            all of the log is read, which is 0 and 1
+        """
+        end = self._looks.log_end[self.history.key[self.unread]]
+        cut_off = (self.history.offset[end] <= self.history.offset[self.unread]) & self._looked_after(end)
+        return np.where(cut_off, end, -1)
+
+    @cached_property
     def drained(self) -> Mask:
-        """For each unread record, whether somebody says to have read to the end, after it was committed."""
-        return _asked_for(self.history, self.unread)
+        """For each unread record, whether its place was looked at after it was committed, or all places where it is not known."""
+        key, offset = self.history.key[self.unread], self.history.offset[self.unread]
+        anywhere = self._looks.last_from_begin_to_end[key]
+        return self._looked_after(np.where(offset >= 0, self._looks.last_at(place(key, offset)), anywhere))
 
     @cached_property
     def torn(self) -> Mask:
@@ -55,45 +73,60 @@ class Missing:
         history, unread = self.history, self.unread
         return (self.passed | self.drained) & history.in_txn[unread] & self._evidence.seen_unit[history.unit[unread]]
 
+    def _looked_after(self, looks: Ints) -> Mask:
+        """For each unread record, whether this look ended after it was committed."""
+        after: Mask = self._looks.ended(looks) > self._evidence.unit_end[self.history.unit[self.unread]]
+        return after
+
 
 def torn_transaction(evidence: Evidence) -> pa.Table:
     """A transaction of which a part is visible and another part is missing."""
-    missing = evidence.once(Missing)
-    rows = missing.unread[missing.torn]
-    return findings(evidence.history, "torn_transaction", rows, _a_read_record_of(evidence, rows))
+    missing, vanished = evidence.once(Missing), evidence.once(Vanished)
+    unread, history = missing.unread[missing.torn], evidence.history
+    polls, torn = vanished.polls[vanished.torn], vanished.torn
+    return joined(
+        history,
+        [
+            findings(history, "torn_transaction", unread, _a_read_record_of(evidence, unread)),
+            findings(
+                history,
+                "torn_transaction",
+                polls,
+                vanished.writers[torn],
+                vanished.looks[torn],
+                vanished.rest[torn],
+                detail=_VANISHED,
+            ),
+        ],
+    )
 
 
 def lost(evidence: Evidence) -> pa.Table:
-    """A committed record that nobody read, though records behind it were read."""
-    missing = evidence.once(Missing)
-    return findings(evidence.history, "lost", missing.unread[missing.passed & ~missing.torn])
+    """A committed record that is gone: records behind it were read, or the log ends before it, or it was read once."""
+    missing, vanished = evidence.once(Missing), evidence.once(Vanished)
+    history, left = evidence.history, ~vanished.torn
+    cut_off = (missing.log_end >= 0) & ~missing.passed & ~missing.torn
+    return joined(
+        history,
+        [
+            findings(history, "lost", missing.unread[missing.passed & ~missing.torn]),
+            findings(history, "lost", missing.unread[cut_off], missing.log_end[cut_off], detail=_CUT_OFF),
+            findings(
+                history, "lost", vanished.polls[left], vanished.writers[left], vanished.looks[left], detail=_VANISHED
+            ),
+        ],
+    )
 
 
 def unseen(evidence: Evidence) -> pa.Table:
-    """A committed record that nobody read, though a reader read its partition to the end afterwards."""
+    """A committed record that nobody read, though a reader asked for its place afterwards."""
     missing = evidence.once(Missing)
-    return findings(evidence.history, "unseen", missing.unread[missing.drained & ~missing.passed & ~missing.torn])
+    worse = missing.passed | (missing.log_end >= 0) | missing.torn
+    return findings(evidence.history, "unseen", missing.unread[missing.drained & ~worse])
 
 
-def _asked_for(history: Columns, rows: Ints) -> Mask:
-    """For each row, whether a window on its key that was recorded later reaches beyond it."""
-    windows = history.rows(Kind.WINDOW)
-    order = windows[np.argsort(history.key[windows], kind="stable")]
-    if not len(order):
-        return np.zeros(len(rows), bool)
-    stamps = (history.key[order] << _ROW_BITS) | order
-    first_later = np.searchsorted(stamps, (history.key[rows] << _ROW_BITS) | rows)
-    at = np.minimum(first_later, len(order) - 1)
-    later = (first_later < len(order)) & (history.key[order[at]] == history.key[rows])
-    reached: Mask = later & (_reach(history, order)[at] > history.offset[rows])
-    return reached
-
-
-def _reach(history: Columns, windows: Ints) -> Ints:
-    """For windows sorted by key and row: how far this one and those after it on the same key reach."""
-    # Read backwards the keys descend, so their negatives ascend, and no maximum is carried into the next key.
-    places = place(-history.key[windows], history.until[windows])
-    return offset_of(np.maximum.accumulate(places[::-1])[::-1])
+_CUT_OFF = "the log ends before it"
+_VANISHED = "it was read, and the last look at its place did not give it"
 
 
 def _a_read_record_of(evidence: Evidence, rows: Ints) -> Ints:

@@ -101,7 +101,9 @@ class _PollSteps:
         sessions = _Sessions(history)
         moves = history.rows(Kind.POLL, Kind.ASSIGN)
         is_poll = history.kind[moves] == Kind.POLL
-        steps = _Steps.of(history, moves[~is_poll | (history.status[moves] != Status.FAIL)])
+        # A failed poll in a group moves nothing either, but the partition may have moved since: what was stated is stale.
+        kept = ~is_poll | (history.status[moves] != Status.FAIL) | sessions.in_group[moves]
+        steps = _Steps.of(history, moves[kept])
         rows, previous = steps.rows, steps.previous
         self._stated = history.kind[previous] != Kind.POLL
         self._same_unit = history.unit[rows] == history.unit[previous]

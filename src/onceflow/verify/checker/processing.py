@@ -12,14 +12,14 @@ from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.history.coding import Ints, dense
 from onceflow.verify.history.columns import Columns, Mask
-from onceflow.verify.history.schema import Kind, Status
+from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
 
 
 def consumed_twice(evidence: Evidence) -> pa.Table:
     """A record was consumed for one group by more than one transaction that committed."""
     history = evidence.history
     polls = evidence.polls
-    rows = polls[history.in_txn[polls] & (history.group[polls] >= 0) & (history.status[polls] == Status.OK)]
+    rows = polls[history.in_txn[polls] & (history.group[polls] >= 0) & evidence.happened[polls]]
     places = np.unique(place(history.key[rows], history.offset[rows]), return_inverse=True)[1]
     first = _first_of(places * (int(history.group.max(initial=0)) + 1) + history.group[rows], rows)
     again = history.unit[first] != history.unit[rows]
@@ -38,7 +38,7 @@ def effect_repeated(evidence: Evidence) -> pa.Table:
 def hung_transaction(evidence: Evidence) -> pa.Table:
     """At the end of the history a transaction is open: the last stable offset stands below the end of the log."""
     history = evidence.history
-    ends, stable = _last_of(history, Kind.LOG_END), _last_of(history, Kind.STABLE_END)
+    ends, stable = evidence.last_said(Kind.LOG_END), evidence.last_said(Kind.STABLE_END)
     both = (ends >= 0) & (stable >= 0)
     ends, stable = ends[both], stable[both]
     hung = history.offset[stable] < history.offset[ends]
@@ -51,29 +51,65 @@ def stuck_progress(evidence: Evidence) -> pa.Table:
     positions = history.rows(Kind.POSITION)
     positions = positions[~history.in_txn[positions]]
     rows = _last_rows(_lanes(history, positions), positions)
-    stable = _last_of(history, Kind.STABLE_END)[history.key[rows]]
+    stable = evidence.last_said(Kind.STABLE_END)[history.key[rows]]
     rows, stable = rows[stable >= 0], stable[stable >= 0]
     waiting = _first_waiting(evidence, rows, stable)
     return findings(history, "stuck_progress", rows[waiting >= 0], stable[waiting >= 0], waiting[waiting >= 0])
 
 
 def torn_progress(evidence: Evidence) -> pa.Table:
-    """At the end of the history a group's position is not the one that its last committed transaction gave it."""
+    """At the end of the history a group's position is not the one that its last committed transaction gave it.
+
+    Where none was committed, the position is judged if a transaction that failed gave it and took records for it::
+
+        transaction 1 polls 0 to 5, commits position 6, aborts
+        the group's position is seen to be 6                        its input is never handled
+
+    Any other position may be from before the history.
+    """
     history = evidence.history
     positions = history.rows(Kind.POSITION)
     lane = _lanes(history, positions)
     said, status = history.in_txn[positions], history.status[positions]
     seen = _last_of_lane(lane, positions, ~said)
-    last = _last_of_lane(lane, positions, said & (status == Status.OK))
+    last = _last_of_lane(lane, positions, said & evidence.happened[positions])
     open_ended = said & (status == Status.INFO)
-    settled = (last >= 0) & (np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen)
-    seen, last = seen[settled], last[settled]
+    settled = np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen
     # What a transaction of unknown outcome gave it may be there as well: its marker may come late.
     may_be = place(lane[open_ended], history.offset[positions[open_ended]])
-    torn = (history.offset[seen] != history.offset[last]) & ~np.isin(
-        place(np.flatnonzero(settled), history.offset[seen]), may_be
-    )
-    return findings(history, "torn_progress", seen[torn], last[torn])
+    settled &= ~np.isin(place(np.arange(len(seen)), history.offset[seen]), may_be)
+    other = settled & (last >= 0) & (history.offset[seen] != history.offset[last])
+    unsaid = settled & (last < 0)
+    mine = unsaid[lane]
+    failed = np.where(unsaid, _applied_though_failed(evidence, lane[mine], positions[mine], seen), -1)
+    shown = np.where(other, last, failed)
+    return findings(history, "torn_progress", seen[shown >= 0], shown[shown >= 0])
+
+
+def _applied_though_failed(evidence: Evidence, lane: Ints, positions: Ints, seen: Ints) -> Ints:
+    """For each lane the position of a failed transaction that was seen afterwards, -1 for none.
+
+    Only of one that polled records below it for the group: else the group may have stood there before.
+    """
+    history = evidence.history
+    mine = history.in_txn[positions] & (history.status[positions] == Status.FAIL)
+    mine &= (positions < seen[lane]) & (history.offset[positions] == history.offset[seen[lane]])
+    mine[mine] = history.offset[positions[mine]] > _first_polled(evidence, positions[mine])
+    failed = np.full(len(seen), -1, np.int64)
+    failed[lane[mine]] = positions[mine]
+    return failed
+
+
+def _first_polled(evidence: Evidence, positions: Ints) -> Ints:
+    """For each position the lowest offset that its transaction polled of the key for the group, MAX_OFFSET for none."""
+    history, polls = evidence.history, evidence.polls
+    polls = polls[np.isin(history.unit[polls], history.unit[positions])]
+    rows = np.concatenate([positions, polls])
+    lane = _lanes(history, rows)
+    taken = dense(history.unit[rows] * (int(lane.max(initial=0)) + 1) + lane)
+    lowest = np.full(int(taken.max(initial=-1)) + 1, MAX_OFFSET)
+    np.minimum.at(lowest, taken[len(positions) :], history.offset[polls])
+    return lowest[taken[: len(positions)]]
 
 
 def _lanes(history: Columns, positions: Ints) -> Ints:
@@ -116,12 +152,4 @@ def _first_of(group: Ints, rows: Ints) -> Ints:
 def _last_rows(lane: Ints, rows: Ints) -> Ints:
     last = np.empty(int(lane.max(initial=-1)) + 1, np.int64)
     last[lane] = rows
-    return last
-
-
-def _last_of(history: Columns, kind: Kind) -> Ints:
-    """For each key the last row of this kind, -1 for none."""
-    rows = history.rows(kind)
-    last = np.full(len(history.keys), -1, np.int64)
-    last[history.key[rows]] = rows
     return last
