@@ -33,7 +33,9 @@ def verify(
     duration: Annotated[str, typer.Option("--for", help="How long faults are injected, for each engine.")] = "60s",
     rate: Annotated[float, typer.Option(help="Input records a second.")] = 300.0,
     faults: Annotated[str, typer.Option(help="Names or kinds, separated by commas; see --list-faults.")] = "all",
-    seed: Annotated[int | None, typer.Option(_SEED, help="The same seed, the same faults. Default: by chance.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(_SEED, min=0, help="The same seed, the same faults. Default: by chance.")
+    ] = None,
     engine: Annotated[str, typer.Option(help="onceflow, spark (the control: Spark's own sink) or both.")] = "onceflow",
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
     spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,

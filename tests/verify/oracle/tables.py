@@ -6,7 +6,7 @@ the last holds a marker. The same on the output: a marker ends each batch on eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +40,27 @@ def table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 
+@dataclass(frozen=True)
+class Range:
+    """What a batch read of a partition of the input."""
+
+    batch: int
+    partition: int
+    start: int
+    until: int
+    reading: int = 0
+
+
+def ranges(begin: int = 0, partitions: Iterable[int] = range(2), reading: int = 0) -> list[Range]:
+    """All batches of a reading that begins at this offset, and goes on from batch to batch."""
+    size = PER_BATCH + 1
+    return [
+        Range(batch, partition, max(batch * size, begin), max((batch + 1) * size, begin), reading)
+        for batch in range(BATCHES)
+        for partition in partitions
+    ]
+
+
 def outputs() -> list[Out]:
     """The output of a good run, in the order of partitions and offsets."""
     return [
@@ -56,6 +77,7 @@ class Tables:
 
     wanted: list[Out] = field(default_factory=outputs)
     visible: list[Out] = field(default_factory=outputs)
+    read: list[Range] = field(default_factory=ranges)
     concurrent: list[Out] | None = None
     sent_status: dict[int, str] = field(default_factory=dict)  # by number of the input's transaction: one a batch
     input_visible: set[int] = field(default_factory=lambda: set(range(BATCHES)))
@@ -63,6 +85,7 @@ class Tables:
     finished: tuple[int, ...] = (0, 1, 2)
     position: int = END
     stable: int = END
+    input_start: int = 0
     unordered: tuple[str, ...] = ()
     whole: bool = False
     refused: str = ""
@@ -75,16 +98,16 @@ class Tables:
             at = (each.batch, each.partition)
             count[at] = count.get(at, -1) + 1
             rows.append((each.batch, "out", each.partition, count[at], each.key, each.content, each.origin))
-        size = PER_BATCH + 1
-        ranges = [(b, 0, "in", p, b * size, (b + 1) * size) for b in range(BATCHES) for p in range(2)]
+        read = [(each.batch, each.reading, "in", each.partition, each.start, each.until) for each in self.read]
         return Expected(
-            table(RECORDS, rows), table(RANGES, ranges), QUERY, self.finished, unordered=self.unordered,
+            table(RECORDS, rows), table(RANGES, read), QUERY, self.finished, unordered=self.unordered,
             whole=self.whole, refused=self.refused,
         )  # fmt: skip
 
     def recorded(self) -> Recorded:
         seen = self.visible if self.concurrent is None else self.concurrent
-        ends = [("in", p, 0, END, END) for p in range(2)] + [("out", p, 0, self.stable, END) for p in range(2)]
+        ends = [("in", p, self.input_start, END, END) for p in range(2)]
+        ends += [("out", p, 0, max(self.stable, last), max(END, last)) for p, last in enumerate(self._lasts())]
         progress = None if self.next_batch is None else Progress(self.next_batch, QUERY, "driver", ())
         positions = {("in", p): self.position for p in range(2)} if progress else {}
         return Recorded(
@@ -93,6 +116,10 @@ class Tables:
             seen=table(READ, [*self._input_reads(), *map(_read, sorted(seen, key=lambda one: one.offset))]),
             grown=self.grown,
         )  # fmt: skip
+
+    def _lasts(self) -> list[int]:
+        """Where the last visible record of each output partition ends, which may stand behind a good run's end."""
+        return [max((each.offset + 1 for each in self.visible if each.partition == p), default=0) for p in range(2)]
 
     def _inputs(self) -> list[tuple[int, int, int]]:
         """Batch, partition and offset of each input record."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from tests.verify.oracle.tables import END, Out, Tables, outputs, swapped
+from tests.verify.oracle.tables import BATCHES, END, Out, Range, Tables, outputs, ranges, swapped
 
 from onceflow.verify.checker import shrink
 from onceflow.verify.oracle.judging import judge
@@ -32,7 +33,7 @@ def without_origin(records: list[Out]) -> list[Out]:
         Tables(whole=True),
         Tables(grown=frozenset({"out"})),
     ],
-    ids=lambda tables: ", ".join(f"{k}={v}" for k, v in vars(tables).items() if k not in ("wanted", "visible")),
+    ids=lambda tables: ", ".join(f"{k}={v}" for k, v in vars(tables).items() if k not in ("wanted", "visible", "read")),
 )
 def test_a_good_run_is_good(tables: Tables) -> None:
     judgement = judge(tables.recorded(), tables.expected())
@@ -244,3 +245,72 @@ def test_equal_records_of_two_origins_are_not_in_the_wrong_order() -> None:
     assert violations(Tables(wanted=wanted, visible=visible, whole=True)) == {}
     same = [replace(each, origin=1) for each in wanted]
     assert set(violations(Tables(wanted=same, visible=visible, whole=True))) == {"int_nonmonotonic_send"}
+
+
+def begun_late(batches: int, **others: Any) -> Tables:
+    """An engine that left out what so many batches would have read, and all that comes of it."""
+    made = [each for each in outputs() if each.batch >= batches]
+    return Tables(wanted=made, visible=list(made), read=ranges(4 * batches), **others)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize(
+    "others",
+    [{}, {"next_batch": None, "position": 0}, {"whole": True}, {"refused": "rand()"}],
+    ids=["onceflow", "without progress", "one batch", "output unknown"],
+)
+def test_an_engine_that_begins_behind_committed_input_has_skipped_it(batches: int, others: dict[str, Any]) -> None:
+    """Its batches fit each other, and nothing of their output is missing: where the input begins is not its word."""
+    tables = begun_late(batches, **others)
+    judgement = judge(tables.recorded(), tables.expected())
+    assert judgement.violations == {"poll_skip": 2}
+    for finding in judgement.findings.to_pylist():
+        smallest = shrink(judgement.history, finding).to_pylist()
+        begins, skipped, accused = sorted(smallest, key=lambda row: (row["kind"], row["offset"]))
+        assert (begins["kind"], begins["process"], begins["offset"]) == ("assign", "pipeline", 0)
+        assert skipped["kind"] == "poll"
+        assert skipped["process"] in ("reader", "final reader")
+        assert 0 <= skipped["offset"] < 4 * batches
+        assert (accused["kind"], accused["process"], accused["offset"]) == ("poll", "pipeline", 4 * batches)
+        assert {row["key"] for row in smallest} == {finding["key"]}
+
+
+@pytest.mark.parametrize("progress", [{}, {"next_batch": None, "position": 0}], ids=["onceflow", "without progress"])
+@pytest.mark.parametrize("of_it", [ranges(END, [1]), []], ids=["read from its end", "never read"])
+def test_a_partition_of_which_nothing_was_read_is_named(of_it: list[Range], progress: dict[str, Any]) -> None:
+    check_untouched(Tables(read=[*ranges(0, [0]), *of_it], **progress))
+
+
+def test_a_batch_that_was_not_committed_has_read_nothing() -> None:
+    in_the_next = [*ranges(0, [0]), Range(BATCHES, 1, 0, END)]
+    check_untouched(Tables(read=in_the_next))
+    assert violations(Tables(read=in_the_next, next_batch=BATCHES + 1)) == {}
+
+
+def check_untouched(tables: Tables) -> None:
+    judgement = judge(tables.recorded(), tables.expected())
+    assert judgement.violations == {"stuck_progress": 1}
+    (finding,) = judgement.findings.to_pylist()
+    assert (finding["key"], finding["offset"]) == ("in-1", 0)
+    smallest = {row["kind"]: row for row in shrink(judgement.history, finding).to_pylist()}
+    position, stable = smallest.pop("position"), smallest.pop("stable_end")
+    (record,) = smallest.values()
+    assert (position["group"], position["offset"], stable["offset"]) == ("batches of pipeline", 0, END)
+    assert (record["key"], record["offset"] < END) == ("in-1", True)
+
+
+def test_each_reading_of_a_topic_begins_at_its_beginning() -> None:
+    again = [*ranges(), *ranges(reading=1)]
+    assert violations(Tables(read=again)) == {}
+    assert violations(Tables(read=[*ranges(), *ranges(4, reading=1)])) == {"poll_skip": 2}
+    assert violations(Tables(read=[*ranges(), *ranges(0, [0], reading=1)])) == {"stuck_progress": 1}
+    added = [each for each in ranges() if (each.batch, each.partition) != (0, 1)]
+    assert violations(Tables(read=added)) == {"poll_skip": 1}
+    late = [replace(each, start=0) if (each.batch, each.partition) == (1, 1) else each for each in added]
+    assert violations(Tables(read=late)) == {}
+
+
+def test_a_beginning_that_is_not_known_is_not_judged() -> None:
+    assert violations(begun_late(1, next_batch=5)) == {}  # the checkpoint has lost batches, perhaps the first ones
+    assert violations(Tables(wanted=[], visible=[], read=[], next_batch=None, position=0)) == {}
+    assert violations(begun_late(1, input_start=4, input_visible={1, 2})) == {}  # nothing was there any more

@@ -27,6 +27,20 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 MakeRun = Callable[..., Run]
 
+LATE = """
+[[source]]
+name = "payments"
+topics = ["{0}"]
+starting_offsets = "latest"
+schema = "account STRING, amount BIGINT"
+
+[[sink]]
+from = "payments"
+topic = "{out}"
+key = "_key"
+value = "to_json(struct(account, amount))"
+"""
+
 STATELESS = """
 [[source]]
 name = "payments"
@@ -176,6 +190,20 @@ def test_the_built_in_plan_is_judged_by_the_oracle_as_a_process(
     assert set(judge(mixed, expected).violations) == {"int_nonmonotonic_send"}
     again = run.expected()
     assert again.records.sort_by("content")["content"] == expected.records.sort_by("content")["content"]
+
+
+def test_an_engine_that_begins_at_the_end_of_the_input_is_found_out(make: MakeRun) -> None:
+    """The positive control of where the input begins: all that this run did it did exactly once."""
+    run = make(LATE)
+    run.write(60)
+    run.process()
+    run.batch(60)
+    recorded, expected = run.recorded(), run.expected()
+    judgement = judge(recorded, expected)
+    assert expected.refused == ""
+    assert len(expected.records) > 30
+    assert judgement.violations == {"poll_skip": 3}
+    assert {finding["key"] for finding in judgement.findings.to_pylist()} == {f"{run.inputs[0]}-{n}" for n in range(3)}
 
 
 def test_what_does_not_follow_from_the_input_is_refused(make: MakeRun) -> None:

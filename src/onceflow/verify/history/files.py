@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 
+from onceflow.verify.history.rows import columns_of, printable
 from onceflow.verify.history.schema import SCHEMA, VERSION_KEY
-from onceflow.verify.history.validation import refuse, rows_text, validate
+from onceflow.verify.history.validation import refuse, validate
 
 HEADER = "onceflow_history"  # the one field of the first line of a JSON Lines file
 _NAMES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
@@ -28,10 +29,10 @@ def read_history(path: Path | str) -> pa.Table:
         if path.suffix == ".jsonl":
             return _read_lines(path)
         if path.suffix == ".parquet":
-            return validate(pq.read_table(path, read_dictionary=_NAMES), str(path))
+            return validate(_sound(pq.read_table(path, read_dictionary=_NAMES)), str(path))
         if path.suffix == ".arrow":
-            return validate(feather.read_table(path), str(path))
-    except pa.ArrowInvalid as error:
+            return validate(_sound(feather.read_table(path)), str(path))
+    except pa.ArrowException as error:
         refuse(str(path), [f"it is no {path.suffix[1:]} file: {error}"])
     except (OSError, UnicodeDecodeError) as error:
         refuse(str(path), [f"it cannot be read: {getattr(error, 'strerror', None) or error}"])
@@ -53,6 +54,12 @@ def write_history(table: pa.Table, path: Path | str) -> None:
         refuse(str(path), [_unknown(path)])
 
 
+def _sound(table: pa.Table) -> pa.Table:
+    """The table, looked into: Arrow reads bytes that are no text, and words without a number, as they come."""
+    table.validate(full=True)
+    return table
+
+
 def _unknown(path: Path) -> str:
     return f"the name ends in {path.suffix!r}; a history ends in .parquet, .arrow or .jsonl"
 
@@ -64,9 +71,12 @@ def _lines(table: pa.Table) -> Iterator[str]:
 
 
 def _read_lines(path: Path) -> pa.Table:
-    """Rows are counted from 0, as everywhere; with its header, row 0 is line 2 of the file."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    documents = [_parsed(line) for line in lines]
+    """Rows are counted from 0, as everywhere; with its header, row 0 is line 2 of the file.
+
+    A line ends in a line feed alone: ``str.splitlines`` ends it at U+2028 and others too, which JSON writes as they are.
+    """
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    documents = [_parsed(line) for line in lines] if lines != [""] else []
     header, headers = _header(documents)
     refuse(
         str(path),
@@ -85,6 +95,8 @@ def _parsed(line: str) -> dict[str, Any] | str:
         document = json.loads(line)
     except ValueError as error:
         return f"JSON: {error}"
+    except RecursionError:
+        return "a row: it is nested too deeply"
     return document if isinstance(document, dict) else "an object"
 
 
@@ -95,23 +107,9 @@ def _header(documents: list[dict[str, Any] | str]) -> tuple[dict[str, Any], int]
 
 
 def _validated(rows: list[dict[str, Any]], header: dict[str, Any], where: str) -> pa.Table:
-    columns, unreadable = {}, {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        values = [row.get(name) for row in rows]
-        try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            unreadable[name] = f"column {name} mixes types; {_odd_rows(values)} differ from the first"
+    columns, unreadable = columns_of(rows, dict.fromkeys(name for row in rows for name in row))
     if not rows:
         columns = {field.name: pa.array([], field.type) for field in SCHEMA}
-    version = {VERSION_KEY: str(header[HEADER])} if HEADER in header else None
+    version = {VERSION_KEY: printable(str(header[HEADER]))} if HEADER in header else None
     table = pa.table(columns) if columns else pa.table({"op": pa.nulls(len(rows))})
     return validate(table.replace_schema_metadata(version), where, unreadable)
-
-
-def _odd_rows(values: list[Any]) -> str:
-    import numpy as np
-
-    first = next(type(value) for value in values if value is not None)
-    odd = [row for row, value in enumerate(values) if value is not None and type(value) is not first]
-    return rows_text(np.array(odd, np.int64))

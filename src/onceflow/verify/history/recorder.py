@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from onceflow.verify.history.rows import columns_of
 from onceflow.verify.history.schema import SCHEMA, VERSION, VERSION_KEY
 from onceflow.verify.history.validation import validate
 
@@ -85,5 +86,6 @@ class Recorder:
 
     def table(self) -> pa.Table:
         """The history so far. Raises HistoryInvalid."""
-        columns = {field.name: pa.array([row.get(field.name) for row in self._rows]) for field in SCHEMA}
-        return validate(pa.table(columns).replace_schema_metadata({VERSION_KEY: str(VERSION)}))
+        columns, unreadable = columns_of(self._rows, SCHEMA.names)
+        table = pa.table(columns).replace_schema_metadata({VERSION_KEY: str(VERSION)})
+        return validate(table, unreadable=unreadable)

@@ -68,6 +68,11 @@ class Batches:
         for lane, until in zip(self.lane[rows].tolist(), self.until[rows].tolist(), strict=True):
             self.ends[lane] = min(until, self.ends.get(lane, until))
 
+    def has_failed(self, batch: Ints) -> Mask:
+        """For each of these batches whether it was certainly not committed."""
+        failed: Mask = np.isin(batch, self.number[self.status == _FAIL])
+        return failed
+
     def status_of(self, batch: Ints) -> pa.Array:
         """The status of each of these batches, as a word."""
         if not len(batch):
@@ -88,49 +93,19 @@ def unknown_batches(recorded: Recorded, expected: Expected) -> str:
     return ""
 
 
-def add_batches(
-    book: Book, batches: Batches, expected: Expected, wrote: Wrote, final: Sightings, pipeline: str
-) -> None:
-    """Adds a transaction for each batch: what it polled, then what it sent."""
-    polled = _polled(batches, final)
-    sent_batch = plain_numbers(expected.records["batch"])
-    odd = np.where(wrote.guessed, _single(wrote), _disordered(expected, wrote))
-    batch = np.concatenate([polled.batch, sent_batch])
-    # An operation has one process: another reading of a topic and a key in disorder have one of their own.
-    actor = np.concatenate([polled.reading, odd])
-    kind = np.repeat([Kind.POLL, Kind.SEND], [len(polled.batch), len(sent_batch)]).astype(np.int64)
-    lane = np.concatenate([final.lane[polled.row], wrote.lane])
-    offset = np.concatenate([final.offset[polled.row], np.full(len(sent_batch), -1)])
-    found = np.where(wrote.offset < 0, np.iinfo(np.int64).max, wrote.offset)
-    ordinal = plain_numbers(expected.records["ordinal"])
-    place = np.concatenate([final.offset[polled.row], np.where(odd > 0, ordinal, found)])
-    tie = np.concatenate([np.zeros(len(polled.batch), np.int64), ordinal])
-    value = pa.concat_arrays([_plain(final.value).take(pa.array(polled.row)), wrote.value])
-    order = np.lexsort((tie, place, lane, kind, actor, batch))
-    readings = np.concatenate([polled.reading, np.full(len(sent_batch), -1)])
-    book.add(
-        op=dense(batch * (int(actor.max(initial=0)) + 1) + actor)[order],
-        process=choice(actor[order], _processes(pipeline, actor)),
-        kind=kind[order],
-        status=batches.status_of(batch[order]),
-        txn=dense(batch)[order],
-        lane=lane[order],
-        offset=offset[order],
-        value=value.take(pa.array(order)),
-        group=choice(readings[order], _processes(pipeline, polled.reading)),
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class _Polled:
-    """Rows of the final read, each in a batch that read it."""
+class Polled:
+    """Records of the final read, each in a batch that read it."""
 
-    row: Ints
+    lane: Ints
+    offset: Ints
+    value: pa.Array
     batch: Ints
     reading: Ints
 
 
-def _polled(batches: Batches, final: Sightings) -> _Polled:
+def polled_by(batches: Batches, final: Sightings) -> Polled:
+    """What each batch read of what is visible."""
     order = np.lexsort((final.offset, final.lane))
     places = (final.lane[order] << _OFFSET_BITS) | final.offset[order]
     low = np.searchsorted(places, (batches.lane << _OFFSET_BITS) | batches.start)
@@ -138,7 +113,44 @@ def _polled(batches: Batches, final: Sightings) -> _Polled:
     count = np.maximum(high - low, 0)
     which = np.repeat(np.arange(len(count)), count)
     within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    return _Polled(order[low[which] + within], batches.batch[which], batches.reading[which])
+    row = order[low[which] + within]
+    return Polled(
+        final.lane[row],
+        final.offset[row],
+        _plain(final.value).take(pa.array(row)),
+        batches.batch[which],
+        batches.reading[which],
+    )
+
+
+def add_batches(book: Book, batches: Batches, polled: Polled, expected: Expected, wrote: Wrote, pipeline: str) -> None:
+    """Adds a transaction for each batch: what it polled, then what it sent."""
+    sent_batch = plain_numbers(expected.records["batch"])
+    odd = np.where(wrote.guessed, _single(wrote), _disordered(expected, wrote))
+    batch = np.concatenate([polled.batch, sent_batch])
+    # An operation has one process: another reading of a topic and a key in disorder have one of their own.
+    actor = np.concatenate([polled.reading, odd])
+    kind = np.repeat([Kind.POLL, Kind.SEND], [len(polled.batch), len(sent_batch)]).astype(np.int64)
+    lane = np.concatenate([polled.lane, wrote.lane])
+    offset = np.concatenate([polled.offset, np.full(len(sent_batch), -1)])
+    found = np.where(wrote.offset < 0, np.iinfo(np.int64).max, wrote.offset)
+    ordinal = plain_numbers(expected.records["ordinal"])
+    place = np.concatenate([polled.offset, np.where(odd > 0, ordinal, found)])
+    tie = np.concatenate([np.zeros(len(polled.batch), np.int64), ordinal])
+    value = pa.concat_arrays([polled.value, wrote.value])
+    order = np.lexsort((tie, place, lane, kind, actor, batch))
+    readings = np.concatenate([polled.reading, np.full(len(sent_batch), -1)])
+    book.add(
+        op=dense(batch * (int(actor.max(initial=0)) + 1) + actor)[order],
+        process=choice(actor[order], process_names(pipeline, actor)),
+        kind=kind[order],
+        status=batches.status_of(batch[order]),
+        txn=dense(batch)[order],
+        lane=lane[order],
+        offset=offset[order],
+        value=value.take(pa.array(order)),
+        group=choice(readings[order], process_names(pipeline, polled.reading)),
+    )
 
 
 def _disordered(expected: Expected, wrote: Wrote) -> Ints:
@@ -186,8 +198,8 @@ def _single(wrote: Wrote) -> Ints:
 _MOST_READINGS = 64
 
 
-def _processes(pipeline: str, actor: Ints) -> list[str]:
-    """The name of each process: the pipeline's own, and one for what it did beside."""
+def process_names(pipeline: str, actor: Ints) -> list[str]:
+    """The name of each process, by its number: the pipeline's own, and one for what it did beside."""
     others = [f"{pipeline}#{number}" for number in range(1, int(actor.max(initial=0)) + 1)]
     return [pipeline, *others]
 

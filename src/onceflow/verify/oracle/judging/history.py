@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
-from onceflow.verify.oracle.judging.batches import Batches, add_batches, unknown_batches
+from onceflow.verify.oracle.judging.batches import Batches, add_batches, polled_by, unknown_batches
+from onceflow.verify.oracle.judging.beginnings import Beginnings
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
@@ -25,8 +26,9 @@ NO_OUTPUT = (
 
 def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table, list[str]]:
     """The history (``docs/history-format.md``), and why parts of it cannot be judged."""
+    unknown = "" if expected is None else unknown_batches(recorded, expected)
     if expected is not None:
-        refused = expected.refused or unknown_batches(recorded, expected)
+        refused = expected.refused or unknown
         records = expected.records.slice(0, 0) if refused else expected.records
         expected = replace(expected, records=records, refused=refused)
     lanes = Lanes()
@@ -42,7 +44,12 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
     if expected is not None:
         batches = Batches.of(recorded, expected, lanes)
         ends = batches.ends
-        add_batches(book, batches, expected, wrote, final, recorded.pipeline)
+        polled = polled_by(batches, final)
+        if len(expected.ranges) and not unknown:
+            beginnings = Beginnings.of(recorded, expected, lanes)
+            beginnings.add_to(book, recorded.pipeline)
+            beginnings.add_untouched(book, batches, polled, OBSERVER, recorded.pipeline)
+        add_batches(book, batches, polled, expected, wrote, recorded.pipeline)
         if not expected.refused:
             _add_nobody(book, recorded, wrote.lane, lanes)
     _add_seen(book, seen)
