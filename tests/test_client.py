@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -10,7 +11,8 @@ import pytest
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable
-from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.client import TRANSACTION, KafkaClient
+from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 SILENT = 3  # with which server a process begins depends on its id: probably with one of them
 
@@ -33,6 +35,26 @@ def test_a_refused_bootstrap_server_is_passed_over_within_a_slice(broker: Embedd
     servers = ["127.0.0.1:9", broker.bootstrap_servers]
     with KafkaClient({"bootstrap_servers": servers}, patience_s=60) as client:
         assert client.transaction_version() == 2
+
+
+def test_all_questions_together_have_one_deadline(broker: EmbeddedBroker) -> None:
+    """The broker freezes, and one request alone could wait for ten minutes: nothing is waited for, or sent, after that."""
+    with Wire() as wire:
+        options = {
+            "bootstrap_servers": [broker.bootstrap_servers],
+            "proxy_url": wire.url,
+            "request_timeout_ms": 600_000,
+        }
+        with KafkaClient(options, patience_s=600, within_s=600) as client:
+            assert client.transaction_version() == 2
+            client._deadline = time.monotonic() + 5
+            with wire.rules.during(Rule(Do.HOLD, None, Direction.ANSWER)) as (held,):
+                with pytest.raises(BrokerUnreachable, match=r"no broker of .* answered"):
+                    client.topics(["anything"])
+                assert held.wait_applied()
+                with pytest.raises(BrokerUnreachable):
+                    client.ask_coordinator(TRANSACTION, "anybody", None)
+                assert not wire.seen[apis.FIND_COORDINATOR]
 
 
 # kafka-python leaves the sockets of connections that it gives up early to the garbage collector.

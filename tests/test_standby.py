@@ -23,7 +23,19 @@ from onceflow.cli.progress import as_line
 from onceflow.config import PlanFile, load
 from onceflow.errors import BrokerUnreachable, Fenced, RestartsExhausted
 from onceflow.kafka.client import KafkaClient
-from onceflow.pipeline import Control, DriverLost, Event, Finished, Mode, Note, StandbyReady, TookOver, rehearsal
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline import (
+    Control,
+    DriverLost,
+    Event,
+    Finished,
+    Mode,
+    Note,
+    StandbyReady,
+    TookOver,
+    early_fence,
+    rehearsal,
+)
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.driver_process import _still_to_do
 from onceflow.pipeline.standby import Failed, Go, Gone, Prepare, Ready, Said, WarmDriver
@@ -32,6 +44,7 @@ from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.messages import Coordinated, Described, Ended, Initialised, Refused, Stored
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import Requests
+from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -427,6 +440,22 @@ def test_a_first_driver_fences_nobody_before_it_runs(lost: Lost) -> None:
     lost.let_spark_start()
     lost.wait_for(Failed)
     assert lost.can_still_commit()
+
+
+def test_a_broker_that_freezes_holds_the_run_up_for_one_patience(
+    tmp_path: Path, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers at first, and no more when it is asked who coordinates; a request alone could wait for ten minutes."""
+    file = a_plan(tmp_path, broker.bootstrap_servers)
+    monkeypatch.setattr(early_fence, "_PATIENCE_S", 3.0)
+    with Wire() as wire, wire.rules.during(Rule(Do.HOLD, frozenset({apis.FIND_COORDINATOR}), Direction.ANSWER)):
+        usual = connect(file, _ignore).for_protocol()
+        wired = {**usual, "proxy_url": wire.url, "request_timeout_ms": 600_000}
+        monkeypatch.setattr(ClusterSettings, "for_protocol", lambda settings: wired)
+        fence = early_fence.EarlyFence(file.plan, connect(file, _ignore))
+        fence.begin()
+        fence.wait()
+        assert not wire.seen[apis.INIT_PRODUCER_ID]
 
 
 def test_a_warm_driver_leaves_the_fencing_to_its_run(lost: Lost) -> None:

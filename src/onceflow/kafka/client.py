@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import threading
 import time
@@ -105,11 +106,13 @@ class KafkaClient:
     """Questions and sends to one cluster.
 
     ``options`` are keyword arguments of kafka-python's connection manager (``ClusterSettings.for_protocol()``);
-    ``patience_s`` bounds every blocking question, repetitions included. Close it, or use it as a context manager.
+    ``patience_s`` bounds every blocking question, repetitions included, but for the one that is under way then;
+    ``within_s`` all that is ever asked together: after that nothing is sent any more. Close it, or use it as a context manager.
     """
 
-    def __init__(self, options: Mapping[str, Any], *, patience_s: float = 60.0) -> None:
-        self.patience_s = patience_s
+    def __init__(self, options: Mapping[str, Any], *, patience_s: float = 60.0, within_s: float = math.inf) -> None:
+        self.patience_s = min(patience_s, within_s)
+        self._deadline = time.monotonic() + within_s
         self.options = dict(options)
         self._net = NetworkSelector(client_id=self.options.get("client_id", "onceflow"), slow_task_threshold_secs=0)
         self._turn = os.getpid() % len(
@@ -138,7 +141,8 @@ class KafkaClient:
             if self._opened:
                 return
             self._net.start()
-            self._bootstrap(Slices(self.patience_s if patience_s is None else patience_s, len(self._servers)))
+            wanted_s = self.patience_s if patience_s is None else patience_s
+            self._bootstrap(Slices(min(wanted_s, self._rest_s), len(self._servers)))
             self._opened = True
 
     def _bootstrap(self, slices: Slices) -> None:
@@ -205,7 +209,12 @@ class KafkaClient:
         self._net.call_soon_threadsafe(deliver)
 
     def ask(self, node_id: int | None, request: Any) -> Any:
-        """Sends to a node (None: any) and waits for the answer, once. Raises Again when the connection failed."""
+        """Sends to a node (None: any) and waits for the answer, once.
+
+        Raises Again when the connection failed, and BrokerUnreachable when the time for all questions is over.
+        """
+        if self._rest_s <= 0:
+            raise self._unreachable(kafka.errors.KafkaTimeoutError())
         try:
             return self._manager.run(self._send, request, node_id)
         except kafka.errors.SaslAuthenticationFailedError as error:
@@ -215,8 +224,13 @@ class KafkaClient:
             raise Again(f"{type(error).__name__}: {error}", moved=True) from error
 
     async def _send(self, request: Any, node_id: int | None) -> Any:
-        limit_ms = self._manager.config["request_timeout_ms"] + _GRACE_MS
+        limit_ms = min(self._manager.config["request_timeout_ms"] + _GRACE_MS, self._rest_s * 1000)
         return await self._manager.wait_for(self._manager.send(request, node_id=node_id), limit_ms)
+
+    @property
+    def _rest_s(self) -> float:
+        """What is left of the time for all questions together."""
+        return max(0.0, self._deadline - time.monotonic())
 
     def repeat(self, once: Callable[[], Any], what: str, patience_s: float | None = None) -> Any:
         """Runs ``once`` until it does not raise Again. Raises BrokerUnreachable at the deadline."""

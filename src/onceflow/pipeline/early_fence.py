@@ -6,8 +6,9 @@ A driver that takes over fences when its Spark is up: at once if it is warm, and
     the next one needs many seconds for its JVM
     until it fences, or transaction_timeout is over, read_committed readers stop at the open transaction
 
-Fencing needs no Spark, so a cold driver that is told to run does that first. A broker that is frozen for longer than our
-patience may handle it last of all: then the run behind it finds itself fenced before it has claimed the name, and ends; safe,
+Fencing needs no Spark, so a cold driver that is told to run does that first. All that it asks for that has one deadline, however
+many of the answers keep it waiting: the run is held up for no longer. A broker that is frozen for longer than that
+may handle it last of all: then the run behind it finds itself fenced before it has claimed the name, and ends; safe,
 and the next start goes on. Only where the driver before has run under the same supervisor and is given up: whoever starts for
 the first time fences as late as possible, for it may not get as far as running.
 """
@@ -50,7 +51,7 @@ class EarlyFence:
 
     def _fence(self) -> None:
         """A courtesy: the run that follows fences again, and tells what is wrong with the cluster."""
-        with contextlib.suppress(OnceflowError), fenced(self._plan, self._settings, patience_s=_PATIENCE_S):
+        with contextlib.suppress(OnceflowError), fenced(self._plan, self._settings, within_s=_PATIENCE_S):
             pass
 
 

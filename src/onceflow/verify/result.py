@@ -12,6 +12,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from onceflow.verify.checker.verdict import Verdict
+from onceflow.verify.engines.transaction import Transaction
 
 
 class Lane(StrEnum):
@@ -59,7 +60,7 @@ class Encounter:
     met: bool
     found: str  # in words: what was under way, or why it met nothing
     step: str = ""  # of the commit, or of a start
-    in_transaction: bool = False
+    transaction: Transaction = Transaction.NONE  # whether one was open, as far as it is known
     batches: int = 0
 
     @property

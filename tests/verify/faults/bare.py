@@ -92,8 +92,14 @@ class BareWorld:
     """What faults of brokers and network use of a ``World``."""
 
     kafka: KafkaCluster
-    driver_of_batches: SteadyDriver
+    driver: SteadyDriver | None = None
     notes: list[str] = field(default_factory=list)
+    misses: list[str] = field(default_factory=list)
+
+    @property
+    def driver_of_batches(self) -> SteadyDriver:
+        assert self.driver is not None
+        return self.driver
 
     @property
     def transactional_id(self) -> str:
@@ -108,7 +114,9 @@ class BareWorld:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    missed = note
+    def missed(self, text: str) -> None:
+        self.note(text)
+        self.misses.append(text)
 
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
         eventually(condition, bool, what, max(patience_s, PATIENCE_S))

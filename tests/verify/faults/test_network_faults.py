@@ -12,11 +12,12 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.faults.support import Cluster
+from tests.faults.support import Cluster, eventually
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.faults import network
 from onceflow.verify.faults.network import (
     CutConnections,
     DelayRequests,
@@ -80,6 +81,7 @@ def test_cut_connections(world: BareWorld) -> None:
     CutConnections(kinds=FREQUENT).inject(world.as_world(), Random(1))
     assert (met := re.match(r"(\d+) connections were cut, (\d+) more", world.notes[-1]))
     assert int(met[1]) > 0
+    assert not world.misses
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -87,6 +89,19 @@ def test_one_way_cut(world: BareWorld, seed: int) -> None:
     OneWayCut().inject(world.as_world(), Random(seed))
     assert (met := re.match(r"(\d+) connections of node 1 lost every (request|answer)", world.notes[-1]))
     assert int(met[1]) > 0
+    assert not world.misses
+
+
+@pytest.mark.parametrize("fault", [CutConnections(), OneWayCut()], ids=lambda fault: fault.name)
+def test_a_cut_that_cuts_nothing_has_missed(
+    wired: KafkaCluster, fault: CutConnections | OneWayCut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "_LASTS_S", (0.1, 0.2))
+    eventually(lambda: [wire.connections for wire in wired.wires], lambda each: not any(each), "nobody is connected")
+    world = BareWorld(wired)
+    fault.inject(world.as_world(), Random(1))
+    assert len(world.misses) == 1
+    assert re.match("0 connections ", world.misses[0])
 
 
 def test_control_a_late_endtxn_commits_what_a_plain_producer_aborts(wired: KafkaCluster) -> None:

@@ -13,6 +13,7 @@ from tests.verify.checker.mutants import MUTANTS, Rows
 from tests.verify.checker.world import World
 
 from onceflow.verify.checker import Verdict, check_history
+from onceflow.verify.engines.transaction import Transaction
 from onceflow.verify.history import SCHEMA, validate
 from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult, Series
 
@@ -52,7 +53,14 @@ def run(mutant: str = "", *, seed: int = 1, seconds: float = 60.0, **fields: Any
     ]
     happenings += [Happening(Lane.FAULT, FAULTS[2], 20, 29, "one after the other")]
     encounters = tuple(
-        Encounter(each.name, each.began_s, nth > 0, "batch 7 right before COMMIT" if nth else "nothing", batches=nth)
+        Encounter(
+            each.name,
+            each.began_s,
+            nth > 0,
+            "batch 7 right before COMMIT" if nth else "nothing",
+            transaction=(Transaction.NONE, Transaction.PERHAPS, Transaction.OPEN)[nth % 3],
+            batches=nth,
+        )
         for nth, each in enumerate(happenings)
     )
     happenings += [Happening(Lane.DRIVER, f"driver {n}", a, b) for n, (a, b) in enumerate(_lives(kills, seconds))]

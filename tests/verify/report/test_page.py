@@ -99,8 +99,8 @@ def test_each_run_says_what_it_was_and_how_to_run_it_again(page: Page) -> None:
 def test_each_fault_says_whether_it_met_work(page: Page) -> None:
     assert "6 faults, 5 of which met work." in page.text
     kinds = next(rows for rows in map(page.rows, range(len(page.tables))) if rows.get("fault", [""])[0] == "injected")
-    assert kinds["kill-driver"] == ["3", "2", "0", "6"]
-    assert kinds["all"] == ["6", "5", "0", "15"]
+    assert kinds["kill-driver"] == ["3", "2", "1", "1", "6"]
+    assert kinds["all"] == ["6", "5", "2", "2", "15"]
     each = next(table for table in page.tables if table[0][0] == "at")
     assert [row[2] for row in each[1:]] == ["no", "yes", "yes", "yes", "yes", "yes"]
     assert each[2][4] == "batch 7 right before COMMIT"

@@ -26,8 +26,10 @@ ENGINE = Engine("scripted", "scripted", (sys.executable, str(SCRIPT)), visible_f
 
 
 @contextmanager
-def supervised(directory: Path, **behaviour: str) -> Iterator[DriverProcess]:
-    """Afterwards nothing may be left of it."""
+def supervised(
+    directory: Path, *, before: Callable[[Message | None], None] = lambda message: None, **behaviour: str
+) -> Iterator[DriverProcess]:
+    """Afterwards nothing may be left of it. ``before`` is called with each message before the supervisor hears it."""
     checkpoint = directory / "checkpoint"
     checkpoint.mkdir()
     plan = directory / "plan.toml"
@@ -35,7 +37,11 @@ def supervised(directory: Path, **behaviour: str) -> Iterator[DriverProcess]:
     plan.write_text(f'checkpoint = "{checkpoint}"\n[spark]\n{table}')
 
     def launch(number: int, heard: Callable[[Message | None], None]) -> EngineProcess:
-        return EngineProcess(ENGINE.command, plan, directory / f"scratch-{number}", directory / f"log-{number}", heard)
+        def told(message: Message | None) -> None:
+            before(message)
+            heard(message)
+
+        return EngineProcess(ENGINE.command, plan, directory / f"scratch-{number}", directory / f"log-{number}", told)
 
     with DriverProcess(ENGINE, launch, Timeline()) as driver:
         driver.start()

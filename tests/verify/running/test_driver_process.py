@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -94,6 +95,32 @@ def test_a_paused_driver_is_replaced_and_wakes(tmp_path: Path) -> None:
         assert driver._await(lambda: old.batches > before + 1, 60)
         assert not driver.await_end(old, 0.2)
         assert not psutil.pid_exists(old.running.pid)
+
+
+def was_signalled(pid: int) -> bool:
+    """Stopped; or killed, where nobody has waited for what it told."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_all_that_a_driver_told_before_it_was_paused_is_heard(tmp_path: Path) -> None:
+    """The thread that hears it is held up from the beginning of a batch until the signal has come."""
+    begun = threading.Event()
+
+    def hold_up(message: Message | None) -> None:
+        if message is not None and message.step == "WRITE" and message.batch == 2 and not begun.is_set():
+            pid = driver.pid
+            begun.set()
+            eventually(lambda: was_signalled(pid), bool, "the signal")
+
+    with supervised(tmp_path, before=hold_up) as driver:
+        assert begun.wait(60)
+        driver.pause()
+        driver.kill()  # what it told is heard to its end then, whoever is late
+        when_paused, to_its_end = driver.struck
+    assert when_paused == to_its_end
 
 
 def test_a_paused_group_wakes_and_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
@@ -192,6 +219,39 @@ def test_a_standby_that_dies_is_replaced_and_counts_as_none_meanwhile(tmp_path: 
         assert driver._standby is not dead or not driver.has_recovered(0)
         assert driver._await(lambda: driver._standby is not dead and driver.has_recovered(0), 60)
         assert driver.generation == 1
+
+
+def test_a_standby_that_died_is_told_also_where_it_was_to_take_over(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        dead = driver._standby
+        assert dead is not None
+        with driver.down():
+            os.killpg(dead.running.pid, signal.SIGKILL)
+            assert driver._await(lambda: dead.ended, 60)
+        assert driver.await_batches(1)
+        assert driver._current is not dead
+        notes = [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+    assert notes == ["the standby ended by itself"]
+
+
+def test_standbys_that_are_lost_now_and_then_do_not_make_the_next_one_later(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        for losses in (1, 2, 3):
+            assert driver._await(lambda: driver.has_recovered(0), 60)
+            assert driver._standby_losses == 0
+            assert driver._standby is not None
+            os.killpg(driver._standby.running.pid, signal.SIGKILL)
+            assert driver._await(lambda lost=losses: driver._processes == 2 + lost, 60)  # type: ignore[misc]
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        assert driver._standby_losses == 0
+        notes = [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+    assert notes == ["the standby ended by itself"] * 3
+
+
+def test_the_pause_before_the_next_one_has_an_end() -> None:
+    assert driver_module._backoff_s(1) < driver_module._backoff_s(2)
+    assert driver_module._backoff_s(10_000) == driver_module._MOST_BACKOFF_S
 
 
 def test_such_a_failure_after_a_batch_may_come_of_a_fault_and_is_met_again(

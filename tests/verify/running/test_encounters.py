@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from tests.verify.running.supervised import supervised, world_of
 
+from onceflow.transaction.messages import Unreachable
+from onceflow.transaction.protocol import TRANSITIONS
 from onceflow.verify.engines import ENGINES, engine_of
-from onceflow.verify.engines.lines import Message, Told
-from onceflow.verify.faults.driver import KillDriver, KillDriverTwice
+from onceflow.verify.engines.lines import Do, Message, Order, Told
+from onceflow.verify.engines.transaction import Transaction
+from onceflow.verify.faults.catalog import Fault
+from onceflow.verify.faults.driver import KillDriver, KillDriverAtStep, KillDriverTwice
+from onceflow.verify.matrix.bounces import BounceClient
+from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Encounter
 from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, lack, under_way
 from onceflow.verify.running.outcome import Raw
@@ -20,16 +26,22 @@ from onceflow.verify.running.run import _encounter, _outages
 from onceflow.verify.running.schedule import Turn
 
 OURS = ENGINES["onceflow"]
-COMMIT = UnderWay("COMMIT", 7, is_held=True, in_transaction=True)
+COMMIT = UnderWay("COMMIT", 7, is_held=True, transaction=Transaction.OPEN)
 
 
 @pytest.mark.parametrize(
     ("told", "step", "batch", "committed", "text"),
     [
         (Told.HELD, "COMMIT", 7, 6, "batch 7 right before COMMIT, a transaction open"),
-        (Told.STEP, "PRODUCE", 7, 6, "batch 7 in PRODUCE, a transaction open"),
-        (Told.STEP, "WRITE", 7, 6, "batch 7 in WRITE, no transaction open"),
-        (Told.STEP, "FENCE", -1, -1, "its start in FENCE, no transaction open"),
+        (Told.STEP, "COMMIT", 7, 6, "batch 7 in COMMIT, perhaps a transaction open"),
+        (Told.STEP, "PRODUCE", 7, 6, "batch 7 in PRODUCE, perhaps a transaction open"),
+        (Told.HELD, "PRODUCE", 7, 6, "batch 7 right before PRODUCE, perhaps a transaction open"),
+        (Told.HELD, "WRITE", 7, 6, "batch 7 right before WRITE, no transaction open"),
+        (Told.STEP, "WRITE", 7, 6, "batch 7 in WRITE, perhaps a transaction open"),
+        (Told.STEP, "AUDIT", 7, 6, "batch 7 in AUDIT, a transaction open"),
+        (Told.STEP, "LOOK", 7, 6, "batch 7 in LOOK, perhaps a transaction open"),
+        (Told.STEP, "FENCE", -1, -1, "its start in FENCE, perhaps a transaction open"),
+        (Told.STEP, "READ", -1, -1, "its start in READ, no transaction open"),
         (Told.HELD, "COMMITTED", 7, 7, "batch 7 right before COMMITTED, no transaction open"),
         (Told.STEP, "COMMITTED", 7, 7, "no batch was under way"),
         (Told.COMMITTED, "", 7, 7, "no batch was under way"),
@@ -46,6 +58,19 @@ def test_one_that_has_told_nothing_does_nothing() -> None:
     assert under_way(OURS, None, -1) is NOTHING
 
 
+def test_of_every_step_that_our_engine_tells_it_is_said_whether_a_transaction_is_open() -> None:
+    told = {state.name for state, event in TRANSITIONS if event is Unreachable}
+    assert set(OURS.transactions) == told | {"PRODUCE", "COMMITTED"}
+    assert set(OURS.steps) | set(OURS.recovery_steps) <= set(OURS.transactions)
+
+
+def test_of_a_step_that_nobody_knows_a_transaction_may_be_open() -> None:
+    own = engine_of("python engine.py")
+    assert under_way(own, Message(Told.HELD, step="FLUSH", batch=1), 0).transaction is Transaction.PERHAPS
+    control = ENGINES["spark"]
+    assert under_way(control, Message(Told.STEP, step="WRITE", batch=1), 0).transaction is Transaction.NONE
+
+
 def came(**fields: Any) -> Encounter:
     known: dict[str, Any] = {
         "engine": OURS,
@@ -60,26 +85,43 @@ def came(**fields: Any) -> Encounter:
 
 def test_a_kill_meets_what_is_under_way_at_its_moment_and_nothing_else() -> None:
     met = came(struck=[COMMIT], before=NOTHING)
-    assert met == Encounter("fault", 1.5, True, COMMIT.text, "COMMIT", in_transaction=True, batches=3)
+    assert met == Encounter("fault", 1.5, True, COMMIT.text, "COMMIT", Transaction.OPEN, batches=3)
     missed = came(struck=[NOTHING], before=COMMIT, steps=Counter(WRITE=1))
     assert (missed.met, missed.found) == (False, "no batch was under way")
-    twice = came(struck=[NOTHING, UnderWay("FENCE")])
-    assert (twice.met, twice.found) == (True, "no batch was under way; then its start in FENCE, no transaction open")
+    twice = came(struck=[NOTHING, UnderWay("READ")])
+    assert (twice.met, twice.found) == (True, "no batch was under way; then its start in READ, no transaction open")
+    open_first = came(struck=[COMMIT, UnderWay("READ")])
+    assert (open_first.step, open_first.transaction) == ("READ", Transaction.OPEN)
 
 
 def test_what_lasts_meets_also_what_comes_into_it() -> None:
     assert came(before=COMMIT).found == COMMIT.text
     later = came(steps=Counter(WRITE=1, PRODUCE=4))
-    assert (later.met, later.in_transaction, later.found) == (True, True, "work came into it: WRITE, PRODUCE")
+    assert (later.met, later.transaction) == (True, Transaction.PERHAPS)
+    assert later.found == "work came into it: WRITE, PRODUCE"
+    assert came(steps=Counter(WRITE=1)).transaction is Transaction.NONE, "nothing was sent when it was told"
+    assert came(steps=Counter(PRODUCE=4, COMMIT=1)).transaction is Transaction.OPEN
+    writing = UnderWay("WRITE", 7, transaction=Transaction.PERHAPS)
+    both = came(before=writing, steps=Counter(AUDIT=1))
+    assert (both.step, both.transaction) == ("WRITE", Transaction.OPEN)
+    assert both.found == "batch 7 in WRITE, perhaps a transaction open; then came AUDIT"
     assert not came().met
 
 
 def test_a_fault_whose_moment_did_not_come_meets_nothing_whatever_was_under_way() -> None:
-    missed = came(said=Said(missed="killed twice, READ did not come"), struck=[COMMIT, COMMIT])
+    missed = came(said=Said(missed="the commit log has no entry"), struck=[COMMIT])
     assert (
         missed.text
-        == "met no work: its moment did not come: killed twice, READ did not come; 3 batches since the last fault"
+        == "met no work: its moment did not come: the commit log has no entry; 3 batches since the last fault"
     )
+
+
+def test_a_kill_that_met_work_counts_although_another_did_not_come_as_it_should() -> None:
+    lacked = Said(lacked="killed twice, READ did not come")
+    first = came(said=lacked, struck=[COMMIT, NOTHING])
+    assert (first.met, first.step, first.transaction) == (True, "COMMIT", Transaction.OPEN)
+    assert first.found == f"{COMMIT.text}; then no batch was under way (killed twice, READ did not come)"
+    assert not came(said=lacked, struck=[NOTHING, NOTHING]).met
 
 
 def test_a_loss_of_what_was_written_is_met_whatever_was_under_way() -> None:
@@ -116,13 +158,31 @@ def test_a_real_driver_is_killed_in_what_it_told_and_its_batches_are_counted(tmp
     assert {each.step for each in driver.struck} <= {"", "CLAIM", "WRITE", "COMMIT"}
 
 
-def test_a_step_that_does_not_come_is_told_as_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_kill_that_met_work_counts_although_the_second_did_not_come(tmp_path: Path) -> None:
+    """The driver that is killed first waits right before WRITE; its successor never comes to the step it is to be killed at."""
     with supervised(tmp_path) as driver:
+        driver.engine = replace(driver.engine, recovery_steps=("NEVER",))
+        assert driver.await_batches(1)
+        life = driver._alive(60)
+        assert life.running.order(Order(Do.HOLD, step="WRITE"))
+        assert driver._await(lambda: life.held is not None, 60)
+        world = world_of(driver, tmp_path)
+        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, KillDriverTwice(), "seed"))
+    assert found.met
+    assert found.found.startswith(f"batch {life.committed + 1} right before WRITE, perhaps a transaction open; then ")
+    assert found.found.endswith(" (killed twice, NEVER did not come)")
+
+
+@pytest.mark.parametrize("fault", [KillDriverAtStep(), BounceClient(How.HARD, 1)], ids=lambda fault: fault.name)
+def test_a_kill_elsewhere_than_it_should_be_is_told_and_counts_by_what_it_met(tmp_path: Path, fault: Fault) -> None:
+    with supervised(tmp_path) as driver:
+        driver.engine = replace(driver.engine, steps=("NEVER",))
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
-        monkeypatch.setattr(driver, "kill_in_recovery", lambda step: False)
-        KillDriverTwice().inject(world, Random(1))
-        assert world.said.missed.startswith("killed twice, ")
+        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, fault, "seed"))
+        (struck,) = driver.struck
+    assert found.met == bool(struck.step)
+    assert found.found == f"{struck.text} (NEVER did not come, killed elsewhere)"
 
 
 def test_an_outage_is_the_newest_faults_work(tmp_path: Path) -> None:

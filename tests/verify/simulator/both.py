@@ -88,17 +88,17 @@ class Both:
         """One random request to both."""
         self._compare_answers(*self._request(kinds))
 
-    def ask(self, request: Request) -> None:
-        """One request of the model's identities to both."""
+    def ask(self, request: Request) -> int:
+        """One request of the model's identities to both; the error code that both answer."""
         twins = dict(self.known)
         named: dict[str, Any] = {
             field: twins[value]
             for field in ("identity", "expected")
             if (value := getattr(request, field, None)) is not None
         }
-        self._compare_answers(request, replace(request, **named))
+        return self._compare_answers(request, replace(request, **named))
 
-    def _compare_answers(self, request: Request, twin: Request) -> None:
+    def _compare_answers(self, request: Request, twin: Request) -> int:
         modelled = self.ask_model(request)
         real = self.real.ask(twin)
         self.story.append(f"{request}: model {modelled}, real {real}")
@@ -109,6 +109,7 @@ class Both:
         if isinstance(request, Produce) and real.code == codes.NONE:
             self._written.append(request)
             self._next[request.identity, request.partition] = request.sequence + len(request.values)
+        return real.code
 
     def _compare(self, modelled: Answer, real: Answer) -> None:
         if modelled.identity is not None and real.identity is not None:

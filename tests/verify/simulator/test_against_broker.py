@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 
 import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.conftest import Reader, TopicFactory
+from tests.faults.support import eventually
 from tests.verify.simulator.both import NEVER_GIVEN, PARTITIONS, Both, check_visible
 from tests.verify.simulator.real import RealBroker
 
@@ -14,10 +18,20 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.kafka import codes
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
-from onceflow.verify.simulator.requests import InitProducerId
+from onceflow.verify.simulator.requests import (
+    MESSAGE_TOO_LARGE,
+    AddPartitions,
+    Answer,
+    DescribeProducer,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducerId,
+    Produce,
+)
 
 SEQUENCES = 30
 REQUESTS = 40
+A_MARKER_BYTES = 78  # a transaction's end is written to the topic too, so it must still be taken
 
 
 @pytest.fixture(params=[1, 2])
@@ -47,6 +61,88 @@ def test_the_model_answers_as_a_real_broker(
         both.finish()
     check_visible(several, read(target, on=broker))
     check_that_refusals_were_met({each for both in several for each in both.codes}, version)
+
+
+def test_the_model_answers_as_a_leader_that_takes_only_smaller_batches(
+    cluster: tuple[int, EmbeddedBroker], client: KafkaClient, topic: TopicFactory, read: Reader
+) -> None:
+    """It looks at the size after it has asked the coordinator, and before it looks at the sequence."""
+    version, broker = cluster
+    target = topic(PARTITIONS, on=broker)
+
+    def real(name: str) -> RealBroker:
+        return RealBroker(client, f"a-batch-too-large-{version}-{name}", version, target)
+
+    several = [Both(real(str(seed)), Random(seed)) for seed in range(SEQUENCES // 3)]
+    steps(several)
+    written, fenced, beginning = Both.opened(real("written")), Both.opened(real("fenced")), Both(real("new"), Random(0))
+    fenced.ask(InitProducerId(None))
+    everybody = [*several, written, fenced, beginning]
+    limit_batches(broker, target, str(A_MARKER_BYTES))
+    refuse(everybody, MESSAGE_TOO_LARGE)
+    for sequence in (1, 0, 7):  # the next one, the one that is written, and one behind a gap
+        assert written.ask(Produce(written.ours, 0, sequence, (100 + sequence,))) == MESSAGE_TOO_LARGE.code
+    for identity in (fenced.known[-2][0], NEVER_GIVEN):
+        assert fenced.ask(Produce(identity, 0, 1, (101,))) != MESSAGE_TOO_LARGE.code
+    check_joined(beginning)
+    steps(several)
+    assert ("Produce", MESSAGE_TOO_LARGE.code) in {each for both in several for each in both.codes}
+    limit_batches(broker, target, None)
+    refuse(everybody, None)
+    for sequence in (2, 0, 1, 2):  # one that overtakes the refused first one is not taken for it
+        beginning.ask(Produce(beginning.ours, 0, sequence, (100 + sequence,)))
+    written.ask(Produce(written.ours, 0, 1, (101,)))
+    for both in (written, beginning):
+        both.ask(EndTransaction(both.ours, commit=True))
+    steps(several)
+    for both in everybody:
+        both.finish()
+    check_visible(everybody, read(target, on=broker))
+
+
+def steps(several: list[Both]) -> None:
+    for both in several:
+        for _ in range(REQUESTS // 2):
+            both.step()
+
+
+def refuse(several: list[Both], refusal: Answer | None) -> None:
+    for both in several:
+        for partition in both.model.partitions:
+            partition.refuses = refusal
+
+
+def check_joined(both: Both) -> None:
+    """A partition whose first batch is too large is part of the transaction; the leader holds nothing of it."""
+    both.ask(InitProducerId(None))
+    if both.real.version == 1:
+        both.ask(AddPartitions(both.ours, 0))
+    for sequence in (0, 2):
+        assert both.ask(Produce(both.ours, 0, sequence, (100 + sequence,))) == MESSAGE_TOO_LARGE.code
+    both.ask(DescribeTransaction())
+    both.ask(DescribeProducer(0))
+
+
+def limit_batches(broker: EmbeddedBroker, topic: str, size: str | None) -> None:
+    """No batch of the topic may be larger, None: than usual; every leader knows it when this returns."""
+    operation = AlterConfigOpType.DELETE if size is None else AlterConfigOpType.SET
+    entry = ConfigEntry("max.message.bytes", size, incremental_operation=operation)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(60)
+    for partition in range(PARTITIONS):
+        eventually(partial(takes_larger, broker, topic, partition), lambda takes: takes == (size is None), "the limit")
+
+
+def takes_larger(broker: EmbeddedBroker, topic: str, partition: int) -> bool:
+    """Whether a leader appends a record of nobody's, which is larger than a marker."""
+    errors: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    value = f"nobody:{10 * A_MARKER_BYTES:0{A_MARKER_BYTES}}"
+    producer.produce(topic, value, partition=partition, on_delivery=lambda error, message: errors.append(error))
+    assert producer.flush(60) == 0
+    assert errors[0] is None or errors[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    return errors[0] is None
 
 
 def check_that_refusals_were_met(answered: set[tuple[str, int]], version: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from onceflow.verify.engines.transaction import ENDS, NEVER, OPENS, THROUGHOUT, UNKNOWN, Around
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +21,24 @@ class Engine:
     steps: tuple[str, ...] = ()  # of a batch, in their order: places to be killed at; empty: those that it tells
     recovery_steps: tuple[str, ...] = ()  # those that come when it takes over from one that died
     resumes: bool = True  # knows where its committed output ends when its checkpoint is lost
-    transaction_steps: tuple[str, ...] = ()  # those in which it has a transaction open
+    transactions: Mapping[str, Around] = field(default_factory=dict, hash=False)  # by step; of others nothing is known
     visible_from: str = (
         ""  # the step from which on a reader may see something of the batch; empty: when it is committed
     )
 
+
+_OURS: Mapping[str, Around] = {
+    **dict.fromkeys(("INSPECT", "FENCE"), UNKNOWN),  # what a driver before left open, until it is fenced
+    **dict.fromkeys(("READ", "CONFIRM", "CHECK_CONFLICT", "REFRESH", "RESOLVE", "COMMITTED"), NEVER),
+    **dict.fromkeys(("CLAIM_STORE", "WRITE"), OPENS),
+    "PRODUCE": UNKNOWN,  # before the first request of a batch it is not; and whether any has arrived is not told
+    "AUDIT": THROUGHOUT,  # every record is acknowledged
+    "STORE": UNKNOWN,  # a batch without records opens it here
+    **dict.fromkeys(("CLAIM_COMMIT", "COMMIT"), ENDS),
+    **dict.fromkeys(("ABORT", "LOOK", "CHECK_CLAIM", "RETAKE"), UNKNOWN),
+}
+"""Each step that our engine tells, and the transaction under the pipeline's transactional id then: on both write paths and in
+both transaction versions. (One that has timed out is closed, and no step tells it.)"""
 
 ENGINES: Mapping[str, Engine] = {
     "onceflow": Engine(
@@ -32,7 +47,7 @@ ENGINES: Mapping[str, Engine] = {
         (sys.executable, "-m", "onceflow.verify.engines.onceflow"),
         steps=("WRITE", "PRODUCE", "AUDIT", "STORE", "COMMIT", "COMMITTED"),
         recovery_steps=("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT", "WRITE", "COMMIT"),
-        transaction_steps=("PRODUCE", "AUDIT", "STORE", "COMMIT", "CLAIM_COMMIT", "ABORT", "LOOK"),
+        transactions=_OURS,
         visible_from="COMMIT",
     ),
     "spark": Engine(
@@ -43,6 +58,7 @@ ENGINES: Mapping[str, Engine] = {
         steps=("WRITE", "WRITTEN", "COMMITTED"),
         recovery_steps=("WRITE",),
         resumes=False,
+        transactions=dict.fromkeys(("WRITE", "WRITTEN", "COMMITTED"), NEVER),
         visible_from="WRITE",
     ),
 }

@@ -44,7 +44,7 @@ class KillDriverAtStep:
         if came:
             world.note(f"killed at {step}")
         else:
-            world.missed(f"{step} did not come, killed elsewhere")
+            world.lacked(f"{step} did not come, killed elsewhere")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class KillDriverTwice:
         if came:
             world.note(f"killed, and in recovery at {step}")
         else:
-            world.missed(f"killed twice, {step} did not come")
+            world.lacked(f"killed twice, {step} did not come")
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,8 @@ class CutConnections:
             for _ in range(_CUTS):
                 world.sleep(random.uniform(*_LASTS_S) / _CUTS)
                 cut += sum(wire.cut(reset=rule.do is Do.RESET) for wire in world.kafka.wires)
-        world.note(f"{cut} connections were cut, {active.applied} more at {named} ({direction})")
+        tell = world.note if cut or active.applied else world.missed
+        tell(f"{cut} connections were cut, {active.applied} more at {named} ({direction})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,8 @@ class OneWayCut:
         direction = random.choice(list(Direction))
         with world.kafka.rules.during(Rule(Do.DROP, None, direction, nodes=frozenset({node.id}))) as (active,):
             world.sleep(random.uniform(*_LASTS_S))
-        world.note(f"{active.applied} connections of node {node.id} lost every {direction}")
+        tell = world.note if active.applied else world.missed
+        tell(f"{active.applied} connections of node {node.id} lost every {direction}")
 
 
 NETWORK_FAULTS = (

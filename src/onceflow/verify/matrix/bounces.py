@@ -85,7 +85,7 @@ class BounceClient:
         if came:
             world.note(f"killed at {step}")
         else:
-            world.missed(f"{step} did not come, killed elsewhere")
+            world.lacked(f"{step} did not come, killed elsewhere")
 
 
 def step_of(steps: tuple[str, ...], number: int, random: Random) -> str:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from onceflow.verify.engines.transaction import Transaction
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter
 
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """The faults of one kind: how many there were, met work, met an open transaction; ``batches`` were committed between them."""
+    """The faults of one kind: how many there were, met work, met a transaction that was certainly open, or one that may have
+    been; ``batches`` were committed between them.
+    """
 
     fault: str
     injected: int
     met: int
     in_transaction: int
+    perhaps: int
     batches: int
 
 
@@ -33,7 +37,8 @@ def _of(name: str, encounters: Sequence[Encounter]) -> Meetings:
         name,
         len(encounters),
         len(met),
-        sum(each.in_transaction for each in met),
+        sum(each.transaction is Transaction.OPEN for each in met),
+        sum(each.transaction is Transaction.PERHAPS for each in met),
         sum(each.batches for each in encounters),
     )
 

@@ -70,10 +70,10 @@ def _faults(number: int, result: RunResult) -> Table:
     """What the faults of a run met, kind by kind; the page and ``report.json`` have each of them."""
     title = f"Faults of run {number}, {escape(cut(result.engine, 30))}: {told(result.encounters)}"
     table = Table("fault", title=title, title_justify="left")
-    for name in ("injected", "met work", "in a transaction", "batches between"):
+    for name in ("injected", "met work", "in a transaction", "perhaps in one", "batches between"):
         table.add_column(name, justify="right")
     for kind in meetings(result.encounters):
-        numbers = (kind.injected, kind.met, kind.in_transaction, kind.batches)
+        numbers = (kind.injected, kind.met, kind.in_transaction, kind.perhaps, kind.batches)
         table.add_row(escape(kind.fault), *(f"{each:,}" for each in numbers), style=None if kind.met else "yellow")
     return table
 

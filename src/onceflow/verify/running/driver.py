@@ -168,7 +168,7 @@ class DriverProcess:
         life = self._alive(_TAKE_OVER_S)
         life.running.pause()
         self.pauses.append(time.time())
-        with self._changed:
+        with self._changed:  # its last words are heard: ``running.pause`` sees to it
             self.struck.append(self._doing(life))
 
     def resume(self) -> None:
@@ -294,16 +294,26 @@ class DriverProcess:
 
     def _warm_another(self) -> None:
         """Also for one that died while it waited; not faster and faster, and not before the running one's successor."""
-        if self._standby is not None:
-            self._standby.running.kill()
-            self._standby_losses += 1
-            self._timeline.note(f"the standby ended by itself{self._why(self._standby)}")
-            with self._changed:
-                self._standby = None
-                pause_s = min(0.1 * 2**self._standby_losses, _MOST_BACKOFF_S)
-                if self._changed.wait_for(lambda: self._closing or self._is_wanted(), pause_s):
-                    return
+        self._put_away_dead_standby()
+        with self._changed:
+            pause_s = _backoff_s(self._standby_losses)
+            if self._standby_losses and self._changed.wait_for(lambda: self._closing or self._is_wanted(), pause_s):
+                return
         self._standby = self._launched()
+
+    def _put_away_dead_standby(self) -> None:
+        """One that ended by itself is told, and counts as a loss until another process is warm.
+
+        What it is counted for is the pause before the next one: it grows where none comes as far as waiting.
+        """
+        dead = self._standby
+        if dead is None or not dead.ended:
+            return
+        dead.running.kill()
+        self._timeline.note(f"the standby ended by itself{self._why(dead)}")
+        with self._changed:
+            self._standby = None
+            self._standby_losses += 1
 
     def _is_wanted(self) -> bool:
         return not self._down and not self.gave_up and (self._current is None or self._current.ended)
@@ -343,9 +353,7 @@ class DriverProcess:
 
     def _ready(self) -> Life:
         """The warm one, unless it died meanwhile."""
-        if self._standby is not None and self._standby.ended:
-            self._standby.running.kill()
-            self._standby = None
+        self._put_away_dead_standby()
         return self._standby or self._launched()
 
     def _learn(self, life: Life) -> None:
@@ -373,7 +381,7 @@ class DriverProcess:
                 )
                 self._changed.notify_all()
                 return
-            self._changed.wait_for(lambda: self._closing, min(0.1 * 2**self._failures, _MOST_BACKOFF_S))
+            self._changed.wait_for(lambda: self._closing, _backoff_s(self._failures))
 
     def _launched(self) -> Life:
         self._processes += 1
@@ -414,6 +422,8 @@ class DriverProcess:
             case Told.STEP | Told.HELD:
                 life.held = message if message.told is Told.HELD else None
                 self._step(life, message)
+            case Told.READY:
+                self._standby_losses = 0
             case Told.STARTED:
                 self.moved_at = time.monotonic()
             case Told.COMMITTED:
@@ -425,8 +435,6 @@ class DriverProcess:
                     life.open.detail += f", ended with {message.code}"
             case Told.FINISHED:
                 life.finished = True
-            case _:
-                pass
 
     def _step(self, life: Life, message: Message) -> None:
         life.first_seen.setdefault(message.batch, message.at)
@@ -499,3 +507,8 @@ class DriverProcess:
         if life is None or life.failure is None:
             return ""
         return f": {life.failure.code}: {life.failure.error}"
+
+
+def _backoff_s(times: int) -> float:
+    """0.2, 0.4, 0.8, … seconds, and not longer than some."""
+    return min(0.1 * 2.0 ** min(times, 10), _MOST_BACKOFF_S)

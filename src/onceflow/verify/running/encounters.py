@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message, Told
+from onceflow.verify.engines.transaction import UNKNOWN, Transaction, most
 from onceflow.verify.result import Encounter
 
 
@@ -18,7 +19,7 @@ class UnderWay:
     step: str = ""
     batch: int = -1  # -1: the step belongs to no batch, but to its start
     is_held: bool = False  # it waits right before the step
-    in_transaction: bool = False
+    transaction: Transaction = Transaction.NONE
 
     @property
     def text(self) -> str:
@@ -26,7 +27,7 @@ class UnderWay:
             return "no batch was under way"
         what = "its start" if self.batch < 0 else f"batch {self.batch}"
         where = f"{what} right before {self.step}" if self.is_held else f"{what} in {self.step}"
-        return f"{where}, {'a transaction open' if self.in_transaction else 'no transaction open'}"
+        return f"{where}, {self.transaction.text}"
 
 
 NOTHING = UnderWay()
@@ -43,15 +44,19 @@ def under_way(engine: Engine, last: Message | None, committed: int) -> UnderWay:
     is_held = last.told is Told.HELD
     if not is_held and 0 <= last.batch == committed:
         return NOTHING
-    return UnderWay(last.step, last.batch, is_held, last.step in engine.transaction_steps)
+    around = engine.transactions.get(last.step, UNKNOWN)
+    return UnderWay(last.step, last.batch, is_held, around.before if is_held else around.within)
 
 
 @dataclass(slots=True)
 class Said:
-    """What a fault itself has to say of it: ``missed`` why its moment did not come, ``met`` what it has certainly hit."""
+    """What a fault itself has to say of it: ``missed`` why its moment did not come, ``met`` what it has certainly hit,
+    ``lacked`` what of it did not come about, though it struck a driver, which counts as ever.
+    """
 
     missed: str = ""
     met: str = ""
+    lacked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +80,36 @@ class Coming:
             found = "this engine tells no steps; batches were committed since the last fault"
             return self._of(fault, at_s, NOTHING, met=bool(self.batches), found=found if self.batches else NOTHING.text)
         if self.struck:
-            hit = [each for each in self.struck if each.step]
-            return self._of(fault, at_s, (hit or [NOTHING])[-1], met=bool(hit), found=_listed(self.struck))
+            return self._striking(fault, at_s)
         return self._lasting(fault, at_s)
 
+    def _striking(self, fault: str, at_s: float) -> Encounter:
+        """Each driver that was struck counts, also where another one was to be struck elsewhere::
+
+        the first kill finds batch 7 right before COMMIT; the second one was to come in READ of its successor
+        READ does not come, and the successor is killed between two batches: the first kill has met work all the same
+        """
+        hit = [each for each in self.struck if each.step]
+        worst = replace((hit or [NOTHING])[-1], transaction=most([each.transaction for each in hit]))
+        found = "; then ".join(each.text for each in self.struck)
+        if self.said.lacked:
+            found = f"{found} ({self.said.lacked})"
+        return self._of(fault, at_s, worst, met=bool(hit), found=found)
+
     def _lasting(self, fault: str, at_s: float) -> Encounter:
-        if self.before.step or not self.steps:
+        """A step is told right before it is taken, so what is known of that moment was met, whatever it began with."""
+        if not self.steps:
             return self._of(fault, at_s, self.before, met=bool(self.before.step), found=self.before.text)
-        within = set(self.engine.transaction_steps) & set(self.steps)
-        came = UnderWay(next(iter(self.steps)), in_transaction=bool(within))
-        return self._of(fault, at_s, came, met=True, found=f"work came into it: {', '.join(self.steps)}")
+        moments = [self.engine.transactions.get(step, UNKNOWN).before for step in self.steps]
+        came = replace(
+            self.before if self.before.step else UnderWay(next(iter(self.steps))),
+            transaction=most([self.before.transaction, *moments]),
+        )
+        first = f"{self.before.text}; then came" if self.before.step else "work came into it:"
+        return self._of(fault, at_s, came, met=True, found=f"{first} {', '.join(self.steps)}")
 
     def _of(self, fault: str, at_s: float, at_work: UnderWay, *, met: bool, found: str) -> Encounter:
-        return Encounter(fault, at_s, met, found, at_work.step, at_work.in_transaction, self.batches)
-
-
-def _listed(struck: Sequence[UnderWay]) -> str:
-    return "; then ".join(each.text for each in struck)
+        return Encounter(fault, at_s, met, found, at_work.step, at_work.transaction, self.batches)
 
 
 def lack(encounters: Sequence[Encounter]) -> str:

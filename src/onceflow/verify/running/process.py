@@ -14,6 +14,7 @@ from pathlib import Path
 from onceflow.errors import VerificationError
 from onceflow.verify.engines.lines import Message, Order
 from onceflow.verify.private import private_environment
+from onceflow.verify.running.hearing import Hearing
 
 _END_TIMEOUT_S = 120
 _LOG_LINES = 15
@@ -45,14 +46,13 @@ class EngineProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
                 cwd=scratch,
                 env=_environment(scratch),
                 # A group of its own, so that driver and JVM are killed at once, and Ctrl-C reaches the supervisor alone.
                 start_new_session=True,
             )
+        assert self._process.stdout is not None
+        self._hearing = Hearing(self._process.stdout.fileno(), heard)
         self._reader = threading.Thread(target=self._read, name=f"onceflow-engine-{self.pid}", daemon=True)
         self._reader.start()
 
@@ -73,14 +73,17 @@ class EngineProcess:
         assert self._process.stdin is not None
         try:
             with self._saying:
-                self._process.stdin.write(f"{order.as_line()}\n")
+                self._process.stdin.write(f"{order.as_line()}\n".encode())
                 self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
             return False
         return True
 
     def pause(self) -> None:
-        """SIGSTOP to the whole group. Raises VerificationError if it is gone."""
+        """SIGSTOP to the whole group; when it returns, all that was told before has been heard.
+
+        Raises VerificationError if it is gone.
+        """
         stopper = subprocess.Popen(
             ["/bin/sh", "-c", _STOPPER, "sh", str(self.pid)],
             stdin=subprocess.PIPE,
@@ -95,6 +98,10 @@ class EngineProcess:
         if not stopped:
             self.resume()
             raise VerificationError(f"the driver process {self.pid} could not be paused: it is gone")
+        # The signal is sent; a process that waits for a processor stops when it gets one, and until then it may tell more.
+        with contextlib.suppress(ChildProcessError):  # it has ended, and was waited for
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._hearing.up_to_now()
 
     def resume(self) -> None:
         """SIGCONT, if it is paused."""
@@ -133,11 +140,8 @@ class EngineProcess:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                message = Message.of_line(line)
-                if message is not None:
-                    self._heard(message)
+        with self._process.stdout:
+            self._hearing.until_the_end()
         self._heard(None)
 
 

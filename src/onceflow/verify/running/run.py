@@ -252,7 +252,7 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
     """Injects the fault, and says what it met."""
     assert turn.fault is not None
     driver, at_s = world.driver, world.timeline.seconds()
-    world.said.missed = world.said.met = ""
+    world.said.missed = world.said.met = world.said.lacked = ""
     before, struck, steps = driver.under_way, len(driver.struck), Counter(driver.steps_told)
     turn.fault.inject(world, turn.random())
     coming = Coming(

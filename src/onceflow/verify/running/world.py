@@ -51,6 +51,9 @@ class World(Protocol):
     def missed(self, text: str) -> None:
         """The same, and says that the fault's moment did not come: it shows nothing."""
 
+    def lacked(self, text: str) -> None:
+        """The same, and says that a part of the fault did not come about; a driver that it struck was struck all the same."""
+
     def met(self, text: str) -> None:
         """The same, and says what the fault has certainly hit, whatever was under way."""
 
@@ -86,6 +89,10 @@ class PrivateWorld:
 
     def missed(self, text: str) -> None:
         self.said.missed = text
+        self.note(text)
+
+    def lacked(self, text: str) -> None:
+        self.said.lacked = text
         self.note(text)
 
     def met(self, text: str) -> None:
