@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from onceflow.errors import StoreUnavailable
 from onceflow.reader.assignment import Assignment
@@ -123,6 +124,32 @@ def test_before_the_first_event_kafka_hears_that_there_is_one(position: int | No
     bench.loop._round()
     assert consumer.committed == [note, note]
     assert bench.store.take("t", [0], "next")[0].next_offset == (7 if position is None else None)
+
+
+@pytest.mark.parametrize("name", ["UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"])
+def test_until_kafka_has_heard_of_it_the_first_event_is_not_handled(name: str) -> None:
+    """The store knows where the group begins by then; Kafka refuses the note once."""
+
+    class Refuses(Scripted):
+        def commit(self, offsets: list[TopicPartition], **options: Any) -> list[TopicPartition]:
+            if not refused:
+                refused.append(name)
+                raise KafkaException(KafkaError(getattr(KafkaError, name)))
+            return super().commit(offsets, **options)
+
+    refused: list[str] = []
+    handled: list[int] = []
+    consumer = Refuses(message(7))
+    bench = Bench(lambda event: handled.append(event.offset), consumer)
+    lane = bench.begin_at(0)
+    lane.position, lane.sent_position, lane.is_witnessed = None, None, False
+    bench.loop._offsets_at = math.inf
+    bench.loop._round()
+    assert (refused, handled, consumer.committed, lane.stored) == ([name], [], [], 7)
+    lane.not_before = 0.0
+    bench.loop._round()
+    assert handled == [7]
+    assert {*consumer.committed} == {(7, "handles-from-here;")}
 
 
 def test_an_offset_that_kafka_refused_is_told_again() -> None:
