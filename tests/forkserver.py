@@ -88,7 +88,11 @@ class ForkServer:
 
     def wait_until_stopped(self, pid: int) -> None:
         """Until SIGSTOP has stopped it."""
-        assert self._ask(do="wait", pid=pid, stopped=True)["stopped"], "it ended before it was stopped"
+        if not self._ask(do="wait", pid=pid, stopped=True)["stopped"]:
+            report = self._reports.pop(pid)  # its id may be another process's by now
+            raise AssertionError(
+                f"it ended before it was stopped: {report.read_text() if report.exists() else 'killed'}"
+            )
 
     def start_stopped(self, job: Any) -> int:
         """A process that has come to where its job stops it."""

@@ -7,7 +7,7 @@ which has one of each transaction version: more would be much memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import pytest
 from xdist.remote import Producer
@@ -69,6 +69,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if _CLUSTERS & set(getattr(item, "fixturenames", ())):
         assert _file(item.nodeid) in THREE_BROKERS, f"name the file in THREE_BROKERS of {__file__}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test logged may hold a lone surrogate, as the texts do that it is about; between processes goes UTF-8 alone."""
+    report = yield
+    if hasattr(item.config, "workerinput"):
+        report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 def _file(nodeid: str) -> str:
