@@ -23,7 +23,9 @@ def start(store: Store, ownership: Ownership, rebuilt: list[Ownership], **option
     """Where it begins in a partition of which Kafka knows offset 3."""
     settings = Reader("t", group="g", store=store, **options)._settings
     stop = threading.Event()
-    assignment = Assignment(settings, store, "reader", lambda owner, *_: rebuilt.append(owner), stop, lambda step: None)
+    assignment = Assignment(
+        settings, store, "reader", lambda owner, *_: rebuilt.append(owner), stop, lambda step: None, lambda lane: None
+    )
     return assignment._start(ownership, Committed(3, 3))[0]
 
 

@@ -34,7 +34,9 @@ class Bench:
         self.store = store or MemoryStore()
         self.stop = threading.Event()
         settings = Reader("t", group="g", store=self.store, batch_size=10)._settings
-        self.assignment = Assignment(settings, self.store, "reader", lambda *_: None, self.stop, lambda step: None)
+        self.assignment = Assignment(
+            settings, self.store, "reader", lambda *_: None, self.stop, lambda step: None, lambda lane: None
+        )
         mode = Claims(self.store, Handler(handler), lambda step: None, Leases(self.store, 60), Tally())
         self.loop = Loop(settings, self.store, mode, self.assignment, self.stop, lambda step: None, Tally())
         self.loop._consumer = consumer  # type: ignore[assignment]

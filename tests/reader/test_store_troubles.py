@@ -81,6 +81,51 @@ def test_an_effect_elsewhere_is_not_repeated_because_its_confirmation_failed(
     assert seen == EVENTS
 
 
+class Unconfirming(SqliteStore):
+    """Does not answer the first ``times`` confirmations of ``effects``, and at the first of them the reader is asked to end."""
+
+    def __init__(self, path: Path, times: float, effects: Sequence[str]) -> None:
+        super().__init__(path)
+        self._left = times
+        self._effects = effects
+        self.stop: Callable[[], None] = lambda: None
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        if self._effects and self._left > 0:
+            self._left -= 1
+            self.stop()
+            raise StoreUnavailable("nobody answers")
+        super().confirm(ownership, keys)
+
+
+def _handled_and_stopped(place: Place, times: float) -> list[str]:
+    """What is handled by a reader that is stopped with its first effect unconfirmed, and by the next one."""
+    place.send(["1", "2"])
+    seen: list[str] = []
+    store = Unconfirming(place.file, times, seen)
+    reader = place.reader(store=store, batch_size=1, patience_s=3600)
+    store.stop = reader.stop
+    reader.handler(lambda event: seen.append(event.value.decode()))
+    reader.run()
+    assert seen == ["1"]
+    reader = place.reader(store=SqliteStore(place.file))
+    reader.handler(lambda event: seen.append(event.value.decode()))
+    reader.run(until_end=True)
+    return seen
+
+
+def test_an_unconfirmed_effect_is_confirmed_as_the_reader_ends(place: Place) -> None:
+    assert _handled_and_stopped(place, 1) == ["1", "2"]
+
+
+def test_an_effect_that_cannot_be_confirmed_is_told_as_the_reader_ends(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It will be repeated, as after a death: never without a word."""
+    assert _handled_and_stopped(place, float("inf")) == ["1", "1", "2"]
+    assert "the effects of 1 events from offset 0 on happened, and the store does not know of it" in caplog.text
+
+
 def test_a_store_that_stays_away_ends_the_reader_with_its_error(place: Place) -> None:
     class Gone(SqliteStore):
         @contextmanager

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -78,6 +78,7 @@ class Assignment:
         rebuild: Rebuild,
         stop: threading.Event,
         on_step: OnStep,
+        settle: Callable[[Lane], None],
     ) -> None:
         self.lanes: dict[Place, Lane] = {}
         self._settings = settings
@@ -88,6 +89,7 @@ class Assignment:
         self._beginnings = Beginnings(settings, store)
         self._stop = stop
         self._on_step = on_step
+        self._settle = settle
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: takes them in the store and begins where it says. Raises Stopped if it is to end meanwhile."""
@@ -165,15 +167,21 @@ class Assignment:
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that go to another reader; what waits in their lanes is that one's."""
         self._on_step(Step.REVOKED)
-        going = [self.lanes.pop((p.topic, p.partition), None) for p in partitions]
-        tell_kafka(consumer, [lane for lane in going if lane], wait=True)
+        going = self._going(partitions)
+        for lane in going:
+            self._settle(lane)
+        tell_kafka(consumer, going, wait=True)
         log.info("revoked: %s", _names(partitions))
 
     def lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that have gone already."""
-        for each in partitions:
-            self.lanes.pop((each.topic, each.partition), None)
+        for lane in self._going(partitions):
+            self._settle(lane)  # nobody may have taken it yet
         log.warning("lost to other readers, after a pause too long for the group: %s", _names(partitions))
+
+    def _going(self, partitions: Iterable[TopicPartition]) -> list[Lane]:
+        lanes = [self.lanes.pop((each.topic, each.partition), None) for each in partitions]
+        return [lane for lane in lanes if lane is not None]
 
     def take(self, places: Iterable[Place]) -> list[Ownership]:
         """Takes partitions in the store, which fences whoever owned them."""

@@ -8,6 +8,10 @@ What it survives::
     the store goes away after an effect
     the reader remembers that the effect happened, and only confirms when the store is back
 
+    that, and before the store is back the reader is stopped, or the partition moves
+    it tries to confirm once more as it gives the partition up; where that fails too it says so: the effect will be repeated, as
+    after a death
+
     that, and then a batch handler fails for the events that came meanwhile, so that all of them are tried one by one
     confirming the first forgets nothing of the others whose effect happened
 
@@ -33,9 +37,11 @@ are confirmed together.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
+from onceflow.errors import OnceflowError
 from onceflow.reader.event import Event
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
@@ -44,6 +50,7 @@ from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Store
 from onceflow.reader.tally import Tally
 
+log = logging.getLogger("onceflow.reader")
 NAME = "claim, process, confirm"
 STOOD_STILL_S = 1.0  # far longer than nothing takes, far shorter than a group waits for a member
 
@@ -102,6 +109,24 @@ class Claims:
         self._asked_at = time.monotonic()
         self._on_step(Step.COMMITTED)
         lane.advance(len(events))
+
+    def settle(self, lane: Lane) -> None:
+        """Confirms effects that happened while the store was away: once more, for here nobody will do it later."""
+        done = lane.pending[: lane.effects_done]
+        if not done:
+            return
+        try:
+            self._confirm(lane, done)
+        except OnceflowError as error:
+            log.error(  # noqa: TRY400 (the store's error is told whole, where it comes from tells nothing)
+                "%s: the effects of %d events from offset %d on happened, and the store does not know of it: "
+                "they come again, with the same idempotency keys (%s, …): %s",
+                lane.name,
+                len(done),
+                done[0].offset,
+                done[0].idempotency_key,
+                error.message,
+            )
 
     def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
         """Books an event as handled whose dead letter is written first; dying in between repeats the letter, with its id."""

@@ -77,6 +77,9 @@ class Inbox:
         except Exception as error:
             raise _failed(events, error) from error
 
+    def settle(self, lane: Lane) -> None:
+        """Nothing: effect and position were committed together, or neither was."""
+
     def bury(self, lane: Lane, event: Event, send_letter: Callable[[], None]) -> None:
         """Books an event as handled whose dead letter is written first.
 

@@ -36,6 +36,7 @@ from onceflow.reader.lane import Lane
 from onceflow.reader.membership import Membership, PutOut
 from onceflow.reader.offsets import tell_kafka
 from onceflow.reader.patience import Stopped
+from onceflow.reader.reasons import told
 from onceflow.reader.remainder import Remainder
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.steps import OnStep, Step
@@ -230,7 +231,7 @@ class Loop:
         event, reason, attempts = lane.pending[0], lane.reason, lane.attempts
         assert reason is not None
         self._mode.bury(lane, event, lambda: self._letters.write(event, reason, attempts))
-        log.error("%s: %r went to the dead letters after %d attempts: %s", lane.name, event, attempts, reason)
+        log.error("%s: %r went to the dead letters after %d attempts: %s", lane.name, event, attempts, told(reason))
 
     def _failed(self, lane: Lane, failure: Failed) -> None:
         if failure.event is None:

@@ -261,7 +261,7 @@ class Reader:
             mode = self._mode(handler, tally, leases)
             owner = f"{socket.gethostname()}-{os.getpid()}"
             rebuilder = Rebuilder(settings, mode.book, self._stop)
-            assignment = Assignment(settings, store, owner, rebuilder, self._stop, self._on_step)
+            assignment = Assignment(settings, store, owner, rebuilder, self._stop, self._on_step, mode.settle)
             loop = Loop(settings, store, mode, assignment, self._stop, self._on_step, tally)
             with leases, collector.seldom(settings.batch_size * _OBJECTS_PER_EVENT):
                 loop.run(until_end=until_end)
