@@ -106,4 +106,4 @@ class Losses:
 
 def growing_pause_s(times: int) -> float:
     """2, 4, 8, … seconds, and not longer than a minute."""
-    return min(2.0**times, LONGEST_PAUSE_S)
+    return min(2.0 ** min(times, 10), LONGEST_PAUSE_S)

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.verify.checker import Evidence
+from onceflow.verify.checker import Evidence, check_history
 from onceflow.verify.checker.evidence import place
 from onceflow.verify.checker.looks import Looks, last_over
 from onceflow.verify.history import Columns, Recorder
-from onceflow.verify.history.recorder import log_end, window
+from onceflow.verify.history.recorder import log_end, send, window
 
 LENGTH = 40
 ranges = st.lists(st.tuples(st.integers(0, LENGTH), st.integers(0, LENGTH)).map(sorted), max_size=30)
@@ -37,3 +37,10 @@ def test_a_look_is_a_window_or_the_end_of_the_log_and_counts_where_its_operation
     assert looks.last_at(place(np.ones(3, np.int64), np.array([0, 8, 9]))).tolist() == [1, 1, -1]
     assert looks.last_from_begin_to_end.tolist() == [0, 1]
     assert looks.ended(np.array([0, 1, 2, 4, -1])).tolist() == [1, 1, 2, 4, -1]
+
+
+def test_a_history_of_keys_without_rows_shows_nothing() -> None:
+    """As that of a run that broke off before anything was recorded."""
+    history = Recorder()
+    history.add("one", send("k", "a", 0), window("k", 0, 4), log_end("k", 3))
+    assert check_history(history.table()[:0]).violations == {}

@@ -78,7 +78,9 @@ def test_a_violation_is_shown_with_its_rows_and_its_smallest_history(page: Page,
         assert len(smallest) <= 5
         assert anomaly in check_history(smallest).violations
     evidence = next(table for table in page.tables if table[0][:3] == ["row", "op", "process"] and "txn" in table[0])
-    assert all(row[table_column(evidence, "kind")] == "send" for row in evidence[1:])
+    rows = [[row[table_column(evidence, name)] for name in ("kind", "key", "value", "offset")] for row in evidence[1:]]
+    assert {kind for kind, *_ in rows} <= {"send", "poll"}
+    assert len({(key, value) for _, key, value, _ in rows}) == 1 < len({offset for *_, offset in rows})
 
 
 def table_column(table: list[list[str]], name: str) -> int:

@@ -35,7 +35,10 @@ class Looks:
 
     def ended(self, rows: Ints) -> Ints:
         """For each look the last row of its operation, -1 for none: what ended before, it should have given."""
-        return np.where(rows >= 0, self._op_end[self._history.op[rows]], -1)
+        ended = np.full(len(rows), -1, np.int64)
+        looked = rows >= 0  # a history may have no row at all
+        ended[looked] = self._op_end[self._history.op[rows[looked]]]
+        return ended
 
     def last_at(self, places: Ints) -> Ints:
         """For each place the last look at it."""
@@ -59,7 +62,9 @@ class Looks:
         history, windows = self._history, self._rows[~self._is_end]
         reach = np.zeros(len(history.keys), np.int64)
         np.maximum.at(reach, history.key[windows], history.until[windows])
-        return np.where(self.log_end >= 0, history.offset[self.log_end], reach)
+        told = self.log_end >= 0
+        reach[told] = history.offset[self.log_end[told]]
+        return reach
 
     @cached_property
     def _last_from_zero(self) -> Ints:
