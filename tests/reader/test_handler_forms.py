@@ -48,12 +48,14 @@ class Bench:
     def run(self, function: Callable[..., Any], *, batch: bool = False) -> None:
         """In the mode that the function asks for."""
         handler = Handler(function, batch=batch)
+        leases = Leases(self.store, 60)
         mode: Inbox | Claims
         if handler.takes_transaction:
             mode = Inbox(self.store, handler, lambda step: None, Tally())
         else:
-            mode = Claims(self.store, handler, lambda step: None, Leases(self.store, 60), Tally())
-        with closing(asyncio.Runner()) as runner:  # makes its loop when something is to run
+            mode = Claims(self.store, handler, lambda step: None, leases, Tally())
+        # The runner makes its loop when something is to run; the leases' end is that of their thread.
+        with leases, closing(asyncio.Runner()) as runner:
             handler.run_coroutine = runner.run
             mode.handle(self.lane, list(self.lane.pending))
 
