@@ -28,7 +28,7 @@ from onceflow.java import find_java, java_home
 
 _FORMAT = "1"  # of the name; raise it when the training covers more
 _KEPT = 3  # archives of one kind: of other JDKs and versions
-_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # a class path that goes on otherwise is no warning
+QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # a class path that goes on otherwise is no warning
 _PLACES = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")  # on Spark's class path
 _OF_THE_USER = ("SharedArchiveFile", "ArchiveClassesAtExit", "-Xshare:")
 
@@ -65,7 +65,7 @@ class ClassArchive:
         """What a JVM is told so that it maps the archive; nothing where there is none."""
         file = self.find()
         # A colon would be read as the border of two archives.
-        return () if file is None or os.pathsep in str(file) else (f"-XX:SharedArchiveFile={file}", *_QUIET)
+        return () if file is None or os.pathsep in str(file) else (f"-XX:SharedArchiveFile={file}", *QUIET)
 
 
 def broker_archive(class_path: Sequence[Path]) -> ClassArchive:

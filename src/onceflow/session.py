@@ -80,7 +80,7 @@ def spark_session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _environment(_launch_environment(master, settings.get("spark.pyspark.python"))):
+    with environment(_launch_environment(master, settings.get("spark.pyspark.python"))):
         session = builder.getOrCreate()
     _check_connector(session)
     return session
@@ -196,7 +196,8 @@ def _launch_environment(master: str, python: str | None) -> dict[str, str]:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Inside of it these variables are this process's own too, and those of what it starts; behind it all is as before."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -11,8 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from onceflow import class_archive, jars
@@ -21,8 +19,10 @@ from onceflow.class_archive import ClassArchive
 from onceflow.errors import OnceflowError, SetupError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.session import environment
 from onceflow.writer.writer import Writer
 
+_JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
 _RUN_S = 300.0
 _STOP_S = 60.0  # with writing the archive
 _EVENTS = 200
@@ -91,7 +91,8 @@ def train(archives: dict[str, ClassArchive]) -> None:
 def _run(scratch: Path, made: dict[str, Path]) -> None:
     broker = EmbeddedBroker(scratch / "broker")
     # The variable alone reaches the broker's JVM; the storage tool's archive, made first, is replaced by the broker's.
-    with _environment("JAVA_TOOL_OPTIONS", _at_exit(made.get("broker"))):
+    java_options = f"{os.environ.get(_JAVA_OPTIONS, '')} {_at_exit(made.get('broker'))}".strip()
+    with environment({_JAVA_OPTIONS: java_options}):
         broker.start()
     try:
         _fill(broker.bootstrap_servers)
@@ -134,20 +135,7 @@ def _run_pipeline(scratch: Path, servers: str, java_options: str) -> None:
 
 
 def _at_exit(file: Path | None) -> str:
-    return "" if file is None else f'"-XX:ArchiveClassesAtExit={file}" -Xlog:cds=off -Xlog:cds+dynamic=off'
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = f"{before or ''} {value}".strip()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    return "" if file is None else f'"-XX:ArchiveClassesAtExit={file}" {" ".join(class_archive.QUIET)}'
 
 
 def main() -> int:
