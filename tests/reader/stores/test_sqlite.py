@@ -330,6 +330,26 @@ def test_the_tables_are_made_once_by_readers_that_start_together(tmp_path: Path)
         assert connection.execute("SELECT count(*) FROM onceflow_layout").fetchone() == (1,)
 
 
+def test_a_new_file_that_another_writes_into_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite does not wait there: it says "locked" at once to whoever turns write-ahead logging on."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE theirs (x)")
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr("time.sleep", lambda _: other.execute("COMMIT"))
+        with closing(SqliteStore(path)) as store:
+            store.open("group", Retention())
+            take(store)
+        assert not other.in_transaction
+
+
+def test_a_new_file_that_another_never_leaves_is_no_store(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE theirs (x)")
+        other.execute("BEGIN IMMEDIATE")
+        with closing(SqliteStore(path, busy_timeout_s=0.1)) as store, pytest.raises(StoreUnavailable, match="locked"):
+            store.open("group", Retention())
+
+
 def test_a_hundred_thousand_ids(store: SqliteStore, path: Path) -> None:
     owner = take(store)
     for start in range(0, 100_000, 5_000):

@@ -20,6 +20,13 @@ What the handler may do with the connection survives too::
 
 so the store's own statements have factories of their own.
 
+What readers that start together do to a new file survives::
+
+    each reads the file and then wants to write into it, to make it one with write-ahead logging; one of them may
+    SQLite tells the others "locked" at once, without its busy timeout: it cannot know that waiting would not be a deadlock
+
+so that statement is repeated until the timeout is over.
+
 And what only the commit finds::
 
     a deferred foreign key is violated; COMMIT says no, and the transaction stays open
@@ -30,6 +37,7 @@ And what only the commit finds::
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,6 +51,7 @@ _OLDEST_VERSION = (3, 38)  # the first with the operator ->>
 _BEGIN = "BEGIN IMMEDIATE -- onceflow"
 _COMMIT = "COMMIT -- onceflow"
 _ROLLBACK = "ROLLBACK -- onceflow"
+_LOCKED_PAUSE_S = 0.01
 _TROUBLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CORRUPT)
 
 _LAYOUT = (
@@ -71,6 +80,7 @@ class Session:
                 action="use a Python with SQLite 3.38 or later, or another store",
             )
         self._path = path
+        self._busy_timeout_s = busy_timeout_s
         self._guarded = False
         _check_place(path)
         try:
@@ -129,7 +139,7 @@ class Session:
 
     def _prepare(self, foreign_keys: bool) -> None:
         try:
-            mode = self.connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            mode = self._write_ahead_logging()
             self.connection.execute("PRAGMA synchronous = FULL")
             self.connection.execute(f"PRAGMA foreign_keys = {foreign_keys:d}")
         except sqlite3.DatabaseError as error:
@@ -146,6 +156,19 @@ class Session:
         if not is_there:
             with self.transaction(), self.own():
                 self._make_layout()
+
+    def _write_ahead_logging(self) -> str:
+        """Returns the journal mode that the file has afterwards."""
+        deadline = time.monotonic() + self._busy_timeout_s
+        while True:
+            try:
+                mode: str = self.connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            except sqlite3.OperationalError as error:
+                if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_LOCKED_PAUSE_S)
+            else:
+                return mode
 
     def _make_layout(self) -> None:
         if self._has_layout():  # another process made it between the look and the lock
