@@ -76,7 +76,14 @@ def _ignore_driver(_driver: object, _said: object) -> None: ...
 class Supervised:
     """A supervisor in a thread of this process, with scripted drivers."""
 
-    def __init__(self, directory: Path, script: str, limits: Limits | None = None, mode: Mode = Mode.REFUSE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        script: str,
+        limits: Limits | None = None,
+        mode: Mode = Mode.REFUSE,
+        standbys: int = 1,
+    ) -> None:
         (directory / "script").write_text(script)
         self.told = directory / "told"
         self.control = Control()
@@ -84,6 +91,7 @@ class Supervised:
         self._news: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._limits = limits or Limits()
         self._mode = mode
+        self._standbys = standbys
         self._file = a_plan(directory)
         self.result: Finished | BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -97,6 +105,7 @@ class Supervised:
                 control=self.control,
                 mode=self._mode,
                 limits=self._limits,
+                standbys=self._standbys,
                 program=SCRIPTED,
             )
         except BaseException as error:  # noqa: BLE001  for the test to look at
@@ -163,6 +172,22 @@ def test_the_standby_takes_over_when_the_driver_is_killed(supervise: Callable[..
     run.wait_for(StandbyReady)  # the next standby
     assert run.stop() == Finished("p", 2, 2, "enough")
     assert run.told.read_text().splitlines()[1] == f"{ready.pid} refuse query"
+
+
+def test_of_two_standbys_the_second_takes_over_where_the_first_one_is_lost_as_well(
+    supervise: Callable[..., Supervised],
+) -> None:
+    run = supervise("start commit run_on\nstart die\nstart commit run_on", standbys=2)
+    warm = [run.wait_for(StandbyReady) for _ in range(2)]
+    os.killpg(int(run.told.read_text().split()[0]), signal.SIGKILL)
+    took = run.wait_for(TookOver)
+    pids = [int(line.split()[0]) for line in run.told.read_text().splitlines()]
+    assert isinstance(took, TookOver)
+    assert pids[1:] == [standby.pid for standby in warm if isinstance(standby, StandbyReady)]
+    assert took.pid == pids[2]
+    for _ in range(2):
+        run.wait_for(StandbyReady)  # the next ones
+    assert run.stop() == Finished("p", 2, 2, "enough")
 
 
 def test_a_paused_driver_is_killed_and_replaced(supervise: Callable[..., Supervised]) -> None:

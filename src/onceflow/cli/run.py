@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # A query without data tells so every 10 s.
 LEAST_STALL_TIMEOUT_S = 20.0
+MOST_STANDBYS = 16
 
 
 def run(
@@ -42,6 +43,14 @@ def run(
     standby: Annotated[
         bool, typer.Option("--standby", help="Keep a second driver warm, which takes over when the first is lost.")
     ] = False,
+    standbys: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_STANDBYS,
+            help="Keep so many warm (each a JVM), for as many losses in a row. --standby is --standbys 1.",
+        ),
+    ] = None,
     stall_timeout: Annotated[
         str | None,
         typer.Option(help="With --standby: replace a driver that ends no trigger for so long, as in '10 minutes'."),
@@ -56,7 +65,8 @@ def run(
     with shown_errors(as_json=as_json):
         if resume and restart:
             raise ConfigurationError("--resume goes on from what is committed, --restart does not: choose one")
-        if stall_timeout is not None and not standby:
+        standbys = standbys or int(standby)
+        if stall_timeout is not None and not standbys:
             raise ConfigurationError("--stall-timeout needs a standby that takes over: add --standby")
         from onceflow.config import load
 
@@ -67,7 +77,7 @@ def run(
             from onceflow.pipeline import Mode
 
             mode = Mode.RESUME if resume else Mode.RESTART if restart else Mode.REFUSE
-            run_plan = _with_standby(file, stall_timeout) if standby else _alone()
+            run_plan = _with_standbys(file, standbys, stall_timeout) if standbys else _alone()
             _run(partial(run_plan, file, mode=mode, spark_log=spark_log), as_json=as_json)
 
 
@@ -90,10 +100,11 @@ def _alone() -> Callable[..., Finished]:
     return run_alone
 
 
-def _with_standby(file: PlanFile, stall_timeout: str | None) -> Callable[..., Finished]:
+def _with_standbys(file: PlanFile, standbys: int, stall_timeout: str | None) -> Callable[..., Finished]:
     from onceflow.pipeline.supervisor import Limits, run_with_standby
 
-    return partial(run_with_standby, limits=Limits(stall_s=_stall_timeout_s(file, stall_timeout)))
+    limits = Limits(stall_s=_stall_timeout_s(file, stall_timeout))
+    return partial(run_with_standby, limits=limits, standbys=standbys)
 
 
 def _stall_timeout_s(file: PlanFile, text: str | None) -> float:

@@ -39,6 +39,7 @@ def verify(
     engine: Annotated[str, typer.Option(help="onceflow, spark (the control: Spark's own sink) or both.")] = "onceflow",
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
     spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,
+    standbys: Annotated[int, typer.Option(help="Drivers kept warm, as onceflow run --standbys has them; 1 to 5.")] = 1,
     transaction_version: Annotated[int, typer.Option(help="Kafka's, 1 or 2.")] = 2,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="TOPIC=FILE: JSON Lines to be written.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--output", help="A topic that only a topic_expr names.")] = None,
@@ -74,7 +75,7 @@ def verify(
             else:
                 from onceflow.verify.running.options import Options, settings_of
 
-                options = Options(*given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]))
+                options = Options(*given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]), standbys)
                 status = _run(settings_of(options), directory, as_json=as_json)
     except typer.Exit as ended:
         # An error is not a violation: the run proves nothing.

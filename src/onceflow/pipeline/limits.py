@@ -44,6 +44,7 @@ class Signs:
 
     alive: float = field(default_factory=lambda: time.monotonic() + START_S)
     progress: float = field(default_factory=time.monotonic)
+    is_warm: bool = False
     told: float | None = None  # to run
     started: float | None = None
     has_ended: bool = False  # the run; the process has only to clean up

@@ -1,4 +1,4 @@
-"""``onceflow run --standby``: a small process without Java that keeps one driver running and the next one warm.
+"""``onceflow run --standby``: a small process without Java that keeps one driver running and the next ones warm.
 
 ::
 
@@ -6,6 +6,7 @@
     (or silent, or stalled)           open and goes on behind the newest committed batch
     it does not die of SIGKILL        it is waited for some seconds only: fencing needs no proof of its death
     the new driver's first batch      another standby is started; not before, they would compete for the processors
+    a standby is warm                 the next one is started, where more than one is wanted
     the same again, without progress  it waits between takeovers, longer each time, and gives up after some
     an error that a user must mend    ends it, as it ends ``onceflow run``: the standby would only meet it again
     Ctrl-C, SIGTERM                   the standby ends at once, the driver after its running batch
@@ -73,15 +74,17 @@ def run_with_standby(
     mode: OnMismatch = OnMismatch.REFUSE,
     spark_log: str = "off",
     limits: Limits = _USUAL,
+    standbys: int = 1,
     program: Sequence[str] = PROGRAM,
 ) -> Finished:
     """Runs a plan as ``onceflow.pipeline.run`` does, in processes that take over from each other.
 
+    ``standbys`` are kept warm: so many drivers may be lost in a row, faster than a new one warms up, without a cold start.
     Raises what a driver raises if a user must mend it, or if none came as far as starting the query; RestartsExhausted when
     driver after driver is lost. ``program`` is the command of a driver. Leaves no process behind that SIGKILL can end. Blocks.
     """
     start = partial(WarmDriver, file, connect(file, tell), spark_log=spark_log, program=program)
-    supervisor = _Supervisor(file.plan.name, start, tell, control, mode, limits)
+    supervisor = _Supervisor(file.plan.name, start, tell, control, mode, limits, standbys)
     try:
         return supervisor.run()
     finally:
@@ -97,6 +100,7 @@ class _Supervisor:
         control: Control,
         mode: OnMismatch,
         limits: Limits,
+        standbys: int,
     ) -> None:
         self._name = name
         self._start_driver = start
@@ -104,10 +108,11 @@ class _Supervisor:
         self._inbox = control.inbox
         self._mode = mode
         self._limits = limits
+        self._wanted_standbys = standbys
         self._drivers: list[WarmDriver] = []  # those of which something may be left
         self._signs: dict[WarmDriver, Signs] = {}  # those that count: neither gone nor given up
         self._running: WarmDriver | None = None
-        self._standby: WarmDriver | None = None
+        self._standbys: list[WarmDriver] = []  # the warmest first
         self._standby_due = math.inf
         self._standby_losses = 0
         self._takeover_due = -math.inf
@@ -148,7 +153,7 @@ class _Supervisor:
         now = time.monotonic()
         if self._running is None and now >= self._takeover_due:
             self._take_over()
-        if self._standby is None and now >= self._standby_due:
+        if self._lacks_standby and now >= self._standby_due:
             self._start_standby(now)
         for driver, signs in list(self._signs.items()):
             self._check(driver, signs, now)
@@ -168,10 +173,15 @@ class _Supervisor:
         elif now - signs.killed > DEATH_S:
             self._gone(driver, -signal.SIGKILL)
 
+    @property
+    def _lacks_standby(self) -> bool:
+        """One warms up at a time: together they would be warm no sooner, and the first much later."""
+        return len(self._standbys) < self._wanted_standbys and all(self._signs[each].is_warm for each in self._standbys)
+
     def _start_standby(self, now: float) -> None:
         self._standby_due = math.inf
         try:
-            self._standby = self._start()
+            self._standbys.append(self._start())
         except OSError as error:  # no memory, no process: the pipeline runs on without
             self._standby_due = now + LONGEST_PAUSE_S
             self._tell(Note(f"no standby can be started ({error}); tried again in {LONGEST_PAUSE_S:.0f} s"))
@@ -187,15 +197,15 @@ class _Supervisor:
         self._inbox.put(Heard(driver, said))
 
     def _take_over(self) -> None:
-        self._running, self._standby = self._standby or self._start(), None
+        self._running = self._standbys.pop(0) if self._standbys else self._start()
         self._running.go(self._mode, self._begun)
         self._signs[self._running].told = time.monotonic()
 
     def _end(self, stop: StopAsked) -> None:
         self._stop = stop
         self._standby_due = math.inf
-        if self._standby is not None:
-            self._standby.kill()
+        for standby in self._standbys:
+            standby.kill()
         if self._running is not None:
             self._running.stop(stop.reason)
         else:
@@ -218,8 +228,10 @@ class _Supervisor:
                 self._finish(reason)
             case Ready():
                 self._standby_losses = 0
-                if driver is self._standby:
+                signs.is_warm = True
+                if driver in self._standbys:
                     self._tell(StandbyReady(driver.pid))
+                    self._want_standby(signs.alive)
             case Triggered():
                 signs.progress = signs.alive
             case Pulse():
@@ -241,8 +253,11 @@ class _Supervisor:
             seconds = self._losses.end(signs.alive)
             if seconds is not None:
                 self._tell(TookOver(driver.pid, seconds))
-            if self._standby is None and self._stop is None:
-                self._standby_due = min(self._standby_due, signs.alive)
+            self._want_standby(signs.alive)
+
+    def _want_standby(self, now: float) -> None:
+        if self._lacks_standby and self._stop is None:
+            self._standby_due = min(self._standby_due, now)
 
     def _finish(self, reason: str) -> None:
         self._finished = Finished(self._name, self._batches, self._records, reason)
@@ -252,8 +267,8 @@ class _Supervisor:
 
     def _gone(self, driver: WarmDriver, exit_code: int) -> None:
         signs = self._signs.pop(driver)
-        if driver is self._standby:
-            self._standby = None
+        if driver in self._standbys:
+            self._standbys.remove(driver)
             self._lose_standby(signs, exit_code)
         elif driver is self._running:
             self._running = None

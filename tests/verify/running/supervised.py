@@ -27,7 +27,11 @@ ENGINE = Engine("scripted", "scripted", (sys.executable, str(SCRIPT)), visible_f
 
 @contextmanager
 def supervised(
-    directory: Path, *, before: Callable[[Message | None], None] = lambda message: None, **behaviour: str
+    directory: Path,
+    *,
+    before: Callable[[Message | None], None] = lambda message: None,
+    standbys: int = 1,
+    **behaviour: str,
 ) -> Iterator[DriverProcess]:
     """Afterwards nothing may be left of it. ``before`` is called with each message before the supervisor hears it."""
     checkpoint = directory / "checkpoint"
@@ -43,7 +47,7 @@ def supervised(
 
         return EngineProcess(ENGINE.command, plan, directory / f"scratch-{number}", directory / f"log-{number}", told)
 
-    with DriverProcess(ENGINE, launch, Timeline()) as driver:
+    with DriverProcess(ENGINE, launch, Timeline(), standbys) as driver:
         driver.start()
         yield driver
     assert not processes_of(plan)

@@ -30,7 +30,7 @@ def writers(directory: Path) -> set[int]:
 
 
 def await_standby(driver: DriverProcess) -> None:
-    assert driver._await(lambda: driver._standby is not None and driver._standby.told is not None, 60)
+    assert driver._await(lambda: bool(driver._standbys) and driver._standbys[0].is_warm, 60)
 
 
 def test_a_killed_driver_is_followed_by_the_one_that_waits_ready(tmp_path: Path) -> None:
@@ -38,8 +38,7 @@ def test_a_killed_driver_is_followed_by_the_one_that_waits_ready(tmp_path: Path)
         assert driver.await_batches(1)
         first = driver.pid
         await_standby(driver)
-        standby = driver._standby
-        assert standby is not None
+        (standby,) = driver._standbys
         driver.kill()
         assert driver.await_batches(3)
         assert driver.pid == standby.running.pid
@@ -48,6 +47,21 @@ def test_a_killed_driver_is_followed_by_the_one_that_waits_ready(tmp_path: Path)
         assert driver.stop() == ""
     assert len(writers(tmp_path)) == 2
     assert set(range(9)) <= {number for number, _ in output(tmp_path)}
+
+
+def test_drivers_killed_in_a_row_are_followed_by_those_that_wait(tmp_path: Path) -> None:
+    with supervised(tmp_path, standbys=3) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        assert driver._processes == 4
+        waiting = [standby.running.pid for standby in driver._standbys]
+        followed = []
+        for generation in (2, 3, 4):
+            driver.kill()
+            assert driver._await(lambda wanted=generation: driver.generation == wanted, 60)  # type: ignore[misc]
+            followed.append(driver.pid)
+        assert followed == waiting
+        assert driver._await(lambda: driver.has_recovered(driver._commits_at_end), 60), "all of them are warm again"
+        assert driver._processes == 7
 
 
 @pytest.mark.parametrize("step", ["WRITE", "COMMIT"])
@@ -212,20 +226,18 @@ def test_a_failure_that_every_start_would_meet_is_met_once_and_told_in_full(tmp_
 def test_a_standby_that_dies_is_replaced_and_counts_as_none_meanwhile(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver._await(lambda: driver.has_recovered(0), 60)
-        dead = driver._standby
-        assert dead is not None
+        (dead,) = driver._standbys
         os.killpg(dead.running.pid, signal.SIGKILL)
         assert driver._await(lambda: dead.ended, 60)
-        assert driver._standby is not dead or not driver.has_recovered(0)
-        assert driver._await(lambda: driver._standby is not dead and driver.has_recovered(0), 60)
+        assert dead not in driver._standbys or not driver.has_recovered(0)
+        assert driver._await(lambda: dead not in driver._standbys and driver.has_recovered(0), 60)
         assert driver.generation == 1
 
 
 def test_a_standby_that_died_is_told_also_where_it_was_to_take_over(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver._await(lambda: driver.has_recovered(0), 60)
-        dead = driver._standby
-        assert dead is not None
+        (dead,) = driver._standbys
         with driver.down():
             os.killpg(dead.running.pid, signal.SIGKILL)
             assert driver._await(lambda: dead.ended, 60)
@@ -240,8 +252,7 @@ def test_standbys_that_are_lost_now_and_then_do_not_make_the_next_one_later(tmp_
         for losses in (1, 2, 3):
             assert driver._await(lambda: driver.has_recovered(0), 60)
             assert driver._standby_losses == 0
-            assert driver._standby is not None
-            os.killpg(driver._standby.running.pid, signal.SIGKILL)
+            os.killpg(driver._standbys[0].running.pid, signal.SIGKILL)
             assert driver._await(lambda lost=losses: driver._processes == 2 + lost, 60)  # type: ignore[misc]
         assert driver._await(lambda: driver.has_recovered(0), 60)
         assert driver._standby_losses == 0

@@ -1,4 +1,4 @@
-"""The driver of the pipeline: a process that is started again whenever it dies, and a warm one that waits to take over."""
+"""The driver of the pipeline: a process that is started again whenever it dies, and warm ones that wait to take over."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ class Life:
         assert self.process is not None
         return self.process
 
+    @property
+    def is_warm(self) -> bool:
+        return not self.ended and self.told is not None and self.told.told is Told.READY
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -72,7 +76,7 @@ class DriverProcess:
     stopped, at that moment. ``steps_told`` counts the steps of its protocol by name, over all lives.
     """
 
-    def __init__(self, engine: Engine, launch: Launch, timeline: Timeline) -> None:
+    def __init__(self, engine: Engine, launch: Launch, timeline: Timeline, standbys: int = 1) -> None:
         self.engine = engine
         self.generation = 0
         self.committed_batches: set[int] = set()
@@ -90,7 +94,8 @@ class DriverProcess:
         self._timeline = timeline
         self._changed = threading.Condition()
         self._current: Life | None = None
-        self._standby: Life | None = None
+        self._standbys: list[Life] = []  # the warmest first; of the supervisor's thread
+        self._wanted_standbys = standbys
         self._replaced: list[Life] = []
         self._processes = 0
         self._standby_losses = 0
@@ -134,15 +139,12 @@ class DriverProcess:
         return current is not None and current.process is not None and current.process.is_paused
 
     def has_recovered(self, commits: int) -> bool:
-        """Whether there are more ``commits`` than so many, and the next driver is warm.
+        """Whether there are more ``commits`` than so many, and the next drivers are warm.
 
         Raises VerificationError if it is given up.
         """
-        standby = self._standby
-        is_warm = (
-            standby is not None and not standby.ended and standby.told is not None and standby.told.told is Told.READY
-        )
-        return not self._is_hopeless() and is_warm and self.commits > commits
+        warm = sum(standby.is_warm for standby in list(self._standbys))
+        return not self._is_hopeless() and warm == self._wanted_standbys and self.commits > commits
 
     def kill(self) -> None:
         """SIGKILL to driver and JVM; returns when they are gone. The supervisor starts the next at once."""
@@ -257,7 +259,7 @@ class DriverProcess:
             self._supervisor.join(_TAKE_OVER_S)
         # All of them, also when one cannot be killed; that is raised afterwards.
         with ExitStack() as kills:
-            for life in (*self._replaced, self._current, self._standby):
+            for life in (*self._replaced, self._current, *self._standbys):
                 if life is not None and life.process is not None:
                     kills.callback(life.process.kill)
 
@@ -294,37 +296,38 @@ class DriverProcess:
 
     def _warm_another(self) -> None:
         """Also for one that died while it waited; not faster and faster, and not before the running one's successor."""
-        self._put_away_dead_standby()
+        self._put_away_dead_standbys()
         with self._changed:
             pause_s = _backoff_s(self._standby_losses)
             if self._standby_losses and self._changed.wait_for(lambda: self._closing or self._is_wanted(), pause_s):
                 return
-        self._standby = self._launched()
+        self._standbys.append(self._launched())
 
-    def _put_away_dead_standby(self) -> None:
+    def _put_away_dead_standbys(self) -> None:
         """One that ended by itself is told, and counts as a loss until another process is warm.
 
         What it is counted for is the pause before the next one: it grows where none comes as far as waiting.
         """
-        dead = self._standby
-        if dead is None or not dead.ended:
-            return
-        dead.running.kill()
-        self._timeline.note(f"the standby ended by itself{self._why(dead)}")
-        with self._changed:
-            self._standby = None
-            self._standby_losses += 1
+        for dead in [each for each in self._standbys if each.ended]:
+            dead.running.kill()
+            self._timeline.note(f"the standby ended by itself{self._why(dead)}")
+            with self._changed:
+                self._standbys.remove(dead)
+                self._standby_losses += 1
 
     def _is_wanted(self) -> bool:
         return not self._down and not self.gave_up and (self._current is None or self._current.ended)
 
     def _wants_standby(self) -> bool:
-        """Only after the running one's first batch, so that its start is not held up by the next one's.
+        """One after the other, and only after the running one's first batch, so that its start is not held up by the next one's.
 
         But at once while two run, for they may end each other.
         """
         current = self._current
-        if current is None or current.ended or not (self._standby is None or self._standby.ended):
+        living = [each for each in self._standbys if not each.ended]
+        if current is None or current.ended or len(living) == self._wanted_standbys:
+            return False
+        if not all(each.is_warm for each in living):
             return False
         return current.batches > 0 or any(not each.ended for each in self._replaced)
 
@@ -336,9 +339,8 @@ class DriverProcess:
                 return
         life = self._ready()
         with self._changed:
-            self._standby = None
             if self._closing or self._down:
-                self._standby = life
+                self._standbys.insert(0, life)
                 return
             self.generation += 1
             life.generation = self.generation
@@ -352,9 +354,9 @@ class DriverProcess:
             self._changed.notify_all()
 
     def _ready(self) -> Life:
-        """The warm one, unless it died meanwhile."""
-        self._put_away_dead_standby()
-        return self._standby or self._launched()
+        """The warmest one that has not died meanwhile."""
+        self._put_away_dead_standbys()
+        return self._standbys.pop(0) if self._standbys else self._launched()
 
     def _learn(self, life: Life) -> None:
         """What an end means for the next start: killed or asked for, simply again; a failure, by its advice, and not for ever."""

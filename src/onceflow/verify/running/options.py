@@ -26,6 +26,7 @@ from onceflow.verify.workload import Record, builtin_plan, read_sample
 _BOTH = "both"
 _ROOM = {THREE: "--brokers 3", SPARK: "--spark-workers 2"}  # what gives it to a world that has none
 _SEEDS = 2**31
+_MOST_STANDBYS = 5  # as many faults as come in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Options:
     outputs: Sequence[str]
     directory: Path | None
     arguments: Sequence[str] = ()
+    standbys: int = 1
 
 
 def settings_of(options: Options) -> Settings:
@@ -54,6 +56,8 @@ def settings_of(options: Options) -> Settings:
     _one_of("--brokers", options.brokers, (1, 3), mistakes)
     _one_of("--spark-workers", options.spark_workers, (0, 2), mistakes)
     _one_of("--transaction-version", options.transaction_version, (1, 2), mistakes)
+    if not 1 <= options.standbys <= _MOST_STANDBYS:
+        mistakes.append(f"--standbys {options.standbys}: from 1 to {_MOST_STANDBYS}")
     if not 0 < options.rate <= 100_000:
         mistakes.append(f"--rate {options.rate:g}: more than 0 and at most 100000 records a second")
     engines = engines_named(options.engine, mistakes)
@@ -81,6 +85,7 @@ def settings_of(options: Options) -> Settings:
         rate=options.rate,
         brokers=options.brokers,
         spark_workers=options.spark_workers,
+        standbys=options.standbys,
         transaction_version=options.transaction_version,
         samples=samples,
         output_topics=tuple(options.outputs),

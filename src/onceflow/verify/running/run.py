@@ -122,7 +122,8 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
             trigger_ms=settings.trigger_ms,
         )
         write_plan(plan, files.plan)
-        with DriverProcess(engine, partial(_launch, engine, files, settings.pipeline), timeline) as driver:
+        launch = partial(_launch, engine, files, settings.pipeline)
+        with DriverProcess(engine, launch, timeline, settings.standbys) as driver:
             yield PrivateWorld(
                 kafka, spark, driver, plan, files.checkpoint, settings.topics_in, settings.topics_out, timeline,
                 threading.Event(),

@@ -38,6 +38,7 @@ class Settings:
     most_records: int = MOST_RECORDS  # of an input transaction
     brokers: int = 1
     spark_workers: int = 0
+    standbys: int = 1
     transaction_version: int = 2
     partitions_in: int = PARTITIONS  # of each topic
     partitions_out: int = PARTITIONS
