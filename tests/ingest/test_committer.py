@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
+from kafka.protocol.admin import DescribeTransactionsRequest
 from tests.faults.support import eventually
 from tests.ingest.support import files
 
@@ -68,6 +69,32 @@ def test_a_second_instance_fences_the_first(cluster: EmbeddedBroker, target: str
             first.commit([(target, rows("b"))], {"file": "2"})
         second.commit([(target, rows("c"))], {"file": "2"})
     assert sorted(m.value() or b"" for m in read(target, on=cluster)) == [b"a", b"c"]
+
+
+def test_a_look_waits_until_the_commit_before_it_is_complete(
+    cluster: EmbeddedBroker, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One broker writes its markers at once, so its first answer is turned into that of a commit which still waits for them."""
+    with committer(cluster, target) as first, committer(cluster, target) as second:
+        first.start()
+        first.commit([(target, rows("a"))], {"file": "1"})
+        assert second.look() == {"file": "1"}
+        ask, asked = second._client.ask_coordinator, list[object]()
+
+        def ask_while_it_completes(kind: int, key: str, request: object) -> Any:
+            if not isinstance(request, DescribeTransactionsRequest):
+                return ask(kind, key, request)
+            asked.append(request)
+            if len(asked) == 2:
+                first.commit([(target, rows("b"))], {"file": "2"})
+            answer = ask(kind, key, request)
+            if len(asked) == 1:
+                answer.transaction_states[0].transaction_state = "PrepareCommit"
+            return answer
+
+        monkeypatch.setattr(second._client, "ask_coordinator", ask_while_it_completes)
+        assert second.look() == {"file": "2"}
+        first.commit([], {})  # nobody was fenced
 
 
 def test_two_instances_that_do_not_fence_each_other_would_send_twice(

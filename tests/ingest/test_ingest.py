@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.conftest import create_topic, read_topic
 from tests.faults.support import eventually
 from tests.forkserver import Ended, ForkServer
@@ -419,8 +420,6 @@ def test_a_broker_killed_in_the_middle(ingests: Ingests, mortal: EmbeddedBroker,
 
 def test_positions_that_are_gone_are_refused(broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path) -> None:
     """A positions topic that was made anew would read everything again."""
-    from confluent_kafka.admin import AdminClient
-
     path, target = tmp_path / "a.jsonl", topic()
     path.write_text("1\n")
     with committer(broker, "lost") as first:
@@ -546,6 +545,43 @@ def test_a_topic_has_at_least_one_partition(tmp_path: Path) -> None:
     assert status == 2
     assert "--partitions" in errors
     assert not (tmp_path / ".onceflow").exists(), "no broker was started"
+
+
+def test_where_there_is_no_file_at_all_no_broker_is_started(tmp_path: Path) -> None:
+    command = Command(tmp_path, "x", "--topic", "t", "--file", "no.csv", "--file", "none-*.csv")
+    assert "none-*.csv matches no file" in command.next("error")["message"]
+    assert command.end()[0] == 2
+    assert not (tmp_path / ".onceflow").exists()
+
+
+def test_what_is_refused_makes_no_topic(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """On the embedded broker, where a missing one is made when the first rows go, or are waited for."""
+    (tmp_path / ".onceflow").mkdir()
+    (tmp_path / ".onceflow/broker").symlink_to(broker.directory)
+    path = tmp_path / "a.csv"
+
+    def told(event: str, topic: str, *more: str) -> dict[str, Any]:
+        command = Command(tmp_path, "refused", "--topic", topic, "--file", "a.csv", *more)
+        found = command.next(event)
+        if "--follow" in more:
+            eventually(lambda: topic in topics(), bool, "the topic is there")
+            command.process.send_signal(signal.SIGTERM)
+        command.end()
+        return found
+
+    def topics() -> set[str]:
+        return set(AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=TIMEOUT_S).topics)
+
+    path.write_bytes("k\na\n".encode("utf-16"))
+    assert "UTF-16" in told("error", "misspelt-target")["message"]
+    path.write_text("k\n")
+    assert "no column" in told("error", "misspelt-target", "--key", "other")["message"]
+    told("started", "waited-for-target", "--follow")
+    path.write_text("k\na\n")
+    assert told("finished", "right-target")["rows"] == 1
+    assert "'right-target' until now" in told("error", "misspelt-target")["message"]
+    assert {"waited-for-target", "right-target"} <= topics()
+    assert "misspelt-target" not in topics()
 
 
 def test_the_command_says_that_it_starts_a_broker(tmp_path: Path) -> None:

@@ -134,6 +134,47 @@ def test_a_frame_to_skip_that_is_cut_off_is_no_text(tmp_path: Path, form: Format
             take(files(written(tmp_path, data[:size]), form, finished=True), {})
 
 
+@pytest.mark.parametrize("form", [Format.CSV, Format.JSONL])
+@pytest.mark.parametrize("zeros", [1, 9, 512, (1 << 16) + 5])
+def test_zeros_behind_a_gzip_file_are_no_rows(tmp_path: Path, zeros: int, form: Format) -> None:
+    """As a tape adds them. Its own end may have some as well: so the size does, and all of nothing."""
+    for data in (LINES, LINES * 9000, LINES + b"x"):
+        path = written(
+            tmp_path, gzip.compress(data[:10]) + gzip.compress(data[10:]) + gzip.compress(b"") + bytes(zeros)
+        )
+        positions: dict[str, str] = {}
+        rows = take(files(path, form, finished=True, columns=("k",) if form is Format.CSV else ()), positions)
+        assert len(rows) == len(data.splitlines())
+        assert take(files(path, form, finished=True, columns=("k",) if form is Format.CSV else ()), positions) == []
+
+
+@pytest.mark.parametrize("behind", [gzip.compress(LINES, mtime=0), b"garbage"], ids=["member", "garbage"])
+@pytest.mark.parametrize("zeros", [1, 512, (1 << 16) + 5])
+def test_zeros_within_a_gzip_file_are_a_hole(tmp_path: Path, zeros: int, behind: bytes) -> None:
+    """As in a file whose place is reserved before it is written."""
+    path = written(tmp_path, gzip.compress(LINES) + bytes(zeros) + behind)
+    with pytest.raises(InputError, match=r"cannot be read: zeros follow a part of it, and more follows these"):
+        take(files(path, Format.JSONL), {})
+
+
+def test_gzip_that_is_cut_off_anywhere_is_said(tmp_path: Path) -> None:
+    """In its second member, at whose beginning it would be whole."""
+    member = gzip.compress(LINES)
+    for size in range(1, len(member)):
+        path = written(tmp_path, member + member[:size])
+        with pytest.raises(InputError, match="cannot be read: it is cut off"):
+            take(files(path, Format.JSONL), {})
+
+
+@pytest.mark.parametrize("at", [-9, -6, -2])
+def test_gzip_that_is_damaged_is_refused(tmp_path: Path, at: int) -> None:
+    """Its content, the checksum of that, and its length."""
+    data = bytearray(gzip.compress(LINES))
+    data[at] ^= 0xFF
+    with pytest.raises(InputError, match="cannot be read"):
+        take(files(written(tmp_path, bytes(data)), Format.JSONL), {})
+
+
 def _zip() -> bytes:
     found = io.BytesIO()
     with zipfile.ZipFile(found, "w") as file:
@@ -232,6 +273,17 @@ def test_half_a_surrogate_pair_is_a_key_of_its_own(tmp_path: Path, escape: str, 
     assert keys(path) == [b"a", key, None]
     path.write_bytes(path.read_bytes() + b'{"k":1}\n')
     assert keys(path) == keys(path, block_bytes=1) == [b"a", key, None, b"1"]
+
+
+@pytest.mark.parametrize(
+    "number", ["1e400", "-1E+400", "1.10", "1.1", "0.1000000000000000055", "-0", "1e2", "9" * 5000, "NaN", "-Infinity"]
+)
+def test_a_number_is_the_key_that_it_is_in_the_file(tmp_path: Path, number: str) -> None:
+    """Alone, within another value, and whatever stands beside it."""
+    path = written(tmp_path, f'{{"k":{number}}}\n{{"k": [{number},{{"a":{number}}}, "1", true]}}\n'.encode())
+    assert keys(path) == [number.encode(), f'[{number}, {{"a": {number}}}, "1", true]'.encode()]
+    path.write_bytes(f'{{"x":{number},"k":"a"}}\n{{"k":null,"x":{number}}}\n'.encode())
+    assert keys(path) == [b"a", None]
 
 
 def test_objects_that_are_not_one_a_line_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from tests.ingest.support import files, look, take, values
@@ -79,6 +79,59 @@ def test_rotation_by_renaming(log: Log, pattern: str) -> None:
         rotate(log)
         log.write(4)
         log.take(pattern)
+    log.check()
+
+
+def rotated_twice_unseen(log: Log) -> None:
+    """Five rows are read as app.jsonl; the next three are never found under that name."""
+    log.write(5)
+    log.take("app.jsonl")
+    for count in (3, 2):
+        rotate(log)
+        log.write(count)
+
+
+def test_a_file_that_was_begun_and_renamed_since_the_last_look_is_refused(log: Log) -> None:
+    """No pattern finds it any more, so its rows would be passed over in silence."""
+    rotated_twice_unseen(log)
+    assert log.refused("app.jsonl").fields["paths"] == (f"{log.path}.1",)
+
+
+@pytest.mark.parametrize("how", [{"pattern": "app.jsonl", "accept_new": True}, {"pattern": "app.jsonl*"}])
+def test_a_file_that_was_passed_over_is_read_when_asked_for(log: Log, how: dict[str, Any]) -> None:
+    rotated_twice_unseen(log)
+    log.take(**how)
+    rotate(log)
+    log.write(4)
+    log.take("app.jsonl")
+    log.check()
+
+
+def test_dates_tell_a_rotation_as_numbers_do(log: Log) -> None:
+    log.write(5)
+    log.take("app.jsonl")
+    for day in ("20261121", "20261122"):
+        log.path.rename(f"{log.path}-{day}")
+        log.write(3)
+    assert log.refused("app.jsonl").fields["paths"] == (f"{log.path}-20261122",)
+
+
+@pytest.mark.parametrize(
+    "name", ["app.jsonl.7", "app.jsonl.1.sha256", "app.jsonl.lock", "other.jsonl.3", "app.jsonl.8"]
+)
+def test_what_is_beside_a_rotated_file_and_no_part_of_it_is_left_alone(log: Log, name: str) -> None:
+    """An older one that was there before the ingest began, and names that no rotation gives; nor one that is empty."""
+    beside = log.path.with_name(name)
+    beside.write_text("" if name.endswith("8") else '{"n":"beside"}\n')
+    log.write(5)
+    if name.endswith("7"):
+        os.utime(beside, ns=(0, 0))
+    else:
+        os.utime(log.path, ns=(0, 0))
+    log.take("app.jsonl")
+    rotate(log)
+    log.write(3)
+    log.take("app.jsonl")
     log.check()
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 import pytest
@@ -18,7 +21,7 @@ from onceflow.errors import ConfigurationError, InputError, SourceChanged, Sourc
 from onceflow.ingest import horizon, tables
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.runner import Ingest
-from onceflow.ingest.tables import TableOptions, TableSource, connect
+from onceflow.ingest.tables import TableOptions, TablePosition, TableSource, connect
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.service import outbox_at
 from onceflow.reader.stores import open_store
@@ -289,6 +292,66 @@ def test_a_table_keeps_the_name_of_its_events_however_its_file_is_written(
         source = connect(url, TableOptions(table.name, "id"))
         assert source.uri == f"sqlite://{tmp_path}/shop.db/{table.name}"
         source.close()
+    table.connection.close()
+
+
+_URI = re.compile(  # RFC 3986, appendix B, with the characters that each part may have
+    r"[a-z]+://(?:[\w.~:-]|%[0-9A-F]{2})*(?:[\w.~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*"
+    r"(?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*",
+    re.ASCII,
+)
+
+
+def source_of(table: Table, name: str) -> str:
+    """The ``ce_source`` of an event of another table in the same place."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    made = Table(table.url, quoted, "CREATE TABLE {t} (id bigint PRIMARY KEY)")
+    made.run("INSERT INTO {t} VALUES (1)")
+    made.connection.close()
+    spelled = quoted if table.url.startswith("postgresql") else name
+    source = table.source(table=spelled, trust_order=True)
+    try:
+        [row] = take(source, {})
+    finally:
+        source.close()
+    return row.identity.source
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "größe", "50%", "[a]", 'say"so"', "a%zz", "tab\tbed"])
+def test_the_source_of_a_table_is_a_uri_whatever_its_name(table: Table, name: str) -> None:
+    source = source_of(table, name)
+    assert _URI.fullmatch(source), source
+    assert unquote(urlsplit(source).path).endswith(name)
+
+
+@pytest.mark.parametrize("name", ["Orders", "a.b", "a%20b", "a?b", "a/b", "a:b@c", "it's", "a+b~c"])
+def test_a_name_that_may_stand_in_a_uri_does_not_change(table: Table, name: str) -> None:
+    """Another source would be other events."""
+    source = source_of(table, name)
+    assert source.partition("#")[0].endswith(name)
+    assert source.endswith(f"-{name}") or not table.url.startswith("sqlite")
+    assert _URI.fullmatch(source), source
+
+
+def test_no_two_tables_of_a_file_have_one_source(tmp_path: Path) -> None:
+    table = sqlite_table(tmp_path)
+    assert source_of(table, "a b") != source_of(table, "a%20b")
+    table.connection.close()
+
+
+def test_a_source_that_is_committed_goes_on_as_it_is(tmp_path: Path) -> None:
+    """Also one that a version before has not escaped."""
+    positions: dict[str, str] = {}
+    table = Table(f"sqlite:///{tmp_path}/shop.db", "a b", 'CREATE TABLE "{t}" (id INTEGER PRIMARY KEY AUTOINCREMENT)')
+    table.run('INSERT INTO "{t}" DEFAULT VALUES')
+    table.take(positions)
+    [(key, text)] = positions.items()
+    before = replace(TablePosition.of(text), source="sqlite:///shop.db/a b#1-a b")
+    table.run('INSERT INTO "{t}" DEFAULT VALUES')
+    source = table.source()
+    rows = take(source, {key: before.text()})
+    source.close()
+    assert [(row.id, row.identity.source) for row in rows] == [("2", before.source)]
     table.connection.close()
 
 

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 from tests.ingest.support import files
 
-from onceflow.errors import ConfigurationError, OnceflowError, TopicMissing
+from onceflow.errors import ConfigurationError, OnceflowError, SourceChanged, TopicMissing
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.event_rows import event_rows, numbers_as_text
 from onceflow.ingest.events import Committed, Event
 from onceflow.ingest.files import Format
 from onceflow.ingest.runner import Ingest
-from onceflow.ingest.source import SourceBatch
+from onceflow.ingest.source import Source, SourceBatch
 from onceflow.ingest.tables import TableOptions, TableSource, connect
 from onceflow.ingest.terms import NOTE, Terms, to_note, without_note
 from onceflow.kafka.settings import ClusterSettings
@@ -152,11 +152,13 @@ class Runs:
             return Ingest(self.name, topic, source, from_now_on=from_now_on).run(committer)
 
     @contextmanager
-    def following(self, topic: str) -> Iterator[Callable[[], None]]:
+    def following(self, topic: str, make: Callable[[], Source] | None = None) -> Iterator[Callable[[], None]]:
         """An ingest that goes on meanwhile; what it gives waits until it has committed rows once more."""
         events: SimpleQueue[Event | None] = SimpleQueue()
-        ingest = Ingest(self.name, topic, files(self.path, Format.JSONL), events.put)
         with SourceCommitter(self.name, self.settings) as committer, ThreadPoolExecutor(1) as background:
+            # A connection to SQLite is used where it was made.
+            source = background.submit(make or (lambda: files(self.path, Format.JSONL))).result()
+            ingest = Ingest(self.name, topic, source, events.put)
             running = background.submit(ingest.run, committer, follow=True)
             running.add_done_callback(lambda _: events.put(None))
 
@@ -168,6 +170,7 @@ class Runs:
                 yield committed
             finally:
                 ingest.stop()
+                background.submit(source.close)
             running.result()
 
     def positions(self) -> dict[str, str]:
@@ -225,6 +228,31 @@ def test_a_start_that_is_refused_leaves_the_ingest_that_runs_alone(
         runs.add("2")
         committed()
     assert [m.value() for m in read(first)] == [b"1", b"2"]
+
+
+def test_so_does_one_that_names_another_table(runs: Runs, topic: TopicFactory, read: Reader, tmp_path: Path) -> None:
+    """Refused for the positions, and not for the note."""
+    target, database = topic(), tmp_path / "shop.db"
+
+    def table(name: str) -> Source:
+        options = TableOptions(name, "id")
+        return TableSource(connect(f"sqlite:///{database}", options), options)
+
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        for name in ("orders", "customers"):
+            connection.execute(f"create table {name} (id integer primary key autoincrement)")
+            connection.execute(f"insert into {name} default values")
+        with runs.following(target, lambda: table("orders")) as committed:
+            committed()
+            with (
+                closing(table("customers")) as other,
+                SourceCommitter(runs.name, runs.settings) as committer,
+                pytest.raises(SourceChanged, match="customers was never read under this name"),
+            ):
+                Ingest(runs.name, target, other).run(committer)
+            connection.execute("insert into orders default values")
+            committed()
+    assert [m.value() for m in read(target)] == [b'{"id":1}', b'{"id":2}']
 
 
 @pytest.mark.parametrize("lines", [("",), ("", "  ")])

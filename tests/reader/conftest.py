@@ -1,4 +1,4 @@
-"""A broker whose groups notice a dead member within seconds, and a place for each test to work on."""
+"""A broker whose groups notice a dead member within seconds, servers for stores, and a place for each test to work on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pytest
 from tests.conftest import HEAP_MB
+from tests.reader.servers import Server, postgresql_server, running_redis
 from tests.reader.support import Place
 
 from onceflow.broker import EmbeddedBroker
@@ -52,3 +53,17 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Places]:
 def place(places: Places) -> Place:
     """A topic of one partition."""
     return places()
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Server]:
+    """A PostgreSQL of the file's own: tests kill it, and drop its tables."""
+    with postgresql_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[Server]:
+    """A Redis of the file's own: tests kill it, and flush it."""
+    with running_redis() as server:
+        yield server

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import redis
-from tests.reader.stores.conftest import running_redis
+from tests.reader.servers import running_redis
 
 from onceflow.errors import StoreLost
 from onceflow.reader.assignment import Assignment

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
-from onceflow.errors import ReaderError
+from onceflow.errors import ConfigurationError, ReaderError
 from onceflow.reader import on_loop
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
@@ -172,3 +172,33 @@ def test_what_a_handler_itself_cancels_or_limits_is_its_failure(place: Place, ca
     assert place.effects() == [text for text in EVENTS if text not in ("3", "5")]
     assert caplog.text.count("went to the dead letters") == 2
     assert "was cancelled" in caplog.text
+
+
+# --------------------------------------------------------------------------------------- ``run`` inside of a running loop
+
+
+@pytest.mark.parametrize("inbox", [True, False], ids=["inbox", "claims"])
+def test_run_inside_of_a_running_loop_says_what_is_meant(place: Place, inbox: bool) -> None:
+    """And nothing else: what the runner makes of the loop around it does not hide it."""
+    place.send(EVENTS)
+    reader = place.reader(retries=0)
+    called = heard_by_a_handler(reader, inbox=inbox)
+
+    async def service() -> None:
+        reader.run(until_end=True)
+
+    with pytest.raises(ConfigurationError, match=r"await reader.run_async"):
+        asyncio.run(service())
+    assert called == []
+    check_nothing_was_booked(place)
+
+
+def test_a_plain_handler_needs_no_loop_so_it_runs_inside_of_one_too(place: Place) -> None:
+    """As in a notebook, which always has one."""
+    place.send(EVENTS)
+
+    async def notebook() -> None:
+        place.book_all()
+
+    asyncio.run(notebook())
+    assert place.effects() == EVENTS

@@ -331,14 +331,18 @@ def test_a_full_disk_is_waited_for_also_where_a_task_group_tells_of_it(bench: Be
         bench.run(book if in_a_group else fill)
 
 
+@pytest.mark.parametrize("others", [[], [ValueError("poison")]], ids=["alone", "beside another failure"])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_group_of_nothing_but_store_errors_is_the_store_s(bench: Bench, is_async: bool) -> None:
+def test_a_store_error_anywhere_in_a_group_is_the_store_s(
+    bench: Bench, is_async: bool, others: list[Exception]
+) -> None:
+    """Whether the event is guilty of the other one is seen when the store is back."""
     origin = ValueError("what the driver said")
     away = StoreUnavailable("nobody answers")
     away.__cause__ = origin
 
     def plain(each: Event, tx: Any) -> None:
-        raise ExceptionGroup("several", [ExceptionGroup("inner", [away])])
+        raise ExceptionGroup("several", [*others, ExceptionGroup("inner", [*others, away])])
 
     async def book(each: Event, tx: Any) -> None:
         plain(each, tx)
@@ -349,11 +353,11 @@ def test_a_group_of_nothing_but_store_errors_is_the_store_s(bench: Bench, is_asy
     assert away.__cause__ is origin
 
 
-def test_a_group_with_another_failure_is_the_event_s(bench: Bench) -> None:
+def test_a_group_of_other_failures_is_the_event_s(bench: Bench) -> None:
     def book(each: Event, tx: Any) -> None:
-        raise ExceptionGroup("several", [StoreUnavailable("nobody answers"), ValueError("poison")])
+        raise ExceptionGroup("several", [KeyError("no such column"), ValueError("poison")])
 
-    with pytest.raises(Failed, match=r"nobody answers.*poison"):
+    with pytest.raises(Failed, match=r"no such column.*poison"):
         bench.run(book)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from tests.reader.conftest import Places
-from tests.reader.stores.conftest import Server, postgresql_server, running_redis
 from tests.reader.support import Place, eventually
 from tests.reader.test_claims import event_at
 from tests.reader.test_killed import effects_in, elsewhere
@@ -34,20 +33,6 @@ from onceflow.reader.tally import Tally
 LEASE_S = 2.0
 CLAIMS = 25  # of a reader that waits: one every 0.2 s (ASK_AGAIN_S), so more than two leases
 KINDS = ["sqlite", "postgresql", "redis"]
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Server]:
-    """A PostgreSQL of this file's own, because a test kills it."""
-    with postgresql_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[Server]:
-    """A Redis of this file's own, because a test kills it."""
-    with running_redis() as server:
-        yield server
 
 
 @pytest.fixture

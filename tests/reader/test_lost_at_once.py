@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,6 @@ import redis
 from confluent_kafka import Consumer
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.light import Job
-from tests.reader.stores.conftest import Server, postgresql_server, running_redis
 from tests.reader.support import Place, eventually
 from tests.reader.test_beginnings import HISTORY, PROTOCOLS, add_partition, forget_offsets
 from tests.reader.test_killed import effects_in, elsewhere
@@ -27,20 +26,6 @@ from onceflow.reader.offsets import Committed
 
 EVENTS = [str(number) for number in range(20)]
 KINDS = ["sqlite", "postgresql", "redis"]
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Server]:
-    """A PostgreSQL of this file's own: its tables are dropped."""
-    with postgresql_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[Server]:
-    """A Redis of this file's own: it is flushed."""
-    with running_redis() as server:
-        yield server
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from tests.conftest import create_topic
 from tests.reader.conftest import Places
-from tests.reader.stores.conftest import postgresql_server, running_redis
+from tests.reader.servers import postgresql_server, running_redis
 from tests.reader.support import TIMEOUT_S, Place, eventually
 from tests.reader.test_beginnings import PROTOCOLS
 

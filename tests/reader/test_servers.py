@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 import redis
 from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
-from tests.reader.stores.conftest import Server, postgresql_server, running_redis
+from tests.reader.servers import Server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.support import Place, eventually
 from tests.reader.test_killed import CLAIM_STEPS, effects_in, elsewhere, kill_and_finish
@@ -28,13 +28,6 @@ from onceflow.reader.reader import Reader
 from onceflow.reader.stores.postgresql import PostgresqlStore
 
 EVENTS = [str(number) for number in range(60)]
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[Server]:
-    """A PostgreSQL of this file's own, because a test kills it."""
-    with postgresql_server() as server:
-        yield server
 
 
 @pytest.fixture
@@ -149,13 +142,6 @@ def test_on_redis_the_effects_are_in_the_store_s_transaction(place: Place) -> No
 
 
 # ----------------------------------------------------------------------------------------------------------------- Redis
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[Server]:
-    """A Redis of this file's own, because a test kills it."""
-    with running_redis() as server:
-        yield server
 
 
 def pushed(server: Server, place: Place) -> list[str]:

@@ -27,7 +27,7 @@ from onceflow.writer.writer import Writer
 
 BLOCKS, EVENTS = 3, 5
 STEPS = ("opened", "read", "claiming", "claimed", "begun", "sent", "acknowledged", "marked", "ended")
-RECOVERY = ("looked", "fenced", "found")
+RECOVERY = ("aborted", "looked", "fenced", "found")
 """The steps after a block with an event that the broker refuses, of a topic that takes no more than ``SMALL_BYTES``."""
 SMALL_BYTES = 2000
 
@@ -96,6 +96,7 @@ ENDS_OF: dict[str, tuple[type, str, Callable[[Any], bool]]] = {
     "acknowledged": (Sender, "flush", lambda _: next(flushes) == 1),
     "marked": (Transactions, "_enter", in_block_one),
     "ended": (Transactions, "settle", in_block_two),
+    "aborted": (Transactions, "abort", in_block_one),
     "looked": (Transactions, "_check_owner", always),
     "fenced": (Transactions, "_fence", in_block_one),
     "found": (Transactions, "_take", always),

@@ -97,10 +97,15 @@ def ingest(
         check(name, arguments)
         source = _source(arguments)
         with told(as_json=as_json) as tell:
-            settings, broker = _cluster(arguments, topic)
+            settings, broker = _cluster(arguments)
             if broker is not None:
                 tell(broker)
-            running = Ingest(name, topic, source, tell, from_now_on=from_now_on)
+
+            def make_topic() -> None:
+                if broker is not None:
+                    _make_topic(settings, topic, partitions or PARTITIONS)
+
+            running = Ingest(name, topic, source, tell, from_now_on=from_now_on, make_topic=make_topic)
             _run(running, name, source, settings, follow=follow, trust_positions=trust_positions)
         if broker is not None and not as_json:
             out(goes_on(broker))
@@ -119,9 +124,12 @@ def _source(given: Arguments) -> Source:
     [form], delimiter = given.formats, min(given.delimiters)
     quoted, accept_new = given.quoting != "none", given.changed == "new"
     columns = given.columns.split(",") if given.columns else ()
-    return FileSource(
+    source = FileSource(
         FileOptions(given.files, Format(form), given.key, delimiter, quoted, given.finished, accept_new, columns)
     )
+    if not given.follow:
+        source.check_any()
+    return source
 
 
 def _table(given: Arguments, table: str) -> Source:
@@ -136,23 +144,28 @@ def _table(given: Arguments, table: str) -> Source:
     return TableSource(connect_database(given.database or "", options), options)
 
 
-def _cluster(given: Arguments, topic: str) -> tuple[ClusterSettings, BrokerReady | None]:
-    """The named cluster, or the embedded broker with the topic on it."""
+def _cluster(given: Arguments) -> tuple[ClusterSettings, BrokerReady | None]:
+    """The named cluster, or the embedded broker."""
     from onceflow.kafka.settings import ClusterSettings
 
     options = dict(_option(text) for text in given.kafka)
     if given.bootstrap_servers is not None:
         return ClusterSettings.of(given.bootstrap_servers, options, where="the arguments"), None
     from onceflow.ingest.events import BrokerReady
-    from onceflow.kafka.admin import ClusterAdmin
     from onceflow.pipeline.cluster import BROKER_DIRECTORY, embedded_broker
 
     broker, started = embedded_broker(Path.cwd() / BROKER_DIRECTORY)
     settings = ClusterSettings.of(broker.bootstrap_servers, options, where="the arguments")
+    return settings, BrokerReady(broker.bootstrap_servers, str(broker.directory), started)
+
+
+def _make_topic(settings: ClusterSettings, topic: str, partitions: int) -> None:
+    """Where it is missing."""
+    from onceflow.kafka.admin import ClusterAdmin
+
     admin = ClusterAdmin(settings)
     if topic not in admin.partitions():
-        admin.create_topics([topic], partitions=given.partitions or PARTITIONS)
-    return settings, BrokerReady(broker.bootstrap_servers, str(broker.directory), started)
+        admin.create_topics([topic], partitions=partitions)
 
 
 def _run(

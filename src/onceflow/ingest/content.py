@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.errors import InputError
+from onceflow.ingest.gzip_content import GzipContent
 from onceflow.ingest.packing import HEAD_BYTES, check_text, compression_of
 from onceflow.transaction.arrow import Integers
 
@@ -52,7 +53,9 @@ def open_content(file: IO[bytes], start: int = 0) -> Content:
         file.seek(start)
         return file
     file.seek(0)
-    stream: Content = pa.CompressedInputStream(for_arrow(file), compression)
+    stream: Content = (
+        GzipContent(file) if compression == "gzip" else pa.CompressedInputStream(for_arrow(file), compression)
+    )
     while start > 0:
         skipped = len(stream.read(min(start, BLOCK_BYTES)))
         if not skipped:

@@ -13,6 +13,9 @@
     a rotation happens while the names are read
     app.log was found as the old file and is the new one when it is opened, and app.log.1 was not found: the names are read again
 
+    app.log was renamed twice since the last look, and the file between was never found
+    no pattern may find it by its new name: refused, as its rows would be passed over (``passed_over.py``)
+
     app.log.1 is packed to app.log.1.gz, or the files are moved to another disk
     other inodes with the same content: reading them would repeat everything, so they are refused too
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +32,7 @@ from pathlib import Path
 from onceflow.errors import SourceChanged
 from onceflow.ingest.content import open_content
 from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, new_position
+from onceflow.ingest.passed_over import passed_over
 
 _LOOKS = 3
 
@@ -56,22 +60,24 @@ def find(patterns: Sequence[str], known: Known, *, accept_new: bool = False) -> 
     """
     for _ in range(_LOOKS):
         look = _look(patterns, known)
-        if not any(look.suspects.values()):
+        if not any(look.suspects.values()) and not look.passed_over:
             break
     else:
         if not accept_new:
-            raise _changed(look.suspects)
+            raise _changed(look.suspects) if any(look.suspects.values()) else _passed_over(look.passed_over)
     given_up = {p.source: replace(p, replaced=True) for doubtful in look.suspects.values() for p in doubtful}
-    return look.begun + list(given_up.values()) + _new(look.unknown, set(known))
+    new = sorted([*look.unknown, *look.passed_over], key=_age)
+    return look.begun + list(given_up.values()) + _new(new, set(known))
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the names lead to: files with a position, others, and which vanished ones each of these may be."""
+    """What the names lead to: files with a position, others, which vanished ones each of these may be, what no pattern finds."""
 
     begun: list[FilePosition]
     unknown: list[Seen]
     suspects: dict[Path, list[FilePosition]]
+    passed_over: list[Seen]
 
 
 def _look(patterns: Sequence[str], known: Known) -> _Look:
@@ -79,8 +85,17 @@ def _look(patterns: Sequence[str], known: Known) -> _Look:
     matched = {entry.path: position for entry in seen if (position := _same_file(entry, known))}
     begun = [replace(position, path=str(path)) for path, position in matched.items()]
     missing = [p for p in known.values() if not p.replaced and p.source not in {found.source for found in begun}]
-    unknown = sorted((entry for entry in seen if entry.path not in matched), key=_age)
-    return _Look(begun, unknown, {entry.path: [p for p in missing if _may_be(entry, p)] for entry in unknown})
+    unknown = [entry for entry in seen if entry.path not in matched]
+    suspects = {entry.path: [p for p in missing if _may_be(entry, p)] for entry in unknown}
+    inodes = {entry.status.st_ino for entry in seen}
+    renamed = [(Path(position.path), path) for path, position in matched.items() if position.path != str(path)]
+    return _Look(begun, unknown, suspects, sorted(_distinct(_beside(renamed, inodes)), key=_age))
+
+
+def _beside(renamed: Iterable[tuple[Path, Path]], inodes: Collection[int]) -> Iterator[Path]:
+    for was, now in renamed:
+        with suppress(FileNotFoundError):  # renamed once more: the next look finds it
+            yield from passed_over(was, now, inodes)
 
 
 def _new(unknown: Iterable[Seen], taken: set[str]) -> list[FilePosition]:
@@ -149,6 +164,16 @@ def _changed(suspects: Mapping[Path, list[FilePosition]]) -> SourceChanged:
         action="put the old file back, or take the file out of the patterns if its rows are known; --changed new reads all of "
         "them from the beginning as new files (rotate by renaming, and keep packed copies out of the patterns)",
         paths=tuple(map(str, doubtful)),
+    )
+
+
+def _passed_over(files: Sequence[Seen]) -> SourceChanged:
+    lines = "".join(f"\n  - {entry.path}" for entry in files)
+    return SourceChanged(
+        f"no pattern finds these files, begun and renamed since the last look; their rows would be passed over:{lines}",
+        action="name them with --file as well (or with a pattern that finds renamed files too), or read them with --changed new; "
+        "move them away if their rows are known",
+        paths=tuple(str(entry.path) for entry in files),
     )
 
 

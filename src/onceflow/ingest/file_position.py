@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from onceflow.ingest.born import born_ns
+from onceflow.ingest.later_version import check_known
 
 WINDOW_BYTES = 1024
 
@@ -84,8 +85,10 @@ class FilePosition:
 
     @classmethod
     def of(cls, text: str) -> FilePosition:
-        """From JSON."""
+        """From JSON. Raises ConfigurationError for what a later version wrote."""
         fields: dict[str, Any] = json.loads(text)
+        check_known(cls, fields, fields["source"])
+        check_known(Print, fields["seen"], fields["source"])
         return cls(**{**fields, "seen": Print(**fields["seen"])})
 
     def is_at(self, path: Path, status: os.stat_result) -> bool:

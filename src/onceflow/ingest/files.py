@@ -123,14 +123,17 @@ class FileSource:
                 paths=tuple(self._unfinished),
             )
 
+    def check_any(self) -> None:
+        """Before a start that does not wait for files: raises ConfigurationError where there is none at all."""
+        if len(self._empty_patterns()) == len(self._options.patterns):
+            self._check_found()
+
     def _check_found(self) -> None:
-        empty = [
-            f"{pattern} matches no file"
-            for pattern in self._options.patterns
-            if not glob(pattern, recursive=True)  # noqa: PTH207
-        ]
-        if empty:
-            raise ConfigurationError.of("the files to ingest", empty)
+        if empty := self._empty_patterns():
+            raise ConfigurationError.of("the files to ingest", [f"{pattern} matches no file" for pattern in empty])
+
+    def _empty_patterns(self) -> list[str]:
+        return [pattern for pattern in self._options.patterns if not glob(pattern, recursive=True)]  # noqa: PTH207
 
     def close(self) -> None:
         """Nothing stays open between looks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ def lines_of(data: bytes) -> tuple[pa.Array, Integers, int]:
 
 
 def key_of(lines: pa.Array, name: str, path: str, numbers: Integers) -> pa.Array:
-    r"""The member ``name`` of each line's object as text, null where it is missing or null.
+    r"""The member ``name`` of each line's object as text, null where it is missing or null. Numbers stay as they are in the file.
 
     Half a surrogate pair (``"\ud800"``), which UTF-8 lacks, becomes the three bytes that it would be: the key stays its own.
     Raises InputError with the line's number, of ``numbers``.
@@ -85,17 +86,37 @@ def _keys_one_by_one(lines: pa.Array, name: str, path: str, numbers: Integers) -
     return pa.Array.from_buffers(pa.string(), len(keys), pa.array(keys, pa.binary()).buffers())
 
 
+class _Number(str):
+    """As it is in the file: read as a number, ``1e400`` would be infinite, and ``1.10`` and ``1.1`` one key."""
+
+    __slots__ = ()
+
+
+_READ = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_Number)
+
+
 def _key(line: bytes, name: str) -> str | None:
     """Raises ValueError with what the line is not."""
     try:
-        row = json.loads(line.decode())
+        row = _READ.decode(line.decode())
+        if isinstance(row, dict):
+            value = row.get(name)
+            return None if value is None else value if isinstance(value, str) else _written(value)
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 ({error})") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"is no JSON ({error.msg}, at character {error.pos + 1})") from None
     except RecursionError:
         raise ValueError("is nested too deeply to look inside") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"is no JSON object, so it has no {name!r}")
-    value = row.get(name)
-    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    raise ValueError(f"is no JSON object, so it has no {name!r}")
+
+
+def _written(value: Any) -> str:
+    """As ``json.dumps`` does, but for the numbers."""
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_written(name)}: {_written(member)}" for name, member in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)

@@ -36,6 +36,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from onceflow.errors import ConfigurationError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
+from onceflow.ingest.table_uri import in_path
 from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
 from onceflow.postgresql import CONNECTION
 from onceflow.postgresql_name import Name
@@ -147,7 +148,7 @@ class PostgresqlTable:
         self.name = f"{schema}.{name}"
         info = self._connection.info
         host = quote(info.host, safe="")  # which may be the path of a socket
-        self.uri = f"postgresql://{host}:{info.port}/{info.dbname}/{self.name}"
+        self.uri = f"postgresql://{host}:{info.port}/{in_path(info.dbname)}/{in_path(self.name)}"
         self.identity = f"{system}-{database}-{self._oid}"
 
     def _check_names(self, columns: list[str]) -> None:

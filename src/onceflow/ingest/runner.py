@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -47,6 +47,7 @@ class Ingest:
     """One source into one topic under one name. ``run`` it once.
 
     ``from_now_on``: another topic or key than the name had before is meant, for all rows behind the position.
+    ``make_topic`` is called once: before the first rows go, or it waits for some. A start that is refused needs no topic.
     ``stop``, from any thread or a signal handler, ends it after the running transaction.
     """
 
@@ -59,6 +60,7 @@ class Ingest:
         *,
         transaction_rows: int = TRANSACTION_ROWS,
         from_now_on: bool = False,
+        make_topic: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._topic = topic
@@ -66,6 +68,8 @@ class Ingest:
         self._tell = tell
         self._transaction_rows = transaction_rows
         self._from_now_on = from_now_on
+        self._make_topic = make_topic
+        self._has_topic = False
         self._to_note: dict[str, str] = {}
         self._is_begun = False  # rows were committed under the name
         self._next = _Group()
@@ -82,27 +86,34 @@ class Ingest:
         Raises what the committer and the source raise, and ConfigurationError where the name was begun with other options.
         All that was committed stays, and the next run goes on behind it.
         """
-        self._noted(committer.look())  # a start that is refused leaves the instance that runs alone
+        self._restore(committer.look())  # a start that is refused leaves the instance that runs alone
         # Positions are read after older instances are fenced: whatever they sent is decided then.
         positions = committer.start()
-        self._to_note = self._noted(positions)
+        self._restore(positions)
         self._is_begun = bool(positions)
-        self._source.restore(without_note(positions))
         self._tell(Started(self._name, self._topic, bool(positions), self._source.size_bytes()))
         total = 0
         while True:
             total += self._look(committer)
             if not follow or self._stop.is_set():
                 break
+            self._need_topic()
             self._rest(committer)
         if not self._stop.is_set():
             self._source.check_end()
         self._tell(Finished(self._name, total, "stopped" if self._stop.is_set() else "end"))
         return total
 
-    def _noted(self, positions: Mapping[str, str]) -> dict[str, str]:
+    def _restore(self, positions: Mapping[str, str]) -> None:
+        """Refuses positions that are of something else, and goes on from them. Counts until it is called again."""
         terms = {**self._source.terms, "topic": self._topic}
-        return to_note(self._name, terms, positions, from_now_on=self._from_now_on)
+        self._to_note = to_note(self._name, terms, positions, from_now_on=self._from_now_on)
+        self._source.restore(without_note(positions))
+
+    def _need_topic(self) -> None:
+        if not self._has_topic:
+            self._make_topic()
+            self._has_topic = True
 
     def _rest(self, committer: SourceCommitter) -> None:
         """Between two looks: one that finds nothing for days must not be forgotten by the cluster."""
@@ -120,6 +131,8 @@ class Ingest:
         return total
 
     def _commit(self, committer: SourceCommitter, group: _Group) -> int:
+        if group.count:
+            self._need_topic()
         note = self._to_note if group.count else {}
         rows = committer.commit(group.rows, {**group.positions, **note})
         if group.count:

@@ -24,14 +24,17 @@ class SourceBatch:
 
 
 class Source(Protocol):
-    """Where rows come from. ``restore`` once, then ``batches`` for each look: what is new since the last one."""
+    """Where rows come from. ``restore``, then ``batches`` for each look: what is new since the last one."""
 
     @property
     def terms(self) -> Terms:
         """In what its positions count, and which options its rows depend on."""
 
     def restore(self, positions: Mapping[str, str]) -> None:
-        """Goes on from the committed positions; refuses what is no longer the source that they belong to."""
+        """Goes on from the committed positions; refuses what is no longer the source that they belong to.
+
+        May be called again: the last call counts.
+        """
 
     def batches(self) -> Iterator[SourceBatch]:
         """All that is there now. Each batch counts as delivered when the next one is asked for."""

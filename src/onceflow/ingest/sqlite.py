@@ -12,6 +12,7 @@ from typing import Any
 from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
+from onceflow.ingest.table_uri import in_path
 from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
 from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
 
@@ -39,7 +40,7 @@ class SqliteTable:
             raise
         # The device is not part of it: a restarted machine may number its devices in another order.
         self.identity = f"{self._place[1]:x}-{self.name}"
-        self.uri = f"sqlite://{self._path.as_uri().removeprefix('file://')}/{self.name}"
+        self.uri = f"sqlite://{self._path.as_uri().removeprefix('file://')}/{in_path(self.name)}"
         delay_s = options.delay_s if options.tiebreak else 0.0
         self.horizon = Horizon(self._largest, delay_s=delay_s)
 

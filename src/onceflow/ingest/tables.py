@@ -47,7 +47,9 @@ import pyarrow.compute as pc
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnfinished
 from onceflow.ingest.event_rows import event_rows
 from onceflow.ingest.horizon import Horizon
+from onceflow.ingest.later_version import check_known
 from onceflow.ingest.source import SourceBatch
+from onceflow.ingest.table_uri import in_fragment
 from onceflow.ingest.terms import Terms
 from onceflow.sqlite import file_of
 
@@ -114,8 +116,9 @@ class TablePosition:
 
     @classmethod
     def of(cls, text: str) -> TablePosition:
-        """From JSON."""
+        """From JSON. Raises ConfigurationError for what a later version wrote."""
         fields = json.loads(text)
+        check_known(cls, fields, fields["source"])
         return cls(**{**fields, "order": tuple(fields["order"])})
 
 
@@ -176,15 +179,20 @@ class TableSource:
     def __init__(self, database: Database, options: TableOptions) -> None:
         self._database = database
         self._options = options
-        self._key = f"table:{database.name}"
-        source = f"{database.uri}#{database.identity}"
-        self._position = TablePosition(source, database.identity, None, options.order)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """As where no position is known."""
+        self._key = f"table:{self._database.name}"
+        source = f"{self._database.uri}#{in_fragment(self._database.identity)}"
+        self._position = TablePosition(source, self._database.identity, None, self._options.order)
 
     @property
     def terms(self) -> Terms:
         return {"source": "table", "key": self._options.key}
 
     def restore(self, positions: Mapping[str, str]) -> None:
+        self._begin_anew()
         found = {key: TablePosition.of(text) for key, text in positions.items() if key.startswith("table:")}
         renamed = [key for key, position in found.items() if position.identity == self._database.identity]
         self._key = renamed[0] if renamed else self._key

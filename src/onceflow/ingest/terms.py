@@ -19,7 +19,8 @@
     the note is read after the other one was fenced: it is there together with the other's rows, or neither ever will be
 
     an ingest runs; a start under its name, by mistake, says ``--topic sale``
-    refused, it must not have stopped the one that runs: the note is read before the fence as well, which may only refuse
+    refused, it must not have stopped the one that runs: the note is read before the fence as well, which may only refuse. So are
+    the positions, for a start that names another table
 
     a later version notes ``--escape``, in which its positions count; the version before it is started again
     it would count otherwise, and cannot know: refused. Where the option was not given (null), it is kept in the note

@@ -19,6 +19,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from onceflow.ingest.later_version import check_known
+
 KEY = "outbox"
 
 
@@ -53,7 +55,9 @@ class Sent:
 
     @classmethod
     def from_json(cls, text: str) -> Sent:
+        """Raises ConfigurationError for what a later version wrote."""
         found = json.loads(text)
+        check_known(cls, found, f"the outbox {found['incarnation']}")
         ranges, refused = tuple((first, last) for first, last in found["rows"]), tuple(found.get("refused", ()))
         return cls(**{**found, "rows": ranges, "refused": refused})
 

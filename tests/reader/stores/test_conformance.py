@@ -18,7 +18,7 @@ from onceflow.reader.stores.sqlite import SqliteStore
 from onceflow.testing import STORE_CHECKS, StoreCheck, StoreSubject
 
 if TYPE_CHECKING:
-    from tests.reader.stores.conftest import Server
+    from tests.reader.servers import Server
 
 
 every_check = pytest.mark.parametrize("check", STORE_CHECKS, ids=str)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 from confluent_kafka import Message
-from tests.reader.stores.conftest import PATIENCE_S, Server, postgresql_server
+from tests.reader.servers import PATIENCE_S, Server, postgresql_server
 from tests.reader.stores.cutting_proxy import CuttingProxy
 
 from onceflow.errors import CommitUnknown, StoreError, StoreMismatch, StoreUnavailable
@@ -344,7 +344,7 @@ def test_same_id_in_two_open_units(url: str) -> None:
 
 
 def _until_blocked(watcher: psycopg.Connection[tuple[object, ...]]) -> None:
-    from tests.reader.stores.conftest import until
+    from tests.reader.servers import until
 
     blocked = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
     until(lambda: watcher.execute(blocked).fetchone() != (0,), "the second unit waits")

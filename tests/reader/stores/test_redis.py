@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from tests.reader.stores.conftest import Server, running_redis
+from tests.reader.servers import Server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
 
 from onceflow.errors import CommitUnknown, EffectRefused, StoreFenced, StoreLost, StoreMismatch, StoreUnavailable

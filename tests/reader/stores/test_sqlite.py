@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 import pytest
-from tests.reader.stores.conftest import PATIENCE_S
+from tests.reader.servers import PATIENCE_S
 
 from onceflow.errors import StoreError, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Retention, Standing

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.reader.stores.conftest import Server
+from tests.reader.servers import Server
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.test_security import make_pki
 
