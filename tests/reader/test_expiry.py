@@ -38,6 +38,16 @@ def test_what_its_source_sends_again_after_its_id_expired_is_another_event(place
     assert place.effects() == [*EVENTS, *again]
 
 
+def test_a_reader_that_never_lives_for_long_forgets_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is run every now and then, until the end: what the run before kept too many of, this one forgets as it begins."""
+    monkeypatch.setattr(loop, "FORGET_EVERY_S", 3600.0)
+    place.send(EVENTS)
+    for _ in range(2):
+        place.book_all(batch_size=1, keep_ids=5, keep_ids_s=None)
+    assert ids_in(place) <= 5
+    assert place.effects() == EVENTS
+
+
 def test_within_the_time_nothing_is_let_through(place: Place) -> None:
     place.send([*EVENTS, *EVENTS])
     place.book_all(batch_size=1, keep_ids=2, keep_ids_s=3600.0)  # whichever keeps more

@@ -84,7 +84,7 @@ class Loop:
         self._remainder = Remainder(settings, self._membership, stop)
         self._watch = TopicWatch(settings.topics, assignment.topics)
         self._offsets_at = 0.0
-        self._forget_at = time.monotonic() + FORGET_EVERY_S
+        self._forget_at = 0.0
 
     def run(self, *, until_end: bool = False) -> None:
         """Reads until it is stopped. Raises OnceflowError; what is committed by then stays so."""
@@ -95,6 +95,7 @@ class Loop:
         }
         self._consumer = trouble.opened(lambda: Consumer(options, logger=_librdkafka))
         try:
+            self._forget()  # a reader that is run every now and then may never live for long
             self._consumer.subscribe(
                 list(self._settings.topics),
                 on_assign=self._assignment.assigned,
