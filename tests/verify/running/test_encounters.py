@@ -74,6 +74,7 @@ def test_of_a_step_that_nobody_knows_a_transaction_may_be_open() -> None:
 def came(**fields: Any) -> Encounter:
     known: dict[str, Any] = {
         "engine": OURS,
+        "tells_steps": True,
         "said": Said(),
         "before": NOTHING,
         "struck": [],
@@ -129,9 +130,12 @@ def test_a_loss_of_what_was_written_is_met_whatever_was_under_way() -> None:
 
 
 def test_of_an_engine_that_tells_no_steps_only_batches_are_known() -> None:
-    silent = engine_of("python engine.py")
-    assert came(engine=silent, struck=[NOTHING]).met
-    assert not came(engine=silent, struck=[NOTHING], batches=0).met
+    own = engine_of("python engine.py")
+    assert came(engine=own, tells_steps=False, struck=[NOTHING]).met
+    assert not came(engine=own, tells_steps=False, struck=[NOTHING], batches=0).met
+    assert not came(engine=own, struck=[NOTHING]).met, (
+        "it has told steps, so a kill between two batches is known for one"
+    )
 
 
 def test_faults_that_met_nothing_prove_nothing() -> None:

@@ -64,6 +64,7 @@ class Coming:
     """All that is known of how a fault came."""
 
     engine: Engine
+    tells_steps: bool  # whether it has told any, before or meanwhile
     said: Said
     before: UnderWay  # when it began
     struck: Sequence[UnderWay]  # each driver that it killed or froze, at that moment
@@ -76,7 +77,7 @@ class Coming:
             return self._of(fault, at_s, NOTHING, met=False, found=f"its moment did not come: {self.said.missed}")
         if self.said.met:
             return self._of(fault, at_s, self.before, met=True, found=self.said.met)
-        if not self.engine.steps and not self.steps and self.before is NOTHING:
+        if not self.tells_steps:
             found = "this engine tells no steps; batches were committed since the last fault"
             return self._of(fault, at_s, NOTHING, met=bool(self.batches), found=found if self.batches else NOTHING.text)
         if self.struck:
@@ -121,7 +122,7 @@ def lack(encounters: Sequence[Encounter]) -> str:
             f"no fault met work: {_all_of(len(encounters))} came between batches, or its moment did not come; {_LONGER}"
         )
     if len(encounters) > 1 and not any(each.batches for each in encounters[1:]):
-        return f"no batch was committed between the {len(encounters)} faults: the pipeline never got to work again; {_LONGER}"
+        return f"no batch was committed between the {len(encounters)} faults; {_LONGER}"
     return ""
 
 

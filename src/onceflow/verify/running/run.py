@@ -257,7 +257,8 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
     before, struck, steps = driver.under_way, len(driver.struck), Counter(driver.steps_told)
     turn.fault.inject(world, turn.random())
     coming = Coming(
-        driver.engine, world.said, before, driver.struck[struck:], driver.steps_told - steps,
+        driver.engine, bool(driver.engine.steps or driver.steps_told), world.said, before,
+        driver.struck[struck:], driver.steps_told - steps,
         batches=driver.commits - raw.commits,
     )  # fmt: skip
     raw.commits = driver.commits
