@@ -16,6 +16,7 @@ from tests.forkserver import Ended, ForkServer
 from onceflow.broker import EmbeddedBroker
 
 TIMEOUT_S = 60.0
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
 PARTITIONS = 3
 
 T = TypeVar("T")
@@ -23,11 +24,12 @@ Row = tuple[int, str | None, str | None]  # partition, key, value
 
 
 def eventually(look: Callable[[], T], is_so: Callable[[T], bool], what: str, timeout_s: float = TIMEOUT_S) -> T:
-    """What ``look`` gives, once it ``is_so``."""
-    deadline = time.monotonic() + timeout_s
+    """What ``look`` gives, once it ``is_so``. Later it looks less often: looking takes processor time from what is awaited."""
+    deadline, pause_s = time.monotonic() + timeout_s, SHORTEST_PAUSE_S
     while not is_so(found := look()):
         assert time.monotonic() < deadline, f"{what}: still {found!r}"
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(1.1 * pause_s, LONGEST_PAUSE_S)
     return found
 
 

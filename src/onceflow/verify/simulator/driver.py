@@ -93,7 +93,7 @@ class Driver:
                 ended = yield from self._uninterrupted()
                 if not isinstance(ended, Halt):
                     return ended
-                self._world.note(self.order, f"query ended: {ended.stop.name} {ended.reason}")
+                self._world.note(self.order, "query ended: {} {}", ended.stop.name, ended.reason)
                 if ended.stop in (Stop.FENCED, Stop.CONFLICT):
                     return self._final(ended)
                 if self._world.choices.pick("driver", 2):
@@ -213,7 +213,7 @@ class Driver:
         except Exception as error:  # whatever breaks in a mutant is what we look for
             self._world.anomaly(f"the machine failed in {state} on {event}: {error!r}")
             raise _Killed from error
-        self._world.note(self.order, f"{state} hears {event} and asks for {effect}")
+        self._world.note(self.order, "{} hears {} and asks for {}", state, event, effect)
         self._check_end(effect)
         return effect
 
@@ -235,5 +235,5 @@ class Driver:
             raise _Interrupted
         if fate:
             reach("driver: stopped, and woken")
-            self._world.note(self.order, f"stopped for {STOPS[fate - 3]}")
+            self._world.note(self.order, "stopped for {}", STOPS[fate - 3])
             yield stop(STOPS[fate - 3])

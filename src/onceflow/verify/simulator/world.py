@@ -59,10 +59,10 @@ class World:
 
     # ------------------------------------------------------------------------------------------------ what drivers tell
 
-    def note(self, driver: int, text: str) -> None:
-        """A line of the trace."""
+    def note(self, driver: int, text: str, *parts: object) -> None:
+        """A line of the trace. ``parts`` become text only where somebody reads it: few runs are traced, and all come by here."""
         if self._tracing:
-            self.trace.append(f"{self._scheduler.now:6} driver {driver}: {text}")
+            self.trace.append(f"{self._scheduler.now:6} driver {driver}: {text.format(*parts)}")
 
     def anomaly(self, text: str) -> None:
         """Something happened that never may."""
@@ -142,7 +142,7 @@ class World:
         Process(scheduler, driver.life(), partial(self._ended, driver))
 
     def _ended(self, driver: Driver, fate: Fate) -> None:
-        self.note(driver.order, f"ended: {fate.value}")
+        self.note(driver.order, "ended: {}", fate.value)
         self._living.discard(driver.order)
         match fate:
             case Fate.DONE:
