@@ -172,6 +172,55 @@ def one_offset_tells_which_of_two_attempts_is_torn(history: Recorder) -> None:
     history.add("reader", window("k", 0, 9), poll("k", 3, 1))
 
 
+@shows("torn_transaction")
+def two_equal_attempts_of_unknown_outcome_and_a_part_of_one_is_visible(history: Recorder) -> None:
+    history.add("writer", send("k", 1), send("j", 2), txn=1, status="info")
+    history.add("writer", send("k", 1), send("j", 2), txn=2, status="info")
+    history.add("reader", poll("k", 3, 1), window("j", 0, 4))
+
+
+@shows()
+def two_equal_attempts_of_unknown_outcome_and_one_is_visible(history: Recorder) -> None:
+    history.add("writer", send("k", 1), send("j", 2), txn=1, status="info")
+    history.add("writer", send("k", 1), send("j", 2), txn=2, status="info")
+    history.add("reader", poll("k", 3, 1), window("j", 0, 4), poll("j", 3, 2))
+
+
+@shows("torn_transaction")
+def a_position_of_a_transaction_of_unknown_outcome_is_visible_and_its_output_is_not(history: Recorder) -> None:
+    history.add("copier", position("i", 1, "copy"), txn=1)
+    history.add("copier", send("k", 2), position("i", 2, "copy"), txn=2, status="info")
+    history.add("probe", position("i", 2, "copy"))
+    history.add("reader", window("k", 0, 9))
+
+
+@shows("torn_transaction")
+def a_first_position_of_a_transaction_of_unknown_outcome_is_visible_and_its_output_is_not(history: Recorder) -> None:
+    history.add("copier", poll("i", 0, 1, "copy"), send("k", 2), position("i", 1, "copy"), txn=2, status="info")
+    history.add("probe", position("i", 1, "copy"))
+    history.add("reader", window("k", 0, 9))
+
+
+@shows("torn_transaction")
+def a_position_of_one_of_two_equal_attempts_is_visible_and_their_output_is_not(history: Recorder) -> None:
+    for number in range(2):
+        rows = poll("i", 0, 1, "copy"), send("k", 2), position("i", 1, "copy")
+        history.add("copier", *rows, txn=number, status="info")
+    history.add("probe", position("i", 1, "copy"))
+    history.add("reader", window("k", 0, 9))
+
+
+@shows()
+def a_position_that_another_may_have_given_proves_no_transaction(history: Recorder) -> None:
+    """By another transaction, before the history, before the transaction, or another group's."""
+    history.add("probe", position("l", 2, "copy"))
+    for number, key in enumerate("ijlm"):
+        history.add("copier", send("k", number), position(key, 2, "copy"), txn=number, status="info")
+    history.add("copier", position("i", 2, "copy"), txn=7)
+    history.add("probe", *[position(key, 2, "copy") for key in "ijl"], position("m", 2, "sum"))
+    history.add("reader", window("k", 0, 9))
+
+
 @shows()
 def the_other_part_of_a_transaction_was_not_looked_for(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("j", 2, 0), txn=1)
@@ -327,6 +376,22 @@ def one_value_was_acknowledged_elsewhere_than_it_was_read(history: Recorder) -> 
     history.add("reader", poll("k", 1, 1))
 
 
+@shows("duplicated")
+def two_committed_transactions_sent_one_value_and_one_is_read(history: Recorder) -> None:
+    history.add("one", send("k", 1), txn=1)
+    history.add("two", send("k", 1), txn=2)
+    history.add("reader", poll("k", 0, 1))
+
+
+@shows()
+def one_value_was_sent_again_for_the_first_answer_was_lost(history: Recorder) -> None:
+    history.add("one", send("k", 1), txn=1, status="info")
+    history.add("one", send("k", 1), txn=2)
+    history.add("two", send("j", 1))
+    history.add("two", send("j", 1))
+    history.add("reader", poll("k", 0, 1), poll("j", 0, 1))
+
+
 @shows()
 def one_value_on_two_partitions_is_two_records(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("j", 1, 1))
@@ -351,6 +416,20 @@ def of_two_attempts_without_offsets_the_one_that_committed_is_read(history: Reco
 def one_offset_holds_two_values(history: Recorder) -> None:
     history.add("one", poll("k", 0, 1))
     history.add("other", poll("k", 0, 2))
+
+
+@shows("inconsistent_offsets")
+def another_value_is_read_where_an_aborted_one_was_acknowledged(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="fail")
+    history.add("other", send("k", 2), txn=2)
+    history.add("reader", poll("k", 0, 2))
+
+
+@shows("inconsistent_offsets")
+def another_value_is_acknowledged_where_one_of_unknown_outcome_was(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="info")
+    history.add("other", send("k", 2, 0), txn=2)
+    history.add("reader", poll("j", 0, 3))
 
 
 @shows()
@@ -554,6 +633,20 @@ def after_an_unknown_outcome_the_position_is_not_known(history: Recorder) -> Non
     history.add("copier", poll("k", 2, 3), txn=3)
 
 
+@shows("poll_skip")
+def a_transaction_of_unknown_outcome_that_was_committed_skips(history: Recorder) -> None:
+    history.add("copier", poll("k", 0, 1), txn=1)
+    history.add("copier", poll("k", 2, 3), send("j", 3), txn=2, status="info")
+    history.add("reader", poll("k", 1, 2), poll("j", 0, 3))
+
+
+@shows("nonmonotonic_poll")
+def after_a_transaction_of_unknown_outcome_that_was_committed_the_position_is_known(history: Recorder) -> None:
+    history.add("copier", poll("k", 0, 1), send("j", 1), txn=1, status="info")
+    history.add("copier", poll("k", 0, 1), txn=2)
+    history.add("reader", poll("j", 0, 1))
+
+
 @shows()
 def in_a_group_partitions_move_between_polls(history: Recorder) -> None:
     history.add("one", subscribe())
@@ -624,6 +717,18 @@ def one_operation_goes_back(history: Recorder) -> None:
     history.add("one", poll("k", 1, 2), poll("k", 0, 1))
 
 
+@shows("int_poll_skip")
+def a_transaction_of_unknown_outcome_that_was_committed_skips_inside(history: Recorder) -> None:
+    history.add("copier", poll("k", 0, 1), poll("k", 2, 3), send("j", 3), txn=2, status="info")
+    history.add("reader", poll("k", 1, 2), poll("j", 0, 3))
+
+
+@shows("int_nonmonotonic_poll")
+def a_transaction_of_unknown_outcome_that_was_committed_goes_back_inside(history: Recorder) -> None:
+    history.add("copier", poll("k", 1, 2), poll("k", 0, 1), send("j", 3), txn=2, status="info")
+    history.add("reader", poll("j", 0, 3))
+
+
 # Order of sends.
 
 
@@ -649,6 +754,18 @@ def a_later_send_was_read_first(history: Recorder) -> None:
 @shows("int_nonmonotonic_send")
 def the_sends_of_one_transaction_stand_in_reverse(history: Recorder) -> None:
     history.add("writer", send("k", 1, 1), send("k", 2, 0), txn=1)
+
+
+@shows("int_nonmonotonic_send")
+def the_sends_of_a_transaction_of_unknown_outcome_that_was_committed_stand_in_reverse(history: Recorder) -> None:
+    history.add("writer", send("k", 1), send("k", 2), txn=1, status="info")
+    history.add("reader", poll("k", 0, 2), poll("k", 1, 1))
+
+
+@shows()
+def the_sends_of_a_transaction_of_unknown_outcome_were_acknowledged_in_reverse(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1), send("k", 2, 0), txn=1, status="info")
+    history.add("reader", poll("j", 0, 2))
 
 
 @shows("int_send_skip")
@@ -690,6 +807,50 @@ def two_groups_consume_one_record(history: Recorder) -> None:
 def a_transaction_that_failed_consumed_nothing(history: Recorder) -> None:
     history.add("one", poll("k", 0, 1, "copy"), txn=1, status="fail")
     history.add("other", poll("k", 0, 1, "copy"), txn=2)
+
+
+@shows("consumed_never")
+def a_group_goes_on_behind_a_record_that_it_never_consumed(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=1)
+    history.add("other", poll("k", 2, 3, "copy"), position("k", 3, "copy"), txn=2)
+    history.add("reader", poll("k", 1, 2))
+
+
+@shows("consumed_never")
+def a_transaction_commits_a_position_behind_what_it_polled(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 9, "copy"), txn=1)
+    history.add("reader", poll("k", 5, 2))
+
+
+@shows("consumed_never")
+def who_consumed_the_record_was_not_committed(history: Recorder) -> None:
+    """One failed, of the other nobody knows, but its output is not there."""
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=1)
+    history.add("one", poll("k", 1, 2, "copy"), position("k", 2, "copy"), txn=2, status="fail")
+    history.add("two", poll("k", 1, 2, "copy"), send("j", 2), position("k", 2, "copy"), txn=3, status="info")
+    history.add("three", poll("k", 2, 3, "copy"), position("k", 3, "copy"), txn=4)
+    history.add("reader", poll("k", 1, 2), window("j", 0, 9))
+
+
+@shows()
+def who_consumed_the_record_may_have_been_committed(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=1)
+    history.add("two", poll("k", 1, 2, "copy"), send("j", 2), position("k", 2, "copy"), txn=3, status="info")
+    history.add("three", poll("k", 2, 3, "copy"), position("k", 3, "copy"), txn=4)
+    history.add("reader", poll("k", 1, 2))
+
+
+@shows()
+def a_group_consumed_all_that_its_position_passed(history: Recorder) -> None:
+    """What was before its time, was dropped, is a marker, another group's, or in no transaction's position: none counts."""
+    history.add("reader", *[poll("k", offset, offset + 1) for offset in (0, 1, 2, 4, 6, 7)])
+    history.add("broker", gone("k", 2, 3))
+    history.add("one", poll("k", 1, 2, "copy"), position("k", 4, "copy"), txn=1)
+    history.add("two", poll("k", 4, 5, "copy"), txn=2)
+    history.add("two", assign("k", 6), poll("k", 6, 7, "copy"), position("k", 7, "copy"), txn=2)
+    history.add("sum", poll("k", 0, 1, "sum"), txn=3)
+    history.add("sum", position("k", 9, "other"), txn=3)
+    history.add("probe", position("k", 9, "sum"))
 
 
 @shows("effect_repeated")

@@ -324,6 +324,20 @@ def let_another_transaction_consume_it_too(rows: Rows) -> list[Row]:
     return rows.and_then({**same, "process": "zombie", "txn": 10**6})
 
 
+@shows("consumed_never")
+def let_nobody_consume_it(rows: Rows) -> list[Row]:
+    """It was polled, but not for the group, whose positions are behind it."""
+    polls = [row for row in rows.of("poll") if row["group"] and row["status"] != "fail"]
+    times = Counter((row["key"], row["offset"]) for row in polls)
+    given = {
+        row["key"]: row["offset"] for row in rows.of("position") if row["txn"] is not None and row["status"] == "ok"
+    }
+    first = {key: min(row["offset"] for row in polls if row["key"] == key) for key in given}
+    between = [row for row in polls if row["key"] in given and first[row["key"]] < row["offset"] < given[row["key"]]]
+    chosen = rows.pick([row for row in between if times[row["key"], row["offset"]] == 1 and rows.kept(row)])[0]
+    return [{**row, "group": None} if row is chosen else row for row in rows.all]
+
+
 @shows("effect_repeated")
 def apply_an_effect_again(rows: Rows) -> list[Row]:
     return rows.with_after(rows.pick(rows.of("effect"))[0], {})

@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.verify.checker import Evidence, Replay, diverged_output, expand, per_record
 from onceflow.verify.history import Columns, Recorder
-from onceflow.verify.history.recorder import poll, position, send
+from onceflow.verify.history.recorder import poll, position, send, window
 
 Find = Callable[[Recorder], list[tuple[Any, ...]]]
 IDENTITY = expand({"in-0": "out-0", "in-1": "out-1"})
@@ -58,6 +58,16 @@ def test_output_that_nothing_leads_to() -> None:
     assert found(log(*GOOD, ("out-0", 3, 99))) == [("out-0", 3, 99, extra)]
     assert found(log(*GOOD, ("out-0", 3, 3))) == [("out-0", 3, 3, extra)]  # once more than expected
     assert found(log(*GOOD, ("out-1", 2, 1))) == [("out-1", 2, 1, extra)]  # on the wrong partition
+
+
+@pytest.mark.parametrize("status", ["ok", "info"])
+def test_output_of_input_that_nobody_looked_for_is_not_accused(status: str) -> None:
+    """Where it stands, or whether it does, is not known, so f was not given it; once somebody looks it is."""
+    history = log(*GOOD, ("out-0", 3, 4))
+    history.add("writer", send("in-0", 4), status=status)
+    assert found(history) == []
+    history.add("late reader", window("in-0", 0, 9))
+    assert found(history) == [("out-0", 3, 4, "nothing in the input leads to this record")]
 
 
 def test_output_in_another_order() -> None:

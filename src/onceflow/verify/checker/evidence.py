@@ -8,6 +8,8 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from onceflow.verify.checker.attempts import sent_by_each_attempt
+from onceflow.verify.checker.positions import Proofs
 from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.checker.writers import writers_of
 from onceflow.verify.history.coding import Ints, dense
@@ -103,22 +105,38 @@ class Evidence:
         return seen
 
     @cached_property
+    def seen_position(self) -> Ints:
+        """For each unit of unknown outcome the row that saw a position which only that unit can have given, -1 for none."""
+        return self._proofs.alone(self.history)
+
+    @cached_property
+    def _proofs(self) -> Proofs:
+        return Proofs.of(self.history, self.polls)
+
+    @cached_property
     def happened(self) -> Mask:
         """For each row, whether what it says certainly happened: sent and committed, or asked and answered.
 
-        A transaction of unknown outcome counts if anything that it sent was read: then it was committed, and wholly.
+        A transaction of unknown outcome counts if anything that it sent was read, or if its group was seen at a position
+        that it gave: then it was committed, and wholly.
         """
         history = self.history
         happened: Mask = history.status == Status.OK
         unknown = np.flatnonzero((history.status == Status.INFO) & history.in_txn)
-        happened[unknown] = self.seen_unit[history.unit[unknown]]
+        committed = self.seen_unit | (self.seen_position >= 0)
+        happened[unknown] = committed[history.unit[unknown]]
         return happened
 
     @cached_property
     def committed(self) -> Ints:
-        """The rows that sent what must be in the log."""
+        """The rows that sent what must be in the log; where that is not known which of several, one of them."""
         rows: Ints = self.sends[self.happened[self.sends]]
-        return rows
+        return np.union1d(rows, self.of_some_attempt) if len(self.of_some_attempt) else rows
+
+    @cached_property
+    def of_some_attempt(self) -> Ints:
+        """Of each unread record that one of several attempts committed, nobody knows which, a row that sent it."""
+        return sent_by_each_attempt(self.history, self.sends, self.visible, self.record, self._proofs)
 
     @cached_property
     def op_end(self) -> Ints:

@@ -1,6 +1,7 @@
 """Records that were committed and that are not there.
 
-Each is accused once, of the worst that it shows: ``torn_transaction`` if other records of its transaction are visible,
+Each is accused once, of the worst that it shows: ``torn_transaction`` if other records of its transaction are visible, or
+where that is known to be committed by the position that it gave its group only,
 ``lost`` if records behind it were read, if the log ends before it, or if it was read and is gone (``vanished.py``), else
 ``unseen``. The last one needs the word of a reader that it asked for the place (a ``window`` row) after the record was
 committed; without it the record may yet come.
@@ -23,18 +24,18 @@ from onceflow.verify.history.schema import MAX_OFFSET
 
 
 class Missing:
-    """The records of a history that were committed and never read."""
+    """The records of a history that were committed and never read; or, of other ``sends``, those that were not."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, sends: Ints | None = None) -> None:
         self._evidence = evidence
         self._looks = evidence.once(Looks)
+        self._sends = evidence.committed if sends is None else sends
         self.history = evidence.history
 
     @cached_property
     def unread(self) -> Ints:
-        """Committed, read by nobody, and not dropped by retention or compaction, as far as its offset is known."""
-        rows = self._evidence.committed
-        rows = rows[~self._evidence.read[rows]]
+        """Sent, read by nobody, and not dropped by retention or compaction, as far as its offset is known."""
+        rows = self._sends[~self._evidence.read[self._sends]]
         key, offset = self.history.key[rows], self.history.offset[rows]
         ranges = self._evidence.gone
         somewhere = ranges.overlap(place(key, 0), place(key, MAX_OFFSET))
@@ -69,9 +70,11 @@ class Missing:
 
     @cached_property
     def torn(self) -> Mask:
-        """For each unread record, whether others of its transaction were read."""
-        history, unread = self.history, self.unread
-        return (self.passed | self.drained) & history.in_txn[unread] & self._evidence.seen_unit[history.unit[unread]]
+        """For each unread record, whether others of its transaction were read, or a position that it gave was seen."""
+        history, unread, evidence = self.history, self.unread, self._evidence
+        seen = evidence.seen_unit | (evidence.seen_position >= 0)
+        visible = seen[history.unit[unread]] | np.isin(unread, evidence.of_some_attempt)
+        return (self.passed | self.drained) & history.in_txn[unread] & visible
 
     def _looked_after(self, looks: Ints) -> Mask:
         """For each unread record, whether this look ended after it was committed."""
@@ -87,7 +90,7 @@ def torn_transaction(evidence: Evidence) -> pa.Table:
     return joined(
         history,
         [
-            findings(history, "torn_transaction", unread, _a_read_record_of(evidence, unread)),
+            findings(history, "torn_transaction", unread, *_what_was_seen_of(evidence, unread)),
             findings(
                 history,
                 "torn_transaction",
@@ -129,10 +132,11 @@ _CUT_OFF = "the log ends before it"
 _VANISHED = "it was read, and the last look at its place did not give it"
 
 
-def _a_read_record_of(evidence: Evidence, rows: Ints) -> Ints:
-    """For each row a send of the same transaction that was read."""
+def _what_was_seen_of(evidence: Evidence, rows: Ints) -> tuple[Ints, Ints]:
+    """For each row a send of the same transaction that was read, and who saw its position, if nothing else proves it."""
     history = evidence.history
     read = evidence.sends[evidence.read[evidence.sends]]
     witness = np.full(len(evidence.seen_unit), -1, np.int64)
     witness[history.unit[read]] = read
-    return witness[history.unit[rows]]
+    units = history.unit[rows]
+    return witness[units], np.where(witness[units] < 0, evidence.seen_position[units], -1)

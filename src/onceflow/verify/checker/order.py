@@ -1,7 +1,8 @@
 """Order: what a process polls one after the other, and where what it sends one after the other comes to stand.
 
 A process' position on a partition is known after each poll that it kept (an operation that committed), and where it says so
-by an ``assign`` row. It is unknown after ``subscribe`` and ``crash``, and after a poll of unknown outcome. The
+by an ``assign`` row. It is unknown after ``subscribe`` and ``crash``, and after a poll of unknown outcome, unless something
+proves that its transaction was committed. The
 polls of a failed operation move nothing, so that a consumer which goes on behind an aborted transaction is caught::
 
     transaction 1 polls 0 to 4, commits
@@ -107,8 +108,8 @@ class _PollSteps:
         rows, previous = steps.rows, steps.previous
         self._stated = history.kind[previous] != Kind.POLL
         self._same_unit = history.unit[rows] == history.unit[previous]
-        judged = (history.kind[rows] == Kind.POLL) & (history.status[rows] == Status.OK)
-        judged &= self._stated | (history.status[previous] == Status.OK)
+        judged = (history.kind[rows] == Kind.POLL) & evidence.happened[rows]
+        judged &= self._stated | evidence.happened[previous]
         judged &= history.offset[previous] >= 0
         judged &= sessions.number[rows] == sessions.number[previous]
         judged &= self._stated | self._same_unit | ~sessions.in_group[rows]
@@ -159,8 +160,8 @@ class _Sessions:
 
 
 def _send_steps(evidence: Evidence) -> tuple[Ints, Ints, Mask]:
-    """Successive acknowledged sends of one process on one partition whose offsets are known."""
+    """Successive sends of one process on one partition that were committed, and whose offsets are known."""
     history = evidence.history
-    sends = evidence.sends[history.status[evidence.sends] == Status.OK]
+    sends = evidence.sends[evidence.happened[evidence.sends]]
     steps = _Steps.of(history, sends[evidence.sent_offset[sends] >= 0])
     return steps.rows, steps.previous, history.unit[steps.rows] == history.unit[steps.previous]

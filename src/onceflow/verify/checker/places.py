@@ -6,20 +6,23 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
-from onceflow.verify.checker.findings import findings
+from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.history.coding import Ints
 
 
 def duplicated(evidence: Evidence) -> pa.Table:
-    """One value stands at more than one offset of a partition."""
+    """One value stands at more than one offset of a partition, or two committed transactions sent it there."""
     rows = _placed(evidence)
     other = _conflicts(evidence.record[rows], evidence.history.offset[rows])
-    return _pairs(evidence, "duplicated", rows, other)
+    placed = _pairs(evidence, "duplicated", rows, other)
+    again, before = _committed_again(evidence)
+    more = ~np.isin(evidence.record[again], evidence.record[rows[other >= 0]])
+    return joined(evidence.history, [placed, findings(evidence.history, "duplicated", again[more], before[more])])
 
 
 def inconsistent_offsets(evidence: Evidence) -> pa.Table:
     """One offset of a partition was seen with more than one value."""
-    rows = _placed(evidence)
+    rows = np.concatenate([_acknowledged_in_vain(evidence), _placed(evidence)])
     places = np.unique(place(evidence.history.key[rows], evidence.history.offset[rows]), return_inverse=True)[1]
     other = _conflicts(places, evidence.history.value[rows])
     return _pairs(evidence, "inconsistent_offsets", rows, other)
@@ -39,6 +42,25 @@ def _placed(evidence: Evidence) -> Ints:
     committed = evidence.committed
     acknowledged = committed[evidence.history.offset[committed] >= 0]
     return np.concatenate([acknowledged, evidence.visible])
+
+
+def _acknowledged_in_vain(evidence: Evidence) -> Ints:
+    """Sends with their offset whose transaction was aborted, or may have been: hidden, the record stands there all the same."""
+    history, sends = evidence.history, evidence.sends
+    rows: Ints = sends[(history.offset[sends] >= 0) & history.in_txn[sends] & ~evidence.happened[sends]]
+    return rows
+
+
+def _committed_again(evidence: Evidence) -> tuple[Ints, Ints]:
+    """The sends of values that another transaction had sent already, and those of that one; both were committed.
+
+    Two copies stand in the log then, whether anybody read both or not.
+    """
+    history, sends = evidence.history, evidence.sends
+    rows = sends[history.in_txn[sends] & evidence.happened[sends]]
+    before = np.append(rows, -1)[_conflicts(evidence.record[rows], history.unit[rows])]
+    is_again = before >= 0
+    return rows[is_again], before[is_again]
 
 
 def _conflicts(group: Ints, member: Ints) -> Ints:

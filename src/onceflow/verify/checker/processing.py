@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
+from onceflow.verify.checker.positions import first_polled, lanes
 from onceflow.verify.history.coding import Ints, dense
-from onceflow.verify.history.columns import Columns, Mask
-from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
+from onceflow.verify.history.columns import Mask
+from onceflow.verify.history.schema import Kind, Status
 
 
 def consumed_twice(evidence: Evidence) -> pa.Table:
@@ -50,7 +51,7 @@ def stuck_progress(evidence: Evidence) -> pa.Table:
     history = evidence.history
     positions = history.rows(Kind.POSITION)
     positions = positions[~history.in_txn[positions]]
-    rows = _last_rows(_lanes(history, positions), positions)
+    rows = _last_rows(lanes(history, positions), positions)
     stable = evidence.last_said(Kind.STABLE_END)[history.key[rows]]
     rows, stable = rows[stable >= 0], stable[stable >= 0]
     waiting = _first_waiting(evidence, rows, stable)
@@ -69,7 +70,7 @@ def torn_progress(evidence: Evidence) -> pa.Table:
     """
     history = evidence.history
     positions = history.rows(Kind.POSITION)
-    lane = _lanes(history, positions)
+    lane = lanes(history, positions)
     said, status = history.in_txn[positions], history.status[positions]
     seen = _last_of_lane(lane, positions, ~said)
     last = _last_of_lane(lane, positions, said & evidence.happened[positions])
@@ -94,27 +95,10 @@ def _applied_though_failed(evidence: Evidence, lane: Ints, positions: Ints, seen
     history = evidence.history
     mine = history.in_txn[positions] & (history.status[positions] == Status.FAIL)
     mine &= (positions < seen[lane]) & (history.offset[positions] == history.offset[seen[lane]])
-    mine[mine] = history.offset[positions[mine]] > _first_polled(evidence, positions[mine])
+    mine[mine] = history.offset[positions[mine]] > first_polled(history, evidence.polls, positions[mine])
     failed = np.full(len(seen), -1, np.int64)
     failed[lane[mine]] = positions[mine]
     return failed
-
-
-def _first_polled(evidence: Evidence, positions: Ints) -> Ints:
-    """For each position the lowest offset that its transaction polled of the key for the group, MAX_OFFSET for none."""
-    history, polls = evidence.history, evidence.polls
-    polls = polls[np.isin(history.unit[polls], history.unit[positions])]
-    rows = np.concatenate([positions, polls])
-    lane = _lanes(history, rows)
-    taken = dense(history.unit[rows] * (int(lane.max(initial=0)) + 1) + lane)
-    lowest = np.full(int(taken.max(initial=-1)) + 1, MAX_OFFSET)
-    np.minimum.at(lowest, taken[len(positions) :], history.offset[polls])
-    return lowest[taken[: len(positions)]]
-
-
-def _lanes(history: Columns, positions: Ints) -> Ints:
-    """A number for each key and group."""
-    return dense(place(history.key[positions], history.group[positions] + 1))
 
 
 def _last_of_lane(lane: Ints, rows: Ints, mask: Mask) -> Ints:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onceflow.verify.checker import isolation, missing, order, places, processing
+from onceflow.verify.checker import isolation, missing, order, passing, places, processing
 from onceflow.verify.checker.evidence import Evidence
 
 Find = Callable[[Evidence], pa.Table]
@@ -47,6 +47,7 @@ _JUDGED: Iterable[Find] = (
     order.nonmonotonic_send,
     order.int_nonmonotonic_send,
     processing.consumed_twice,
+    passing.consumed_never,
     processing.effect_repeated,
     processing.hung_transaction,
     processing.stuck_progress,

@@ -10,7 +10,7 @@ history says how far a group has committed (a ``position`` row on the input part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings, joined
+from onceflow.verify.checker.missing import Missing
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
-from onceflow.verify.history.schema import Kind
+from onceflow.verify.history.schema import Kind, Status
 
 Replay = Callable[[pa.Table], pa.Table]
 """From (key, offset, value) of the input to (input, key, value) of the output; ``input`` is the row of the input table."""
@@ -64,7 +65,7 @@ def expand(targets: Mapping[str, str], times: int = 1) -> Replay:
 
 
 def diverged_output(
-    evidence: Evidence, replay: Replay, inputs: Iterable[str], outputs: Iterable[str], group: str | None = None
+    evidence: Evidence, replay: Replay, inputs: Collection[str], outputs: Collection[str], group: str | None = None
 ) -> pa.Table:
     """The committed output is not what the function makes of the committed input, up to one place, in order.
 
@@ -74,6 +75,7 @@ def diverged_output(
     expected = _Expected.of(evidence, given, replay(given.table(evidence)))
     seen = _Log.of(evidence, outputs, acknowledged=False)
     match, extra = _matched(evidence, seen, expected)
+    extra &= not _has_other_input(evidence, inputs)
     required = _required(evidence, given, expected, match >= 0, group)
     source, found = given.rows[expected.source], np.append(seen.rows, -1)[match]
     early, missing = ~required & (match >= 0), required & (match < 0)
@@ -99,7 +101,7 @@ class _Log:
     @classmethod
     def of(cls, evidence: Evidence, names: Iterable[str], *, acknowledged: bool) -> _Log:
         history = evidence.history
-        wanted = np.append(np.asarray(pc.is_in(history.keys, pa.array(list(names), pa.string())), bool), False)
+        wanted = _named(evidence, names)
         rows = np.concatenate([evidence.visible, evidence.committed if acknowledged else evidence.visible[:0]])
         rows = rows[wanted[history.key[rows]]]
         offset = np.where(history.kind[rows] == Kind.SEND, evidence.sent_offset[rows], history.offset[rows])
@@ -154,6 +156,22 @@ def _matched(evidence: Evidence, seen: _Log, expected: _Expected) -> tuple[Ints,
     extra = np.ones(len(seen.rows), bool)
     extra[match[match >= 0]] = False
     return match, extra
+
+
+def _has_other_input(evidence: Evidence, inputs: Iterable[str]) -> bool:
+    """Whether there may be input that f was not given, so that output of it is nothing to wonder about.
+
+    Sent, perhaps committed, where is not known; and nobody looked whether it is there.
+    """
+    history, sends = evidence.history, evidence.sends
+    sends = sends[_named(evidence, inputs)[history.key[sends]] & (history.status[sends] != Status.FAIL)]
+    missing = Missing(evidence, sends[~evidence.happened[sends] | (history.offset[sends] < 0)])
+    return bool(np.any(~missing.drained))
+
+
+def _named(evidence: Evidence, names: Iterable[str]) -> Mask:
+    """For each key whether it is one of these; and for no key at all."""
+    return np.append(np.asarray(pc.is_in(evidence.history.keys, pa.array(list(names), pa.string())), bool), False)
 
 
 def _occurrence(groups: Ints) -> Ints:

@@ -1,0 +1,79 @@
+"""Input that a group went past without handling it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.findings import findings
+from onceflow.verify.checker.missing import Missing
+from onceflow.verify.checker.positions import lanes
+from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.columns import Columns, Mask
+from onceflow.verify.history.schema import Kind, Status
+
+
+def consumed_never(evidence: Evidence) -> pa.Table:
+    """A committed transaction moved its group's position past a record that was never consumed for the group.
+
+    Whoever reads for it next begins behind the record, so that no process skips anything::
+
+        transaction 1 of process one polls 0 and 1, commits position 2
+        transaction 2 of process two polls 3, commits position 4            2 is never handled
+
+    What stands before the first record that the group consumed was before its time. A transaction of unknown outcome may have
+    consumed what it polled, unless what it sent is not there.
+    """
+    history = evidence.history
+    polls = evidence.polls[history.group[evidence.polls] >= 0]
+    polls = polls[(history.status[polls] != Status.FAIL) & ~_undone(evidence)[history.unit[polls]]]
+    positions = history.rows(Kind.POSITION)
+    positions = positions[history.in_txn[positions] & evidence.happened[positions]]
+    lane = lanes(history, np.concatenate([polls, positions]))
+    taken, given = lane[: len(polls)], lane[len(polls) :]
+    number, lane_of = _passed(evidence, taken, polls, given, positions)
+    shown = evidence.known_poll[number]
+    return findings(history, "consumed_never", shown, _first_behind(history, given, positions, lane_of, shown))
+
+
+def _undone(evidence: Evidence) -> Mask:
+    """For each unit of unknown outcome whether it was not committed, for what it sent was looked for and is not there."""
+    history, sends = evidence.history, evidence.sends
+    unknown = sends[(history.status[sends] == Status.INFO) & history.in_txn[sends] & ~evidence.happened[sends]]
+    missing = Missing(evidence, unknown)
+    undone = np.zeros(int(history.unit.max(initial=-1)) + 1, bool)
+    undone[history.unit[missing.unread[missing.passed | missing.drained]]] = True
+    return undone
+
+
+def _passed(evidence: Evidence, taken: Ints, polls: Ints, given: Ints, positions: Ints) -> tuple[Ints, Ints]:
+    """The numbers of known records between a lane's first poll and its furthest position that it did not poll; and the lanes."""
+    history, known = evidence.history, evidence.known
+    polled = place(history.key[polls], history.offset[polls])
+    number = np.searchsorted(known, polled)
+    ends = np.searchsorted(known, place(history.key[positions], history.offset[positions]))
+    count = int(max(taken.max(initial=-1), given.max(initial=-1))) + 1
+    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+    np.minimum.at(low, taken, number)
+    np.maximum.at(high, given, ends)
+    inside = (np.append(known, -1)[number] == polled) & (number < high[taken])
+    consumed = np.unique(_pairs(evidence, taken[inside], number[inside]))
+    sizes = np.bincount(consumed // (len(known) + 1), minlength=count)
+    short = np.flatnonzero((low < high) & (sizes < high - low))  # of all lanes hardly any
+    lane = np.repeat(short, high[short] - low[short])
+    all_of_them = np.concatenate([np.arange(0), *(np.arange(low[each], high[each]) for each in short.tolist())])
+    never = ~np.isin(_pairs(evidence, lane, all_of_them), consumed)
+    return all_of_them[never], lane[never]
+
+
+def _pairs(evidence: Evidence, lane: Ints, number: Ints) -> Ints:
+    return lane * (len(evidence.known) + 1) + number
+
+
+def _first_behind(history: Columns, given: Ints, positions: Ints, lane: Ints, rows: Ints) -> Ints:
+    """For each row and its lane the lowest position behind it that a transaction gave the lane."""
+    order = np.argsort(place(given, history.offset[positions]), kind="stable")
+    sorted_places = place(given, history.offset[positions])[order]
+    found: Ints = positions[order[np.searchsorted(sorted_places, place(lane, history.offset[rows] + 1))]]
+    return found

@@ -1,0 +1,93 @@
+"""Positions of groups: which row speaks of which group on which partition, and which transaction a seen position proves.
+
+A client that died while it committed does not know what became of its transaction. The group's position may tell::
+
+    transaction 1 polls 0, commits position 1
+    transaction 2 polls 1, sends v, commits position 2; its outcome is not known
+    the group's position is seen to be 2                only transaction 2 gave that, so it was committed, and v with it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.columns import Columns, Mask
+from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
+
+
+def lanes(history: Columns, rows: Ints) -> Ints:
+    """A number for each key and group."""
+    return dense((history.key[rows] << OFFSET_BITS) | (history.group[rows] + 1))
+
+
+def first_polled(history: Columns, polls: Ints, positions: Ints) -> Ints:
+    """For each position the lowest offset that its transaction polled of the key for the group, MAX_OFFSET for none."""
+    polls = polls[np.isin(history.unit[polls], history.unit[positions])]
+    rows = np.concatenate([positions, polls])
+    lane = lanes(history, rows)
+    taken = dense(history.unit[rows] * (int(lane.max(initial=0)) + 1) + lane)
+    lowest = np.full(int(taken.max(initial=-1)) + 1, MAX_OFFSET)
+    np.minimum.at(lowest, taken[len(positions) :], history.offset[polls])
+    return lowest[taken[: len(positions)]]
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """The positions given by transactions of unknown outcome that were seen committed, where none but they can have given them.
+
+    ``rows`` are those that give them, ``seen`` those that saw them; of rows with the same ``spot`` any one may be the one.
+    """
+
+    rows: Ints
+    spot: Ints
+    seen: Ints
+
+    @classmethod
+    def of(cls, history: Columns, polls: Ints) -> Proofs:
+        """Of positions that nobody spoke of before, and that are new to the group: it stood elsewhere, or polled below."""
+        said, saw = _said_and_seen(history)
+        rows = np.sort(np.concatenate([said, saw]))
+        is_said = np.isin(rows, said)
+        unknown = is_said & (history.status[rows] == Status.INFO)
+        lane = lanes(history, rows)
+        spot = np.unique((lane << OFFSET_BITS) | history.offset[rows], return_inverse=True)[1]
+        last_seen = _lasts(spot, np.where(is_said, -1, rows))[spot]
+        certain = _firsts(lane, np.where(unknown, len(history.op), rows))[lane]
+        possible = unknown & (last_seen >= 0)
+        is_new = possible & (certain < rows)
+        is_new[possible] |= first_polled(history, polls, rows[possible]) < history.offset[rows[possible]]
+        first, others = is_said & (_firsts(spot, rows)[spot] == rows), is_said & ~is_new
+        proved = is_said & np.isin(spot, spot[first]) & ~np.isin(spot, spot[others])
+        return cls(rows[proved], spot[proved], last_seen[proved])
+
+    def alone(self, history: Columns) -> Ints:
+        """For each unit the row that saw a position which only that unit can have given, -1 for none."""
+        is_alone = np.bincount(self.spot)[self.spot] == 1
+        proof = np.full(int(history.unit.max(initial=-1)) + 1, -1, np.int64)
+        proof[history.unit[self.rows[is_alone]]] = self.seen[is_alone]
+        return proof
+
+
+def _firsts(groups: Ints, rows: Ints) -> Ints:
+    """For each group the lowest of its numbers."""
+    lowest = np.full(int(groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(lowest, groups, rows)
+    return lowest
+
+
+def _lasts(groups: Ints, rows: Ints | Mask) -> Ints:
+    """For each group the highest of its numbers."""
+    highest = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(highest, groups, rows)
+    return highest
+
+
+def _said_and_seen(history: Columns) -> tuple[Ints, Ints]:
+    """The positions that transactions gave which may have been committed, and those that somebody saw committed."""
+    rows = history.rows(Kind.POSITION)
+    said: Mask = history.in_txn[rows] & (history.status[rows] != Status.FAIL)
+    seen: Mask = ~history.in_txn[rows] & (history.status[rows] == Status.OK)
+    return rows[said], rows[seen]
