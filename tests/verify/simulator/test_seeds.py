@@ -60,6 +60,8 @@ def test_shrinking_leaves_a_failure_with_the_faults_that_it_needs() -> None:
     assert small.anomalies
     assert [kind for kind, _ in small.taken] == ["tail"]
     assert "lost" in small.story()
+    with pytest.raises(ValueError, match="does not fail under this variant"):
+        shrink(failing)
 
 
 # ----------------------------------------------------------------------------------------------------- small cases, all

@@ -52,10 +52,16 @@ def run(
 
 
 def shrink(outcome: Outcome, variant: Variant = PRODUCTION) -> Outcome:
-    """The same failure with as few faults as leaving one out after another gives, and with its trace."""
+    """The same failure with as few faults as leaving one out after another gives, and with its trace.
+
+    Raises ValueError for one that does not fail again: it was of another variant.
+    """
     taken = dict(outcome.taken)
     for left_out in reversed(outcome.taken):
         fewer = {key: option for key, option in taken.items() if key != left_out}
         if run(outcome.seed, variant, scenario=outcome.scenario, taken=fewer).anomalies:
             taken = fewer
-    return run(outcome.seed, variant, scenario=outcome.scenario, taken=taken, tracing=True)
+    smallest = run(outcome.seed, variant, scenario=outcome.scenario, taken=taken, tracing=True)
+    if not smallest.anomalies:
+        raise ValueError(f"seed {outcome.seed} does not fail under this variant: give the one that it failed under")
+    return smallest
