@@ -6,6 +6,7 @@ import pytest
 
 from onceflow.verify.simulator import Scenario, run
 from onceflow.verify.simulator.run import PRODUCTION
+from onceflow.verify.simulator.scenario import KINDS
 from onceflow.verify.simulator.variants import VARIANTS
 from onceflow.verify.simulator.world import Variant
 
@@ -25,9 +26,40 @@ CONTROLS = [
     ("refused is aborted", 2, "repeated", {"request": 0.15, "expire": 0.2}),
     ("unknown is committed", 1, "lost", {"request": 0.1}),
     ("unknown is committed", 2, "lost", {"driver": 0.1}),
+    ("unknown is committed", 2, "lost", {"hijack": 0.2}),
+    ("looks for nobody again", 1, "stuck", {"move": 0.1}),
+    ("looks for nobody again", 2, "stuck", {"move": 0.1}),
+    ("progress before fence", 2, "repeated", {"second": 0.2}),
+    ("no fresh epoch", 1, "an abort of", {"denied": 0.2}),
+    ("no fresh epoch", 1, "an abort of", {"marker": 0.2}),
+    ("trusts a new identity", 1, "repeated", {"driver": 0.05, "second": 0.1, "expire": 0.1}),
     ("retried tasks write", 1, "out of order", {"task": 0.1}),
     ("retried tasks write", 2, "out of order", {"task": 0.1}),
 ]
+
+
+NEEDED = [  # a fault that breaks a variant together with others, which do not break it without
+    ("checkpoint", "trusts batch ids", 2, "lost", {"plan": 0.3, "driver": 0.1}),
+    ("expire", "trusts a new identity", 1, "repeated", {"driver": 0.05, "second": 0.1}),
+]
+WITHOUT = 300
+
+
+def test_every_kind_of_fault_has_a_control() -> None:
+    alone = {kind for *_, rates in CONTROLS if len(rates) == 1 for kind in rates}
+    assert alone | {kind for kind, *_ in NEEDED} == set(KINDS) - {"plan"}, "a plan that differs is no fault"
+
+
+@pytest.mark.parametrize(("kind", "name", "version", "anomaly", "others"), NEEDED)
+def test_it_is_this_fault_that_breaks_it(
+    kind: str, name: str, version: int, anomaly: str, others: dict[str, float]
+) -> None:
+    def breaks(seed: int, rates: dict[str, float]) -> bool:
+        found = run(seed, VARIANTS[name], scenario=Scenario(version=version, rates=rates)).anomalies
+        return any(anomaly in each for each in found)
+
+    assert any(breaks(seed, {**others, kind: 0.1}) for seed in range(SEEDS))
+    assert not any(breaks(seed, others) for seed in range(WITHOUT))
 
 
 def test_every_variant_has_a_control() -> None:

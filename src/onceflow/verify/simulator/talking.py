@@ -35,12 +35,13 @@ def pace(scheduler: Scheduler) -> Pace:
 
 
 class Talker:
-    """One client of the cluster. ``order``: the driver's."""
+    """One client of the cluster. ``order``: the driver's. ``looks_again``: for a coordinator that is no longer where it was."""
 
-    def __init__(self, scheduler: Scheduler, network: Network, order: int) -> None:
+    def __init__(self, scheduler: Scheduler, network: Network, order: int, *, looks_again: bool = True) -> None:
         self._scheduler = scheduler
         self._network = network
         self._order = order
+        self._looks_again = looks_again
         self._homes: dict[int, int] = {}
         self._leaders: dict[int, int] | None = None
 
@@ -73,7 +74,7 @@ class Talker:
                     self._leaders = dict(enumerate(self._network.leaders))
                 return {TOPIC: Topic(TOPIC, self._leaders)}
             case Forget(kind):
-                self._homes.pop(kind, None)
+                self._forget(kind)
             case Rest(pause):
                 yield sleep(ceil(pause))
             case _:
@@ -90,8 +91,12 @@ class Talker:
                 )
             )
         except Again:
-            self._homes.pop(kind, None)
+            self._forget(kind)
             raise
+
+    def _forget(self, kind: int) -> None:
+        if self._looks_again:
+            self._homes.pop(kind, None)
 
     def _addressed(self, request: Any, node: int) -> Request:
         """What a node is asked: it answers for the partitions that it leads."""

@@ -138,6 +138,15 @@ class RefusedIsAborted(Protocol):
         return super().handle(event)
 
 
+class TrustsNewIdentity(Protocol):
+    """Takes whatever identity it is given for its own next epoch, also from a coordinator that had forgotten the id."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.REFRESH and isinstance(event, Initialised):
+            self.context = replace(self.context, identity=event.identity)
+        return super().handle(event)
+
+
 class UnknownIsCommitted(Protocol):
     """Takes a commit without an answer for done."""
 
@@ -157,7 +166,9 @@ VARIANTS: Mapping[str, Variant] = {
     "no confirmation": Variant(NoConfirm),
     "trusts batch ids": Variant(TrustsBatchIds),
     "refused is aborted": Variant(RefusedIsAborted),
+    "trusts a new identity": Variant(TrustsNewIdentity),
     "unknown is committed": Variant(UnknownIsCommitted),
+    "looks for nobody again": Variant(looks_again=False),
     "retried tasks write": Variant(rules=Rules(retry_tasks=True)),
 }
 """By name. ``tests/verify/simulator/test_variants.py`` names the faults that break each."""

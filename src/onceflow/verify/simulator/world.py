@@ -34,6 +34,7 @@ class Variant:
 
     machine: Callable[[Settings], Machine] = Protocol
     rules: Rules = Rules()  # noqa: RUF009  frozen
+    looks_again: bool = True  # for a coordinator that has moved
 
 
 class World:
@@ -134,7 +135,7 @@ class World:
         scenario, version, variant = self.scenario, self.scenario.version, self._variant
         settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3)
         network = Network(scheduler, self.choices, self.broker)
-        client = Client(scheduler, network, version, order)
+        client = Client(scheduler, network, version, order, looks_again=variant.looks_again)
         output = Output(version, PARTITIONS, scenario.by_driver, scenario.batch_bytes)
         writer = Writer(scheduler, network, self.choices, order, output, variant.rules)
         driver = Driver(self, order, variant.machine(settings), client, writer)
