@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from onceflow.verify.result import RunResult
     from onceflow.verify.running.progress import Progress
     from onceflow.verify.running.settings import Settings
+
+    Save = Callable[[Sequence[RunResult]], tuple[Report, list[Path]]]
 
 _SEED = "--seed"
 UNJUDGED = 2
@@ -47,7 +50,10 @@ def verify(
     as_json: Annotated[
         bool, typer.Option("--json", help="The report as JSON on the standard output; progress on the standard error.")
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep checkpoints, logs and the cluster's files.")] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Keep checkpoints, logs, the cluster's files, and the history of a good run too."),
+    ] = False,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Show all faults, and exit.")] = False,
     matrix: Annotated[
         bool, typer.Option("--matrix", help="Kafka's own transaction matrix instead: a run for each of its cells.")
@@ -96,45 +102,46 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
 
     with usable(directory):
         clear(directory)
+    save = partial(_saved, directory, of_all=settings.directory is not None)
     console = Console(stderr=as_json)
     with progress_on(console) as progress:
-        results = verify_all(settings, progress, lambda results: _keep(results, directory, progress))
+        results = verify_all(settings, progress, lambda results: _keep(results, save, progress))
     show(results, console)
     status = exit_status(results)
     if status:
         _say(console, f"the same again: {settings.command}")
     try:
-        _write(results, directory, console, as_json=as_json)
+        _write(results, save, console, as_json=as_json)
     except Exception:  # noqa: BLE001  a full disk, say: what was found stays found
         traceback.print_exc()
         return status or UNJUDGED
     return status
 
 
-def _keep(results: Sequence[RunResult], directory: Path, progress: Progress) -> None:
+def _keep(results: Sequence[RunResult], save: Save, progress: Progress) -> None:
     """Writes what is done before the next run begins, which may be ended."""
     try:
-        report, _ = _saved(results, directory)
+        report, _ = save(results)
     except Exception as error:  # noqa: BLE001  a full disk, say: the next run, and what was found, still count
         progress.line(f"what is done could not be written: {error}")
     else:
         progress.line(f"written so far: {report.page}")
 
 
-def _saved(results: Sequence[RunResult], directory: Path) -> tuple[Report, list[Path]]:
-    """The report, and the histories, which are kept also where the report cannot be written."""
+def _saved(directory: Path, results: Sequence[RunResult], *, of_all: bool) -> tuple[Report, list[Path]]:
+    """The report, and the histories, which are kept also where the report cannot be written; ``of_all`` runs, or of bad ones."""
     from onceflow.verify.report import write_report
     from onceflow.verify.running.verification import keep_histories
 
     try:
         report = write_report(results, directory)
     finally:
-        kept = keep_histories(results, directory)
+        kept = keep_histories(results, directory, of_all=of_all)
     return report, kept
 
 
-def _write(results: Sequence[RunResult], directory: Path, console: Console, *, as_json: bool) -> None:
-    report, kept = _saved(results, directory)
+def _write(results: Sequence[RunResult], save: Save, console: Console, *, as_json: bool) -> None:
+    report, kept = save(results)
     for path in (report.page, *kept, *report.histories):
         _say(console, f"written: {path}")
     if as_json:

@@ -157,6 +157,14 @@ def test_a_report_replaces_the_earlier_one(command: Callable[..., Result], tmp_p
     assert files_in(tmp_path) == FILES
 
 
+def test_a_good_history_is_kept_if_that_is_asked_for(command: Callable[..., Result], tmp_path: Path) -> None:
+    """So that others can check the verdict."""
+    done = command([result()], "--keep")
+    assert done.exit_code == 0
+    assert files_in(tmp_path) == FILES | {"history.parquet"}
+    assert f"{tmp_path / 'history.parquet'}" in "".join(done.stdout.split())
+
+
 def test_what_was_kept_before_is_a_mistake_in_the_arguments(command: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "files" / "onceflow").mkdir(parents=True)
     done = command([result()], "--keep")

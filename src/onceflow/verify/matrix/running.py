@@ -28,7 +28,7 @@ def run_matrix(matrix: Matrix, directory: Path, progress: Progress, run: VerifyA
         results = run(settings, progress)
         rows[cell] = [complete(_row(matrix, cell, result)) for result in results]
         try:
-            _write_cell(rows[cell], directory / cell.name)
+            _write_cell(rows[cell], directory / cell.name, keeps=settings.directory is not None)
         except OSError as error:  # a full disk, say: what was found stays found, and the other cells are run
             rows[cell] = [unwritten(row, error) for row in rows[cell]]
         progress.line(f"{cell.name}: {', '.join(row.standing for row in rows[cell])}")
@@ -40,12 +40,12 @@ def _row(matrix: Matrix, cell: Cell, result: RunResult | None = None) -> Row:
     return Row(cell, matrix.messages, len(bounces_of(cell)), result)
 
 
-def _write_cell(rows: list[Row], directory: Path) -> None:
+def _write_cell(rows: list[Row], directory: Path, *, keeps: bool) -> None:
     results = [row.result for row in rows if row.result]
     try:
         write_report(results, directory, f"onceflow verify --matrix: {rows[0].cell.text}")
     finally:
-        keep_histories(results, directory)
+        keep_histories(results, directory, of_all=keeps)
 
 
 def _told(matrix: Matrix, rows: dict[Cell, list[Row]]) -> report.Told:

@@ -13,7 +13,7 @@ from onceflow.verify.result import Encounter
 @dataclass(frozen=True, slots=True)
 class Meetings:
     """The faults of one kind: how many there were, met work, met a transaction that was certainly open, or one that may have
-    been; ``batches`` were committed between them.
+    been; ``batches`` were committed before them, each since the fault before it.
     """
 
     fault: str

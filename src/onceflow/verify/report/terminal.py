@@ -70,7 +70,7 @@ def _faults(number: int, result: RunResult) -> Table:
     """What the faults of a run met, kind by kind; the page and ``report.json`` have each of them."""
     title = f"Faults of run {number}, {escape(cut(result.engine, 30))}: {told(result.encounters)}"
     table = Table("fault", title=title, title_justify="left")
-    for name in ("injected", "met work", "in a transaction", "perhaps in one", "batches between"):
+    for name in ("injected", "met work", "in a transaction", "perhaps in one", "batches before"):
         table.add_column(name, justify="right")
     for kind in meetings(result.encounters):
         numbers = (kind.injected, kind.met, kind.in_transaction, kind.perhaps, kind.batches)

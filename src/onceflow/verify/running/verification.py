@@ -34,12 +34,14 @@ def verify_all(settings: Settings, progress: Progress, done: Done = lambda resul
     return results
 
 
-def keep_histories(results: Sequence[RunResult], directory: Path) -> list[Path]:
-    """Writes the whole history of each judged run that shows a violation: ``history.parquet``, ``history-2.parquet``, ..."""
-    violated = [result for result in results if result.judged and result.verdict.violations]
+def keep_histories(results: Sequence[RunResult], directory: Path, *, of_all: bool = False) -> list[Path]:
+    """Writes the whole history of each judged run that shows a violation, or ``of_all`` judged ones: ``history.parquet``,
+    ``history-2.parquet``, ...
+    """
+    wanted = [result for result in results if result.judged and (of_all or result.verdict.violations)]
     directory.mkdir(parents=True, exist_ok=True)
     kept = []
-    for number, result in enumerate(violated, 1):
+    for number, result in enumerate(wanted, 1):
         kept.append(directory / ("history.parquet" if number == 1 else f"history-{number}.parquet"))
         write_history(result.verdict.history, kept[-1])
     return kept
