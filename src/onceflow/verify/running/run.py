@@ -177,6 +177,7 @@ def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress)
         if settings.messages is not None:
             progress.line(f"{settings.messages:,} messages are written")
             writer.wait(_PATIENCE_S + settings.messages / _LEAST_RATE)
+        progress.line("the cluster runs; the driver starts")
         world.driver.start()
         try:
             _disturb(settings, world, raw, progress)
@@ -199,6 +200,7 @@ def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progre
     faults = [fault for fault in settings.faults if _possible(world, fault)]
     _tell_left_out(settings, world, raw, [fault.name for fault in settings.faults if fault not in faults])
     if faults:
+        progress.line("the first batch is committed")
         settings.schedule.await_start(world)
     progress.line(f"the pipeline runs; {counted(len(faults), 'kind')} of faults {settings.schedule.text}")
     progress.begin("faults", settings.schedule.gauge(world), lambda: _counts(world, raw))
