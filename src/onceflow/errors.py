@@ -19,7 +19,7 @@
     │   ├── RecordTooLarge
     │   ├── SourceChanged         a file or table is not the one whose position is committed
     │   ├── SourceUnavailable     (retriable) a database that is ingested does not answer
-    │   └── SourceUnfinished      the newest rows of a source may be incomplete; all before them are written
+    │   └── SourceUnfinished      (retriable) the newest rows of a source may be incomplete; all before them are written
     ├── TransactionError          the batch transaction cannot go on
     │   ├── Fenced                another driver with the same name took over
     │   ├── ProgressConflict      checkpoint and committed progress disagree
@@ -193,6 +193,7 @@ class SourceUnfinished(InputError):
     """The newest rows of a source may be incomplete: a last line without an end, an open transaction. All before are written."""
 
     code = "SOURCE_UNFINISHED"
+    retriable = True
 
 
 class TransactionError(OnceflowError):
