@@ -81,7 +81,9 @@ def verify(
             else:
                 from onceflow.verify.running.options import Options, settings_of
 
-                options = Options(*given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]), standbys)
+                options = Options(
+                    *given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]), standbys=standbys
+                )
                 status = _run(settings_of(options), directory, as_json=as_json)
     except typer.Exit as ended:
         # An error is not a violation: the run proves nothing.

@@ -37,7 +37,7 @@ def mistakes_of(options: Options) -> list[str]:
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     plan = tmp_path / "p.toml"
     plan.write_text(PATTERN)
-    found = mistakes_of(Options(plan, "soon", 0, "drivr", 1, "flink", 2, 1, 3, ("orders",), (), None, (), 6))
+    found = mistakes_of(Options(plan, "soon", 0, "drivr", 1, "flink", 2, 1, 3, ("orders",), (), None, standbys=6))
     assert [text.split(":")[0] for text in found] == [
         "--for soon", "--brokers 2", "--spark-workers 1", "--transaction-version 3", "--standbys 6", "--rate 0", "--engine flink",
         "--faults drivr", "--input orders", "source 'orders' reads a pattern", "a sink has a topic_expr",

@@ -19,14 +19,14 @@ from onceflow.verify.faults.catalog import Fault, all_names, chosen
 from onceflow.verify.faults.checkpoint import STATELESS
 from onceflow.verify.faults.network import WIRE
 from onceflow.verify.faults.spark import SPARK
-from onceflow.verify.running.schedule import ByTime
+from onceflow.verify.running.schedule import ROW, ByTime
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.workload import Record, builtin_plan, read_sample
 
 _BOTH = "both"
 _ROOM = {THREE: "--brokers 3", SPARK: "--spark-workers 2"}  # what gives it to a world that has none
 _SEEDS = 2**31
-_MOST_STANDBYS = 5  # as many faults as come in a row
+_MOST_STANDBYS = max(ROW)  # more faults than that never come in a row
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 QUIET, IN_A_ROW = 0.25, 0.15
 _QUIET_S = (3.0, 8.0)
 _PAUSE_S = (0.5, 4.0)
-_ROW = (3, 5)
+ROW = (3, 5)
+"""How many come in a row, at least and at most."""
 _LOOK_AGAIN_S = 0.05
 _FIRST_STANDBY_S = 600.0
 
@@ -123,7 +124,7 @@ def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:
         if chance < QUIET or not faults:
             yield turn(random.uniform(*_QUIET_S), None)
             continue
-        in_a_row = random.randint(*_ROW) if chance < QUIET + IN_A_ROW else 1
+        in_a_row = random.randint(*ROW) if chance < QUIET + IN_A_ROW else 1
         for place in range(in_a_row):
             deck = deck or random.sample(faults, len(faults))
             yield turn(0.0 if place else random.uniform(*_PAUSE_S), deck.pop())
