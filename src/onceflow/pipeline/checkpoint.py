@@ -6,6 +6,7 @@ Over Hadoop's file systems, so that what Spark can write (local paths, hdfs:, s3
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,23 @@ class Checkpoint:
         if not self._files.rename(self._path, target):
             raise OSError(f"{self.location} cannot be renamed to {target}")
         return str(target)
+
+    def remove(self) -> None:
+        """Removes the directory with all that is in it; one that is not there is no mistake."""
+        self._files.delete(self._path, True)
+
+    def remove_left_behind(self, older_s: float) -> None:
+        """Removes what lies in the directory and was last changed more than so many seconds ago, by the file system's clock."""
+        if not self._files.exists(self._path):
+            return
+        for entry in self._files.listStatus(self._path):
+            if time.time() - entry.getModificationTime() / 1000 > older_s:
+                self._files.delete(entry.getPath(), True)
+
+    def remove_if_empty(self) -> None:
+        """Removes the directory if nothing is in it."""
+        if self._files.exists(self._path) and not self._files.listStatus(self._path):
+            self._files.delete(self._path, False)
 
     def _last_batch(self) -> int:
         offsets = self._make(self._path, "offsets")

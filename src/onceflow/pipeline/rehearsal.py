@@ -1,10 +1,13 @@
 """The plan, run for practice, so that a Spark that waits has done before what its first batch will ask of it.
 
 A new JVM spends more than ten seconds of processor time until its first batch is committed: it loads classes, generates and
-compiles code for the plan, opens a state store and a Kafka consumer for the first time. The rehearsal runs the plan's own SQL
-over the newest records of its topics, and what comes out is thrown away. Its checkpoint is its own and ends with it; it joins
-no consumer group, opens no transaction and fences nobody. The pipeline's own checkpoint is not looked at: it goes on until the
-takeover, and what was read of it before would be stale then.
+compiles code for the plan, opens a state store and a Kafka consumer for the first time. On a cluster that is true of each
+executor too. The rehearsal runs the plan's own SQL over the newest records of its topics, and what comes out is thrown away. Its
+checkpoint is its own and ends with it; it joins no consumer group, opens no transaction and fences nobody. The pipeline's own
+checkpoint is not looked at: it goes on until the takeover, and what was read of it before would be stale then.
+
+On a cluster it runs on the executors that this driver holds anyway, from its start to its end, and waits for none: one that has
+none yet (no room; or Spark asks for them with the work, which is the user's wish to leave them to others) rehearses nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
+import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onceflow.config import PlanFile
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.preflight import ClusterCheck, check_plan
 from onceflow.pipeline.topics import topics_of
 from onceflow.pipeline.views import Starting
@@ -32,6 +39,8 @@ log = logging.getLogger(__name__)
 TIMES = 3
 NEWEST = 500  # offsets of each partition
 STOP_S = 20.0
+EXECUTORS_S = 60.0
+_LEFT_BEHIND_S = 3600.0  # what is older was left by one that was killed
 _LOOK_S = 0.1
 
 
@@ -44,19 +53,57 @@ def rehearse(
 ) -> None:
     """Runs the plan over the newest records, ``TIMES`` times, until ``enough`` is set; blocks.
 
-    What goes wrong is left to the real run to tell. A cluster's executors would be taken from the pipeline that runs, so there
-    it rehearses nothing. Raises Stuck.
+    What goes wrong is left to the real run to tell. Raises Stuck.
     """
-    if not str(spark.sparkContext.master).startswith("local"):
+    if not _has_executors(spark, enough):
         return
     try:
         frame = check_plan(_forgiving(file), spark, settings, ClusterCheck(), _newest(file, settings))
-        for number in range(TIMES):
-            _run(frame, file.plan.output.mode, scratch / f"rehearsal-{number}", enough)
+        with _checkpoints(file, spark, scratch) as place:
+            for number in range(TIMES):
+                _run(frame, file.plan.output.mode, f"{place}/rehearsal-{number}", enough)
     except Stuck:
         raise
     except Exception as error:  # noqa: BLE001  whatever it is, it is not the rehearsal's to judge
         log.info("the rehearsal of pipeline %s failed: %s", file.plan.name, error)
+
+
+def _is_local(spark: SparkSession) -> bool:
+    return str(spark.sparkContext.master).startswith("local")
+
+
+def _has_executors(spark: SparkSession, enough: threading.Event) -> bool:
+    """Waits for the first one, where Spark asks for them by itself, as long as it takes to start one."""
+    context = spark.sparkContext
+    if _is_local(spark):
+        return True
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        return False
+    deadline = time.monotonic() + EXECUTORS_S
+    # The driver is counted as well.
+    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # noqa: SLF001  PySpark has no other way to ask
+        if enough.wait(_LOOK_S) or time.monotonic() > deadline:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path) -> Iterator[str]:
+    """Where the rehearsal's checkpoints are: on this process's own disk, or, where executors elsewhere write state, beside the
+    pipeline's checkpoint, which they reach.
+    """
+    if _is_local(spark):
+        # Without a scheme it would be a directory of Hadoop's default file system. Hadoop decodes no escapes, as a URI has them.
+        yield f"file://{scratch}"
+        return
+    everyone = Checkpoint(spark, f"{file.checkpoint.rstrip('/')}.rehearsal")
+    everyone.remove_left_behind(_LEFT_BEHIND_S)
+    own = Checkpoint(spark, f"{everyone.location}/{uuid.uuid4().hex}")
+    try:
+        yield own.location
+    finally:
+        own.remove()
+        everyone.remove_if_empty()
 
 
 def _newest(file: PlanFile, settings: ClusterSettings) -> Starting:
@@ -81,12 +128,11 @@ def _forgiving(file: PlanFile) -> PlanFile:
     return replace(file, plan=file.plan.model_copy(update={"source": sources}))
 
 
-def _run(frame: DataFrame, mode: str, checkpoint: Path, enough: threading.Event) -> None:
+def _run(frame: DataFrame, mode: str, checkpoint: str, enough: threading.Event) -> None:
     if enough.is_set():
         return
     writer = frame.writeStream.foreachBatch(_collect).outputMode(mode).trigger(availableNow=True)
-    # Without a scheme it would be a directory of Hadoop's default file system. Hadoop decodes no escapes, as a URI has them.
-    query = writer.option("checkpointLocation", f"file://{checkpoint}").start()
+    query = writer.option("checkpointLocation", checkpoint).start()
     try:
         while query.isActive and not enough.wait(_LOOK_S):
             pass

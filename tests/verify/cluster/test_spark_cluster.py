@@ -36,6 +36,7 @@ pytestmark = pytest.mark.faults
 PATIENCE_S = 800.0
 RECORDS = 200
 DRIVER = Path(__file__).with_name("spark_driver.py")
+REHEARSING = Path(__file__).with_name("rehearsing_driver.py")
 
 
 class SparkWorld:
@@ -156,6 +157,72 @@ def test_spark_worker(world: SparkWorld, fault: KillSparkWorker | PauseSparkWork
     after = [worker.pid for worker in world.spark.workers]
     assert sum(old != new for old, new in zip(before, after, strict=True)) == isinstance(fault, KillSparkWorker)
     world.goes_on()
+
+
+REHEARSED = """
+name = "rehearsed"
+checkpoint = "{checkpoint}"
+kafka.bootstrap_servers = "{servers}"
+
+[[source]]
+name = "s"
+topics = ["source"]
+format = "raw"
+
+[[transform]]
+name = "counted"
+sql = "SELECT _key AS key, count(*) AS times FROM s GROUP BY _key"
+
+[[sink]]
+from = "counted"
+topic = "counts"
+key = "key"
+value = "CAST(times AS STRING)"
+
+[output]
+mode = "update"
+"""
+
+
+def rehearse(world: SparkWorld, directory: Path, **more: str) -> dict[str, int]:
+    """A stateful plan over ``source``, rehearsed on the cluster: how many tasks each executor ended."""
+    plan = directory / "pipeline.toml"
+    checkpoint = directory / "checkpoint"
+    plan.write_text(REHEARSED.format(checkpoint=checkpoint, servers=world.kafka.bootstrap_servers))
+    (directory / "scratch").mkdir()
+    settings = json.dumps({**world.spark.settings, **more})
+    done = subprocess.run(
+        [sys.executable, REHEARSING, plan, world.spark.master_url, settings, directory / "scratch"],
+        stdout=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    tasks: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    del tasks["driver"]
+    return tasks
+
+
+def test_a_standby_rehearses_on_its_executors_and_leaves_nothing(world: SparkWorld, tmp_path: Path) -> None:
+    world.goes_on()
+    killed, present = (tmp_path / "checkpoint.rehearsal" / name for name in ("killed", "present"))
+    for each in (killed, present):
+        (each / "rehearsal-0").mkdir(parents=True)
+    os.utime(killed, (0, 0))
+    tasks = rehearse(world, tmp_path)
+    assert sum(tasks.values()) > 0
+    assert list((tmp_path / "checkpoint.rehearsal").iterdir()) == [present], "another standby may rehearse there"
+    assert not (tmp_path / "checkpoint").exists(), "the pipeline's own"
+
+
+def test_a_standby_whose_executors_come_with_the_work_rehearses_nothing(world: SparkWorld, tmp_path: Path) -> None:
+    world.goes_on()
+    own = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.initialExecutors": "0",
+    }
+    assert sum(rehearse(world, tmp_path, **own).values()) == 0
+    assert not (tmp_path / "checkpoint.rehearsal").exists()
 
 
 START = """

@@ -1,0 +1,32 @@
+"""A driver that rehearses a plan, as a standby does, and prints as JSON how many tasks each executor ended.
+
+Arguments: the plan, master, its settings as JSON, scratch directory. A program of its own, because a process can have one Spark
+session.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+from onceflow.config import load
+from onceflow.pipeline.cluster import connect
+from onceflow.pipeline.rehearsal import rehearse
+from onceflow.pipeline.runner import session
+
+
+def main(plan: str, master: str, settings: str, scratch: str) -> None:
+    file = load(Path(plan), {})
+    file.plan.spark.update({"master": master, **json.loads(settings)})
+    spark = session(file, "error", Path(scratch))
+    rehearse(file, spark, connect(file, lambda _: None), Path(scratch), threading.Event())
+    executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    each = [executors.apply(number) for number in range(executors.size())]
+    print(json.dumps({executor.id(): executor.completedTasks() for executor in each}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
