@@ -14,10 +14,10 @@ import pytest
 from tests.ingest.support import files, look, take, values
 
 from onceflow.errors import SourceChanged
-from onceflow.ingest import discovery
+from onceflow.ingest import discovery, watched
 from onceflow.ingest import files as files_module
 from onceflow.ingest.file_position import Print
-from onceflow.ingest.files import Format
+from onceflow.ingest.files import FileSource, Format
 
 
 class Log:
@@ -133,6 +133,49 @@ def test_what_is_beside_a_rotated_file_and_no_part_of_it_is_left_alone(log: Log,
     log.write(3)
     log.take("app.jsonl")
     log.check()
+
+
+def take_on(source: FileSource) -> list[str]:
+    """One look more of a run."""
+    return values(look(source, {}))
+
+
+@pytest.mark.parametrize("born", [True, False], ids=["born", "nobody-knows-when"])
+def test_a_file_that_was_found_empty_is_read_under_its_new_name(
+    log: Log, monkeypatch: pytest.MonkeyPatch, *, born: bool
+) -> None:
+    """Nothing of it was committed when it was renamed; another file gets the inode of one that was deleted."""
+    if not born:
+        monkeypatch.setattr(watched, "born_ns", lambda _: 0)
+    source = files(log.path, Format.JSONL)
+    source.restore({})
+    for written in (3, 2):
+        log.path.touch()
+        assert take_on(source) == []
+        log.write(written)
+        rotate(log)
+        log.path.touch()
+        log.taken += take_on(source)
+        log.path.unlink()
+    assert log.taken == [f'{{"n":{number}}}' for number in range(5)]
+
+
+def test_a_file_that_was_found_empty_and_deleted_is_not_mistaken_for_another(log: Log) -> None:
+    source = files(log.path, Format.JSONL)
+    source.restore({})
+    log.path.touch()
+    assert take_on(source) == []
+    beside = log.path.with_name("beside.jsonl")
+    for _ in range(100):  # until the inode is given to another
+        inode = log.path.stat().st_ino
+        log.path.unlink()
+        beside.write_text('{"n":"beside"}\n')
+        if beside.stat().st_ino == inode:
+            break
+        beside.unlink()
+        log.path.touch()
+        assert take_on(source) == []
+    assert take_on(source) == []
 
 
 def test_rotation_in_a_running_ingest(log: Log) -> None:

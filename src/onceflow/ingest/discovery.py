@@ -13,6 +13,9 @@
     a rotation happens while the names are read
     app.log was found as the old file and is the new one when it is opened, and app.log.1 was not found: the names are read again
 
+    app.log was found while it was empty, and is renamed before a row of it was committed
+    it has no position, but is remembered as long as the process lives (``watched.py``)
+
     app.log was renamed twice since the last look, and the file between was never found
     no pattern may find it by its new name: refused, as its rows would be passed over (``passed_over.py``)
 
@@ -33,6 +36,7 @@ from onceflow.errors import SourceChanged
 from onceflow.ingest.content import open_content
 from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, new_position
 from onceflow.ingest.passed_over import passed_over
+from onceflow.ingest.watched import Watched
 
 _LOOKS = 3
 
@@ -52,14 +56,18 @@ class Seen:
         return self.status.st_dev, self.status.st_ino
 
 
-def find(patterns: Sequence[str], known: Known, *, accept_new: bool = False) -> list[FilePosition]:
+def find(
+    patterns: Sequence[str], known: Known, watched: Watched | None = None, *, accept_new: bool = False
+) -> list[FilePosition]:
     """Every file to look at, with its position and present path: those begun first, then by age.
 
+    ``watched``: those found by the calls before, which are found under another name too.
     With ``accept_new`` a file under the name of another, vanished one is a new one, and that one's position comes back as
     ``replaced``. Raises SourceChanged with every file that cannot be told.
     """
+    watched = watched or Watched()
     for _ in range(_LOOKS):
-        look = _look(patterns, known)
+        look = _look(patterns, known, watched)
         if not any(look.suspects.values()) and not look.passed_over:
             break
     else:
@@ -80,12 +88,14 @@ class _Look:
     passed_over: list[Seen]
 
 
-def _look(patterns: Sequence[str], known: Known) -> _Look:
+def _look(patterns: Sequence[str], known: Known, watched: Watched) -> _Look:
     seen = list(_distinct([*_matching(patterns), *_renamed(known)]))
+    seen += _distinct(watched.renamed((entry.status.st_ino, entry.path) for entry in seen))
     matched = {entry.path: position for entry in seen if (position := _same_file(entry, known))}
     begun = [replace(position, path=str(path)) for path, position in matched.items()]
     missing = [p for p in known.values() if not p.replaced and p.source not in {found.source for found in begun}]
     unknown = [entry for entry in seen if entry.path not in matched]
+    watched.note((entry.status.st_ino, entry.path) for entry in unknown)
     suspects = {entry.path: [p for p in missing if _may_be(entry, p)] for entry in unknown}
     inodes = {entry.status.st_ino for entry in seen}
     renamed = [(Path(position.path), path) for path, position in matched.items() if position.path != str(path)]

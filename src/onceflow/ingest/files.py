@@ -37,6 +37,7 @@ from onceflow.ingest.packing import compression_of
 from onceflow.ingest.parquet_rows import parquet_batches
 from onceflow.ingest.source import SourceBatch
 from onceflow.ingest.terms import Terms
+from onceflow.ingest.watched import Watched
 
 _Parse = Callable[[bytes, FilePosition], tuple[pa.RecordBatch, int]]
 """Whole records and the position before them: rows to write, and how many records that was."""
@@ -77,6 +78,7 @@ class FileSource:
         self._options = options
         self._csv = CsvReader(options.delimiter, quoted=options.quoted, columns=options.columns)
         self._known: dict[str, FilePosition] = {}
+        self._watched = Watched()
         self._unfinished: dict[str, str] = {}
         readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
             Format.CSV: self._csv_rows,
@@ -140,7 +142,7 @@ class FileSource:
 
     def _find(self) -> list[FilePosition]:
         try:
-            return find(self._options.patterns, self._known, accept_new=self._options.accept_new)
+            return find(self._options.patterns, self._known, self._watched, accept_new=self._options.accept_new)
         except PermissionError as error:
             raise SourceUnavailable(f"{error.filename} may not be read", action="grant the right to read it") from error
 
