@@ -20,6 +20,7 @@ THREE_BROKERS = frozenset(
     for name in (
         "cluster/test_kafka_cluster",
         "faults/test_broker_faults",
+        "faults/test_undefended",
         "simulator/test_moves",
         "simulator/test_replicas",
     )

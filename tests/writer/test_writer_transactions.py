@@ -193,6 +193,24 @@ def test_a_transaction_that_times_out_is_aborted_and_the_writer_goes_on(
     assert [m.value() for m in read("late", on=broker)] == [b"again"]
 
 
+def test_a_block_behind_one_that_was_aborted_with_events_on_their_way_is_not_refused(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    """librdkafka drops what waits, and leaves gaps in the sequence numbers of its epoch."""
+    target = topic(8)
+    shop = writer(name)
+    rounds, events = range(10), range(150)
+    for turn in rounds:
+        with pytest.raises(ZeroDivisionError), shop.transaction():
+            sent = [shop.send(target, b"x" * 2000, id=f"never-{turn}-{n}", key=str(n)) for n in events]
+            sent[0].result()
+            _ = 1 / 0
+        with shop.transaction():
+            for n in events:
+                shop.send(target, f"{turn}-{n}", id=f"{turn}-{n}", key=str(n))
+    assert sorted(values(read, target)) == sorted(f"{turn}-{n}" for turn in rounds for n in events)
+
+
 def test_a_refused_event_aborts_its_transaction_alone(
     writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
 ) -> None:

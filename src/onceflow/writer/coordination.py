@@ -30,9 +30,12 @@ An aborted transaction may leave something behind in librdkafka, which keeps its
     block; or what was taken back was still on its way, and arrives while the next block has the partition open
     so after a failure 8 and 9 come before the next block: a fresh epoch starts every partition at 0, and refuses what is late
 
-    the block raises; librdkafka aborts, drops what waits and waits for what is on its way, because that has its numbers
-    already; a thread that serves the writer (AsyncWriter's) sees events fail, and takes back the others
-    so nothing is taken back by anyone while librdkafka aborts
+    the block raises while events are outstanding; librdkafka aborts, drops what waits and waits for what is on its way
+    of the blocks behind such ones every second was refused for a gap (OUT_OF_ORDER_SEQUENCE_NUMBER), where some events waited and
+    some were on their way: so a fresh epoch comes first as well
+
+    while it does that, a thread that serves the writer (AsyncWriter's) sees events fail, and takes back the others
+    nothing is taken back by anyone while librdkafka aborts, so that what it reports can be told apart
 """
 
 from __future__ import annotations
@@ -260,9 +263,8 @@ class Transactions:
         """
         if self.state is not State.OPEN:
             return
-        # Aborting takes back what is outstanding as well, and leaves no gap: nobody else does, so that it can be told apart.
         had_given_up = self.sender.stop()
-        has_failed = had_given_up or bool(self.sender.failures)
+        leaves_gap = had_given_up or bool(self.sender.failures) or self.sender.outstanding > 0
         try:
             self._ask(self.sender.producer.abort_transaction)
         except KafkaException:
@@ -271,8 +273,7 @@ class Transactions:
         else:
             # What librdkafka had not reported before it stopped to take events is known now.
             self.failed = tuple(self.sender.failures)
-            has_failed = has_failed or any(each.refused for each in self.failed)
-            self.state = State.BROKEN if has_failed else State.READY
+            self.state = State.BROKEN if leaves_gap else State.READY
             self.sender.forget()
 
     def take_back(self) -> None:

@@ -12,6 +12,7 @@ from onceflow.verify.faults.checkpoint import CHECKPOINT_FAULTS
 from onceflow.verify.faults.disk import DISK_FAULTS
 from onceflow.verify.faults.driver import DRIVER_FAULTS
 from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition, HijackTransactionalId
+from onceflow.verify.faults.limits import LIMIT_FAULTS
 from onceflow.verify.faults.network import NETWORK_FAULTS
 from onceflow.verify.faults.spark import SPARK_FAULTS
 
@@ -43,6 +44,7 @@ MIXES: Mapping[str, Mapping[str, Fault]] = {
     "brokers": _by_name(*BROKER_FAULTS),
     "network": _by_name(*NETWORK_FAULTS),
     "disk": _by_name(*DISK_FAULTS),
+    "limits": _by_name(*LIMIT_FAULTS),
     "spark": _by_name(*SPARK_FAULTS),
     "identity": _by_name(HijackTransactionalId()),
     "checkpoint": _by_name(*CHECKPOINT_FAULTS),

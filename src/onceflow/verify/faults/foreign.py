@@ -74,6 +74,3 @@ def _add_partition(world: World, topic: str) -> None:
     admin.create_partitions([NewPartitions(topic, count)])[topic].result(_PATIENCE_S)
     world.note(f"{topic} has {count} partitions")
     world.kafka.wait_until_healthy()
-
-
-FOREIGN_FAULTS = (HijackTransactionalId(), AddInputPartition(), AddOutputPartition())

@@ -1,0 +1,63 @@
+"""The cluster refuses what is too large for it (F20)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+if TYPE_CHECKING:
+    from onceflow.verify.running.world import World
+
+_PATIENCE_S = 60.0
+_ATTEMPTS_S = 120.0
+_PASSED_BATCHES = 3
+# More than the marker of a transaction's end (78 bytes), to which the broker holds the limit too: a transaction whose marker is
+# refused stays open as long as the limit stands. Less than any batch of records that is worth its name.
+_LIMIT_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTooLarge:
+    """An output topic takes no records of the pipeline's size any more, until a driver has failed of it.
+
+    ::
+
+        operator   max.message.bytes of a topic goes down
+        driver     MESSAGE_TOO_LARGE; what the same transaction has written elsewhere stands there, and must not become visible
+        driver     tries the batch again, and ends with an error
+        operator   the limit goes up: the next driver runs the same batch
+    """
+
+    name: str = "record-too-large"
+    text: str = "a topic refuses records as too large, until a driver has failed of it"
+    needs: tuple[str, ...] = ()
+
+    def inject(self, world: World, random: Random) -> None:
+        topic = random.choice(world.topics_out)
+        _set(world, topic, _LIMIT_BYTES)
+        world.note(f"{topic} takes {_LIMIT_BYTES} bytes at most")
+        try:
+            # One that was under way may still pass, and one without a record for this topic does.
+            passed = all(world.driver.await_failure_or_batch(_ATTEMPTS_S) for _ in range(_PASSED_BATCHES))
+        finally:
+            _set(world, topic, None)
+        if passed:
+            world.missed(f"nothing too large came for {topic}")
+        else:
+            world.met(f"{topic} refused a batch, and its driver failed")
+
+
+def _set(world: World, topic: str, limit: int | None) -> None:
+    """The topic's limit in bytes; None: the cluster's."""
+    operation = AlterConfigOpType.DELETE if limit is None else AlterConfigOpType.SET
+    entry = ConfigEntry("max.message.bytes", None if limit is None else str(limit), incremental_operation=operation)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": world.kafka.direct_servers, "log_level": 0})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(_PATIENCE_S)
+
+
+LIMIT_FAULTS = (RecordTooLarge(),)

@@ -1,0 +1,190 @@
+"""What loses records of whoever has no defence: a fault that breaks nobody would show nothing."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.faults.support import eventually
+from tests.verify.faults.bare import PATIENCE_S, BareWorld, leaders
+
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.faults.disk import FullDisk
+from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition
+from onceflow.verify.faults.limits import RecordTooLarge
+
+pytestmark = pytest.mark.faults
+
+_names = (f"undefended-{number}" for number in itertools.count())
+_BYTES = 300
+
+
+@dataclass
+class Undefended(BareWorld):
+    """A cluster with a topic that somebody without defence writes or reads."""
+
+    topic: str = field(default_factory=lambda: next(_names))
+
+    def __post_init__(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.kafka.direct_servers, "log_level": 0})
+        admin.create_topics([NewTopic(self.topic, 1)])[self.topic].result(PATIENCE_S)
+
+    @property
+    def topics_out(self) -> tuple[str, ...]:
+        return (self.topic,)
+
+    topics_in = topics_out
+
+    def met(self, text: str) -> None:
+        self.note(text)
+
+    def partitions(self) -> list[int]:
+        return sorted(leaders(self.kafka.client, self.topic))
+
+    def committed(self) -> set[int]:
+        """The numbers that stand in the topic, in whichever partition."""
+        consumer = Consumer({**self._settings(), "group.id": "judge", "enable.partition.eof": True})
+        consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in self.partitions()])
+        found, left = set(), set(self.partitions())
+        while left:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None
+            error = message.error()
+            if error is None:
+                found.add(number_of(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+        consumer.close()
+        return found
+
+    def write(self, number: int, partition: int) -> None:
+        producer = Producer(self._settings())
+        producer.produce(self.topic, value(number), partition=partition)
+        assert producer.flush(PATIENCE_S) == 0
+
+    def _settings(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.kafka.direct_servers, "log_level": 0}
+
+
+def value(number: int) -> bytes:
+    return str(number).encode().ljust(_BYTES)
+
+
+def number_of(message: Message) -> int:
+    return int(cast(bytes, message.value()))
+
+
+@pytest.fixture
+def world(three_brokers: KafkaCluster) -> Undefended:
+    return Undefended(three_brokers)
+
+
+class Careless:
+    """A producer that sends and does not look at what became of it. In ``World.driver``'s place it says when it is refused."""
+
+    def __init__(self, world: Undefended, acks: int) -> None:
+        self.sent = 0
+        self.refused = 0
+        self._topic = world.topic
+        options = {"bootstrap.servers": world.kafka.direct_servers, "acks": acks, "retries": 0, "log_level": 0}
+        self._producer = Producer({**options, "linger.ms": 0})
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def _send(self) -> None:
+        while not self._ending.wait(0.005):
+            self._producer.produce(self._topic, value(self.sent), partition=0, on_delivery=self._passed_over)
+            self.sent += 1
+            self._producer.poll(0)
+        self._producer.flush(PATIENCE_S)
+
+    def _passed_over(self, error: object, _: object) -> None:
+        self.refused += error is not None
+
+    def await_failure_or_batch(self, patience_s: float) -> bool:
+        before = self.refused
+        eventually(lambda: self.refused > before, bool, "it is refused", max(patience_s, PATIENCE_S))
+        return False
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            eventually(lambda: self.sent > 20, bool, "it sends", PATIENCE_S)
+            yield
+        finally:
+            self._ending.set()
+            self._thread.join(PATIENCE_S)
+
+
+def test_a_full_disk_takes_from_who_asks_for_no_acknowledgement(world: Undefended) -> None:
+    careless = Careless(world, acks=0)
+    with careless.at_work():
+        FullDisk().inject(world.as_world(), Random(1))
+        at_the_end = careless.sent
+        eventually(lambda: careless.sent > at_the_end, bool, "it goes on", PATIENCE_S)
+    assert set(range(careless.sent)) - world.committed()
+
+
+def test_what_is_too_large_is_lost_to_who_does_not_look_at_what_became_of_it(world: Undefended) -> None:
+    careless = Careless(world, acks=-1)
+    world.driver = cast(Any, careless)
+    with careless.at_work():
+        RecordTooLarge().inject(world.as_world(), Random(1))
+        at_the_end = careless.sent
+        eventually(lambda: careless.sent > at_the_end + 20, bool, "it goes on", PATIENCE_S)
+    lost = set(range(careless.sent)) - world.committed()
+    assert lost
+    assert max(lost) < careless.sent - 1, "the limit is what it was"
+
+
+def test_the_beginning_of_an_added_partition_is_lost_to_a_group_that_starts_at_the_end(world: Undefended) -> None:
+    """The default of many clients: a partition that has no committed offset is read from where it ends by then."""
+    world.write(0, 0)
+    settings = {"group.id": world.topic, "auto.offset.reset": "latest", "topic.metadata.refresh.interval.ms": 500}
+    reader = Consumer({"bootstrap.servers": world.kafka.direct_servers, "log_level": 0, **settings})
+    reader.subscribe([world.topic])
+    assigned: set[int] = set()
+
+    def polled() -> set[int]:
+        message = reader.poll(0.1)
+        if message is not None and message.error() is None:
+            seen.add(number_of(message))
+        assigned.update(each.partition for each in reader.assignment())
+        return assigned
+
+    seen: set[int] = set()
+    eventually(polled, lambda found: found == {0}, "an assignment", PATIENCE_S)
+    AddInputPartition().inject(world.as_world(), Random(1))
+    world.write(1, 1)
+    eventually(polled, lambda found: found == {0, 1}, "the new partition", PATIENCE_S)
+    numbers = itertools.count(2)
+
+    def written_and_seen() -> set[int]:
+        world.write(next(numbers), 1)
+        polled()
+        return seen
+
+    eventually(written_and_seen, bool, "what comes later", PATIENCE_S)
+    reader.close()
+    assert 1 not in seen
+
+
+def test_an_added_partition_is_never_seen_by_a_reader_that_keeps_to_those_it_knew(world: Undefended) -> None:
+    reader = Consumer({"bootstrap.servers": world.kafka.direct_servers, "group.id": world.topic, "log_level": 0})
+    reader.assign([TopicPartition(world.topic, partition, OFFSET_BEGINNING) for partition in world.partitions()])
+    AddOutputPartition().inject(world.as_world(), Random(1))
+    for number, partition in enumerate((0, 1, 0)):
+        world.write(number, partition)
+    seen = [number_of(cast(Message, reader.poll(PATIENCE_S))) for _ in range(2)]
+    reader.close()
+    assert seen == [0, 2]
+    assert world.committed() == {0, 1, 2}
