@@ -53,8 +53,11 @@ class SparkWorld:
             future.result(PATIENCE_S)
         arguments = [spark.master_url, json.dumps(dict(spark.settings)), kafka.bootstrap_servers, "source", "target"]
         self._driver = subprocess.Popen(
-            [sys.executable, DRIVER, *arguments, directory / "checkpoint"], stdin=subprocess.PIPE
+            [sys.executable, DRIVER, *arguments, directory / "checkpoint"],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
+        self.driver = self._driver  # its ``pid`` is the process group, as that of a ``DriverProcess`` is
 
     def goes_on(self) -> None:
         """Writes input and waits until its output is committed."""
@@ -133,6 +136,28 @@ def test_kill_executor(world: SparkWorld) -> None:
     world.goes_on()
 
 
+def test_the_executor_is_the_running_drivers_and_not_a_standbys(world: SparkWorld) -> None:
+    of_driver = set(world.spark.executors(world.driver.pid))
+    standby = subprocess.Popen(
+        [sys.executable, "-c", STANDBY, world.spark.master_url, json.dumps(dict(world.spark.settings))],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with standby:
+        eventually(lambda: len(world.spark.executors(standby.pid)), lambda count: count == 2, "executors", PATIENCE_S)
+        of_standby = set(world.spark.executors(standby.pid))
+        assert not of_standby & of_driver
+        for seed in range(4):
+            KillExecutor().inject(world.as_world(), Random(seed))
+            eventually(
+                lambda: len(world.spark.executors(world.driver.pid)), lambda count: count == 2, "both", PATIENCE_S
+            )
+        assert set(world.spark.executors(standby.pid)) == of_standby
+        standby.communicate(timeout=PATIENCE_S)
+    assert standby.returncode == 0
+    world.goes_on()
+
+
 def test_pause_executor(world: SparkWorld) -> None:
     before = set(world.spark.executors())
     PauseExecutor().inject(world.as_world(), Random(1))
@@ -158,6 +183,14 @@ def test_spark_worker(world: SparkWorld, fault: KillSparkWorker | PauseSparkWork
     assert sum(old != new for old, new in zip(before, after, strict=True)) == isinstance(fault, KillSparkWorker)
     world.goes_on()
 
+
+STANDBY = """
+import json, sys
+from onceflow import spark_session
+spark = spark_session("standby", master=sys.argv[1], config=json.loads(sys.argv[2]))
+sys.stdin.read()
+spark.stop()
+"""
 
 REHEARSED = """
 name = "rehearsed"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PROC = Path("/proc")
+_LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 
 def running() -> Iterator[tuple[int, int, str]]:
@@ -24,6 +25,34 @@ def running() -> Iterator[tuple[int, int, str]]:
 def _parent(entry: Path) -> int:
     # The name in parentheses may contain anything, parentheses too; state and parent follow the last one.
     return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def listening_ports(group: int) -> set[int]:
+    """The TCP ports on which the processes of a process group listen."""
+    inodes = {inode for pid, _, _ in running() if _group(pid) == group for inode in _sockets(pid)}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENS and fields[9] in inodes:
+                found.add(int(fields[1].rpartition(":")[2], 16))
+    return found
+
+
+def _group(pid: int) -> int | None:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return None
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    """The inodes of its sockets."""
+    with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
+        for entry in (_PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                kind, _, inode = str(entry.readlink()).partition(":")  # socket:[4711]
+                if kind == "socket":
+                    yield inode.strip("[]")
 
 
 def send(pid: int, number: signal.Signals) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
 import sys
 import time
@@ -32,6 +33,7 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _PYTHON_WORKER = "pyspark.daemon"
+_DRIVER_URL = re.compile(r"--driver-url spark://[^ ]+:(\d+)")
 _CORES = 16  # what a worker says that it has: no driver ever waits for another one's
 _MEMORY_MB = 16_384
 
@@ -225,18 +227,22 @@ class SparkCluster:
 
     # What workers have started
 
-    def executors(self) -> list[int]:
-        """The pids of the executors' JVMs."""
+    def executors(self, driver: int | None = None) -> list[int]:
+        """The pids of the executors' JVMs; of all drivers, or of the one whose process group is ``driver``."""
         ours = [f"spark://Worker@{HOST}:{worker.port}" for worker in self.workers]
-        return [
-            pid
+        found = {
+            pid: command
             for pid, _, command in processes.running()
             if _EXECUTOR in command and any(url in command for url in ours)
-        ]
+        }
+        if driver is None:
+            return list(found)
+        ports = processes.listening_ports(driver)
+        return [pid for pid, command in found.items() if (of := _DRIVER_URL.search(command)) and int(of[1]) in ports]
 
-    def python_workers(self) -> list[int]:
+    def python_workers(self, driver: int | None = None) -> list[int]:
         """The pids of the Python processes that run tasks for the executors (not of the daemon that they come from)."""
-        executors = set(self.executors())
+        executors = set(self.executors(driver))
         pythons = {pid: parent for pid, parent, command in processes.running() if _PYTHON_WORKER in command}
         daemons = {pid for pid, parent in pythons.items() if parent in executors}
         return [pid for pid, parent in pythons.items() if parent in daemons]

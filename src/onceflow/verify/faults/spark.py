@@ -1,12 +1,12 @@
 """Faults of Spark's own processes in a cluster: executors, their Python workers, and workers (F2, F3, F6).
 
-What runs in the driver's process (a local master) has none of them; there a driver is killed as a whole.
+What runs in the driver's process (a local master) has none of them; there a driver is killed as a whole. Standbys have executors
+of their own, which have nothing to do: those of the driver that runs are meant.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -31,11 +31,10 @@ class KillExecutor:
     needs: tuple[str, ...] = (SPARK,)
 
     def inject(self, world: World, random: Random) -> None:
-        pid = _drawn(world, random, _spark(world).executors, "an executor")
-        before = set(_spark(world).executors())
+        pid, before = _executor(world, random)
         processes.send(pid, signal.SIGKILL)
         world.note(f"executor {pid} killed")
-        world.wait_for(lambda: bool(set(_spark(world).executors()) - before), "another executor", _PATIENCE_S)
+        world.wait_for(lambda: bool(_executors(world) - before), "another executor", _PATIENCE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class PauseExecutor:
     needs: tuple[str, ...] = (SPARK,)
 
     def inject(self, world: World, random: Random) -> None:
-        pid = _drawn(world, random, _spark(world).executors, "an executor")
+        pid, _ = _executor(world, random)
         processes.send(pid, signal.SIGSTOP)
         world.note(f"executor {pid} frozen")
         world.sleep(_spark(world).silence_s + random.uniform(0, _BEYOND_SILENCE_S))
@@ -72,7 +71,7 @@ class KillPythonWorker:
 
     def inject(self, world: World, random: Random) -> None:
         """Where batches are small, no Python worker is needed for them, and there may be none."""
-        pids = _spark(world).python_workers()
+        pids = _spark(world).python_workers(world.driver.pid)
         if not pids:
             world.missed("there was no Python worker")
             return
@@ -119,10 +118,15 @@ def _spark(world: World) -> SparkCluster:
     return world.spark
 
 
-def _drawn(world: World, random: Random, look: Callable[[], list[int]], what: str) -> int:
-    """One of the processes, once there are any: a driver that is starting has none yet."""
-    world.wait_for(lambda: bool(look()), what, _PATIENCE_S)
-    return random.choice(sorted(look()))
+def _executors(world: World) -> set[int]:
+    return set(_spark(world).executors(world.driver.pid))
+
+
+def _executor(world: World, random: Random) -> tuple[int, set[int]]:
+    """One of the driver's executors and all of them, once there are any: a driver that is starting has none yet."""
+    world.wait_for(lambda: bool(_executors(world)), "an executor", _PATIENCE_S)
+    found = _executors(world)
+    return random.choice(sorted(found)), found
 
 
 SPARK_FAULTS = (KillExecutor(), PauseExecutor(), KillPythonWorker(), KillSparkWorker(), PauseSparkWorker())
