@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from confluent_kafka import Producer
 from tests.forkserver import serve
 
 from onceflow.ingest import tables
@@ -22,13 +23,16 @@ from onceflow.ingest.runner import Ingest
 from onceflow.ingest.source import Source
 from onceflow.ingest.tables import TableOptions, TableSource, connect
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.failures import AttemptFailed
+from onceflow.transaction.requests import transactional_id
 
 
 @dataclass(frozen=True)
 class Job:
     """``interrupt``: (step, batch id, signal) that it sends itself, once. ``apart``: positions in a transaction of their own.
 
-    ``path`` of a file, or with ``table`` the address of a database.
+    ``path`` of a file, or with ``table`` the address of a database. ``disturbed``: what happens once in the middle of the second
+    transaction: the attempt ``fails``, or a stranger takes the transactional id (``hijacked``).
     """
 
     servers: str
@@ -42,6 +46,7 @@ class Job:
     rising: str = "n"
     tiebreak: str | None = None
     from_now_on: bool = False
+    disturbed: str = ""
 
 
 class _Steps:
@@ -60,17 +65,36 @@ class _Steps:
             os.kill(os.getpid(), number)
 
 
+class _Disturbance:
+    """Comes once."""
+
+    def __init__(self, job: Job, transactional_id: str) -> None:
+        self._job = job
+        self._id = transactional_id
+        self._is_due = bool(job.disturbed)
+
+    def __call__(self, batch_id: int) -> None:
+        if not self._is_due or batch_id != 1:
+            return
+        self._is_due = False
+        if self._job.disturbed == "fails":
+            raise AttemptFailed("as where a broker does not answer")
+        Producer({"bootstrap.servers": self._job.servers, "transactional.id": self._id}).init_transactions(60)
+
+
 class _HalfwayRows:
     """Rows that tell when the first of them are being written."""
 
-    def __init__(self, rows: Rows, steps: _Steps) -> None:
+    def __init__(self, rows: Rows, steps: _Steps, disturb: _Disturbance) -> None:
         self._rows = rows
         self._steps = steps
+        self._disturb = disturb
 
     def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         for number, row in enumerate(self._rows):
             if number == 1:
                 self._steps("HALF", self._steps.batch_id)
+                self._disturb(self._steps.batch_id)
             yield row
 
 
@@ -82,9 +106,10 @@ class _Committer(SourceCommitter):
         super().__init__(job.name, settings, transaction_timeout_ms=job.timeout_ms, patience_s=60, on_step=steps)
         self._job = job
         self._steps = steps
+        self._disturb = _Disturbance(job, transactional_id(f"ingest-{job.name}"))
 
     def commit(self, rows: Rows, positions: Mapping[str, str | None]) -> int:
-        count = super().commit(_HalfwayRows(rows, self._steps), {} if self._job.apart else positions)
+        count = super().commit(_HalfwayRows(rows, self._steps, self._disturb), {} if self._job.apart else positions)
         if self._job.apart:
             super().commit([], positions)
         self._steps("DONE", self._steps.batch_id)

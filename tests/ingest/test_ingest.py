@@ -10,6 +10,9 @@ AUDIT             file, PostgreSQL, SQLite          all of these
 STORE             file, PostgreSQL, SQLite          all of these          answer lost
 COMMIT, DONE      all of these, also in the first   all of these          broker killed, answer lost
                   transaction of a table
+ABORT, LOOK,      file                              file
+CHECK_CLAIM,
+RETAKE
 ================  ================================  ====================  ========================================
 
 Who is stopped before its own fence is the newer one when it wakes: it fences, and goes on where the other one was.
@@ -63,6 +66,7 @@ TIMEOUT_S = 120.0
 START = ("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT")
 BATCH = ("WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE")
 STOP = int(signal.SIGSTOP)
+REPAIRS = [("fails", "ABORT"), ("hijacked", "LOOK"), ("hijacked", "CHECK_CLAIM"), ("hijacked", "RETAKE")]
 POINTS = [*((step, -1) for step in START), *((step, batch) for batch in range(3) for step in BATCH)]
 
 
@@ -342,6 +346,40 @@ def test_a_stopped_ingest_is_fenced_by_the_next(ingests: Ingests, read: Reader, 
     ended = ingests.wake(sleeping)
     expected = ("", 0) if point in BEFORE_THE_FENCE else ("FENCED", None)
     assert (ended.error, ended.told.get("rows")) == expected, ended.text
+    assert sorted(numbers(read(job.topic))) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+@pytest.mark.parametrize(("disturbed", "step"), REPAIRS)
+def test_killed_or_stopped_while_it_mends_a_transaction(
+    ingests: Ingests, read: Reader, disturbed: str, step: str, number: signal.Signals
+) -> None:
+    """An attempt failed, or a stranger has taken the transactional id; the next instance comes while it finds its way back."""
+    job = replace(ingests.job(), disturbed=disturbed)
+    undisturbed = replace(job, disturbed="")
+    interrupted = replace(job, interrupt=(step, 1, int(number)))
+    if number is signal.SIGSTOP:
+        sleeping = ingests.start_stopped(interrupted)
+        ingests.finish(undisturbed)
+        assert ingests.wake(sleeping).error == "FENCED"
+    else:
+        assert ingests.run(interrupted).signal == signal.SIGKILL
+        ingests.finish(undisturbed)
+    assert sorted(numbers(read(job.topic))) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(("disturbed", "error"), [("fails", ""), ("hijacked", "FENCED")])
+def test_a_transaction_that_is_disturbed_is_mended(ingests: Ingests, read: Reader, disturbed: str, error: str) -> None:
+    """By the steps of ``REPAIRS``, so that none is forgotten above. A stranger whose epoch is the newest cannot be told from a
+    newer instance that has not claimed the name yet: it stops, and the next start goes on.
+    """
+    job = replace(ingests.job(), disturbed=disturbed)
+    ended = ingests.run(job)
+    assert ended.error == error, ended.text
+    assert {step for step, _ in ended.steps} - {step for step, _ in POINTS} == {
+        step for how, step in REPAIRS if how == disturbed
+    }
+    ingests.finish(replace(job, disturbed=""))
     assert sorted(numbers(read(job.topic))) == list(range(ROWS))
 
 

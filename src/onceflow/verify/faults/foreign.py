@@ -19,9 +19,10 @@ _PATIENCE_S = 60.0
 class HijackTransactionalId:
     """A producer that knows nothing of onceflow initialises the pipeline's transactional id, and leaves.
 
-    What the pipeline has open is aborted and its epoch is refused. It finds that nobody has claimed its progress, takes the
-    identity back and runs the batch again; or, if it looks between two requests of the stranger, it stops as fenced, and goes
-    on when it is started again. A stranger that *wrote* under the id would stand in the output as well, which no
+    What the pipeline has open is aborted and its epoch is refused. It finds that nobody has claimed its progress. If it looks
+    between two requests of the stranger, it takes the identity back and runs the batch again; an epoch that the stranger holds
+    for good cannot be told from that of a newer driver which has not claimed yet, so it stops as fenced, and goes on when it is
+    started again. A stranger that *wrote* under the id would stand in the output as well, which no
     client can prevent: that is what the ACL on the transactional id is for.
     """
 
