@@ -201,8 +201,9 @@ def test_a_last_line_without_an_end_is_left_and_said(tmp_path: Path) -> None:
     path.write_text("a\n1\n22")
     source, positions = files(path), dict[str, str]()
     assert values(take(source, positions)) == ['{"a":"1"}']
-    with pytest.raises(SourceUnfinished, match="2 bytes"):
+    with pytest.raises(SourceUnfinished, match="2 bytes") as caught:
         source.check_end()
+    assert caught.value.retriable, "run again when the writer has ended the line"
     path.write_text("a\n1\n2233\n")
     source = files(path)
     assert values(take(source, positions)) == ['{"a":"2233"}']

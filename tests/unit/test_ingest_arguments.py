@@ -72,6 +72,13 @@ def test_where_the_format_is_not_known_only_that_is_said() -> None:
     assert message == "1 mistake in the arguments:\n  - --format is needed: the file names do not tell one"
 
 
+@pytest.mark.parametrize(
+    "name", ["app.jsonl", "app.jsonl.1", "app.jsonl.gz", "app.jsonl*", "app.jsonl.[0-9]", "app.jsonl-20261122"]
+)
+def test_the_format_is_told_by_the_suffix_wherever_it_stands(name: str) -> None:
+    assert "JSON Lines" in said("--file", name, "--delimiter", ";")
+
+
 def test_names_that_tell_two_delimiters_need_one() -> None:
     assert "--delimiter is needed" in said("--file", "a.csv", "--file", "b.tsv")
     assert "--delimiter is needed" in said("--file", "export/*", "--file", "b.tsv", "--format", "csv")

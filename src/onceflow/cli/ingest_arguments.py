@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,17 +40,22 @@ class Arguments:
 
     @property
     def formats(self) -> set[str]:
-        """The one that was given, or those that the names tell, wherever the suffix stands: ``a.csv.gz``, ``app.jsonl.1``."""
+        """The one that was given, or those that the names tell."""
         if self.format is not None:
             return {self.format}
-        return {found for name in self.files for suffix, found in _SUFFIXES.items() if suffix in Path(name).suffixes}
+        return {found for name in self.files for suffix, found in _SUFFIXES.items() if suffix in _suffixes(name)}
 
     @property
     def delimiters(self) -> set[str]:
         """The one that was given, or those that the names tell."""
         if self.delimiter is not None:
             return {self.delimiter}
-        return {"\t" if ".tsv" in Path(name).suffixes else "," for name in self.files}
+        return {"\t" if ".tsv" in _suffixes(name) else "," for name in self.files}
+
+
+def _suffixes(name: str) -> set[str]:
+    """Wherever they stand in a name or a pattern: ``a.csv.gz``, ``app.jsonl.1``, ``app.jsonl*``, ``app.jsonl-20261122``."""
+    return {found[0] for suffix in Path(name).suffixes if (found := re.match(r"\.[A-Za-z0-9]+", suffix))}
 
 
 def check(name: str, given: Arguments) -> None:
