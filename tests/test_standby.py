@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from tests.command_line import Running, Slow, onceflow_says
+from tests.faults.support import eventually
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.cli.progress import as_line
@@ -310,14 +311,19 @@ def test_nobody_waits_for_the_end_of_a_driver_to_kill_it(
 ) -> None:
     """Its connection has ended, itself has not."""
     said: queue.SimpleQueue[Said] = queue.SimpleQueue()
-    tried = threading.Event()
-    end = os.killpg
-    monkeypatch.setattr("os.killpg", lambda *_: tried.set())
+    awaited = threading.Event()
+    end, poll = os.killpg, subprocess.Popen.poll
+
+    def polled(self: subprocess.Popen[bytes]) -> int | None:
+        awaited.set()
+        return poll(self)
+
+    monkeypatch.setattr("os.killpg", _ignore_driver)
+    monkeypatch.setattr("subprocess.Popen.poll", polled)
     file = a_plan(tmp_path)
     mute = [sys.executable, "-c", "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(1000)"]
     driver = WarmDriver(file, connect(file, _ignore), lambda _, message: said.put(message), program=mute)
-    assert tried.wait(PATIENCE_S)
-    time.sleep(0.2)  # it is being waited for
+    assert awaited.wait(PATIENCE_S)
     killing = threading.Thread(target=driver.kill, daemon=True)
     killing.start()
     killing.join(10)
@@ -342,7 +348,7 @@ jvm.wait()
 JVM = """
 import os, sys
 while len(os.listdir(sys.argv[1])) == 3000:
-    pass
+    open(sys.argv[1] + ".looks", "w").close()
 open(sys.argv[1] + ".seen", "w")
 """
 
@@ -360,13 +366,10 @@ def test_no_jvm_sees_its_scratch_disappear(tmp_path: Path) -> None:
     ours.send(Prepare(file, connect(file, _ignore), "off", scratch))
     while not isinstance(jvm := ours.recv(), int):
         pass
-    time.sleep(1)  # it looks
+    eventually((tmp_path / "scratch.looks").exists, bool, "it looks", PATIENCE_S)
     ours.close()
     assert driver.wait(PATIENCE_S) == -signal.SIGKILL
-    deadline = time.monotonic() + PATIENCE_S
-    while scratch.exists() or psutil.pid_exists(jvm):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: scratch.exists() or psutil.pid_exists(jvm), lambda left: not left, "both are gone", PATIENCE_S)
     assert not (tmp_path / "scratch.seen").exists()
 
 
