@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import signal
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -509,27 +511,32 @@ def test_a_rehearsal_writes_to_its_own_disk_only(tmp_path: Path, spark: SparkSes
     checkpoint = tmp_path / "a directory" / "rehearsal-0"
     spark.conf.set("fs.defaultFS", "nowhere://at-all")
     try:
-        rehearsal._run(lines, "append", f"file://{checkpoint}", threading.Event())
+        rehearsal._run(lines, "append", f"file://{checkpoint}", threading.Event(), math.inf)
     finally:
         spark.conf.unset("fs.defaultFS")
     assert (checkpoint / "commits" / "0").exists()
 
 
+@pytest.mark.parametrize("why", ["takeover", "too long"])
 def test_a_rehearsal_that_does_not_end_is_told(
-    tmp_path: Path, lines: DataFrame, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lines: DataFrame, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     running, enough, released = threading.Event(), threading.Event(), threading.Event()
 
     def held(*_: object) -> None:
         running.set()
-        enough.set()
+        if why == "takeover":
+            enough.set()
         released.wait(PATIENCE_S)
 
     monkeypatch.setattr(rehearsal, "_collect", held)
     monkeypatch.setattr(rehearsal, "STOP_S", 1.0)
+    if why == "too long":
+        monkeypatch.setattr(rehearsal, "time", SimpleNamespace(monotonic=lambda: 2.0 if running.is_set() else 0.0))
+    deadline = math.inf if why == "takeover" else 1.0
     try:
         with pytest.raises(rehearsal.Stuck, match="did not end within 1 s"):
-            rehearsal._run(lines, "append", f"file://{tmp_path}/rehearsal-0", enough)
+            rehearsal._run(lines, "append", f"file://{tmp_path}/rehearsal-0", enough, deadline)
         assert running.is_set()
     finally:
         released.set()

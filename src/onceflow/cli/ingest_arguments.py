@@ -55,7 +55,7 @@ class Arguments:
 
 def _suffixes(name: str) -> set[str]:
     """Wherever they stand in a name or a pattern: ``a.csv.gz``, ``app.jsonl.1``, ``app.jsonl*``, ``app.jsonl-20261122``."""
-    return {found[0] for suffix in Path(name).suffixes if (found := re.match(r"\.[A-Za-z0-9]+", suffix))}
+    return {re.sub(r"(-[0-9-]+|[*?[].*)$", "", suffix) for suffix in Path(name).suffixes}
 
 
 def check(name: str, given: Arguments) -> None:

@@ -36,7 +36,7 @@ from onceflow.errors import SourceChanged
 from onceflow.ingest.content import open_content
 from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, new_position
 from onceflow.ingest.passed_over import passed_over
-from onceflow.ingest.watched import Watched
+from onceflow.ingest.watched import File, Watched
 
 _LOOKS = 3
 
@@ -73,6 +73,7 @@ def find(
     else:
         if not accept_new:
             raise _changed(look.suspects) if any(look.suspects.values()) else _passed_over(look.passed_over)
+    watched.note({entry.file: entry.path for entry in look.unknown}, look.files)
     given_up = {p.source: replace(p, replaced=True) for doubtful in look.suspects.values() for p in doubtful}
     new = sorted([*look.unknown, *look.passed_over], key=_age)
     return look.begun + list(given_up.values()) + _new(new, set(known))
@@ -80,8 +81,11 @@ def find(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the names lead to: files with a position, others, which vanished ones each of these may be, what no pattern finds."""
+    """What the names lead to: all files, those with a position, others, which vanished ones each of these may be, what no pattern
+    finds.
+    """
 
+    files: set[File]
     begun: list[FilePosition]
     unknown: list[Seen]
     suspects: dict[Path, list[FilePosition]]
@@ -90,16 +94,16 @@ class _Look:
 
 def _look(patterns: Sequence[str], known: Known, watched: Watched) -> _Look:
     seen = list(_distinct([*_matching(patterns), *_renamed(known)]))
-    seen += _distinct(watched.renamed((entry.status.st_ino, entry.path) for entry in seen))
+    seen += _distinct(watched.renamed({entry.file for entry in seen}))
     matched = {entry.path: position for entry in seen if (position := _same_file(entry, known))}
     begun = [replace(position, path=str(path)) for path, position in matched.items()]
     missing = [p for p in known.values() if not p.replaced and p.source not in {found.source for found in begun}]
     unknown = [entry for entry in seen if entry.path not in matched]
-    watched.note((entry.status.st_ino, entry.path) for entry in unknown)
-    suspects = {entry.path: [p for p in missing if _may_be(entry, p)] for entry in unknown}
-    inodes = {entry.status.st_ino for entry in seen}
+    suspects = {entry.path: list(_suspects(entry, missing, watched)) for entry in unknown}
+    files = {entry.file for entry in seen}
+    inodes = {inode for _, inode in files}
     renamed = [(Path(position.path), path) for path, position in matched.items() if position.path != str(path)]
-    return _Look(begun, unknown, suspects, sorted(_distinct(_beside(renamed, inodes)), key=_age))
+    return _Look(files, begun, unknown, suspects, sorted(_distinct(_beside(renamed, inodes)), key=_age))
 
 
 def _beside(renamed: Iterable[tuple[Path, Path]], inodes: Collection[int]) -> Iterator[Path]:
@@ -155,8 +159,21 @@ def _same_file(entry: Seen, known: Known) -> FilePosition | None:
     return max(found, key=lambda position: position.offset, default=None)
 
 
-def _may_be(entry: Seen, missing: FilePosition) -> bool:
-    if missing.path == str(entry.path) or missing.seen.continues_in(entry.path):
+def _suspects(entry: Seen, missing: Iterable[FilePosition], watched: Watched) -> Iterator[FilePosition]:
+    """What the file may be. One that was there before, beside those that are missing now, may have got the name of one::
+
+    app.log is read and renamed to app.log.1; a new app.log begins and stays empty
+    the next rotation replaces app.log.1 by it: that it has this name now says nothing
+    """
+    was_there = watched.remembers(entry.file, entry.path)
+    for position in missing:
+        is_another = was_there and not position.is_at(entry.path, entry.status)
+        if (position.path == str(entry.path) and not is_another) or _has_content(entry, position):
+            yield position
+
+
+def _has_content(entry: Seen, missing: FilePosition) -> bool:
+    if missing.seen.continues_in(entry.path):
         return True
     length = min(missing.seen.size, WINDOW_BYTES)  # unpacked, it may still be the file that was read as plain text
     try:

@@ -1,4 +1,4 @@
-"""Files that a pattern has found and of which nothing is committed yet: found again under another name.
+"""Files that were found and of which nothing is committed yet: found again under another name in their directory.
 
 ::
 
@@ -6,44 +6,94 @@
     within half a second they are written, app.log is renamed to app.log.1, and a new app.log begins
     the pattern app.log finds the new one alone, and no position tells of the other: its rows would be passed over in silence
 
+    a rotation happens while the names are read: app.log is the new one by the time when its birth is asked for
+    so the birth is that of the file that was opened, if it is the one that was found
+
+    app.log.1 is found in the directory and is app.log.2 when it is looked at
+    so a file that is missing is remembered for some looks more
+
 Remembered as long as the process lives. What it had found and not committed when it was killed nobody knows.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onceflow.ingest.born import born_ns
 
-_File = tuple[Path, int]
-"""A directory and an inode: other file systems give the same numbers."""
+_MISSING_LOOKS = 20
+
+File = tuple[int, int]
+"""Device and inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """Where a file was last, when it was made (0: nobody knows), and for how many looks it is missing."""
+
+    path: Path
+    born_ns: int
+    missing: int = 0
+
+    def may_be(self, path: Path, file: File) -> bool:
+        """An inode is given to another file once its own is deleted. So it is one that was made at the same time; where nobody
+        knows that, one whose name goes on from the last one, as a rotation leaves it.
+        """
+        if self.born_ns:
+            return _born_ns(path, file) == self.born_ns
+        return path.name.startswith((f"{self.path.name}.", f"{self.path.name}-"))
 
 
 @dataclass(slots=True)
 class Watched:
-    """The files, with the path and the time of birth that they were last found with."""
+    """The files by device and inode."""
 
-    _files: dict[_File, tuple[Path, int]] = field(default_factory=dict)
+    _files: dict[File, _Remembered] = field(default_factory=dict)
 
-    def note(self, found: Iterable[tuple[int, Path]]) -> None:
-        """These, by inode and path, are there now; others are given up."""
-        self._files = {(path.parent, inode): (path, born_ns(path)) for inode, path in found}
+    def note(self, found: Mapping[File, Path], there: Collection[File]) -> None:
+        """``found`` are to be remembered; of those before, what is not ``there`` at all is, for some looks more."""
+        missing = {
+            file: replace(was, missing=was.missing + 1)
+            for file, was in self._files.items()
+            if file not in there and was.missing < _MISSING_LOOKS
+        }
+        self._files = missing | {file: _Remembered(path, self._birth(path, file)) for file, path in found.items()}
 
-    def renamed(self, found: Iterable[tuple[int, Path]]) -> Iterator[Path]:
+    def _birth(self, path: Path, file: File) -> int:
+        was = self._files.get(file)
+        return _born_ns(path, file) or (was.born_ns if was else 0)
+
+    def remembers(self, file: File, path: Path) -> bool:
+        """Whether it was noted before, and certainly no other file that got its inode."""
+        return file in self._files and self._files[file].may_be(path, file)
+
+    def renamed(self, found: Collection[File]) -> Iterator[Path]:
         """Where those are now that are not among ``found``, in the directory in which they were."""
-        missing = set(self._files).difference((path.parent, inode) for inode, path in found)
-        for directory in sorted({parent for parent, _ in missing}):
-            if directory.is_dir():
+        missing = {file: was for file, was in self._files.items() if file not in found}
+        inodes = {inode for _, inode in missing}
+        for directory in sorted({was.path.parent for was in missing.values()}):
+            with suppress(FileNotFoundError, NotADirectoryError):
                 for entry in os.scandir(directory):
-                    if (directory, entry.inode()) in missing and self._is_it(entry):
+                    if entry.inode() in inodes and _is_one_of(missing, Path(entry.path)):
                         yield Path(entry.path)
 
-    def _is_it(self, entry: os.DirEntry[str]) -> bool:
-        """An inode is given to another file once its own is deleted. So it is one that was made at the same time; where nobody
-        knows that, one whose name begins likewise, as a rotation leaves it.
-        """
-        was, born = self._files[Path(entry.path).parent, entry.inode()]
-        return born_ns(Path(entry.path)) == born if born else entry.name.startswith(was.name.partition(".")[0])
+
+def _is_one_of(missing: Mapping[File, _Remembered], path: Path) -> bool:
+    with suppress(FileNotFoundError):  # renamed since the directory was read: the next look finds it
+        status = path.lstat()
+        file = status.st_dev, status.st_ino
+        return file in missing and missing[file].may_be(path, file)
+    return False
+
+
+def _born_ns(path: Path, file: File) -> int:
+    """When the file was made; 0 where nobody knows, or another one has the name by now."""
+    with suppress(FileNotFoundError), path.open("rb", buffering=0) as opened:
+        status = os.fstat(opened.fileno())
+        if (status.st_dev, status.st_ino) == file:
+            return born_ns(Path(f"/proc/self/fd/{opened.fileno()}"))
+    return 0

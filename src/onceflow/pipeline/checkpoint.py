@@ -6,11 +6,20 @@ Over Hadoop's file systems, so that what Spark can write (local paths, hdfs:, s3
 from __future__ import annotations
 
 import json
+import logging
+import re
 import time
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_REHEARSALS = "_rehearsals"
+_REHEARSAL = re.compile(r"[0-9]+-[0-9a-f]{32}")
+_LEFT_BEHIND_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +64,19 @@ class Checkpoint:
             raise OSError(f"{self.location} cannot be renamed to {target}")
         return str(target)
 
-    def remove(self) -> None:
-        """Removes the directory with all that is in it; one that is not there is no mistake."""
-        self._files.delete(self._path, True)
+    def entries(self, directory: str) -> list[str]:
+        """The names in a directory of the checkpoint; none where there is no such directory."""
+        path = self._make(self._path, directory)
+        if not self._files.exists(path):
+            return []
+        return [str(entry.getPath().getName()) for entry in self._files.listStatus(path)]
 
-    def remove_left_behind(self, older_s: float) -> None:
-        """Removes what lies in the directory and was last changed more than so many seconds ago, by the file system's clock."""
-        if not self._files.exists(self._path):
-            return
-        for entry in self._files.listStatus(self._path):
-            if time.time() - entry.getModificationTime() / 1000 > older_s:
-                self._files.delete(entry.getPath(), True)
-
-    def remove_if_empty(self) -> None:
-        """Removes the directory if nothing is in it."""
-        if self._files.exists(self._path) and not self._files.listStatus(self._path):
-            self._files.delete(self._path, False)
+    def remove(self, name: str) -> None:
+        """Removes a file or a directory of the checkpoint, with all that is in it."""
+        self._files.delete(self._make(self._path, name), True)
 
     def _last_batch(self) -> int:
-        offsets = self._make(self._path, "offsets")
-        if not self._files.exists(offsets):
-            return -1
-        names = [str(entry.getPath().getName()) for entry in self._files.listStatus(offsets)]
-        return max((int(name) for name in names if name.isdecimal()), default=-1)
+        return max((int(name) for name in self.entries("offsets") if name.isdecimal()), default=-1)
 
     def _sources(self, batch_id: int) -> int | None:
         """An entry of the offset log is a version, a line of metadata, and a line for each source."""
@@ -91,3 +90,31 @@ class Checkpoint:
             return str(self._io.toString(stream, "UTF-8"))
         finally:
             stream.close()
+
+
+class Rehearsals:
+    """The checkpoints of standbys that rehearse, in the directory ``_rehearsals`` of the pipeline's own.
+
+    Each has the time of its beginning in its name: a store like S3 does not tell when a directory was changed.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def begin(self) -> str:
+        """A location of its own. What was left behind an hour ago, by a driver that took over or was killed, is removed."""
+        for name in self._checkpoint.entries(_REHEARSALS):
+            began, _, _ = name.partition("-")
+            if _REHEARSAL.fullmatch(name) and time.time() - int(began) > _LEFT_BEHIND_S:
+                self._remove(name)
+        return f"{self._checkpoint.location.rstrip('/')}/{_REHEARSALS}/{time.time():.0f}-{uuid.uuid4().hex}"
+
+    def remove(self, location: str) -> None:
+        """Removes what ``begin`` gave."""
+        self._remove(location.rpartition("/")[2])
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._checkpoint.remove(f"{_REHEARSALS}/{name}")
+        except Exception as error:  # noqa: BLE001  whatever Java says: it is left for the next one
+            log.info("%s of the checkpoint's %s is left behind: %s", name, _REHEARSALS, error)

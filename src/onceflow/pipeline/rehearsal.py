@@ -6,8 +6,12 @@ executor too. The rehearsal runs the plan's own SQL over the newest records of i
 checkpoint is its own and ends with it; it joins no consumer group, opens no transaction and fences nobody. The pipeline's own
 checkpoint is not looked at: it goes on until the takeover, and what was read of it before would be stale then.
 
-On a cluster it runs on the executors that this driver holds anyway, from its start to its end, and waits for none: one that has
-none yet (no room; or Spark asks for them with the work, which is the user's wish to leave them to others) rehearses nothing.
+On a cluster it runs on the executors that this driver holds anyway, from its start to its end. It waits for the first of them as
+long as one takes to start. A driver that gets none (no room; or Spark asks for them with the work, as the user wishes to leave
+them to others) rehearses nothing. A rehearsal comes to an end whatever happens, for it holds up the next standby::
+
+    its executors are lost, and there is no room for others: the query waits for them without end
+    after some minutes it is stopped; what is warm by then is warm
 """
 
 from __future__ import annotations
@@ -16,7 +20,6 @@ import contextlib
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onceflow.config import PlanFile
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.pipeline.checkpoint import Checkpoint
+from onceflow.pipeline.checkpoint import Checkpoint, Rehearsals
 from onceflow.pipeline.preflight import ClusterCheck, check_plan
 from onceflow.pipeline.topics import topics_of
 from onceflow.pipeline.views import Starting
@@ -40,7 +43,7 @@ TIMES = 3
 NEWEST = 500  # offsets of each partition
 STOP_S = 20.0
 EXECUTORS_S = 60.0
-_LEFT_BEHIND_S = 3600.0  # what is older was left by one that was killed
+LONGEST_S = 300.0
 _LOOK_S = 0.1
 
 
@@ -55,13 +58,14 @@ def rehearse(
 
     What goes wrong is left to the real run to tell. Raises Stuck.
     """
-    if not _has_executors(spark, enough):
-        return
     try:
+        if not _has_executors(spark, enough):
+            return
         frame = check_plan(_forgiving(file), spark, settings, ClusterCheck(), _newest(file, settings))
-        with _checkpoints(file, spark, scratch) as place:
+        deadline = time.monotonic() + LONGEST_S
+        with _checkpoints(file, spark, scratch, enough) as place:
             for number in range(TIMES):
-                _run(frame, file.plan.output.mode, f"{place}/rehearsal-{number}", enough)
+                _run(frame, file.plan.output.mode, f"{place}/rehearsal-{number}", enough, deadline)
     except Stuck:
         raise
     except Exception as error:  # noqa: BLE001  whatever it is, it is not the rehearsal's to judge
@@ -88,22 +92,21 @@ def _has_executors(spark: SparkSession, enough: threading.Event) -> bool:
 
 
 @contextlib.contextmanager
-def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path) -> Iterator[str]:
-    """Where the rehearsal's checkpoints are: on this process's own disk, or, where executors elsewhere write state, beside the
-    pipeline's checkpoint, which they reach.
+def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path, enough: threading.Event) -> Iterator[str]:
+    """Where the rehearsal's checkpoints are: on this process's own disk, or, where executors elsewhere write state, in the
+    pipeline's checkpoint, which they reach and Spark looks at by name alone.
+
+    It is left there where this driver is to take over, which must not wait, and where a query is stuck, which still writes to it.
     """
     if _is_local(spark):
         # Without a scheme it would be a directory of Hadoop's default file system. Hadoop decodes no escapes, as a URI has them.
         yield f"file://{scratch}"
         return
-    everyone = Checkpoint(spark, f"{file.checkpoint.rstrip('/')}.rehearsal")
-    everyone.remove_left_behind(_LEFT_BEHIND_S)
-    own = Checkpoint(spark, f"{everyone.location}/{uuid.uuid4().hex}")
-    try:
-        yield own.location
-    finally:
-        own.remove()
-        everyone.remove_if_empty()
+    rehearsals = Rehearsals(Checkpoint(spark, file.checkpoint))
+    own = rehearsals.begin()
+    yield own
+    if not enough.is_set():
+        rehearsals.remove(own)
 
 
 def _newest(file: PlanFile, settings: ClusterSettings) -> Starting:
@@ -128,13 +131,13 @@ def _forgiving(file: PlanFile) -> PlanFile:
     return replace(file, plan=file.plan.model_copy(update={"source": sources}))
 
 
-def _run(frame: DataFrame, mode: str, checkpoint: str, enough: threading.Event) -> None:
-    if enough.is_set():
+def _run(frame: DataFrame, mode: str, checkpoint: str, enough: threading.Event, deadline: float) -> None:
+    if enough.is_set() or time.monotonic() > deadline:
         return
     writer = frame.writeStream.foreachBatch(_collect).outputMode(mode).trigger(availableNow=True)
     query = writer.option("checkpointLocation", checkpoint).start()
     try:
-        while query.isActive and not enough.wait(_LOOK_S):
+        while query.isActive and not enough.wait(_LOOK_S) and time.monotonic() < deadline:
             pass
     finally:
         _stop(query)

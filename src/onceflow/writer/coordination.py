@@ -259,7 +259,8 @@ class Transactions:
     def abort(self) -> None:
         """Aborts the open transaction, and none whose commit was sent.
 
-        Where that is not answered, the next transaction begins by finding out who holds the id.
+        Where that is not answered, or events failed or were outstanding, the next transaction begins by finding out who holds the
+        id, under a fresh epoch.
         """
         if self.state is not State.OPEN:
             return
@@ -273,7 +274,7 @@ class Transactions:
         else:
             # What librdkafka had not reported before it stopped to take events is known now.
             self.failed = tuple(self.sender.failures)
-            self.state = State.BROKEN if leaves_gap else State.READY
+            self.state = State.BROKEN if leaves_gap or self.failed else State.READY
             self.sender.forget()
 
     def take_back(self) -> None:

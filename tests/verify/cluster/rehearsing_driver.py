@@ -7,6 +7,7 @@ session.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
 from pathlib import Path
@@ -17,9 +18,18 @@ from onceflow.pipeline.rehearsal import rehearse
 from onceflow.pipeline.runner import session
 
 
+class _Failing(logging.Handler):
+    """A rehearsal that fails is only noted."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.exit(record.getMessage())
+
+
 def main(plan: str, master: str, settings: str, scratch: str) -> None:
     file = load(Path(plan), {})
     file.plan.spark.update({"master": master, **json.loads(settings)})
+    logging.getLogger("onceflow.pipeline").addHandler(_Failing(logging.INFO))
+    logging.getLogger("onceflow.pipeline").setLevel(logging.INFO)
     spark = session(file, "error", Path(scratch))
     rehearse(file, spark, connect(file, lambda _: None), Path(scratch), threading.Event())
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)

@@ -237,14 +237,16 @@ def rehearse(world: SparkWorld, directory: Path, **more: str) -> dict[str, int]:
 
 def test_a_standby_rehearses_on_its_executors_and_leaves_nothing(world: SparkWorld, tmp_path: Path) -> None:
     world.goes_on()
-    killed, present = (tmp_path / "checkpoint.rehearsal" / name for name in ("killed", "present"))
-    for each in (killed, present):
+    place = tmp_path / "checkpoint" / "_rehearsals"
+    left, present, foreign = (place / name for name in (f"1-{'a' * 32}", f"{time.time():.0f}-{'b' * 32}", "1-foreign"))
+    for each in (left, present, foreign):
         (each / "rehearsal-0").mkdir(parents=True)
-    os.utime(killed, (0, 0))
     tasks = rehearse(world, tmp_path)
     assert sum(tasks.values()) > 0
-    assert list((tmp_path / "checkpoint.rehearsal").iterdir()) == [present], "another standby may rehearse there"
-    assert not (tmp_path / "checkpoint").exists(), "the pipeline's own"
+    assert set(place.iterdir()) == {present, foreign}, (
+        "another standby may rehearse there; what has no such name is not ours"
+    )
+    assert list((tmp_path / "checkpoint").iterdir()) == [place], "nothing of the pipeline's own"
 
 
 def test_a_standby_whose_executors_come_with_the_work_rehearses_nothing(world: SparkWorld, tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_a_standby_whose_executors_come_with_the_work_rehearses_nothing(world: S
         "spark.dynamicAllocation.initialExecutors": "0",
     }
     assert sum(rehearse(world, tmp_path, **own).values()) == 0
-    assert not (tmp_path / "checkpoint.rehearsal").exists()
+    assert not (tmp_path / "checkpoint").exists()
 
 
 START = """

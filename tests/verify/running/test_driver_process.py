@@ -285,7 +285,7 @@ def test_two_drivers_that_both_end_leave_an_outage(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(driver, "_learn", lambda life: driver._await(lambda: driver._closing, 600))
         driver._mode = "second"
         old = driver.replace()
-        assert driver._await(lambda: driver._failed == 1, 60)
+        assert driver._await(lambda: len(driver._failed) == 1, 60)
         assert driver.outages == [], "the first one lives"
         second = driver._current
         assert second is not None
@@ -325,7 +325,7 @@ def test_a_failure_in_a_recovery_is_no_outage_of_its_own(tmp_path: Path) -> None
         driver._mode = "again"
         driver.kill()
         assert driver.await_batches(1)
-        assert (driver.generation, driver._failed, driver.outages) == (3, 1, [])
+        assert (driver.generation, len(driver._failed), driver.outages) == (3, 1, [])
 
 
 def test_one_that_ends_without_a_word_is_not_started_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,13 @@ def test_a_sample_is_repeated(tmp_path: Path) -> None:
     assert values == [each.value for each in (sample * 3)[:9]]
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085"], ids=["2028", "2029", "85"])
+def test_only_a_line_end_ends_a_line(tmp_path: Path, mark: str) -> None:
+    path = tmp_path / "sample.jsonl"
+    path.write_text(f'{{"a": "x{mark}y"}}\r\n{{"b": 1}}\n', encoding="utf-8")
+    assert [record.value for record in read_sample(path)] == [f'{{"a": "x{mark}y"}}'.encode(), b'{"b": 1}']
+
+
 def test_a_sample_with_mistakes_names_all_of_them(tmp_path: Path) -> None:
     path = tmp_path / "sample.jsonl"
     path.write_text('{"a": 1\n{"value": 1, "headers": 5}\n')

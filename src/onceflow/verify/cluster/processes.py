@@ -32,10 +32,11 @@ def listening_ports(group: int) -> set[int]:
     inodes = {inode for pid, _, _ in running() if _group(pid) == group for inode in _sockets(pid)}
     found = set()
     for table in ("tcp", "tcp6"):
-        for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == _LISTENS and fields[9] in inodes:
-                found.add(int(fields[1].rpartition(":")[2], 16))
+        with contextlib.suppress(FileNotFoundError):  # a machine without IPv6
+            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENS and fields[9] in inodes:
+                    found.add(int(fields[1].rpartition(":")[2], 16))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -101,7 +101,7 @@ class DriverProcess:
         self._standby_losses = 0
         self._down = 0
         self._failures = 0  # in a row
-        self._failed = 0
+        self._failed: list[Message] = []
         self._commits_at_end = 0  # when a driver was last killed, or the last one ended
         self._mode = "refuse"
         self._next_hold = ""
@@ -227,9 +227,20 @@ class DriverProcess:
 
     def await_failure_or_batch(self, patience_s: float = _TAKE_OVER_S) -> bool:
         """Which comes first: False for the end of a life that failed, True for a batch."""
-        batches, failures = len(self.committed_batches), self._failed
-        self._await(lambda: len(self.committed_batches) > batches or self._failed > failures, patience_s)
+        batches, failures = len(self.committed_batches), len(self._failed)
+        self._await(lambda: len(self.committed_batches) > batches or len(self._failed) > failures, patience_s)
         return len(self.committed_batches) > batches
+
+    def await_failure(self, words: Collection[str], batches: int, patience_s: float = _TAKE_OVER_S) -> bool:
+        """Whether a life fails in time with one of these words in its error, before so many batches more are committed."""
+        wanted, before = len(self.committed_batches) + batches, len(self._failed)
+
+        def has_failed() -> bool:
+            return any(word in f"{each.code} {each.error}" for each in self._failed[before:] for word in words)
+
+        over = self._is_hopeless
+        self._await(lambda: has_failed() or len(self.committed_batches) >= wanted or over(), patience_s)
+        return has_failed()
 
     # ---------------------------------------------------------------------------------------------------- start and end
 
@@ -432,7 +443,7 @@ class DriverProcess:
                 self._committed(life, message)
             case Told.FAILED:
                 life.failure = message
-                self._failed += 1
+                self._failed.append(message)
                 if life.open is not None:
                     life.open.detail += f", ended with {message.code}"
             case Told.FINISHED:

@@ -175,6 +175,8 @@ def _samples(inputs: Iterable[str], mistakes: list[str]) -> Mapping[str, Sequenc
         if not equals or not topic or not name:
             mistakes.append(f"--input {text}: give it as TOPIC=FILE")
             continue
+        if topic in found:
+            mistakes.append(f"--input {text}: {topic} has a file already")
         try:
             found[topic] = read_sample(Path(name))
         except ConfigurationError as error:

@@ -19,7 +19,8 @@ def read_sample(path: Path) -> list[Record]:
     record; any other line is a record's value. Text is written as it is, everything else as JSON.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: U+2028 and the like end no line of JSON, and may stand in a text.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigurationError.of(str(path), [f"the file cannot be read: {reason}"]) from None
