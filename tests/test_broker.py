@@ -139,6 +139,25 @@ def test_its_life(directory: Path) -> None:
 
 
 @pytest.mark.faults
+def test_what_its_jvm_unpacks_stays_in_its_directory_and_goes_with_the_next_start(directory: Path) -> None:
+    """lz4's native library, which a JVM that is killed does not remove."""
+    unpacked: list[list[str]] = []
+    with small(directory) as broker:
+        make_topic(broker, "packed")
+        for _ in range(2):
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": "lz4"})
+            for number in range(100):
+                producer.produce("packed", f"{number} {'x' * 1000}")
+            assert producer.flush(TIMEOUT_S) == 0
+            unpacked.append([each.name for each in (directory / "tmp").glob("*lz4*")])
+            broker.kill()
+            broker.start()
+    first, second = map(set, unpacked)
+    assert first
+    assert second
+    assert not first & second
+
+
 def test_another_process_is_refused_and_finds_and_stops_it(directory: Path) -> None:
     starter = python(START, directory, "attached")
     with starter:

@@ -404,6 +404,15 @@ def test_what_ends_an_attempt(code: int, error: type[Exception]) -> None:
         hand.finish(hand.answer(code))
 
 
+@pytest.mark.parametrize(
+    ("code", "mend"), [(10, "max.message.bytes"), (18, "max.message.bytes"), (32, "correct the records")]
+)
+def test_what_to_do_about_records_that_are_refused(code: int, mend: str) -> None:
+    error = error_of(code, "produce to out-0", None)
+    assert isinstance(error, InputError)
+    assert mend in error.action
+
+
 def test_what_the_leader_said_of_it_is_told() -> None:
     assert str(error_of(45, "produce to out-0", "expected 3")) == (
         "produce to out-0: OutOfOrderSequenceNumberError (45): expected 3"

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import uuid
 from collections.abc import Mapping
@@ -72,7 +73,12 @@ class BrokerProcess:
 
     def spawn(self, lock: int) -> int:
         """Start the node, which inherits the held ``lock``; gives its pid. Raises BrokerStartError."""
-        options = [f"-Xmx{self._heap_mb}m", "-XX:+ExitOnOutOfMemoryError", self._logging_option()]
+        options = [
+            f"-Xmx{self._heap_mb}m",
+            "-XX:+ExitOnOutOfMemoryError",
+            self._logging_option(),
+            self._scratch_option(),
+        ]
         command = java_command("kafka.Kafka", [str(self._home.properties)], jvm_options=options)
         mode: Literal["attached", "detached"] = "detached" if self._detached else "attached"
         self._reap()  # of a node that ended by itself
@@ -86,6 +92,12 @@ class BrokerProcess:
 
     def _logging_option(self) -> str:
         return f"-Dlog4j2.configurationFile={self._home.logging}"
+
+    def _scratch_option(self) -> str:
+        """Where its JVM unpacks the codecs: a node that is killed removes nothing, and its next start does."""
+        shutil.rmtree(self._home.scratch, ignore_errors=True)
+        self._home.scratch.mkdir()
+        return f"-Djava.io.tmpdir={self._home.scratch}"
 
     def start_error(self, lack: str) -> BrokerStartError:
         """What to raise for a node that does not come up, with the end of its log."""

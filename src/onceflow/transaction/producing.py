@@ -229,6 +229,15 @@ def produce_request(target: Target, batches: Batches) -> Any:
     )
 
 
+def _mend_of(code: int) -> str:
+    if code in codes.TOO_LARGE:
+        return (
+            "raise the topic's max.message.bytes, which was lowered since the pipeline learned it; the next start names the record "
+            "that is too large, if one is"
+        )
+    return "correct the records or the topic's configuration"
+
+
 def error_of(code: int, where: str, message: str | None) -> Exception:
     """What ends the attempt: IdentityRefused, NotAuthorized, InputError when the records are refused, or AttemptFailed."""
     meaning = final_meaning(code)
@@ -239,7 +248,5 @@ def error_of(code: int, where: str, message: str | None) -> Exception:
         right = codes.lacking(code, "WRITE")
         return NotAuthorized(f"{text}: the principal lacks {right}", action=f"grant it {right}; {ALL_RIGHTS}")
     if meaning is Meaning.UNWRITABLE:
-        return InputError(
-            text, action="correct the records or the topic's configuration; nothing of the batch is visible"
-        )
+        return InputError(text, action=f"{_mend_of(code)}; nothing of the batch is visible")
     return AttemptFailed(text)
