@@ -232,8 +232,8 @@ def produce_request(target: Target, batches: Batches) -> Any:
 def _mend_of(code: int) -> str:
     if code in codes.TOO_LARGE:
         return (
-            "raise the topic's max.message.bytes, which was lowered since the pipeline learned it; the next start names the record "
-            "that is too large, if one is"
+            "raise the topic's max.message.bytes, which was lowered since the pipeline learned it; the next start names the "
+            "record that is too large, if one is"
         )
     return "correct the records or the topic's configuration"
 
