@@ -23,7 +23,7 @@ from onceflow.verify.result import Encounter
 from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, lack, under_way
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.run import _encounter, _outages
-from onceflow.verify.running.schedule import Turn
+from onceflow.verify.running.schedule import ROW, Turn
 
 OURS = ENGINES["onceflow"]
 COMMIT = UnderWay("COMMIT", 7, is_held=True, transaction=Transaction.OPEN)
@@ -144,7 +144,10 @@ def test_faults_that_met_nothing_prove_nothing() -> None:
     assert lack([missed]).startswith("no fault met work: the only one came between batches, or")
     assert lack([missed, missed]).startswith("no fault met work: each of the 2 came between")
     idle = came(struck=[COMMIT], batches=0)
-    assert lack([met, idle, idle]).startswith("no batch was committed between the 3 faults")
+    most = max(ROW)
+    assert lack([met, *[idle] * most]).startswith(f"no batch was committed between the {most + 1} faults")
+    assert lack([met, *[idle] * (most - 1)]) == "", "a row is one long fault"
+    assert lack([met, *[idle] * most, met]) == ""
     assert lack([idle]) == lack([idle, met]) == ""
 
 

@@ -10,6 +10,7 @@ from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message, Told
 from onceflow.verify.engines.transaction import UNKNOWN, Transaction, most
 from onceflow.verify.result import Encounter
+from onceflow.verify.running.schedule import ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class UnderWay:
 
 
 NOTHING = UnderWay()
-_LONGER = "give it longer (--for, with --matrix --messages)"
+_LONGER = "give it longer (--for; where it is a --matrix, more --messages)"
 
 
 def under_way(engine: Engine, last: Message | None, committed: int) -> UnderWay:
@@ -114,14 +115,17 @@ class Coming:
 
 
 def lack(encounters: Sequence[Encounter]) -> str:
-    """Why a run with these faults proves nothing; empty if it does."""
+    """Why a run with these faults proves nothing; empty if it does.
+
+    As many as come in a row by design may be all that a run had: the first of them met a pipeline at work.
+    """
     if not encounters:
         return ""
     if not any(each.met for each in encounters):
         return (
             f"no fault met work: {_all_of(len(encounters))} came between batches, or its moment did not come; {_LONGER}"
         )
-    if len(encounters) > 1 and not any(each.batches for each in encounters[1:]):
+    if len(encounters) > max(ROW) and not any(each.batches for each in encounters[1:]):
         return f"no batch was committed between the {len(encounters)} faults; {_LONGER}"
     return ""
 
