@@ -20,7 +20,7 @@ from onceflow.verify.faults.driver import KillDriver, KillDriverAtStep, KillDriv
 from onceflow.verify.matrix.bounces import BounceClient
 from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Encounter
-from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, lack, under_way
+from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, lack, never_came, under_way
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.run import _encounter, _outages
 from onceflow.verify.running.schedule import ROW, Turn
@@ -149,6 +149,14 @@ def test_faults_that_met_nothing_prove_nothing() -> None:
     assert lack([met, *[idle] * (most - 1)]) == "", "a row is one long fault"
     assert lack([met, *[idle] * most, met]) == ""
     assert lack([idle]) == lack([idle, met]) == ""
+
+
+def test_kinds_of_which_no_fault_came_are_noted() -> None:
+    kill = replace(came(struck=[COMMIT]), fault="kill-driver")
+    assert never_came(("kill-driver",), [kill, kill]) == ()
+    assert never_came(("kill-driver",), []) == (), "that no fault came at all is said elsewhere"
+    (note,) = never_came(("kill-driver", "pause-driver", "late-endtxn"), [kill])
+    assert note == "no fault came of 2 of the 3 kinds in the mix: pause-driver, late-endtxn"
 
 
 def test_a_real_driver_is_killed_in_what_it_told_and_its_batches_are_counted(tmp_path: Path) -> None:

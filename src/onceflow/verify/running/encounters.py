@@ -130,5 +130,14 @@ def lack(encounters: Sequence[Encounter]) -> str:
     return ""
 
 
+def never_came(faults: Sequence[str], encounters: Sequence[Encounter]) -> tuple[str, ...]:
+    """A note of the kinds of which no fault came: green says nothing of them."""
+    came = {each.fault for each in encounters}
+    absent = [name for name in faults if name not in came]
+    if not came or not absent:
+        return ()
+    return (f"no fault came of {len(absent)} of the {len(faults)} kinds in the mix: {', '.join(absent)}",)
+
+
 def _all_of(number: int) -> str:
     return "the only one" if number == 1 else f"each of the {number}"

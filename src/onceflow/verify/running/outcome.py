@@ -22,6 +22,7 @@ from onceflow.verify.oracle.judging import judge
 from onceflow.verify.recording import Observed, Recorded
 from onceflow.verify.recording.tables import READ, SENT, STABLE
 from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
+from onceflow.verify.running.encounters import never_came
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
 from onceflow.verify.running.settings import Settings
@@ -62,11 +63,12 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
     failures = list(raw.failures)
     verdict, notes = _verdict(settings, raw, _expected(files, raw, failures), failures)
     output_s = _output_times(raw)
+    faults = tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out)
     return RunResult(
         engine=raw.engine.title,
         pipeline=settings.pipeline,
         seed=settings.seed,
-        faults=tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out),
+        faults=faults,
         began_at=timeline.began_at,
         seconds=raw.seconds,
         verdict=verdict,
@@ -78,7 +80,7 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         versions=versions(settings),
         failures=tuple(failures),
         weaknesses=tuple(raw.weaknesses),
-        notes=notes,
+        notes=(*notes, *never_came(faults, raw.encounters)),
         judged=raw.engine.judged,
         lso_held_s=longest_hold(_of_topics(raw.stable, world.topics_out), raw.strikes),
         command=settings.command,
