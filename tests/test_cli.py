@@ -84,8 +84,10 @@ def test_broker_start_is_repeatable(tmp_path: Path) -> None:
         assert "started" in onceflow_says(tmp_path, "broker", "start", "-d", "here")
         assert "runs already" in onceflow_says(tmp_path, "broker", "start", "-d", "here")
         assert json.loads(onceflow_says(tmp_path, "broker", "status", "-d", "here", "--json"))["running"] is True
-        for _ in range(2):
-            onceflow_says(tmp_path, "broker", "create", "-d", "here", "--partitions", "2", "orders")
+        create = ("broker", "create", "-d", "here", "--partitions")
+        assert onceflow_says(tmp_path, *create, "2", "orders").strip() == "orders: created with 2 partitions"
+        said = onceflow_says(tmp_path, *create, "1", "orders", "sales").splitlines()
+        assert said == ["orders: is there already, with 2 partitions", "sales: created with 1 partition"]
         assert "1 record sent" in onceflow_says(tmp_path, "broker", "send", "-d", "here", "orders", given="a")
     finally:
         onceflow_says(tmp_path, "broker", "stop", "-d", "here")

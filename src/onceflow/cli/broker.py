@@ -98,8 +98,18 @@ def create(
     with shown_errors():
         from onceflow.kafka.admin import ClusterAdmin
 
-        ClusterAdmin(_settings(directory)).create_topics(topics, partitions=partitions)
-        out(f"{', '.join(topics)}: there")
+        admin = ClusterAdmin(_settings(directory))
+        before = admin.partitions()
+        admin.create_topics(topics, partitions=partitions)
+        for topic in dict.fromkeys(topics):
+            if topic in before:
+                out(f"{topic}: is there already, with {_counted(len(before[topic]))}")
+            else:
+                out(f"{topic}: created with {_counted(partitions)}")
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions} partition{'' if partitions == 1 else 's'}"
 
 
 @app.command()

@@ -117,7 +117,8 @@ class Assignment:
                 lane.handles_from = told.offset if told.handles else None
                 start = self._behind_nothing(consumer, lane, start, told)
             starts.append(TopicPartition(*place, start))
-            log.info("%s: begins at %s, epoch %d", lane.name, start, ownership.epoch)
+            where = "the beginning" if start == OFFSET_BEGINNING else start
+            log.info("%s: begins at %s, epoch %d", lane.name, where, ownership.epoch)
         consumer.incremental_assign(starts)
         consumer.resume(starts)
 
