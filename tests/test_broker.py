@@ -149,13 +149,20 @@ def test_what_its_jvm_unpacks_stays_in_its_directory_and_goes_with_the_next_star
             for number in range(100):
                 producer.produce("packed", f"{number} {'x' * 1000}")
             assert producer.flush(TIMEOUT_S) == 0
-            unpacked.append([each.name for each in (directory / "tmp").glob("*lz4*")])
+            unpacked.append([each.name for each in (directory / "broker.tmp").glob("*lz4*")])
             broker.kill()
             broker.start()
     first, second = map(set, unpacked)
     assert first
     assert second
     assert not first & second
+
+
+def test_what_is_in_the_place_of_what_its_jvm_unpacks_is_not_removed(directory: Path) -> None:
+    (directory / "broker.tmp" / "mine").mkdir(parents=True)
+    with pytest.raises(BrokerStartError, match=r"broker.tmp cannot be emptied"):
+        small(directory).start()
+    assert (directory / "broker.tmp" / "mine").is_dir()
 
 
 def test_another_process_is_refused_and_finds_and_stops_it(directory: Path) -> None:

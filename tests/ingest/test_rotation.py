@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -164,24 +164,83 @@ def test_a_file_that_was_found_empty_and_deleted_is_not_mistaken_for_another(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Births are as coarse as the kernel's clock: here they are told apart by the name."""
-    monkeypatch.setattr(watched, "born_ns", lambda path: 1 if path.readlink().name == log.path.name else 2)
+    monkeypatch.setattr(watched, "born_ns", lambda path: 1 if path.name == log.path.name else 2)
     source = files(log.path, Format.JSONL)
     source.restore({})
     log.path.touch()
     assert take_on(source) == []
     beside = log.path.with_name("app.jsonl.beside")
-    for _ in range(100):  # until the inode is given to another
-        inode = log.path.stat().st_ino
-        log.path.unlink()
+    for _ in until_it_gets_the_inode_of(log.path, beside):
         beside.write_text('{"n":"beside"}\n')
-        if beside.stat().st_ino == inode:
-            break
-        beside.unlink()
-        log.path.touch()
-        assert take_on(source) == []
-    else:
-        pytest.skip("this file system does not give an inode again")
     assert take_on(source) == []
+
+
+def until_it_gets_the_inode_of(path: Path, other: Path) -> Iterator[None]:
+    """The file is deleted, and what the caller makes then has its inode, sooner or later."""
+    inode = path.stat().st_ino
+    path.unlink()
+    for number in range(100):
+        yield
+        if other.stat().st_ino == inode:
+            return
+        other.rename(other.with_name(f"filler-{number}"))
+    pytest.skip("this file system does not give an inode again")
+
+
+def test_a_fifo_with_the_inode_of_a_file_that_was_found_empty_is_left_alone(log: Log) -> None:
+    """To open it would wait for whoever writes to it."""
+    fifo = log.path.with_name("app.jsonl.fifo")
+    source = files(log.path, Format.JSONL)
+    source.restore({})
+    log.path.touch()
+    assert take_on(source) == []
+    for _ in until_it_gets_the_inode_of(log.path, fifo):
+        os.mkfifo(fifo)
+    assert take_on(source) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo", "directory"])
+def test_what_gets_the_inode_of_a_file_that_was_read_is_left_alone(log: Log, kind: str) -> None:
+    """Another program's, in the same directory, under a name that no pattern matches."""
+    foreign = log.path.with_name("foreign")
+    log.write(3)
+    source = files(log.path, Format.JSONL)
+    source.restore({})
+    assert len(take_on(source)) == 3
+    for _ in until_it_gets_the_inode_of(log.path, foreign):
+        if kind == "file":
+            foreign.write_text('{"n":"foreign"}\n')
+        elif kind == "fifo":
+            os.mkfifo(foreign)
+        else:
+            foreign.mkdir()
+    assert take_on(source) == []
+
+
+def test_a_file_that_is_replaced_by_one_that_was_found_beside_it_is_refused(log: Log) -> None:
+    """Written under another name, which the pattern finds too, and renamed over it: no rotation."""
+    source = files(f"{log.path}*", Format.JSONL)
+    source.restore({})
+    log.write(3)
+    assert len(take_on(source)) == 3
+    fresh = Path(f"{log.path}.tmp")
+    fresh.touch()
+    assert take_on(source) == []
+    fresh.write_text('{"n":"new"}\n')
+    fresh.replace(log.path)
+    with pytest.raises(SourceChanged):
+        take_on(source)
+
+
+def test_a_file_that_is_emptied_and_renamed_is_refused(log: Log) -> None:
+    source = files(f"{log.path}*", Format.JSONL)
+    source.restore({})
+    log.write(3)
+    assert len(take_on(source)) == 3
+    log.path.write_text('{"n":"new"}\n')
+    rotate(log)
+    with pytest.raises(SourceChanged):
+        take_on(source)
 
 
 @pytest.mark.parametrize("spelling", ["up-and-down", "link"])

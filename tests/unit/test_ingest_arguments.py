@@ -73,7 +73,19 @@ def test_where_the_format_is_not_known_only_that_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["app.jsonl", "app.jsonl.1", "app.jsonl.gz", "app.jsonl*", "app.jsonl.[0-9]", "app.jsonl-20261122"]
+    "name",
+    [
+        "app.jsonl",
+        "app.jsonl.1",
+        "app.jsonl.gz",
+        "app.jsonl*",
+        "app.jsonl.[0-9]",
+        "app.jsonl-20261122",
+        "app.jsonl-*",
+        "app.jsonl-2026*",
+        "app.jsonl-[0-9]*",
+        "report.csv-export.jsonl",
+    ],
 )
 def test_the_format_is_told_by_the_suffix_wherever_it_stands(name: str) -> None:
     assert "JSON Lines" in said("--file", name, "--delimiter", ";")

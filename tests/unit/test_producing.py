@@ -404,15 +404,6 @@ def test_what_ends_an_attempt(code: int, error: type[Exception]) -> None:
         hand.finish(hand.answer(code))
 
 
-@pytest.mark.parametrize(
-    ("code", "mend"), [(10, "max.message.bytes"), (18, "max.message.bytes"), (32, "correct the records")]
-)
-def test_what_to_do_about_records_that_are_refused(code: int, mend: str) -> None:
-    error = error_of(code, "produce to out-0", None)
-    assert isinstance(error, InputError)
-    assert mend in error.action
-
-
 def test_what_the_leader_said_of_it_is_told() -> None:
     assert str(error_of(45, "produce to out-0", "expected 3")) == (
         "produce to out-0: OutOfOrderSequenceNumberError (45): expected 3"
@@ -424,7 +415,13 @@ def test_what_the_leader_said_of_it_is_told() -> None:
     ("code", "text", "action"),
     [
         (29, "the principal lacks WRITE on the topic$", "^grant it WRITE on the topic; "),
-        (10, r"MessageSizeTooLargeError \(10\)$", "^correct the records .*; nothing of the batch is visible$"),
+        (
+            10,
+            r"MessageSizeTooLargeError \(10\)$",
+            "^raise the topic's max.message.bytes, .*; nothing of the batch is visible$",
+        ),
+        (18, r"\(18\)$", "^raise the topic's max.message.bytes, "),
+        (32, r"\(32\)$", "^correct the records .*; nothing of the batch is visible$"),
     ],
 )
 def test_who_has_to_do_something_is_told_what(code: int, text: str, action: str) -> None:

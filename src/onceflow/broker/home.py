@@ -45,7 +45,7 @@ class BrokerHome:
         self.logging = self.directory / "log4j2.properties"
         self.log = self.directory / "broker.log"
         self.output = self.directory / "broker.out"
-        self.scratch = self.directory / "tmp"
+        self.scratch = self.directory / "broker.tmp"
         self._state = self.directory / "broker.json"
         self._lock = self.directory / "lock"
 

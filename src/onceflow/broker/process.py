@@ -6,7 +6,6 @@ import base64
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import uuid
 from collections.abc import Mapping
@@ -95,9 +94,18 @@ class BrokerProcess:
 
     def _scratch_option(self) -> str:
         """Where its JVM unpacks the codecs: a node that is killed removes nothing, and its next start does."""
-        shutil.rmtree(self._home.scratch, ignore_errors=True)
-        self._home.scratch.mkdir()
-        return f"-Djava.io.tmpdir={self._home.scratch}"
+        scratch = self._home.scratch
+        try:
+            scratch.mkdir(exist_ok=True)
+            for left in scratch.iterdir():
+                left.unlink()
+        except OSError as error:
+            raise BrokerStartError(
+                f"{scratch} cannot be emptied for the broker's use: {error.strerror}",
+                action="move away what lies there",
+                directory=str(self._home.directory),
+            ) from None
+        return f"-Djava.io.tmpdir={scratch}"
 
     def start_error(self, lack: str) -> BrokerStartError:
         """What to raise for a node that does not come up, with the end of its log."""

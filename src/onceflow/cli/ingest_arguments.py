@@ -43,19 +43,20 @@ class Arguments:
         """The one that was given, or those that the names tell."""
         if self.format is not None:
             return {self.format}
-        return {found for name in self.files for suffix, found in _SUFFIXES.items() if suffix in _suffixes(name)}
+        return {_SUFFIXES[suffix] for name in self.files if (suffix := _suffix(name))}
 
     @property
     def delimiters(self) -> set[str]:
         """The one that was given, or those that the names tell."""
         if self.delimiter is not None:
             return {self.delimiter}
-        return {"\t" if ".tsv" in _suffixes(name) else "," for name in self.files}
+        return {"\t" if _suffix(name) == ".tsv" else "," for name in self.files}
 
 
-def _suffixes(name: str) -> set[str]:
-    """Wherever they stand in a name or a pattern: ``a.csv.gz``, ``app.jsonl.1``, ``app.jsonl*``, ``app.jsonl-20261122``."""
-    return {re.sub(r"(-[0-9-]+|[*?[].*)$", "", suffix) for suffix in Path(name).suffixes}
+def _suffix(name: str) -> str:
+    """The last that tells a format, in a name or a pattern: ``a.csv.gz``, ``app.jsonl.1``, ``app.jsonl-2026*``."""
+    plain = (re.sub(r"(-[0-9-]*)?([*?[].*)?$", "", suffix) for suffix in reversed(Path(name).suffixes))
+    return next((suffix for suffix in plain if suffix in _SUFFIXES), "")
 
 
 def check(name: str, given: Arguments) -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -73,7 +74,7 @@ def find(
     else:
         if not accept_new:
             raise _changed(look.suspects) if any(look.suspects.values()) else _passed_over(look.passed_over)
-    watched.note({entry.file: entry.path for entry in look.unknown}, look.files)
+    watched.note({entry.file: entry.path for entry in [*look.unknown, *look.passed_over]}, look.files)
     given_up = {p.source: replace(p, replaced=True) for doubtful in look.suspects.values() for p in doubtful}
     new = sorted([*look.unknown, *look.passed_over], key=_age)
     return look.begun + list(given_up.values()) + _new(new, set(known))
@@ -129,11 +130,25 @@ def _matching(patterns: Iterable[str]) -> Iterator[Path]:
 
 
 def _renamed(known: Known) -> Iterator[Path]:
-    """Files beside the places where known ones were last, for those that are there under another name."""
-    files = {position.inode for position in known.values()}
+    """Files beside the places where known ones were last, for those that are there under another name.
+
+    An inode is given to another file, of whatever program, once its own is deleted: it must be one that was made at that time.
+    """
+    by_inode: dict[int, list[FilePosition]] = {}
+    for position in known.values():
+        by_inode.setdefault(position.inode, []).append(position)
     for directory in sorted({Path(position.path).parent for position in known.values()}):
-        if directory.is_dir():
-            yield from (Path(entry.path) for entry in os.scandir(directory) if entry.inode() in files)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for entry in os.scandir(directory):
+                if entry.inode() in by_inode and _is_at(by_inode[entry.inode()], entry):
+                    yield Path(entry.path)
+
+
+def _is_at(positions: Iterable[FilePosition], entry: os.DirEntry[str]) -> bool:
+    with suppress(FileNotFoundError):  # renamed since the directory was read: the next look finds it
+        status = entry.stat(follow_symlinks=False)
+        return stat.S_ISREG(status.st_mode) and any(each.is_at(Path(entry.path), status) for each in positions)
+    return False
 
 
 def _distinct(paths: Iterable[Path]) -> Iterator[Seen]:
@@ -167,8 +182,10 @@ def _suspects(entry: Seen, missing: Iterable[FilePosition], watched: Watched) ->
     """
     was_there = watched.remembers(entry.file, entry.path)
     for position in missing:
-        is_another = was_there and not position.is_at(entry.path, entry.status)
-        if (position.path == str(entry.path) and not is_another) or _has_content(entry, position):
+        is_at = position.is_at(entry.path, entry.status)
+        has_its_name = position.path == str(entry.path) and (is_at or not was_there)
+        was_overwritten = is_at and position.born_ns  # without a birth, it may be another one that got its inode
+        if has_its_name or was_overwritten or _has_content(entry, position):
             yield position
 
 

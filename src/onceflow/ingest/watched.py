@@ -7,7 +7,7 @@
     the pattern app.log finds the new one alone, and no position tells of the other: its rows would be passed over in silence
 
     a rotation happens while the names are read: app.log is the new one by the time when its birth is asked for
-    so the birth is that of the file that was opened, if it is the one that was found
+    so the birth counts if the name leads to the file that was found before and after it was asked for
 
     app.log.1 is found in the directory and is app.log.2 when it is looked at
     so a file that is missing is remembered for some looks more
@@ -18,6 +18,8 @@ Remembered as long as the process lives. What it had found and not committed whe
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -68,8 +70,9 @@ class Watched:
         return _born_ns(path, file) or (was.born_ns if was else 0)
 
     def remembers(self, file: File, path: Path) -> bool:
-        """Whether it was noted before, and certainly no other file that got its inode."""
-        return file in self._files and self._files[file].may_be(path, file)
+        """Whether it was noted before, as a file of the same rotation, and is certainly no other one that got its inode."""
+        was = self._files.get(file)
+        return was is not None and _log_name(was.path) == _log_name(path) and was.may_be(path, file)
 
     def renamed(self, found: Collection[File]) -> Iterator[Path]:
         """Where those are now that are not among ``found``, in the directory in which they were."""
@@ -82,18 +85,28 @@ class Watched:
                         yield Path(entry.path)
 
 
+def _log_name(path: Path) -> str:
+    """The name without the number or the date that a rotation has put behind it."""
+    return re.sub(r"[.-][0-9-]+$", "", path.name)
+
+
 def _is_one_of(missing: Mapping[File, _Remembered], path: Path) -> bool:
-    with suppress(FileNotFoundError):  # renamed since the directory was read: the next look finds it
-        status = path.lstat()
-        file = status.st_dev, status.st_ino
-        return file in missing and missing[file].may_be(path, file)
-    return False
+    file = _regular_file(path)
+    return file in missing and missing[file].may_be(path, file)
+
+
+def _regular_file(path: Path) -> File:
+    """What the name leads to; nothing that is no file, such as a FIFO that has got the inode, nor what was renamed just now."""
+    with suppress(OSError):
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode):
+            return status.st_dev, status.st_ino
+    return 0, 0
 
 
 def _born_ns(path: Path, file: File) -> int:
     """When the file was made; 0 where nobody knows, or another one has the name by now."""
-    with suppress(FileNotFoundError), path.open("rb", buffering=0) as opened:
-        status = os.fstat(opened.fileno())
-        if (status.st_dev, status.st_ino) == file:
-            return born_ns(Path(f"/proc/self/fd/{opened.fileno()}"))
-    return 0
+    if _regular_file(path) != file:
+        return 0
+    born = born_ns(path)
+    return born if _regular_file(path) == file else 0

@@ -58,11 +58,11 @@ def rehearse(
 
     What goes wrong is left to the real run to tell. Raises Stuck.
     """
+    deadline = time.monotonic() + LONGEST_S
     try:
         if not _has_executors(spark, enough):
             return
         frame = check_plan(_forgiving(file), spark, settings, ClusterCheck(), _newest(file, settings))
-        deadline = time.monotonic() + LONGEST_S
         with _checkpoints(file, spark, scratch, enough) as place:
             for number in range(TIMES):
                 _run(frame, file.plan.output.mode, f"{place}/rehearsal-{number}", enough, deadline)
@@ -96,7 +96,7 @@ def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path, enough: thr
     """Where the rehearsal's checkpoints are: on this process's own disk, or, where executors elsewhere write state, in the
     pipeline's checkpoint, which they reach and Spark looks at by name alone.
 
-    It is left there where this driver is to take over, which must not wait, and where a query is stuck, which still writes to it.
+    Where this driver is to take over, its end is not waited for; a query that is stuck still writes to it, and it is left there.
     """
     if _is_local(spark):
         # Without a scheme it would be a directory of Hadoop's default file system. Hadoop decodes no escapes, as a URI has them.
@@ -105,8 +105,10 @@ def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path, enough: thr
     rehearsals = Rehearsals(Checkpoint(spark, file.checkpoint))
     own = rehearsals.begin()
     yield own
-    if not enough.is_set():
-        rehearsals.remove(own)
+    removing = threading.Thread(target=rehearsals.remove, args=(own,), name="onceflow-rehearsal-remove", daemon=True)
+    removing.start()
+    while removing.is_alive() and not enough.is_set():
+        removing.join(_LOOK_S)
 
 
 def _newest(file: PlanFile, settings: ClusterSettings) -> Starting:
@@ -153,7 +155,7 @@ def _stop(query: StreamingQuery) -> None:
     stopping = threading.Thread(target=stop, name="onceflow-rehearsal-stop", daemon=True)
     stopping.start()
     stopping.join(STOP_S)
-    if stopping.is_alive():
+    if stopping.is_alive() or query.isActive:
         raise Stuck(f"the rehearsal did not end within {STOP_S:.0f} s")
 
 
