@@ -107,6 +107,26 @@ def test_a_file_that_was_passed_over_is_read_when_asked_for(log: Log, how: dict[
     log.check()
 
 
+def test_a_file_that_was_passed_over_is_refused_again_when_a_start_was_killed_before_it(log: Log) -> None:
+    """The rest of the file before it is committed; where that lies now must not be, or nothing would tell of the one between."""
+    log.write(5)
+    log.take("app.jsonl")
+    log.write(4)
+    for count in (3, 2):
+        rotate(log)
+        log.write(count)
+    source = files(log.path, Format.JSONL, accept_new=True)
+    log.taken += values(take(source, log.positions, batches=1))
+    assert len(log.taken) == 9, "killed behind the rest"
+    assert log.refused("app.jsonl").fields["paths"] == (f"{log.path}.1",)
+    log.take("app.jsonl", accept_new=True)
+    assert log.taken == [f'{{"n":{number}}}' for number in range(log.written)]
+    rotate(log)
+    log.write(1)
+    log.take("app.jsonl")
+    assert len(log.taken) == log.written
+
+
 def test_dates_tell_a_rotation_as_numbers_do(log: Log) -> None:
     log.write(5)
     log.take("app.jsonl")

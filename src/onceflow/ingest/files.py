@@ -79,6 +79,9 @@ class FileSource:
         self._csv = CsvReader(options.delimiter, quoted=options.quoted, columns=options.columns)
         self._known: dict[str, FilePosition] = {}
         self._watched = Watched()
+        self._held: dict[
+            str, str
+        ] = {}  # the paths that moved files had when they were found last, until a look is through
         self._unfinished: dict[str, str] = {}
         readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
             Format.CSV: self._csv_rows,
@@ -94,6 +97,7 @@ class FileSource:
 
     def restore(self, positions: Mapping[str, str]) -> None:
         self._known = {source: FilePosition.of(text) for source, text in positions.items()}
+        self._held = {}
         self._find()
 
     def size_bytes(self) -> int | None:
@@ -108,12 +112,28 @@ class FileSource:
         return 0  # renamed since it was found
 
     def batches(self) -> Iterator[SourceBatch]:
+        """A new path is committed last: what no pattern finds is known by the old one (``passed_over.py``)::
+
+        app.log was renamed twice; its rest is read, from app.log.2, and then app.log.1, which the user has asked for
+        killed between the two: the next start must not take it that app.log.2 was always there
+        """
         self._unfinished = {}
         for position in self._find():
-            if position != self._known.get(position.source) and position.offset:
+            self._hold(position)
+            if position.replaced:
                 yield self._moved(None, position, 0)
-            if not position.replaced:
+            else:
                 yield from self._file(position)
+        for source in [*self._held]:
+            del self._held[source]
+            yield self._moved(None, self._known[source], 0)
+
+    def _hold(self, position: FilePosition) -> None:
+        """A file that was read and is somewhere else now: remembered there at once, and committed there later."""
+        was = self._known.get(position.source)
+        if was is not None and was.path != position.path and not position.replaced:
+            self._held.setdefault(position.source, was.path)
+            self._known[position.source] = position
 
     def check_end(self) -> None:
         self._check_found()
@@ -148,7 +168,8 @@ class FileSource:
 
     def _moved(self, rows: pa.RecordBatch | None, position: FilePosition, size_bytes: int) -> SourceBatch:
         self._known[position.source] = position
-        return SourceBatch(rows, {position.source: position.text()}, size_bytes)
+        committed = replace(position, path=self._held.get(position.source, position.path))
+        return SourceBatch(rows, {position.source: committed.text()}, size_bytes)
 
     def _file(self, position: FilePosition) -> Iterator[SourceBatch]:
         # Renamed since it was found, its name may be free or another file's: the next look finds it again.
