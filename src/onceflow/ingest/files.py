@@ -79,9 +79,7 @@ class FileSource:
         self._csv = CsvReader(options.delimiter, quoted=options.quoted, columns=options.columns)
         self._known: dict[str, FilePosition] = {}
         self._watched = Watched()
-        self._held: dict[
-            str, str
-        ] = {}  # the paths that moved files had when they were found last, until a look is through
+        self._held: dict[str, str] = {}  # where moved files were before, until a look is through
         self._unfinished: dict[str, str] = {}
         readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
             Format.CSV: self._csv_rows,

@@ -6,20 +6,10 @@ Over Hadoop's file systems, so that what Spark can write (local paths, hdfs:, s3
 from __future__ import annotations
 
 import json
-import logging
-import re
-import time
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
-
-log = logging.getLogger(__name__)
-
-_REHEARSALS = "_rehearsals"
-_REHEARSAL = re.compile(r"[0-9]+-[0-9a-f]{32}")
-_LEFT_BEHIND_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +80,3 @@ class Checkpoint:
             return str(self._io.toString(stream, "UTF-8"))
         finally:
             stream.close()
-
-
-class Rehearsals:
-    """The checkpoints of standbys that rehearse, in the directory ``_rehearsals`` of the pipeline's own.
-
-    Each has the time of its beginning in its name: a store like S3 does not tell when a directory was changed.
-    """
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-
-    def begin(self) -> str:
-        """A location of its own. What was left behind an hour ago, by a driver that took over or was killed, is removed."""
-        for name in self._checkpoint.entries(_REHEARSALS):
-            began, _, _ = name.partition("-")
-            if _REHEARSAL.fullmatch(name) and time.time() - int(began) > _LEFT_BEHIND_S:
-                self._remove(name)
-        return f"{self._checkpoint.location.rstrip('/')}/{_REHEARSALS}/{time.time():.0f}-{uuid.uuid4().hex}"
-
-    def remove(self, location: str) -> None:
-        """Removes what ``begin`` gave."""
-        self._remove(location.rpartition("/")[2])
-
-    def _remove(self, name: str) -> None:
-        try:
-            self._checkpoint.remove(f"{_REHEARSALS}/{name}")
-        except Exception as error:  # noqa: BLE001  whatever Java says: it is left for the next one
-            log.info("%s of the checkpoint's %s is left behind: %s", name, _REHEARSALS, error)

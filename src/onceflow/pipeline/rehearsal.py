@@ -30,8 +30,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onceflow.config import PlanFile
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.pipeline.checkpoint import Checkpoint, Rehearsals
+from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.preflight import ClusterCheck, check_plan
+from onceflow.pipeline.rehearsal_checkpoints import RehearsalCheckpoints
 from onceflow.pipeline.topics import topics_of
 from onceflow.pipeline.views import Starting
 from onceflow.transaction.input_columns import record_columns
@@ -102,7 +103,7 @@ def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path, enough: thr
         # Without a scheme it would be a directory of Hadoop's default file system. Hadoop decodes no escapes, as a URI has them.
         yield f"file://{scratch}"
         return
-    rehearsals = Rehearsals(Checkpoint(spark, file.checkpoint))
+    rehearsals = RehearsalCheckpoints(Checkpoint(spark, file.checkpoint))
     own = rehearsals.begin()
     yield own
     removing = threading.Thread(target=rehearsals.remove, args=(own,), name="onceflow-rehearsal-remove", daemon=True)

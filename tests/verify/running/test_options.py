@@ -122,6 +122,17 @@ def test_what_is_wrong_with_input_names_the_option_and_the_file(tmp_path: Path) 
     assert found[0].endswith("No such file or directory")
 
 
+def test_a_topic_has_one_file(tmp_path: Path) -> None:
+    """The second would silently be the one that counts, and the topic that was meant would have none."""
+    given = []
+    for name in ("a", "b"):
+        (tmp_path / name).write_text('{"id": 1}\n')
+        given.append(f"payments={tmp_path / name}")
+    found = mistakes_of(dataclasses.replace(GOOD, inputs=tuple(given)))
+    assert f"--input {given[1]}: payments has a file already" in found
+    assert not any(each.startswith(f"--input {given[0]}: payments has") for each in found)
+
+
 def test_a_file_where_the_files_of_runs_are_to_be_kept_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "files").touch()
     found = mistakes_of(dataclasses.replace(GOOD, directory=tmp_path / "files"))

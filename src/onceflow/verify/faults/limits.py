@@ -17,10 +17,8 @@ _PASSED_BATCHES = 3
 # More than the marker of a transaction's end (78 bytes), to which the broker holds the limit too: a transaction whose marker is
 # refused stays open as long as the limit stands. Less than any batch of records that is worth its name.
 _LIMIT_BYTES = 128
-_REFUSALS = (
-    "TooLarge",
-    "TOO_LARGE",
-)  # MessageSizeTooLarge, RecordTooLargeException, MESSAGE_TOO_LARGE, RECORD_TOO_LARGE
+# MessageSizeTooLargeError, RecordTooLargeException, MESSAGE_TOO_LARGE, RECORD_TOO_LARGE.
+_REFUSALS = ("TooLarge", "TOO_LARGE")
 
 
 @dataclass(frozen=True, slots=True)
