@@ -14,7 +14,7 @@ import pytest
 from tests.ingest.support import files, look, take, values
 
 from onceflow.errors import SourceChanged
-from onceflow.ingest import discovery, watched
+from onceflow.ingest import discovery, file_position, watched
 from onceflow.ingest import files as files_module
 from onceflow.ingest.file_position import Print
 from onceflow.ingest.files import FileOptions, FileSource, Format
@@ -155,6 +155,89 @@ def test_what_is_beside_a_rotated_file_and_no_part_of_it_is_left_alone(log: Log,
     log.check()
 
 
+def test_the_rotation_of_another_log_is_left_alone(tmp_path: Path) -> None:
+    """worker-2.log.1 is dated likewise, but the number before the dot tells logs apart, not generations."""
+    log = Log(tmp_path)
+    log.path = tmp_path / "worker-1.jsonl"
+    other = tmp_path / "worker-2.jsonl.1"
+    log.write(5)
+    log.take(log.path.name)
+    rotate(log)
+    log.write(2)
+    other.write_text('{"n":"of another log"}\n')
+    log.take(log.path.name)
+    rotate(log)
+    log.write(2)
+    rotate(log)
+    log.write(2)
+    assert log.refused(log.path.name).fields["paths"] == (f"{log.path}.1",), "its own one is seen"
+
+
+def test_generations_of_two_digits_are_seen(log: Log) -> None:
+    log.write(5)
+    log.take("app.jsonl")
+    rotate(log)
+    log.take("app.jsonl.1")
+    Path(f"{log.path}.1").rename(f"{log.path}.12")
+    log.write(3, Path(f"{log.path}.9"))
+    log.write(2)
+    assert log.refused("app.jsonl").fields["paths"] == (f"{log.path}.9",)
+
+
+def test_a_file_that_is_deleted_meanwhile_hides_none_that_was_passed_over(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody tidies the directory up while it is looked through: what was listed before the others is gone."""
+    rotated_twice_unseen(log)
+    gone = Path(f"{log.path}.7")
+    listed = os.scandir
+
+    def deleted(directory: Path) -> Iterator[os.DirEntry[str]]:
+        gone.touch()
+        entries = sorted(listed(directory), key=lambda entry: entry.name, reverse=True)
+        gone.unlink()
+        yield from entries
+
+    monkeypatch.setattr("onceflow.ingest.passed_over.os.scandir", deleted)
+    assert log.refused("app.jsonl").fields["paths"] == (f"{log.path}.1",)
+
+
+@pytest.mark.parametrize("accept_new", [False, True])
+def test_a_link_beside_a_rotation_is_the_file_that_it_leads_to(log: Log, *, accept_new: bool) -> None:
+    log.write(5)
+    log.take("app.jsonl")
+    rotate(log)
+    Path(f"{log.path}.2").symlink_to(f"{log.path}.1")
+    log.write(2)
+    log.take("app.jsonl", accept_new=accept_new)
+    log.check()
+
+
+def test_another_spelling_of_the_directory_is_no_rename(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "link").symlink_to("logs")
+    log, beside = Log(tmp_path / "logs"), tmp_path / "logs" / "app-8.jsonl"
+    log.path = tmp_path / "logs" / "app-7.jsonl"
+    log.write(5)
+    log.take("app-7.jsonl")
+    beside.write_text('{"n":"of another log"}\n')
+    log.write(2)
+    log.take("../link/app-7.jsonl")
+    log.check()
+
+
+def test_a_replaced_file_is_refused_by_another_spelling_of_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "link").symlink_to("logs")
+    log = Log(tmp_path / "logs")
+    log.write(5)
+    log.take("app.jsonl")
+    fresh = log.path.with_name("fresh")
+    fresh.write_text('{"n":"new"}\n')
+    fresh.replace(log.path)
+    assert "not the file that was read under this name" in log.refused("../link/app.jsonl").message
+
+
 def take_on(source: FileSource) -> list[str]:
     """One look more of a run."""
     return values(look(source, {}))
@@ -166,7 +249,7 @@ def test_a_file_that_was_found_empty_is_read_under_its_new_name(
 ) -> None:
     """Nothing of it was committed when it was renamed; another file gets the inode of one that was deleted."""
     if not born:
-        monkeypatch.setattr(watched, "born_ns", lambda _: 0)
+        unknown_births(monkeypatch)
     source = files(log.path, Format.JSONL)
     source.restore({})
     for written in (3, 2):
@@ -293,6 +376,73 @@ def test_days_without_a_row_do_not_end_a_rotation(log: Log) -> None:
         assert take_on(source) == []
     log.write(1)
     assert take_on(source) == ['{"n":5}']
+
+
+@pytest.mark.parametrize("born", [True, False], ids=["born", "nobody-knows-when"])
+def test_days_without_a_row_do_not_end_a_rotation_of_an_ingest_that_is_started_anew(
+    log: Log, monkeypatch: pytest.MonkeyPatch, *, born: bool
+) -> None:
+    """As above, of starts that remember nothing. Where births are unknown, the file may have the inode of the one before."""
+    if not born:
+        unknown_births(monkeypatch)
+    log.write(5)
+    log.take()
+    for _ in range(3):
+        log.path.rename(f"{log.path}.1")
+        log.path.touch()
+        log.take()
+    log.write(1)
+    log.take()
+    log.check()
+
+
+def test_an_empty_file_under_the_name_itself_is_refused(log: Log) -> None:
+    """Begun anew, its predecessor deleted: no rotation has put it there, and rows may be lost."""
+    log.write(5)
+    log.take("app.jsonl")
+    log.path.rename(log.path.with_name("away"))
+    log.path.with_name("away").unlink()
+    log.path.touch()
+    log.refused("app.jsonl")
+
+
+def test_a_link_that_is_pointed_elsewhere_loses_no_file_that_was_found_empty(log: Log) -> None:
+    """As loggers do that write to today's file, and have a link to it."""
+    (log.path.parent / "days").mkdir()
+    days = [log.path.parent / "days" / day for day in ("1.jsonl", "2.jsonl")]
+    days[0].touch()
+    log.path.symlink_to(days[0])
+    source = files(log.path, Format.JSONL)
+    source.restore({})
+    assert take_on(source) == []
+    log.write(2, days[0])
+    log.write(3, days[1])
+    log.path.unlink()
+    log.path.symlink_to(days[1])
+    log.taken += take_on(source)
+    assert log.taken == [f'{{"n":{number}}}' for number in range(5)]
+
+
+def unknown_births(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that does not keep them."""
+    for module in (watched, file_position):
+        monkeypatch.setattr(module, "born_ns", lambda _: 0)
+
+
+def test_a_file_that_is_missing_for_long_is_remembered_no_more(log: Log) -> None:
+    """It may come back within some looks, from a rotation that goes on while the names are read; but not for ever."""
+    source = files(log.path, Format.JSONL)
+    source.restore({})
+    away = log.path.parent / "elsewhere" / "app.jsonl.1"
+    away.parent.mkdir()
+    for looks, found in ((watched._MISSING_LOOKS, 1), (watched._MISSING_LOOKS + 1, 0)):
+        log.path.touch()
+        assert take_on(source) == []
+        log.write(1)
+        log.path.rename(away)
+        assert [take_on(source) for _ in range(looks)] == [[]] * looks
+        away.rename(f"{log.path}.1")
+        assert len(take_on(source)) == found
 
 
 def test_a_file_that_is_emptied_under_a_running_ingest_is_refused(log: Log) -> None:
@@ -490,14 +640,15 @@ def test_a_report_that_is_made_anew_with_the_same_rows_is_refused(log: Log) -> N
         log.refused()
 
 
-def test_devices_that_are_numbered_otherwise_after_a_restart_change_nothing(log: Log) -> None:
+@pytest.mark.parametrize("spelling", ["", "../{}/"])
+def test_devices_that_are_numbered_otherwise_after_a_restart_change_nothing(log: Log, spelling: str) -> None:
     log.write(5)
     log.take()
     log.positions = {
         source: json.dumps({**json.loads(text), "device": 99999}) for source, text in log.positions.items()
     }
     log.write(2)
-    log.take()
+    log.take(spelling.format(log.path.parent.name) + "app.jsonl*")
     log.check()
 
 

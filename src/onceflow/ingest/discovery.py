@@ -37,7 +37,7 @@ from onceflow.errors import SourceChanged
 from onceflow.ingest.content import open_content
 from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, new_position
 from onceflow.ingest.passed_over import passed_over
-from onceflow.ingest.watched import File, Watched
+from onceflow.ingest.watched import File, Watched, log_name
 
 _LOOKS = 3
 
@@ -102,15 +102,14 @@ def _look(patterns: Sequence[str], known: Known, watched: Watched) -> _Look:
     unknown = [entry for entry in seen if entry.path not in matched]
     suspects = {entry.path: list(_suspects(entry, missing, watched)) for entry in unknown}
     files = {entry.file for entry in seen}
-    inodes = {inode for _, inode in files}
     renamed = [(Path(position.path), path) for path, position in matched.items() if position.path != str(path)]
-    return _Look(files, begun, unknown, suspects, sorted(_distinct(_beside(renamed, inodes)), key=_age))
+    return _Look(files, begun, unknown, suspects, sorted(_distinct(_beside(renamed, files)), key=_age))
 
 
-def _beside(renamed: Iterable[tuple[Path, Path]], inodes: Collection[int]) -> Iterator[Path]:
+def _beside(renamed: Iterable[tuple[Path, Path]], files: Collection[File]) -> Iterator[Path]:
     for was, now in renamed:
         with suppress(FileNotFoundError):  # renamed once more: the next look finds it
-            yield from passed_over(was, now, inodes)
+            yield from passed_over(was, now, files)
 
 
 def _new(unknown: Iterable[Seen], taken: set[str]) -> list[FilePosition]:
@@ -179,11 +178,13 @@ def _suspects(entry: Seen, missing: Iterable[FilePosition], watched: Watched) ->
 
     app.log is read and renamed to app.log.1; a new app.log begins and stays empty
     the next rotation replaces app.log.1 by it: that it has this name now says nothing
+    an ingest that begins only now remembers nothing of it: that an empty file has a number says nothing either
     """
     was_there = watched.remembers(entry.file, entry.path)
+    is_quiet_day = not entry.status.st_size and log_name(entry.path) != entry.path.name
     for position in missing:
         is_at = position.is_at(entry.path, entry.status)
-        has_its_name = position.path == str(entry.path) and (is_at or not was_there)
+        has_its_name = position.has_name(entry.path) and not is_quiet_day and (is_at or not was_there)
         was_overwritten = is_at and position.born_ns  # without a birth, it may be another one that got its inode
         if has_its_name or was_overwritten or _has_content(entry, position):
             yield position
@@ -223,6 +224,6 @@ def _passed_over(files: Sequence[Seen]) -> SourceChanged:
 
 def _reason(path: Path, position: FilePosition) -> str:
     read = f"{position.rows:,} rows, {position.offset:,} bytes"
-    if position.path == str(path):
+    if position.has_name(path):
         return f"not the file that was read under this name before ({read}), or it was written anew"
     return f"has the content of {position.path} ({read}), which is gone"

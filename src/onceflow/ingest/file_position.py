@@ -91,12 +91,17 @@ class FilePosition:
         check_known(Print, fields["seen"], fields["source"])
         return cls(**{**fields, "seen": Print(**fields["seen"])})
 
+    def has_name(self, path: Path) -> bool:
+        """Whether that is where it was last, however its directory is spelled."""
+        was = Path(self.path)
+        return was == path or (was.name == path.name and was.parent.resolve() == path.parent.resolve())
+
     def is_at(self, path: Path, status: os.stat_result) -> bool:
         """Whether that may be this file, by all but its bytes.
 
         A restarted machine may number its devices in another order, so at its own path the device does not count.
         """
-        is_here = self.device == status.st_dev or self.path == str(path)
+        is_here = self.device == status.st_dev or self.has_name(path)
         return is_here and self.inode == status.st_ino and (not self.born_ns or born_ns(path) in (self.born_ns, 0))
 
 

@@ -9,6 +9,9 @@
     a rotation happens while the names are read: app.log is the new one by the time when its birth is asked for
     so the birth counts if the name leads to the file that was found before and after it was asked for
 
+    app.log is a link to today.log, which is empty; it is written, and app.log is pointed at tomorrow.log
+    so where the file lies is remembered, not the name by which it was found
+
     app.log.1 is found in the directory and is app.log.2 when it is looked at
     so a file that is missing is remembered for some looks more
 
@@ -35,7 +38,7 @@ File = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    """Where a file was last, when it was made (0: nobody knows), and for how many looks it is missing."""
+    """Where a file was last, links followed; when it was made (0: nobody knows), and for how many looks it is missing."""
 
     path: Path
     born_ns: int
@@ -63,7 +66,9 @@ class Watched:
             for file, was in self._files.items()
             if file not in there and was.missing < _MISSING_LOOKS
         }
-        self._files = missing | {file: _Remembered(path, self._birth(path, file)) for file, path in found.items()}
+        self._files = missing | {
+            file: _Remembered(path.resolve(), self._birth(path, file)) for file, path in found.items()
+        }
 
     def _birth(self, path: Path, file: File) -> int:
         was = self._files.get(file)
@@ -72,7 +77,7 @@ class Watched:
     def remembers(self, file: File, path: Path) -> bool:
         """Whether it was noted before, as a file of the same rotation, and is certainly no other one that got its inode."""
         was = self._files.get(file)
-        return was is not None and _log_name(was.path) == _log_name(path) and was.may_be(path, file)
+        return was is not None and log_name(was.path) == log_name(path) and was.may_be(path, file)
 
     def renamed(self, found: Collection[File]) -> Iterator[Path]:
         """Where those are now that are not among ``found``, in the directory in which they were."""
@@ -85,7 +90,7 @@ class Watched:
                         yield Path(entry.path)
 
 
-def _log_name(path: Path) -> str:
+def log_name(path: Path) -> str:
     """The name without the number or the date that a rotation has put behind it."""
     return re.sub(r"[.-][0-9-]+$", "", path.name)
 
