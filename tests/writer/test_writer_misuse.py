@@ -75,7 +75,17 @@ def test_a_topic_is_a_text(writer: MakeWriter) -> None:
 
 
 def test_settings_of_the_wrong_kind_are_named_all_at_once() -> None:
-    wrong: dict[str, Any] = {"bootstrap_servers": ["a:1", "b:2"], "kafka": "acks=all", "transactional_id": 5}
+    wrong: dict[str, Any] = {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "kafka": "acks=all",
+        "transactional_id": 5,
+        "source": 5,
+    }
     with pytest.raises(ConfigurationError) as caught:
         Writer(**wrong)
     assert [text.split(":")[0] for text in caught.value.fields["mistakes"]] == list(wrong)
+
+
+def test_a_source_that_no_header_can_hold_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match="source: it holds a lone surrogate"):
+        Writer(bootstrap_servers=NOBODY, source="shop\ud800")

@@ -31,6 +31,7 @@ from onceflow.errors import (
 from onceflow.events import EventIdentity, identity_of
 from onceflow.transaction.partitioner import partition_for_keys
 from onceflow.writer.delivery import Delivered, Delivery, Fate
+from onceflow.writer.limits import TopicLimits
 from onceflow.writer.sender import Sender
 from onceflow.writer.writer import Writer
 
@@ -315,3 +316,15 @@ def test_a_resent_event_has_the_same_id_in_another_life(writer: MakeWriter, topi
         with writer() as shop:
             shop.send(name, b"x", position=("orders", 0, 7))
     assert len({identity_of(m.headers()) for m in read(name)}) == 1
+
+
+def test_what_failed_by_itself_is_told_before_what_was_taken_back_for_it() -> None:
+    sender = Sender({"bootstrap.servers": NOBODY}, 1.0, TopicLimits(dict, {}))
+    codes = [KafkaError._PURGE_QUEUE] * 5 + [KafkaError._PURGE_INFLIGHT, KafkaError.KAFKA_STORAGE_ERROR]
+    events = [Delivery(sender, "t", "shop", str(n)) for n in range(len(codes))]
+    failures = [sender.failure_of(event, KafkaError(code)) for event, code in zip(events, codes, strict=True)]
+    sender.close()
+    first, second = sender.error_of(failures).message.splitlines()[1:3]
+    assert "shop 6 to t: Broker: Disk error" in first
+    assert "shop 0 to t: taken back before it was sent" in second
+    assert "on its way" in failures[5].reason

@@ -246,6 +246,7 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     failures = caught.value.fields["failures"]
     assert [each.identity.id for each in failures if each.refused] == ["big"]
     assert Fate.UNKNOWN not in {each.fate for each in failures}
+    assert "taken back before it was sent" in {each.reason for each in failures}
     with shop.transaction():
         shop.send(small, "next", id="next")
     assert values(read, small) == ["next"]

@@ -97,7 +97,7 @@ def check_transaction(progress: object, consumer: object) -> None:
         )
 
 
-def settings_mistakes(bootstrap_servers: object, kafka: object, transactional_id: object) -> list[str]:
+def settings_mistakes(bootstrap_servers: object, kafka: object, transactional_id: object, source: object) -> list[str]:
     """Arguments of a writer that are of the wrong kind."""
     kinds: list[tuple[str, object, Callable[[object], bool], str]] = [
         (
@@ -108,5 +108,6 @@ def settings_mistakes(bootstrap_servers: object, kafka: object, transactional_id
         ),
         ("kafka", kafka, lambda it: isinstance(it, Mapping), "a mapping of option names to values"),
         ("transactional_id", transactional_id, lambda it: it is None or isinstance(it, str), "a text or None"),
+        ("source", source, lambda it: isinstance(it, str), "a text that names where the events come from"),
     ]
     return [f"{name}: must be {meant}, not {kind(it)}" for name, it, is_right, meant in kinds if not is_right(it)]

@@ -53,6 +53,11 @@ _SURE_S = 2.0  # that a topic does not exist
 _MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
 _MEND = "mend the cause, make a new writer and send these events again under the same ids"
 _MEND_BLOCK = "mend the cause (correct what is refused, or leave it out), and run the block again under the same ids"
+_TAKEN_BACK = {
+    KafkaError._PURGE_QUEUE: "taken back before it was sent",  # noqa: SLF001  librdkafka's "Purged in queue"
+    KafkaError._PURGE_INFLIGHT: "taken back on its way to the broker",  # noqa: SLF001
+}
+"""What becomes of the events that are outstanding when another one has failed, or when they take too long."""
 _AWAY = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "LEADER_NOT_AVAILABLE"}
 
 Data = bytes | str | None
@@ -260,7 +265,7 @@ class Sender:
 
     def failure_of(self, delivery: Delivery, error: KafkaError) -> FailedDelivery:
         """A delivery report that says no, as data. What is not refused outright may have been written."""
-        refused, reason = error.code() in REFUSED, error.str()
+        refused, reason = error.code() in REFUSED, _TAKEN_BACK.get(error.code(), error.str())
         fate = Fate.NOT_WRITTEN if refused else self.fate_of_lost
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             limit = self._limits.of.get(delivery.topic)
@@ -375,7 +380,8 @@ class Sender:
 
     def error_of(self, failures: Sequence[FailedDelivery], message: str = "") -> DeliveryFailed:
         """All failures in one error; the first few of them in its text."""
-        telling = sorted(failures, key=lambda failure: not failure.refused)  # what others failed with it says less
+        # What was taken back because of another says less than that one.
+        telling = sorted(failures, key=lambda failure: (not failure.refused, failure.reason in _TAKEN_BACK.values()))
         lines = "".join(f"\n  - {failure}" for failure in telling[:5])
         more = f"\n  - and {len(failures) - 5} more" if len(failures) > 5 else ""
         noun = "event was" if len(failures) == 1 else "events were"

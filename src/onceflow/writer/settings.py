@@ -12,7 +12,7 @@ from typing import Any
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka.settings_check import mistakes_of
-from onceflow.writer.misuse import settings_mistakes
+from onceflow.writer.misuse import not_utf8, settings_mistakes
 
 DELIVERY_TIMEOUT_MS = 120_000
 LONGEST_DELIVERY_MS = 12 * 3_600_000  # brokers forget a producer's sequences after a day (producer.id.expiration.ms)
@@ -131,9 +131,11 @@ class WriterSettings:
     producer: tuple[tuple[str, int | str], ...]
 
     @classmethod
-    def of(cls, bootstrap_servers: str, kafka: Mapping[str, object], transactional_id: str | None) -> WriterSettings:
-        """Settings of ``host:port,...`` and options. No I/O. Raises ConfigurationError with every mistake."""
-        wrong_kinds = settings_mistakes(bootstrap_servers, kafka, transactional_id)
+    def of(
+        cls, bootstrap_servers: str, kafka: Mapping[str, object], transactional_id: str | None, source: str = ""
+    ) -> WriterSettings:
+        """Settings of ``host:port,...`` and options. No I/O. Raises ConfigurationError with every mistake, ``source``'s too."""
+        wrong_kinds = settings_mistakes(bootstrap_servers, kafka, transactional_id, source)
         if wrong_kinds:
             raise ConfigurationError.of("the writer's settings", wrong_kinds)
         options = {name: _text(value) for name, value in kafka.items()}
@@ -143,6 +145,7 @@ class WriterSettings:
         found += [f"{name}: {text}" for name, value in own.items() for text in _mistakes(name, value)]
         if transactional_id == "":
             found.append("transactional_id: is empty; give a name that is this service's alone, or None")
+        found += [f"source: {problem}" for problem in [not_utf8("it", source)] if problem]
         found += _contradictions(own, transactional_id)
         if found:
             raise ConfigurationError.of("the writer's settings", found)

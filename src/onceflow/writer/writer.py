@@ -49,7 +49,7 @@ class Writer:
         kafka: Mapping[str, object] | None = None,
         transactional_id: str | None = None,
     ) -> None:
-        self._settings = WriterSettings.of(bootstrap_servers, kafka or {}, transactional_id)
+        self._settings = WriterSettings.of(bootstrap_servers, kafka or {}, transactional_id, source)
         self._limits = TopicLimits(self._settings.cluster.for_librdkafka, dict(self._settings.producer))
         self._source = source
         self._sender: Sender | None = None
