@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
+from hypothesis import HealthCheck, settings
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.broker.java_tool import FAST_START
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for what the tests share
 
 pytest_plugins = ("tests.parallel",)
+
+# How long an example takes says something of the machine alone.
+settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # Spark's driver as the brokers, in commands that tests run too: lives are short, and of its usual compilers' and collector's work
 # a third of the processor time is spared.

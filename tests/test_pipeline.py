@@ -26,6 +26,7 @@ from onceflow.errors import (
 )
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run
+from onceflow.pipeline.checkpoint import REHEARSALS, Checkpoint
 from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
 from onceflow.pipeline.failures import QueryFailed
 from onceflow.transaction.committed import read_committed as read_committed_progress
@@ -392,6 +393,16 @@ def test_restart_writes_everything_again_and_keeps_the_old_checkpoint(lab: Lab) 
     lab.run(Mode.RESTART)
     assert lab.ids() == [1, 1, 2, 2]
     assert (lab.path.parent / "state.before-restart-1" / "offsets" / "0").exists()
+
+
+def test_what_standbys_rehearse_in_a_checkpoint_is_not_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    """Nobody would look for it; and nothing else was there."""
+    checkpoint = Checkpoint(spark, tmp_path.as_uri())
+    (tmp_path / REHEARSALS / "1-a" / "offsets").mkdir(parents=True)
+    assert checkpoint.set_aside("restart") is None
+    (tmp_path / "metadata").touch()
+    assert str(checkpoint.set_aside("restart")).endswith(".before-restart-1")
+    assert not tmp_path.exists()
 
 
 def test_a_plan_with_another_sink_is_told_to_resume(lab: Lab, topic: TopicFactory) -> None:

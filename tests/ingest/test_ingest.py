@@ -10,7 +10,7 @@ AUDIT             file, PostgreSQL, SQLite          all of these
 STORE             file, PostgreSQL, SQLite          all of these          answer lost
 COMMIT, DONE      all of these, also in the first   all of these          broker killed, answer lost
                   transaction of a table
-ABORT, LOOK,      file                              file
+ABORT, LOOK,      file, PostgreSQL, SQLite          all of these
 CHECK_CLAIM,
 RETAKE
 ================  ================================  ====================  ========================================
@@ -138,6 +138,11 @@ def rows_of(messages: list[Message]) -> list[int]:
     return [json.loads(message.value() or b"")["n"] - 1 for message in messages]
 
 
+def address_of(database: str, request: pytest.FixtureRequest, directory: Path) -> str:
+    """Of a SQLite file of its own, or of the suite's PostgreSQL."""
+    return f"sqlite:///{directory}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+
+
 def killed_at(ingests: Ingests, job: Job, point: tuple[str, int]) -> bool:
     ended = ingests.run(replace(job, interrupt=(*point, int(signal.SIGKILL))))
     assert ended.error == "", ended.text
@@ -198,7 +203,7 @@ def test_killed_at_every_step_of_a_table(
     points: list[tuple[str, int]],
 ) -> None:
     """With a tiebreak each page and each transaction ends between two rows of the same value."""
-    url = f"sqlite:///{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+    url = address_of(database, request, tmp_path)
     order = {"rising": "changed", "tiebreak": "n"} if tiebreak else {}
     for point in points:
         job = ingests.of_table(url, **order)
@@ -212,7 +217,7 @@ def test_killed_at_every_step_of_a_table(
 def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(
     request: pytest.FixtureRequest, ingests: Ingests, read: Reader, tmp_path: Path, database: str, step: str
 ) -> None:
-    url = f"sqlite:///{tmp_path}/rows.db" if database == "sqlite" else request.getfixturevalue("postgresql")
+    url = address_of(database, request, tmp_path)
     job = ingests.of_table(url)
     sleeping = ingests.start_stopped(replace(job, interrupt=(step, 1, STOP)))
     ingests.finish(job)
@@ -349,13 +354,22 @@ def test_a_stopped_ingest_is_fenced_by_the_next(ingests: Ingests, read: Reader, 
     assert sorted(numbers(read(job.topic))) == list(range(ROWS))
 
 
+@pytest.mark.parametrize("kind", ["file", "postgresql", "sqlite"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
 @pytest.mark.parametrize(("disturbed", "step"), REPAIRS)
 def test_killed_or_stopped_while_it_mends_a_transaction(
-    ingests: Ingests, read: Reader, disturbed: str, step: str, number: signal.Signals
+    request: pytest.FixtureRequest,
+    ingests: Ingests,
+    read: Reader,
+    tmp_path: Path,
+    disturbed: str,
+    step: str,
+    number: signal.Signals,
+    kind: str,
 ) -> None:
     """An attempt failed, or a stranger has taken the transactional id; the next instance comes while it finds its way back."""
-    job = replace(ingests.job(), disturbed=disturbed)
+    source = ingests.job() if kind == "file" else ingests.of_table(address_of(kind, request, tmp_path))
+    job = replace(source, disturbed=disturbed)
     undisturbed = replace(job, disturbed="")
     interrupted = replace(job, interrupt=(step, 1, int(number)))
     if number is signal.SIGSTOP:
@@ -365,7 +379,8 @@ def test_killed_or_stopped_while_it_mends_a_transaction(
     else:
         assert ingests.run(interrupted).signal == signal.SIGKILL
         ingests.finish(undisturbed)
-    assert sorted(numbers(read(job.topic))) == list(range(ROWS))
+    arrived = read(job.topic)
+    assert sorted(numbers(arrived) if kind == "file" else rows_of(arrived)) == list(range(ROWS))
 
 
 @pytest.mark.parametrize(("disturbed", "error"), [("fails", ""), ("hijacked", "FENCED")])

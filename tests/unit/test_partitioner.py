@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference_murmur2
 
@@ -42,7 +42,6 @@ def test_hashes_as_java_does(kind: pa.DataType) -> None:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=40), st.sampled_from(TYPES), st.data())
-@settings(deadline=None)
 def test_hashes_as_kafka_python_does_whatever_the_layout(keys: list[bytes], kind: pa.DataType, data: Any) -> None:
     start = data.draw(st.integers(0, len(keys)))
     end = data.draw(st.integers(start, len(keys)))

@@ -131,7 +131,7 @@ batches = st.lists(st.lists(row, max_size=20), max_size=4)
 
 
 @given(batches, st.booleans(), st.sampled_from([100, 300, 20_000, LIMIT]), st.sampled_from([1, 3, 16_384]))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_every_row_is_read_back_in_order(given: list[list[Row]], wide: bool, target_bytes: int, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_batch, "_BLOCK_ROWS", block)
@@ -140,7 +140,6 @@ def test_every_row_is_read_back_in_order(given: list[list[Row]], wide: bool, tar
 
 
 @given(st.lists(row, min_size=1, max_size=20), st.sets(st.sampled_from(["key", "headers", "timestamp"])))
-@settings(deadline=None)
 def test_a_column_that_is_absent_is_null_everywhere(rows: list[Row], absent: set[str]) -> None:
     chunks = encode(encoder(), rows, absent=absent)
     lost: dict[str, Any] = {{"timestamp": "timestamp_ms"}.get(name, name): None for name in absent}
@@ -148,7 +147,6 @@ def test_a_column_that_is_absent_is_null_everywhere(rows: list[Row], absent: set
 
 
 @given(st.lists(row.map(lambda row: replace(row, partition=0)), min_size=1, max_size=30))
-@settings(deadline=None)
 def test_a_batch_is_byte_for_byte_what_kafka_python_builds(rows: list[Row]) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, True, 9, 2, 5, 1 << 30)
     for offset, item in enumerate(written(rows)[0]):
@@ -292,7 +290,6 @@ def test_a_record_above_the_limit_that_compression_does_not_help_is_refused() ->
 
 
 @given(batches, st.integers(100, 400), st.sampled_from([Codec.NONE, Codec.LZ4]))
-@settings(deadline=None)
 def test_no_batch_is_ever_larger_than_the_limit(given: list[list[Row]], limit: int, codec: Codec) -> None:
     rows = [row for rows in given for row in rows]
     try:

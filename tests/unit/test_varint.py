@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.util import encode_varint
 
@@ -22,7 +22,6 @@ def expected(value: int) -> bytes:
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=60))
-@settings(deadline=None)
 def test_fields_follow_each_other_in_every_row(rows: list[tuple[int, int]]) -> None:
     first, second = (zigzag(np.array(column, np.int64)) for column in zip(*rows, strict=True))
     assert encode(first, 0, second).to_pylist() == [expected(a) + b"\0" + expected(b) for a, b in rows]

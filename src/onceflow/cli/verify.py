@@ -33,7 +33,7 @@ def verify(
     context: typer.Context,
     pipeline: Annotated[Path | None, typer.Argument(help="The plan; without one, the built-in workload.")] = None,
     *,
-    duration: Annotated[str, typer.Option("--for", help="How long faults are injected, for each engine.")] = "60s",
+    duration: Annotated[str, typer.Option("--for", help="How long faults are injected, for each engine.")] = "2m",
     rate: Annotated[float, typer.Option(help="Input records a second.")] = 300.0,
     faults: Annotated[str, typer.Option(help="Names or kinds, separated by commas; see --list-faults.")] = "all",
     seed: Annotated[

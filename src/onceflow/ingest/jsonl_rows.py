@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from onceflow import json_numbers
 from onceflow.errors import InputError
 from onceflow.transaction.arrow import Integers
 
@@ -86,22 +86,13 @@ def _keys_one_by_one(lines: pa.Array, name: str, path: str, numbers: Integers) -
     return pa.Array.from_buffers(pa.string(), len(keys), pa.array(keys, pa.binary()).buffers())
 
 
-class _Number(str):
-    """As it is in the file: read as a number, ``1e400`` would be infinite, and ``1.10`` and ``1.1`` one key."""
-
-    __slots__ = ()
-
-
-_READ = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_Number)
-
-
 def _key(line: bytes, name: str) -> str | None:
     """Raises ValueError with what the line is not."""
     try:
-        row = _READ.decode(line.decode())
+        row = json_numbers.read(line.decode())
         if isinstance(row, dict):
             value = row.get(name)
-            return None if value is None else value if isinstance(value, str) else _written(value)
+            return None if value is None else value if isinstance(value, str) else json_numbers.written(value)
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 ({error})") from None
     except json.JSONDecodeError as error:
@@ -109,14 +100,3 @@ def _key(line: bytes, name: str) -> str | None:
     except RecursionError:
         raise ValueError("is nested too deeply to look inside") from None
     raise ValueError(f"is no JSON object, so it has no {name!r}")
-
-
-def _written(value: Any) -> str:
-    """As ``json.dumps`` does, but for the numbers."""
-    if isinstance(value, _Number):
-        return value
-    if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_written(name)}: {_written(member)}" for name, member in value.items()) + "}"
-    return json.dumps(value, ensure_ascii=False)

@@ -11,6 +11,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+REHEARSALS = "_rehearsals"
+"""Where standbys on a cluster have the checkpoints of their rehearsals."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
@@ -44,8 +47,11 @@ class Checkpoint:
         return CheckpointState(json.loads(self._read(metadata))["id"], last, self._sources(last))
 
     def set_aside(self, why: str) -> str | None:
-        """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing."""
-        if not self._files.exists(self._path):
+        """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing in it.
+
+        What standbys rehearse in it is nothing that anybody would look for.
+        """
+        if not {*self._names(self._path)} - {REHEARSALS}:
             return None
         number = 1
         while self._files.exists(target := self._make(f"{self.location.rstrip('/')}.before-{why}-{number}")):
@@ -56,7 +62,9 @@ class Checkpoint:
 
     def entries(self, directory: str) -> list[str]:
         """The names in a directory of the checkpoint; none where there is no such directory."""
-        path = self._make(self._path, directory)
+        return self._names(self._make(self._path, directory))
+
+    def _names(self, path: Any) -> list[str]:
         if not self._files.exists(path):
             return []
         return [str(entry.getPath().getName()) for entry in self._files.listStatus(path)]

@@ -10,11 +10,10 @@ import re
 import time
 import uuid
 
-from onceflow.pipeline.checkpoint import Checkpoint
+from onceflow.pipeline.checkpoint import REHEARSALS, Checkpoint
 
 log = logging.getLogger(__name__)
 
-_DIRECTORY = "_rehearsals"
 _NAME = re.compile(r"[0-9]+-[0-9a-f]{32}")
 _LEFT_BEHIND_S = 3600.0
 
@@ -27,11 +26,11 @@ class RehearsalCheckpoints:
 
     def begin(self) -> str:
         """A location of its own. What was left behind an hour ago, by a driver that took over or was killed, is removed."""
-        for name in self._checkpoint.entries(_DIRECTORY):
+        for name in self._checkpoint.entries(REHEARSALS):
             began, _, _ = name.partition("-")
             if _NAME.fullmatch(name) and time.time() - int(began) > _LEFT_BEHIND_S:
                 self._remove(name)
-        return f"{self._checkpoint.location.rstrip('/')}/{_DIRECTORY}/{time.time():.0f}-{uuid.uuid4().hex}"
+        return f"{self._checkpoint.location.rstrip('/')}/{REHEARSALS}/{time.time():.0f}-{uuid.uuid4().hex}"
 
     def remove(self, location: str) -> None:
         """Removes what ``begin`` gave."""
@@ -39,6 +38,6 @@ class RehearsalCheckpoints:
 
     def _remove(self, name: str) -> None:
         try:
-            self._checkpoint.remove(f"{_DIRECTORY}/{name}")
+            self._checkpoint.remove(f"{REHEARSALS}/{name}")
         except Exception as error:  # noqa: BLE001  whatever Java says: it is left for the next one
-            log.info("%s of the checkpoint's %s is left behind: %s", name, _DIRECTORY, error)
+            log.info("%s of the checkpoint's %s is left behind: %s", name, REHEARSALS, error)

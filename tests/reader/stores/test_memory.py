@@ -107,7 +107,7 @@ _steps = st.one_of(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.lists(_steps, max_size=25))
 def test_pieces_answer_as_the_rules_do(steps: list[tuple[str, ...]]) -> None:
     pair = Pair()

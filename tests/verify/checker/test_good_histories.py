@@ -9,14 +9,14 @@ from onceflow.verify.checker.report import first_findings
 from onceflow.verify.history import Columns
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 400), partitions=st.integers(1, 4))
 def test_a_good_history_is_not_accused(seed: int, steps: int, partitions: int) -> None:
     verdict = check_history(World(seed, partitions).run(steps))
     assert first_findings(verdict) == []
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), steps=st.integers(0, 300))
 def test_output_of_a_good_history_is_f_of_its_input(seed: int, steps: int) -> None:
     world = World(seed, compaction=False)

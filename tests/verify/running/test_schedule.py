@@ -9,6 +9,7 @@ import pytest
 from tests.verify.running.supervised import supervised, world_of
 
 from onceflow.verify.faults.catalog import FAULTS, MIXES, all_names, chosen
+from onceflow.verify.result import Lane
 from onceflow.verify.running import schedule
 from onceflow.verify.running.schedule import ByTime, Turn, turns
 
@@ -59,6 +60,24 @@ def test_a_fault_waits_until_the_pipeline_has_recovered_from_the_one_before(
             commits = driver.commits
     assert all(recovered or in_a_row for recovered, in_a_row in at_work)
     assert any(in_a_row and not recovered for recovered, in_a_row in at_work)
+
+
+def test_what_a_fault_waits_for_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once each time: on a Spark cluster it may be for minutes."""
+    monkeypatch.setattr(schedule, "_SILENCE_S", 0.0)
+    monkeypatch.setattr(schedule, "_PAUSE_S", (0.001, 0.002))
+    monkeypatch.setattr(schedule, "QUIET", 0.0)
+    monkeypatch.setattr(schedule, "IN_A_ROW", 0.0)
+    with supervised(tmp_path, standbys=2) as driver:
+        by_time, world = ByTime(seconds=120, seed=3), world_of(driver, tmp_path)
+        by_time.await_start(world)
+        for _ in islice(by_time.due(world, [FAULTS["kill-driver"]]), 2):
+            driver.kill()
+        assert driver.awaited(10**9) == "the next batch"
+        notes = [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+    waits = [note for note in notes if "waits for" in note]
+    assert waits[0].startswith("the first fault waits for "), notes
+    assert [note.partition(" for ")[0] for note in waits[1:]] == ["the next fault waits"], "for the second one alone"
 
 
 def test_every_kind_comes_before_one_comes_again() -> None:

@@ -119,6 +119,21 @@ def test_only_a_line_end_ends_a_line(tmp_path: Path, mark: str) -> None:
     assert [record.value for record in read_sample(path)] == [f'{{"a": "x{mark}y"}}'.encode(), b'{"b": 1}']
 
 
+def test_numbers_of_a_sample_keep_their_digits(tmp_path: Path) -> None:
+    path = tmp_path / "sample.jsonl"
+    path.write_text(
+        '{"value": {"a": 1.10, "b": [1e400, -0, 12345678901234567890123]}}\n{"value": 1.10, "key": 7}\n1.10\n{"value": "1.10"}\n'
+        '{"value": {"e": "\\ud800", "t": true, "n": null}}\n'
+    )
+    assert [(record.key, record.value) for record in read_sample(path)] == [
+        (None, b'{"a":1.10,"b":[1e400,-0,12345678901234567890123]}'),
+        (b"7", b"1.10"),
+        (None, b"1.10"),
+        (None, b"1.10"),
+        (None, b'{"e":"\\ud800","t":true,"n":null}'),
+    ]
+
+
 def test_a_sample_with_mistakes_names_all_of_them(tmp_path: Path) -> None:
     path = tmp_path / "sample.jsonl"
     path.write_text('{"a": 1\n{"value": 1, "headers": 5}\n')

@@ -90,11 +90,14 @@ def _check(case: ET.Element, result: RunResult, check: Check) -> None:
         _say(case, "skipped", f"the run cannot be judged; {text}")
     elif not found:
         return
-    elif check.judged and result.judged:
+    elif not check.judged:
+        _say(case, "skipped", f"not judged: {text}", _evidence(result, check.anomaly))
+    elif result.judged:
         _say(case, "failure", text, _evidence(result, check.anomaly))
     else:
-        why = "not judged" if result.judged else "control, not judged"
-        ET.SubElement(case, "system-out").text = writable(f"{why}: {text}\n{_evidence(result, check.anomaly)}")
+        ET.SubElement(case, "system-out").text = writable(
+            f"control, not judged: {text}\n{_evidence(result, check.anomaly)}"
+        )
 
 
 def _evidence(result: RunResult, anomaly: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Column as ColumnOf
 from rich.table import Table
 from rich.text import Text
 
@@ -69,8 +70,8 @@ def _table(results: Sequence[RunResult]) -> Table:
 def _faults(number: int, result: RunResult) -> Table:
     """What the faults of a run met, kind by kind; the page and ``report.json`` have each of them."""
     title = f"Faults of run {number}, {escape(cut(result.engine, 30))}: {told(result.encounters)}"
-    table = Table("fault", title=title, title_justify="left")
-    for name in ("injected", "met work", "in a transaction", "perhaps in one", "batches before"):
+    table = Table(ColumnOf("fault", no_wrap=True), title=title, title_justify="left")
+    for name in ("injected", "met work", "transaction open", "perhaps open", "batches before"):
         table.add_column(name, justify="right")
     for kind in meetings(result.encounters):
         numbers = (kind.injected, kind.met, kind.in_transaction, kind.perhaps, kind.batches)

@@ -143,8 +143,20 @@ class DriverProcess:
 
         Raises VerificationError if it is given up.
         """
+        return not self._is_hopeless() and not self.awaited(commits)
+
+    def awaited(self, commits: int) -> str:
+        """What is not there yet, in words; empty if nothing is."""
+        if self.commits <= commits:
+            return "the next batch"
         warm = sum(standby.is_warm for standby in list(self._standbys))
-        return not self._is_hopeless() and warm == self._wanted_standbys and self.commits > commits
+        if warm == self._wanted_standbys:
+            return ""
+        return (
+            "the standby to be warm"
+            if self._wanted_standbys == 1
+            else f"{self._wanted_standbys} warm standbys ({warm} so far)"
+        )
 
     def kill(self) -> None:
         """SIGKILL to driver and JVM; returns when they are gone. The supervisor starts the next at once."""

@@ -26,6 +26,7 @@ ROW = (3, 5)
 """How many come in a row, at least and at most."""
 _LOOK_AGAIN_S = 0.05
 _FIRST_STANDBY_S = 600.0
+_SILENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ class ByTime:
 
     def await_start(self, world: World) -> None:
         """A first standby takes as long as a first driver, which is no part of the time for faults."""
+        if awaited := world.driver.awaited(0):
+            world.note(f"the first fault waits for {awaited}")
         world.wait_for(lambda: world.driver.has_recovered(0), "a first standby is warm", _FIRST_STANDBY_S)
 
     def gauge(self, world: World) -> Gauge:  # noqa: ARG002  the clock is everywhere the same
@@ -95,8 +98,8 @@ class ByTime:
         until = time.monotonic() + self.seconds
         commits = 0
         for turn in turns(faults, self.seed):
-            while turn.wait_s and not world.driver.has_recovered(commits) and time.monotonic() < until:
-                world.sleep(_LOOK_AGAIN_S)
+            if turn.wait_s:
+                _await_recovery(world, commits, until)
             world.sleep(max(0.0, min(turn.wait_s, until - time.monotonic())))
             if time.monotonic() >= until:
                 return
@@ -106,6 +109,16 @@ class ByTime:
 
     def lack(self, injected: int) -> str:
         return "" if injected else f"no fault was injected within {self.seconds:g} s: give it longer with --for"
+
+
+def _await_recovery(world: World, commits: int, until: float) -> None:
+    """Waits for it as long as there is time, and says so where it takes long: on a Spark cluster it may be minutes."""
+    began, is_told = time.monotonic(), False
+    while not world.driver.has_recovered(commits) and time.monotonic() < until:
+        if not is_told and time.monotonic() - began > _SILENCE_S:
+            world.note(f"the next fault waits for {world.driver.awaited(commits)}")
+            is_told = True
+        world.sleep(_LOOK_AGAIN_S)
 
 
 def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:

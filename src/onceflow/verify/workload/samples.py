@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from onceflow import json_numbers
 from onceflow.errors import ConfigurationError
 from onceflow.verify.workload.inputs import Headers, Record
 
@@ -16,7 +16,8 @@ def read_sample(path: Path) -> list[Record]:
     """The records in a file of JSON Lines. Raises ConfigurationError with every mistake.
 
     A line that is an object of ``value`` and perhaps ``key`` and ``headers`` (an object of texts), and of nothing else, is a
-    record; any other line is a record's value. Text is written as it is, everything else as JSON.
+    record; any other line is a record's value. Text is written as it is, everything else as JSON;
+    numbers keep their digits.
     """
     try:
         # Not splitlines: U+2028 and the like end no line of JSON, and may stand in a text.
@@ -28,7 +29,7 @@ def read_sample(path: Path) -> list[Record]:
     mistakes: list[str] = []
     for number, line in enumerate(lines, 1):
         try:
-            records += [_record(json.loads(line), line)] if line.strip() else []
+            records += [_record(json_numbers.read(line), line)] if line.strip() else []
         except ValueError as error:
             mistakes.append(f"line {number}: {error}")
     if not records and not mistakes:
@@ -53,4 +54,6 @@ def _headers(given: Any) -> Headers:
 def _bytes(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    return value.encode() if isinstance(value, str) else json.dumps(value, separators=(",", ":")).encode()
+    if isinstance(value, str) and not isinstance(value, json_numbers.Number):
+        return value.encode()
+    return json_numbers.written(value, separators=(",", ":"), ensure_ascii=True).encode()
