@@ -9,15 +9,17 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.faults.support import eventually
-from tests.verify.running.supervised import ENGINE, output, processes_of, supervised
+from tests.verify.running.supervised import ENGINE, output, processes_of, supervised, world_of
 
 from onceflow.errors import VerificationError
-from onceflow.verify.engines.lines import Message
+from onceflow.verify.engines.lines import Do, Message, Order
+from onceflow.verify.faults import limits
 from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running.driver import DriverProcess
@@ -209,8 +211,40 @@ def test_a_driver_that_fails_again_and_again_is_given_up(tmp_path: Path, monkeyp
     monkeypatch.setattr(driver_module, "MOST_FAILURES", 3)
     with supervised(tmp_path, fails_in_mode="refuse", code="INPUT") as driver:
         with pytest.raises(VerificationError, match="3 times in a row without a batch, last with INPUT"):
+            driver.await_failure(("nothing like it",), 1, 60)
+        with pytest.raises(VerificationError, match="3 times in a row"):
             driver.await_batches(1)
         assert "no driver ran at the end: the driver failed" in driver.stop()
+
+
+def test_a_failure_is_awaited_by_the_words_of_its_error(tmp_path: Path) -> None:
+    """Batches that come in spite of what was to make it fail end the waiting."""
+    with supervised(tmp_path, fails_in_mode="again", code="INPUT") as driver:
+        assert driver.await_batches(1)
+        before = len(driver.committed_batches)
+        assert not driver.await_failure(("script says",), 2, 60)
+        assert len(driver.committed_batches) >= before + 2
+        driver._mode = "again"
+        driver.kill()
+        assert driver.await_failure(("nothing like it", "script says"), 1000, 60)
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_control_that_hangs_is_ended_and_what_is_judged_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, judged: bool
+) -> None:
+    monkeypatch.setattr(limits, "_HANGS_S", 0.2)
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        monkeypatch.setattr(driver, "engine", replace(driver.engine, judged=judged))
+        current = driver._current
+        assert current is not None
+        current.running.order(Order(Do.HOLD, step="WRITE"))
+        assert driver._await(lambda: driver.under_way.is_held, 60)
+        limits.end_if_it_hangs(world_of(driver, tmp_path))
+        assert driver.under_way.is_held == judged
+        if not judged:
+            assert driver.await_batches(1), "another one goes on"
 
 
 def test_a_failure_that_every_start_would_meet_is_met_once_and_told_in_full(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 60.0
 _ATTEMPTS_S = 120.0
 _PASSED_BATCHES = 3
+_HANGS_S = 30.0
 # More than the marker of a transaction's end (78 bytes), to which the broker holds the limit too: a transaction whose marker is
 # refused stays open as long as the limit stands. Less than any batch of records that is worth its name.
 _LIMIT_BYTES = 128
@@ -49,7 +50,24 @@ class RecordTooLarge:
         if came:
             world.met(f"{topic} refused a batch, and its driver failed")
         else:
+            end_if_it_hangs(world)
             world.missed(f"nothing too large came for {topic}")
+
+
+def end_if_it_hangs(world: World) -> None:
+    """Kills a control that commits nothing more though it may, as whoever operates it would. What is judged gets no help.
+
+    ::
+
+        broker     MESSAGE_TOO_LARGE
+        producer   Kafka's own of Java (Spark 4.2 has 3.9.2) splits it at ``batch.size``, which it was below: the same batch
+        producer   does so until its stack is full (KAFKA-8350, KAFKA-8202); nobody is told what became of the batch
+        sink       waits for that without end, also when the limit is up again: the rest of the run would show nothing
+    """
+    driver = world.driver
+    if not driver.engine.judged and not driver.await_batches(1, _HANGS_S):
+        world.note("the control hangs, and is killed")
+        driver.kill()
 
 
 def _set(world: World, topic: str, limit: int | None) -> None:
