@@ -404,7 +404,8 @@ def session(*_):
     return types.SimpleNamespace(stop=lambda: None)
 def run(*_, **__):
     raise SetupError("it came as far as running", action="")
-runner.session, runner.run, rehearsal.rehearse = session, run, lambda *_: None
+runner.session, runner.run = session, run
+rehearsal.Rehearsal = lambda *_: types.SimpleNamespace(run=lambda: None, keep=lambda *_: None)
 sys.exit(driver_process.main(int(sys.argv[2])))
 """
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from onceflow.config import Plan
     from onceflow.kafka.settings import ClusterSettings
+    from onceflow.pipeline.rehearsal import Rehearsal
 
 
 def main(descriptor: int) -> int:
@@ -67,10 +68,11 @@ class _Parent:
         with self._saying, contextlib.suppress(OSError):
             self._connection.send(message)
 
-    def wait_for_go(self) -> Go:
-        """Warm: says so, and waits until it is told to run."""
+    def wait_for_go(self, rehearsal: Rehearsal) -> Go:
+        """Warm: says so, and waits until it is told to run. Meanwhile it stays warm."""
         self._warm.set()
         self.say(Ready())
+        rehearsal.keep(self._warm.clear, self._warm.set)
         go = self._going.get()
         self._fence.wait()
         return go
@@ -118,15 +120,16 @@ def _end_group(scratch: Path) -> None:
 
 
 def _serve(parent: _Parent) -> None:
-    from onceflow.pipeline.rehearsal import rehearse
+    from onceflow.pipeline.rehearsal import Rehearsal
     from onceflow.pipeline.runner import run, session
 
     file, settings, spark_log, scratch = (
         parent.prepared.file, parent.prepared.settings, parent.prepared.spark_log, parent.prepared.scratch
     )  # fmt: skip
     parent.spark = session(file, spark_log, scratch)
-    rehearse(file, parent.spark, settings, scratch, parent.is_asked)
-    go = parent.wait_for_go()
+    rehearsal = Rehearsal(file, parent.spark, settings, scratch, parent.is_asked)
+    rehearsal.run()
+    go = parent.wait_for_go(rehearsal)
     mode = _still_to_do(go, parent.prepared)
     try:
         run(

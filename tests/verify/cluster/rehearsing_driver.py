@@ -1,5 +1,6 @@
-"""A driver that rehearses a plan, as a standby does, and prints as JSON how many tasks each executor ended.
+"""A driver that rehearses a plan, as a standby does, and prints as JSON how many tasks each executor ended that is there.
 
+It says when it has rehearsed. Where a line comes on its standard input then, it waits until it has to rehearse again, and does.
 Arguments: the plan, master, its settings as JSON, scratch directory. A program of its own, because a process can have one Spark
 session.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from onceflow.config import load
 from onceflow.pipeline.cluster import connect
-from onceflow.pipeline.rehearsal import rehearse
+from onceflow.pipeline.rehearsal import Rehearsal
 from onceflow.pipeline.runner import session
 
 
@@ -31,7 +32,12 @@ def main(plan: str, master: str, settings: str, scratch: str) -> None:
     logging.getLogger("onceflow.pipeline").addHandler(_Failing(logging.INFO))
     logging.getLogger("onceflow.pipeline").setLevel(logging.INFO)
     spark = session(file, "error", Path(scratch))
-    rehearse(file, spark, connect(file, lambda _: None), Path(scratch), threading.Event())
+    enough = threading.Event()
+    rehearsal = Rehearsal(file, spark, connect(file, lambda _: None), Path(scratch), enough)
+    rehearsal.run()
+    print("rehearsed", flush=True)
+    if sys.stdin.readline():
+        rehearsal.keep(lambda: None, enough.set)
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     each = [executors.apply(number) for number in range(executors.size())]
     print(json.dumps({executor.id(): executor.completedTasks() for executor in each}))

@@ -219,20 +219,52 @@ mode = "update"
 
 def rehearse(world: SparkWorld, directory: Path, **more: str) -> dict[str, int]:
     """A stateful plan over ``source``, rehearsed on the cluster: how many tasks each executor ended."""
+    with rehearsing(world, directory, **more) as driver:
+        return tasks_of(driver, "")
+
+
+def rehearsing(world: SparkWorld, directory: Path, **more: str) -> subprocess.Popen[str]:
+    """A driver that rehearses."""
     plan = directory / "pipeline.toml"
     checkpoint = directory / "checkpoint"
     plan.write_text(REHEARSED.format(checkpoint=checkpoint, servers=world.kafka.bootstrap_servers))
     (directory / "scratch").mkdir()
     settings = json.dumps({**world.spark.settings, **more})
-    done = subprocess.run(
-        [sys.executable, REHEARSING, plan, world.spark.master_url, settings, directory / "scratch"],
-        stdout=subprocess.PIPE,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    tasks: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    command: list[str | Path] = [
+        sys.executable,
+        REHEARSING,
+        plan,
+        world.spark.master_url,
+        settings,
+        directory / "scratch",
+    ]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def tasks_of(driver: subprocess.Popen[str], told: str) -> dict[str, int]:
+    """How many tasks each of its executors has ended that is there in the end; ``told`` it meanwhile."""
+    try:
+        said, _ = driver.communicate(told, timeout=PATIENCE_S)
+    finally:
+        driver.kill()
+    assert driver.returncode == 0
+    tasks: dict[str, int] = json.loads(said.splitlines()[-1])
     del tasks["driver"]
     return tasks
+
+
+def test_a_standby_whose_executor_was_replaced_rehearses_again(world: SparkWorld, tmp_path: Path) -> None:
+    """Whoever takes over then would wait for the new one's first steps."""
+    world.goes_on()
+    with rehearsing(world, tmp_path) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "rehearsed\n"
+        first, other = world.spark.executors(driver.pid)
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: set(world.spark.executors(driver.pid)) - {first, other}, bool, "another one", PATIENCE_S)
+        tasks = tasks_of(driver, "go on\n")
+    assert len(tasks) == 2
+    assert all(tasks.values()), "the new one has worked too"
 
 
 def test_a_standby_rehearses_on_its_executors_and_leaves_nothing(world: SparkWorld, tmp_path: Path) -> None:

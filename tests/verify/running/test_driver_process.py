@@ -18,7 +18,7 @@ from tests.faults.support import eventually
 from tests.verify.running.supervised import ENGINE, output, processes_of, supervised, world_of
 
 from onceflow.errors import VerificationError
-from onceflow.verify.engines.lines import Do, Message, Order
+from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.faults import limits
 from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
@@ -49,6 +49,17 @@ def test_a_killed_driver_is_followed_by_the_one_that_waits_ready(tmp_path: Path)
         assert driver.stop() == ""
     assert len(writers(tmp_path)) == 2
     assert set(range(9)) <= {number for number, _ in output(tmp_path)}
+
+
+def test_a_standby_that_grew_cold_is_waited_for(tmp_path: Path) -> None:
+    """Its executors were replaced, say."""
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        (standby,) = driver._standbys
+        driver._heard(standby, Message(Told.COLD))
+        assert driver.awaited(0) == "the standby to be warm"
+        driver._heard(standby, Message(Told.READY))
+        assert driver.awaited(0) == ""
 
 
 def test_drivers_killed_in_a_row_are_followed_by_those_that_wait(tmp_path: Path) -> None:

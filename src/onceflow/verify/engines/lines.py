@@ -4,6 +4,7 @@ The engine's standard input brings orders, its standard output gives messages; w
 because Java and Spark write to it, too. Both sides import this file, and nothing heavy. The whole conversation::
 
     engine      {"told": "ready"}                        warm: whatever can be done before it touches the checkpoint is done
+    engine      {"told": "cold"}                         warm no more, for it lost something; "ready" follows
     supervisor  {"do": "run", "mode": "refuse"}          or "resume": the checkpoint is lost, begin at the committed offsets
     engine      {"told": "started"}
     engine      {"told": "step", "step": "AUDIT", "batch": 3}       optional, before each step of its commit
@@ -29,6 +30,7 @@ class Told(StrEnum):
     """What an engine tells."""
 
     READY = "ready"
+    COLD = "cold"
     STARTED = "started"
     STEP = "step"
     HELD = "held"

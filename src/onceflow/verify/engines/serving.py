@@ -32,10 +32,20 @@ def serve(run: Run, *, fences: bool = False) -> int:
         file = load(Path(sys.argv[1]), {})
         settings = cluster_of(file)
         fence = EarlyFence(file.plan, settings)
-        conversation.on_early_run(fence.begin if fences else None)
-        warm_up(file, settings, conversation.is_asked)
-        conversation.on_early_run(None)
-        conversation.tell(Message(Told.READY))
+
+        def warm() -> None:
+            conversation.on_early_run(None)
+            conversation.tell(Message(Told.READY))
+
+        def cold() -> None:
+            conversation.tell(Message(Told.COLD))
+            conversation.on_early_run(begin)
+
+        begin = fence.begin if fences else None
+        conversation.on_early_run(begin)
+        rehearsal = warm_up(file, settings, conversation.is_asked)
+        warm()
+        rehearsal.keep(cold, warm)
         order = conversation.wait_for_run()
         fence.wait()
         run(file, order, conversation)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from onceflow.config import PlanFile
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.pipeline.rehearsal import rehearse
+from onceflow.pipeline.rehearsal import Rehearsal
 from onceflow.pipeline.runner import session
 
 
@@ -19,12 +17,12 @@ def cluster_of(file: PlanFile) -> ClusterSettings:
     return ClusterSettings.of(file.plan.kafka.bootstrap_servers)
 
 
-def warm_up(file: PlanFile, settings: ClusterSettings, enough: threading.Event) -> SparkSession:
+def warm_up(file: PlanFile, settings: ClusterSettings, enough: threading.Event) -> Rehearsal:
     """A session like the runner's, and the plan rehearsed in it until that is ``enough``.
 
     Its scratch is the working directory, which the supervisor made for it. The checkpoint is not looked at.
     """
     scratch = Path.cwd()
-    spark = session(file, "error", scratch)
-    rehearse(file, spark, settings, scratch, enough)
-    return spark
+    rehearsal = Rehearsal(file, session(file, "error", scratch), settings, scratch, enough)
+    rehearsal.run()
+    return rehearsal
