@@ -338,7 +338,12 @@ def test_the_terminal_shows_the_rows_of_a_violation_and_why_a_run_proves_nothing
     text = printed(replace(BAD, pipeline="[bold]x"), BROKEN)
     assert "run 1, onceflow, [bold]x, seed 3: duplicated" in text
     assert "'kind': 'poll'" in text
-    assert "run 2, onceflow, retail, seed 1 proves nothing: no new batch for 60 s" in text
+    assert text.count("no new batch for 60 s") == 1, "the verdict says it"
+    told = printed(replace(BROKEN, failures=("no new batch for 60 s", "and more")))
+    assert "run 1, onceflow, retail, seed 1 proves nothing: and more" in told
+    assert "proves nothing: no new batch" in printed(GOOD, replace(BROKEN, judged=False)), (
+        "the verdict does not say it of a control"
+    )
     assert "run 1 again: onceflow verify --for 60s --faults all --seed 3" in text
     assert text.strip().splitlines()[-1].startswith("Exactly once was violated. Run 1 (onceflow) shows 1 duplicated.")
     text = printed(replace(BROKEN_AND_CERTAINLY_BAD, notes=("no record is expected in copies",)))

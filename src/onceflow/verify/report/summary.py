@@ -40,7 +40,7 @@ def _doubts(result: RunResult) -> tuple[str, ...]:
     found = list(result.failures)
     if not any(check.judged for check in result.verdict.checks):
         found.append("no check was made")
-    if lack := unproved(result.verdict.history):
+    if not found and (lack := unproved(result.verdict.history)):
         found.append(lack)
     return tuple(found)
 

@@ -34,17 +34,16 @@ STYLES = {ExitStatus.GOOD: "bold green", ExitStatus.VIOLATED: "bold red", ExitSt
 
 def show(results: Sequence[RunResult], console: Console) -> None:
     """Prints one line an anomaly, the goals, the first finding of each violation, and the verdict last."""
+    said = sentence(results)
     console.print(_table(results))
     for goal in goals(results):
         console.print(f"{goal.state:<14}{goal.text}", style="bold red" if goal.missed else None, markup=False)
     for number, result in enumerate(results, 1):
         if result.encounters:
             console.print(_faults(number, result))
-        _show_run(number, result, console)
+        _show_run(number, result, said, console)
     status = exit_status(results)
-    verdict = Text.assemble(
-        (HEADLINES[status] + ".", STYLES[status]), f" {sentence(results)} {about_controls(results)}".rstrip()
-    )
+    verdict = Text.assemble((HEADLINES[status] + ".", STYLES[status]), f" {said} {about_controls(results)}".rstrip())
     console.print()
     console.print(verdict, soft_wrap=True, highlight=False)
 
@@ -84,9 +83,10 @@ def _head(column: Column) -> str:
     return f"{escape(cut(column.engine, 30))}\n{kind}{column.usable} of {counted(column.runs, 'run')}"
 
 
-def _show_run(number: int, result: RunResult, console: Console) -> None:
+def _show_run(number: int, result: RunResult, said: str, console: Console) -> None:
+    """What the verdict has not ``said``."""
     name = f"run {number}, {result.engine}, {result.pipeline}, seed {result.seed}"
-    for reason in reasons(result):
+    for reason in (each for each in reasons(result) if each.rstrip(".") not in said):
         console.print(f"{name} proves nothing: {reason}", style="bold yellow", markup=False)
     for note in result.notes:
         console.print(f"{name}: {note}", markup=False, highlight=False)
