@@ -11,62 +11,19 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from tests.ingest.rotating import Log, rotate, take_on, unknown_births, until_it_gets_the_inode_of
 from tests.ingest.support import files, look, take, values
 
 from onceflow.errors import SourceChanged
-from onceflow.ingest import discovery, file_position, watched
+from onceflow.ingest import discovery, watched
 from onceflow.ingest import files as files_module
 from onceflow.ingest.file_position import Print
 from onceflow.ingest.files import FileOptions, FileSource, Format
 
 
-class Log:
-    """A log that is written, and what an ingest has committed of it. One line of rows is ``{"n":5}``."""
-
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / "app.jsonl"
-        self.positions: dict[str, str] = {}
-        self.written = 0
-        self.taken: list[str] = []
-        self.identities: list[tuple[str, str]] = []
-
-    def write(self, count: int, path: Path | None = None) -> None:
-        with (path or self.path).open("a") as file:
-            for _ in range(count):
-                file.write(f'{{"n":{self.written}}}\n')
-                self.written += 1
-
-    def take(self, pattern: str = "app.jsonl*", *, accept_new: bool = False) -> None:
-        """A run of its own."""
-        rows = take(files(self.path.parent / pattern, Format.JSONL, accept_new=accept_new), self.positions)
-        self.taken += values(rows)
-        self.identities += [(row.identity.source, row.id) for row in rows]
-
-    def refused(self, pattern: str = "app.jsonl*") -> SourceChanged:
-        before = dict(self.positions)
-        with pytest.raises(SourceChanged) as caught:
-            self.take(pattern)
-        assert self.positions == before
-        return caught.value
-
-    def check(self) -> None:
-        """All that was written, once, in order, under names of its own."""
-        assert self.taken == [f'{{"n":{number}}}' for number in range(self.written)]
-        assert len(set(self.identities)) == self.written
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
-
-
-def rotate(log: Log, generations: int = 3) -> None:
-    """As logrotate does: each file gets the next number."""
-    for number in range(generations, 0, -1):
-        older = Path(f"{log.path}.{number}")
-        if older.exists():
-            older.rename(f"{log.path}.{number + 1}")
-    log.path.rename(f"{log.path}.1")
 
 
 @pytest.mark.parametrize("pattern", ["app.jsonl*", "app.jsonl"])
@@ -238,11 +195,6 @@ def test_a_replaced_file_is_refused_by_another_spelling_of_its_directory(tmp_pat
     assert "not the file that was read under this name" in log.refused("../link/app.jsonl").message
 
 
-def take_on(source: FileSource) -> list[str]:
-    """One look more of a run."""
-    return values(look(source, {}))
-
-
 @pytest.mark.parametrize("born", [True, False], ids=["born", "nobody-knows-when"])
 def test_a_file_that_was_found_empty_is_read_under_its_new_name(
     log: Log, monkeypatch: pytest.MonkeyPatch, *, born: bool
@@ -276,18 +228,6 @@ def test_a_file_that_was_found_empty_and_deleted_is_not_mistaken_for_another(
     for _ in until_it_gets_the_inode_of(log.path, beside):
         beside.write_text('{"n":"beside"}\n')
     assert take_on(source) == []
-
-
-def until_it_gets_the_inode_of(path: Path, other: Path) -> Iterator[None]:
-    """The file is deleted, and what the caller makes then has its inode, sooner or later."""
-    inode = path.stat().st_ino
-    path.unlink()
-    for number in range(100):
-        yield
-        if other.stat().st_ino == inode:
-            return
-        other.rename(other.with_name(f"filler-{number}"))
-    pytest.skip("this file system does not give an inode again")
 
 
 def test_a_fifo_with_the_inode_of_a_file_that_was_found_empty_is_left_alone(log: Log) -> None:
@@ -423,12 +363,6 @@ def test_a_link_that_is_pointed_elsewhere_loses_no_file_that_was_found_empty(log
     assert log.taken == [f'{{"n":{number}}}' for number in range(5)]
 
 
-def unknown_births(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system that does not keep them."""
-    for module in (watched, file_position):
-        monkeypatch.setattr(module, "born_ns", lambda _: 0)
-
-
 def test_a_file_that_is_missing_for_long_is_remembered_no_more(log: Log) -> None:
     """It may come back within some looks, from a rotation that goes on while the names are read; but not for ever."""
     source = files(log.path, Format.JSONL)
@@ -490,8 +424,8 @@ def test_a_rotation_while_a_renamed_file_is_looked_for(log: Log, monkeypatch: py
     assert take_on(source) == []
     log.write(2)
     rotate(log)
-    moved = renamed_before(log, "app.jsonl.1", "app.jsonl.2", watched._is_one_of)
-    monkeypatch.setattr(watched, "_is_one_of", moved)
+    moved = renamed_before(log, "app.jsonl.1", "app.jsonl.2", watched._which)
+    monkeypatch.setattr(watched, "_which", moved)
     assert take_on(source) == []
     assert take_on(source) == ['{"n":0}', '{"n":1}']
 
@@ -660,8 +594,8 @@ def test_a_rotation_while_the_names_are_read(log: Log, monkeypatch: pytest.Monke
     found = discovery._renamed
     rotations = [1]
 
-    def renamed_after_the_look(known: discovery.Known) -> list[Path]:
-        paths = list(found(known))
+    def renamed_after_the_look(*known: Any) -> list[Path]:
+        paths = list(found(*known))
         if rotations:
             rotations.pop()
             rotate(log)

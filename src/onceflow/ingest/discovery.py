@@ -19,6 +19,12 @@
     app.log was renamed twice since the last look, and the file between was never found
     no pattern may find it by its new name: refused, as its rows would be passed over (``passed_over.py``)
 
+    app.log.1 was read, and the next rotation puts another file there, which may have rows or none
+    names that a rotation has given are handed on: that it has this name says nothing, unlike a new app.log without a rotation
+
+    app.log is copied to app.log.1 and is about to be emptied (copytruncate), or packed to app.log.gz and about to be deleted
+    the copy has the content of a file that is there: refused, as it would be a moment later
+
     app.log.1 is packed to app.log.1.gz, or the files are moved to another disk
     other inodes with the same content: reading them would repeat everything, so they are refused too
 """
@@ -35,9 +41,10 @@ from pathlib import Path
 
 from onceflow.errors import SourceChanged
 from onceflow.ingest.content import open_content
-from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, new_position
-from onceflow.ingest.passed_over import passed_over
-from onceflow.ingest.watched import File, Watched, log_name
+from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, goes_on, log_name, new_position
+from onceflow.ingest.packing import compression_of
+from onceflow.ingest.passed_over import begun_after, in_its_place, passed_over
+from onceflow.ingest.watched import File, Watched
 
 _LOOKS = 3
 
@@ -73,7 +80,7 @@ def find(
             break
     else:
         if not accept_new:
-            raise _changed(look.suspects) if any(look.suspects.values()) else _passed_over(look.passed_over)
+            raise _changed(look) if any(look.suspects.values()) else _passed_over(look.passed_over)
     watched.note({entry.file: entry.path for entry in [*look.unknown, *look.passed_over]}, look.files)
     given_up = {p.source: replace(p, replaced=True) for doubtful in look.suspects.values() for p in doubtful}
     new = sorted([*look.unknown, *look.passed_over], key=_age)
@@ -94,16 +101,27 @@ class _Look:
 
 
 def _look(patterns: Sequence[str], known: Known, watched: Watched) -> _Look:
-    seen = list(_distinct([*_matching(patterns), *_renamed(known)]))
-    seen += _distinct(watched.renamed({entry.file for entry in seen}))
-    matched = {entry.path: position for entry in seen if (position := _same_file(entry, known))}
-    begun = [replace(position, path=str(path)) for path, position in matched.items()]
-    missing = [p for p in known.values() if not p.replaced and p.source not in {found.source for found in begun}]
+    live = [position for position in known.values() if not position.replaced]
+    by_inode: dict[int, list[FilePosition]] = {}
+    for position in live:
+        by_inode.setdefault(position.inode, []).append(position)
+    seen = list(_distinct([*_matching(patterns), *_renamed(live, by_inode)]))
+    remembered = list(watched.renamed({entry.file for entry in seen}))
+    seen += _distinct(now for _, now in remembered)
+    matched = {entry.path: same for entry in seen if (same := _same_file(entry, by_inode))}
+    found = {position.source for position in matched.values()}
+    missing = [position for position in live if position.source not in found]
     unknown = [entry for entry in seen if entry.path not in matched]
-    suspects = {entry.path: list(_suspects(entry, missing, watched)) for entry in unknown}
+    moved = [(position, path) for path, position in matched.items() if position.path != str(path)]
+    suspects = {entry.path: list(_suspects(entry, missing, moved)) for entry in unknown}
+    for entry in unknown:
+        suspects[entry.path] += _originals(entry, matched.values())
     files = {entry.file for entry in seen}
-    renamed = [(Path(position.path), path) for path, position in matched.items() if position.path != str(path)]
-    return _Look(files, begun, unknown, suspects, sorted(_distinct(_beside(renamed, files)), key=_age))
+    beside = [*_beside([*((Path(was.path), now) for was, now in moved), *remembered], files)]
+    beside += [path for gone in missing for path in in_its_place(gone, files)]
+    begun = [replace(position, path=str(path)) for path, position in matched.items()]
+    beside += begun_after(live, {each.source for each in begun if each.has_name(each.found_as)}, files)
+    return _Look(files, begun, unknown, suspects, sorted(_distinct(beside), key=_age))
 
 
 def _beside(renamed: Iterable[tuple[Path, Path]], files: Collection[File]) -> Iterator[Path]:
@@ -128,15 +146,16 @@ def _matching(patterns: Iterable[str]) -> Iterator[Path]:
         yield from (Path(name).absolute() for name in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207  absolute patterns too
 
 
-def _renamed(known: Known) -> Iterator[Path]:
+def _renamed(live: Sequence[FilePosition], by_inode: Mapping[int, Sequence[FilePosition]]) -> Iterator[Path]:
     """Files beside the places where known ones were last, for those that are there under another name.
 
-    An inode is given to another file, of whatever program, once its own is deleted: it must be one that was made at that time.
+    An inode is given to another file, of whatever program, once its own is deleted: it must be one that was made at that time,
+    or, where nobody knows that, have its content or another number behind its name.
     """
-    by_inode: dict[int, list[FilePosition]] = {}
-    for position in known.values():
-        by_inode.setdefault(position.inode, []).append(position)
-    for directory in sorted({Path(position.path).parent for position in known.values()}):
+    places = {Path(position.path) for position in live}
+    for directory in sorted(
+        {each.parent for each in places} | {each.resolve().parent for each in places if each.is_symlink()}
+    ):
         with suppress(FileNotFoundError, NotADirectoryError):
             for entry in os.scandir(directory):
                 if entry.inode() in by_inode and _is_at(by_inode[entry.inode()], entry):
@@ -146,8 +165,15 @@ def _renamed(known: Known) -> Iterator[Path]:
 def _is_at(positions: Iterable[FilePosition], entry: os.DirEntry[str]) -> bool:
     with suppress(FileNotFoundError):  # renamed since the directory was read: the next look finds it
         status = entry.stat(follow_symlinks=False)
-        return stat.S_ISREG(status.st_mode) and any(each.is_at(Path(entry.path), status) for each in positions)
+        return stat.S_ISREG(status.st_mode) and any(_is_it(each, Path(entry.path), status) for each in positions)
     return False
+
+
+def _is_it(position: FilePosition, path: Path, status: os.stat_result) -> bool:
+    if not position.is_at(path, status):
+        return False
+    is_of_its_log = position.has_name(path) or log_name(path) == log_name(Path(position.path))
+    return bool(position.born_ns) or is_of_its_log or position.seen.continues_in(path)
 
 
 def _distinct(paths: Iterable[Path]) -> Iterator[Seen]:
@@ -168,47 +194,83 @@ def _age(entry: Seen) -> tuple[int, str]:
     return entry.status.st_mtime_ns, str(entry.path)
 
 
-def _same_file(entry: Seen, known: Known) -> FilePosition | None:
-    found = [p for p in known.values() if p.is_at(entry.path, entry.status) and p.seen.continues_in(entry.path)]
+def _same_file(entry: Seen, by_inode: Mapping[int, Sequence[FilePosition]]) -> FilePosition | None:
+    candidates = by_inode.get(entry.status.st_ino, ())
+    found = [p for p in candidates if p.is_at(entry.path, entry.status) and p.seen.continues_in(entry.path)]
     return max(found, key=lambda position: position.offset, default=None)
 
 
-def _suspects(entry: Seen, missing: Iterable[FilePosition], watched: Watched) -> Iterator[FilePosition]:
-    """What the file may be. One that was there before, beside those that are missing now, may have got the name of one::
-
-    app.log is read and renamed to app.log.1; a new app.log begins and stays empty
-    the next rotation replaces app.log.1 by it: that it has this name now says nothing
-    an ingest that begins only now remembers nothing of it: that an empty file has a number says nothing either
-    """
-    was_there = watched.remembers(entry.file, entry.path)
-    is_quiet_day = not entry.status.st_size and log_name(entry.path) != entry.path.name
+def _suspects(
+    entry: Seen, missing: Iterable[FilePosition], moved: Sequence[tuple[FilePosition, Path]]
+) -> Iterator[FilePosition]:
+    """Which of those that are missing the file may be."""
+    beginning = _Beginning(entry.path)
     for position in missing:
-        is_at = position.is_at(entry.path, entry.status)
-        has_its_name = position.has_name(entry.path) and not is_quiet_day and (is_at or not was_there)
-        was_overwritten = is_at and position.born_ns  # without a birth, it may be another one that got its inode
-        if has_its_name or was_overwritten or _has_content(entry, position):
+        if _has_its_name(entry, position, moved) or _was_overwritten(entry, position) or beginning.is_of(position):
             yield position
 
 
-def _has_content(entry: Seen, missing: FilePosition) -> bool:
-    if missing.seen.continues_in(entry.path):
-        return True
-    length = min(missing.seen.size, WINDOW_BYTES)  # unpacked, it may still be the file that was read as plain text
-    try:
-        with entry.path.open("rb", buffering=0) as file:
-            return digest(open_content(file).read(length)) == missing.seen.head
-    except OSError:
+def _originals(entry: Seen, there: Iterable[FilePosition]) -> Iterator[FilePosition]:
+    """Those that are still there of which the file is a copy, by its name and its content."""
+    beginning = _Beginning(entry.path)
+    for position in there:
+        if goes_on(Path(position.path).name, entry.path) and beginning.is_of(position):
+            yield position
+
+
+def _has_its_name(entry: Seen, missing: FilePosition, moved: Sequence[tuple[FilePosition, Path]]) -> bool:
+    """Whether the name tells: not where the one that had it last is found elsewhere, nor where a rotation has given it."""
+    if not missing.has_name(entry.path) or any(position.has_name(entry.path) for position, _ in moved):
         return False
+    return not missing.was_rotated()
 
 
-def _changed(suspects: Mapping[Path, list[FilePosition]]) -> SourceChanged:
-    doubtful = {path: positions for path, positions in suspects.items() if positions}
+def _was_overwritten(entry: Seen, missing: FilePosition) -> bool:
+    """Whether it is the file itself. Where births are unknown, an empty one may be another that got its inode."""
+    if not missing.is_at(entry.path, entry.status):
+        return False
+    return bool(missing.born_ns) or (missing.has_name(entry.path) and entry.status.st_size > 0)
+
+
+class _Beginning:
+    """What a file begins with, compared with what was read of others: of many others, so each length is looked at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._heads: dict[int, tuple[str, str]] = {}
+
+    def is_of(self, position: FilePosition) -> bool:
+        """Whether the file has the content of the other one, as it was or packed."""
+        seen = position.seen
+        plain, unpacked = self._heads_of(min(seen.size, WINDOW_BYTES))
+        return seen.head == unpacked or (seen.head == plain and seen.continues_in(self._path))
+
+    def _heads_of(self, length: int) -> tuple[str, str]:
+        """Digests of so many bytes, as they are and unpacked; empty where there is nothing to unpack."""
+        if length not in self._heads:
+            self._heads[length] = self._read(length)
+        return self._heads[length]
+
+    def _read(self, length: int) -> tuple[str, str]:
+        plain = ""
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                plain = digest(os.pread(file.fileno(), length, 0))
+                is_packed = compression_of(file) is not None
+                return plain, digest(open_content(file).read(length)) if is_packed else ""
+        except OSError:
+            return plain, ""
+
+
+def _changed(look: _Look) -> SourceChanged:
+    doubtful = {path: positions for path, positions in look.suspects.items() if positions}
     lines = [f"{path}: {_reason(path, positions[0])}" for path, positions in doubtful.items()]
+    lines += [f"{entry.path}: no pattern finds it, and it was begun since" for entry in look.passed_over]
     return SourceChanged(
         "cannot tell whether these files hold new rows:" + "".join(f"\n  - {line}" for line in lines),
         action="put the old file back, or take the file out of the patterns if its rows are known; --changed new reads all of "
         "them from the beginning as new files (rotate by renaming, and keep packed copies out of the patterns)",
-        paths=tuple(map(str, doubtful)),
+        paths=tuple(map(str, [*doubtful, *(entry.path for entry in look.passed_over)])),
     )
 
 
@@ -224,6 +286,7 @@ def _passed_over(files: Sequence[Seen]) -> SourceChanged:
 
 def _reason(path: Path, position: FilePosition) -> str:
     read = f"{position.rows:,} rows, {position.offset:,} bytes"
-    if position.has_name(path):
+    if position.has_name(path) or not _Beginning(path).is_of(position):
         return f"not the file that was read under this name before ({read}), or it was written anew"
-    return f"has the content of {position.path} ({read}), which is gone"
+    gone = "" if position.seen.continues_in(Path(position.path)) else ", which is gone"
+    return f"has the content of {position.path} ({read}){gone}"

@@ -16,10 +16,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from onceflow.ingest.born import born_ns
 from onceflow.ingest.later_version import check_known
@@ -96,6 +98,18 @@ class FilePosition:
         was = Path(self.path)
         return was == path or (was.name == path.name and was.parent.resolve() == path.parent.resolve())
 
+    def was_rotated(self) -> bool:
+        """Whether a rotation hands its name on: it is not the one under which it was found, or a numbered one beside its log."""
+        now = Path(self.path)
+        log = now.with_name(log_name(now))
+        return not self.has_name(self.found_as) or (log != now and log.exists())
+
+    @property
+    def found_as(self) -> Path:
+        """The name under which it was found first."""
+        uri, _, _ = self.source.partition("#")
+        return Path(os.fsdecode(unquote_to_bytes(uri.removeprefix("file://"))))
+
     def is_at(self, path: Path, status: os.stat_result) -> bool:
         """Whether that may be this file, by all but its bytes.
 
@@ -103,6 +117,16 @@ class FilePosition:
         """
         is_here = self.device == status.st_dev or self.has_name(path)
         return is_here and self.inode == status.st_ino and (not self.born_ns or born_ns(path) in (self.born_ns, 0))
+
+
+def log_name(path: Path) -> str:
+    """The name without the number or the date that a rotation has put behind it."""
+    return re.sub(r"[.-][0-9-]+$", "", path.name)
+
+
+def goes_on(name: str, path: Path) -> bool:
+    """Whether the path is named as a rotation of ``name``, or a packed copy of it, is."""
+    return path.name.startswith((f"{name}.", f"{name}-"))
 
 
 def new_position(path: Path, status: os.stat_result, seen: Print, taken: set[str]) -> FilePosition:

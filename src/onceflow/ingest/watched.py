@@ -21,7 +21,6 @@ Remembered as long as the process lives. What it had found and not committed whe
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -74,30 +73,21 @@ class Watched:
         was = self._files.get(file)
         return _born_ns(path, file) or (was.born_ns if was else 0)
 
-    def remembers(self, file: File, path: Path) -> bool:
-        """Whether it was noted before, as a file of the same rotation, and is certainly no other one that got its inode."""
-        was = self._files.get(file)
-        return was is not None and log_name(was.path) == log_name(path) and was.may_be(path, file)
-
-    def renamed(self, found: Collection[File]) -> Iterator[Path]:
-        """Where those are now that are not among ``found``, in the directory in which they were."""
+    def renamed(self, found: Collection[File]) -> Iterator[tuple[Path, Path]]:
+        """Where those were and are now that are not among ``found``, in the directory in which they were."""
         missing = {file: was for file, was in self._files.items() if file not in found}
         inodes = {inode for _, inode in missing}
         for directory in sorted({was.path.parent for was in missing.values()}):
             with suppress(FileNotFoundError, NotADirectoryError):
                 for entry in os.scandir(directory):
-                    if entry.inode() in inodes and _is_one_of(missing, Path(entry.path)):
-                        yield Path(entry.path)
+                    if entry.inode() in inodes and (was := _which(missing, Path(entry.path))) is not None:
+                        yield was.path, Path(entry.path)
 
 
-def log_name(path: Path) -> str:
-    """The name without the number or the date that a rotation has put behind it."""
-    return re.sub(r"[.-][0-9-]+$", "", path.name)
-
-
-def _is_one_of(missing: Mapping[File, _Remembered], path: Path) -> bool:
+def _which(missing: Mapping[File, _Remembered], path: Path) -> _Remembered | None:
     file = _regular_file(path)
-    return file in missing and missing[file].may_be(path, file)
+    was = missing.get(file)
+    return was if was is not None and was.may_be(path, file) else None
 
 
 def _regular_file(path: Path) -> File:

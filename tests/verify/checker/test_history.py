@@ -46,7 +46,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     values=st.lists(TEXT, max_size=4) | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
     names=st.tuples(TEXT, TEXT),

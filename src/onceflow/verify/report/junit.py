@@ -1,8 +1,8 @@
 """``junit.xml``: each run a suite, each of its checks a test case; and a suite of the goals.
 
 A violation is a failure. A run that proves nothing is one error that says why, its checks are then skipped: that nothing was
-found in it means nothing. A control cannot fail; what it showed stands in its test cases' output. Goals decide nothing: one that
-was missed is skipped, with the time that was measured. Where nothing is proved and no run says so, for all are controls, an error
+found in it means nothing. A control cannot fail; what it showed stands in its test cases' output. What is found and not judged is
+skipped. Goals decide nothing: one that was missed is skipped, with the time that was measured. Where nothing is proved and no run says so, for all are controls, an error
 of its own does: no file without failure and error stands beside an exit status other than 0.
 """
 

@@ -115,8 +115,9 @@ def _await_recovery(world: World, commits: int, until: float) -> None:
     """Waits for it as long as there is time, and says so where it takes long: on a Spark cluster it may be minutes."""
     began, is_told = time.monotonic(), False
     while not world.driver.has_recovered(commits) and time.monotonic() < until:
-        if not is_told and time.monotonic() - began > _SILENCE_S:
-            world.note(f"the next fault waits for {world.driver.awaited(commits)}")
+        awaited = world.driver.awaited(commits)  # nothing, if it has just come
+        if awaited and not is_told and time.monotonic() - began > _SILENCE_S:
+            world.note(f"the next fault waits for {awaited}")
             is_told = True
         world.sleep(_LOOK_AGAIN_S)
 

@@ -32,6 +32,8 @@ def read_sample(path: Path) -> list[Record]:
             records += [_record(json_numbers.read(line), line)] if line.strip() else []
         except ValueError as error:
             mistakes.append(f"line {number}: {error}")
+        except RecursionError:
+            mistakes.append(f"line {number}: it is nested too deeply")
     if not records and not mistakes:
         mistakes.append("the file holds no record; give it one JSON value a line")
     if mistakes:
