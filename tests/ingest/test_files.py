@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -334,7 +335,12 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
         take(files(DAY, key="nothing"), {})
 
 
-def test_a_pattern_that_matches_nothing_is_a_mistake(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["nothing", "directory", "pipe"])
+def test_a_pattern_that_matches_no_file_is_a_mistake(tmp_path: Path, kind: str) -> None:
+    if kind == "directory":
+        (tmp_path / "a.csv").mkdir()
+    elif kind == "pipe":
+        os.mkfifo(tmp_path / "a.csv")
     source = files(tmp_path / "*.csv")
     take(source, {})
     with pytest.raises(ConfigurationError, match="matches no file"):

@@ -518,6 +518,16 @@ def test_equal_files_are_different_files(tmp_path: Path) -> None:
     assert len({row.identity for row in rows}) == 4
 
 
+def test_a_link_to_itself_is_nothing(log: Log) -> None:
+    log.path.with_name("app.jsonl.7").symlink_to("app.jsonl.7")
+    log.write(5)
+    log.take()
+    rotate(log)
+    log.write(2)
+    log.take("app.jsonl")
+    log.check()
+
+
 def test_a_file_under_two_names_is_one(log: Log) -> None:
     log.write(5)
     os.link(log.path, f"{log.path}.link")

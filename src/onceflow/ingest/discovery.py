@@ -41,7 +41,16 @@ from pathlib import Path
 
 from onceflow.errors import SourceChanged
 from onceflow.ingest.content import open_content
-from onceflow.ingest.file_position import WINDOW_BYTES, FilePosition, Print, digest, goes_on, log_name, new_position
+from onceflow.ingest.file_position import (
+    WINDOW_BYTES,
+    FilePosition,
+    Print,
+    digest,
+    goes_on,
+    log_name,
+    new_position,
+    status_of,
+)
 from onceflow.ingest.packing import compression_of
 from onceflow.ingest.passed_over import begun_after, in_its_place, passed_over
 from onceflow.ingest.watched import File, Watched
@@ -180,11 +189,8 @@ def _distinct(paths: Iterable[Path]) -> Iterator[Seen]:
     """Each regular file once, by whatever names and links it was found."""
     files = set()
     for path in paths:
-        try:
-            entry = Seen(path, path.stat())
-        except FileNotFoundError:
-            continue  # renamed since the directory was read: the next look finds it
-        if path.is_file() and entry.file not in files:
+        status = status_of(path)  # None: renamed since the directory was read, the next look finds it
+        if status is not None and stat.S_ISREG(status.st_mode) and (entry := Seen(path, status)).file not in files:
             files.add(entry.file)
             yield entry
 

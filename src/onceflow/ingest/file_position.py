@@ -13,6 +13,7 @@ remembered as well::
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -117,6 +118,16 @@ class FilePosition:
         """
         is_here = self.device == status.st_dev or self.has_name(path)
         return is_here and self.inode == status.st_ino and (not self.born_ns or born_ns(path) in (self.born_ns, 0))
+
+
+def status_of(path: Path) -> os.stat_result | None:
+    """Of what the name leads to; None where that is nothing, or a link to itself."""
+    try:
+        return path.stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise
 
 
 def log_name(path: Path) -> str:

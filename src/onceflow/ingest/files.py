@@ -153,7 +153,7 @@ class FileSource:
             raise ConfigurationError.of("the files to ingest", [f"{pattern} matches no file" for pattern in empty])
 
     def _empty_patterns(self) -> list[str]:
-        return [pattern for pattern in self._options.patterns if not glob(pattern, recursive=True)]  # noqa: PTH207
+        return [pattern for pattern in self._options.patterns if not _finds_a_file(pattern)]
 
     def close(self) -> None:
         """Nothing stays open between looks."""
@@ -268,6 +268,11 @@ class FileSource:
             raise InputError(
                 f"{path} has no column {self._options.key!r}; it has {', '.join(names)}", action="choose another --key"
             )
+
+
+def _finds_a_file(pattern: str) -> bool:
+    """Not a directory, nor a pipe: of these nothing can be read again from a position."""
+    return any(Path(name).is_file() for name in glob(pattern, recursive=True))  # noqa: PTH207  absolute patterns too
 
 
 def _never_closed(data: bytes, path: str, record: str) -> InputError:

@@ -31,7 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from onceflow.ingest.born import born_ns
-from onceflow.ingest.file_position import FilePosition, log_name
+from onceflow.ingest.file_position import FilePosition, log_name, status_of
 from onceflow.ingest.watched import File
 
 
@@ -76,11 +76,10 @@ def begun_after(known: Iterable[FilePosition], at_home: Collection[str], files: 
 
 def _holds_rows(path: Path, files: Collection[File]) -> bool:
     """Of what a link leads to: that may be a file which is found."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        status = path.stat()
-        is_found = (status.st_dev, status.st_ino) in files
-        return stat.S_ISREG(status.st_mode) and not is_found and status.st_size > 0
-    return False
+    status = status_of(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return False
+    return (status.st_dev, status.st_ino) not in files and status.st_size > 0
 
 
 def _in_common(was: str, now: str) -> str:

@@ -2,8 +2,9 @@
 
 A violation is a failure. A run that proves nothing is one error that says why, its checks are then skipped: that nothing was
 found in it means nothing. A control cannot fail; what it showed stands in its test cases' output. What is found and not judged is
-skipped. Goals decide nothing: one that was missed is skipped, with the time that was measured. Where nothing is proved and no run says so, for all are controls, an error
-of its own does: no file without failure and error stands beside an exit status other than 0.
+skipped. Goals decide nothing: one that was missed is skipped, with the time that was measured. Where nothing is proved and no run
+says so, for all are controls, an error of its own does: no file without failure and error stands beside an exit status
+other than 0.
 """
 
 from __future__ import annotations
