@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,15 +12,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import psutil
 import pytest
 from tests.faults.support import eventually
-from tests.verify.running.supervised import ENGINE, output, processes_of, supervised, world_of
+from tests.verify.running.supervised import ENGINE, output, processes_of, repeated, supervised, world_of
 
 from onceflow.errors import VerificationError
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.faults import limits
+from onceflow.verify.matrix.bounces import BounceClient
+from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running.driver import DriverProcess
@@ -60,6 +64,20 @@ def test_a_standby_that_grew_cold_is_waited_for(tmp_path: Path) -> None:
         assert driver.awaited(0) == "the standby to be warm"
         driver._heard(standby, Message(Told.READY))
         assert driver.awaited(0) == ""
+
+
+def test_a_clean_bounce_comes_into_a_batch_and_lets_it_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounces come by progress, so most likely between two batches, where one shows nothing."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        monkeypatch.setattr(driver, "engine", replace(driver.engine, steps=("WRITE", "COMMIT")))
+        for number in range(2):
+            world = world_of(driver, tmp_path)
+            BounceClient(How.CLEAN, number).inject(world, Random(1))
+            assert re.match("asked to stop with batch [0-9]+ right before (WRITE|COMMIT)", world.said.met)
+            assert driver.await_batches(1)
+        assert driver.stop() == ""
+    assert repeated(tmp_path) == set()
 
 
 def test_drivers_killed_in_a_row_are_followed_by_those_that_wait(tmp_path: Path) -> None:

@@ -58,8 +58,9 @@ class BounceBroker:
 class BounceClient:
     """The driver ends and another one takes over.
 
-    Hard, it is killed right before a step of its commit, each time before another one: whatever it has open is left to its
-    successor. In order, it is asked to stop, and ends after the running batch.
+    Right before a step of its commit, each time before another one: bounces come by progress, which a commit makes, so all would
+    come between two batches. Hard, it is killed, and whatever it has open is left to its successor. In order, it is asked to
+    stop, and ends after the running batch.
     """
 
     how: How
@@ -74,13 +75,15 @@ class BounceClient:
     def text(self) -> str:
         if self.how is How.HARD:
             return "SIGKILL to the driver right before a step of its commit"
-        return "the driver is stopped in order and started again"
+        return "the driver is stopped in order, in the middle of a batch, and started again"
 
     def inject(self, world: World, random: Random) -> None:
-        if self.how is How.CLEAN:
-            world.driver.end_in_order()
-            return
         step = step_of(world.driver.steps, self.number, random)
+        if self.how is How.CLEAN:
+            under_way = world.driver.end_in_order(step=step)
+            if under_way.step:
+                world.met(f"asked to stop with {under_way.text}")
+            return
         came = world.driver.kill_at(step)
         if came:
             world.note(f"killed at {step}")

@@ -191,17 +191,25 @@ class DriverProcess:
         if life is not None and life.process is not None:
             life.process.resume()
 
-    def end_in_order(self, patience_s: float = 120) -> None:
+    def end_in_order(self, patience_s: float = 120, *, step: str = "") -> UnderWay:
         """Ends the running life as an operator does, after its batch; the supervisor starts the next at once.
 
-        Raises VerificationError if it does not end so.
+        With a ``step`` it is asked right before that, if it comes: without, most likely between two batches. Gives what was under
+        way then. Raises VerificationError if it does not end so.
         """
         life = self._alive(_TAKE_OVER_S)
+        if step:
+            life.running.order(Order(Do.HOLD, step=step))
+            self._await_held(life, _TAKE_OVER_S, life.batches + _PASSED_BATCHES)
+        with self._changed:
+            met = self._doing(life)
         life.asked_to_end = True
         life.running.order(Order(Do.STOP))
+        life.running.order(Order(Do.GO))
         self._await(lambda: life.ended, patience_s, "the driver did not end in order")
         if not life.finished:
             raise VerificationError(f"driver {life.generation} was to end in order, and did not{self._why(life)}")
+        return met
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -521,10 +529,13 @@ class DriverProcess:
 
     def _kill_held(self, life: Life, patience_s: float, batches: int) -> bool:
         """Kills it where it waits; at the latest when it has committed so many batches, for then the step came and went."""
-        self._await(lambda: life.held is not None or life.ended or life.batches >= batches, patience_s)
+        self._await_held(life, patience_s, batches)
         self._held_at = life.held
         self._kill(life)
         return self._held_at is not None
+
+    def _await_held(self, life: Life, patience_s: float, batches: int) -> None:
+        self._await(lambda: life.held is not None or life.ended or life.batches >= batches, patience_s)
 
     def _why(self, life: Life | None) -> str:
         if self.gave_up:
