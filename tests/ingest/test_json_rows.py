@@ -7,6 +7,7 @@ import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -76,14 +77,60 @@ def test_decimals_are_numbers_with_all_digits() -> None:
     assert rows_as_json(batch).to_pylist() == ['{"a":12345678901234567890.1230}']
 
 
-def test_what_json_cannot_hold_is_refused() -> None:
-    with pytest.raises(InputError, match="cannot be written as JSON"):
-        read_back(a=pa.array([[float("nan")]]))
+@pytest.mark.parametrize(("number", "text"), [("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")])
+def test_no_numbers_within_other_values_arrive_as_in_a_column_of_their_own(number: str, text: str) -> None:
+    odd = float(number)
+    [row] = read_back(
+        alone=pa.array([odd]),
+        half=pa.array([[odd, 1.5]], pa.list_(pa.float16())),
+        listed=pa.array([[odd, None, 0.5]]),
+        deep=pa.array([[{"x": [odd], "y": b"z", "of": 3}]]),
+        by_name=pa.array([[("a", odd), ("b", 1.0)]], pa.map_(pa.string(), pa.float64())),
+    )
+    assert row == {
+        "alone": text, "half": [text, 1.5], "listed": [text, None, 0.5], "deep": [{"x": [text], "y": "eg==", "of": 3}],
+        "by_name": [["a", text], ["b", 1.0]],
+    }  # fmt: skip
+
+
+def test_what_cannot_be_written_is_refused_with_its_column() -> None:
+    """A time that Python has not."""
+    column = pa.array([[1 << 60]], pa.list_(pa.timestamp("s")))
+    with pytest.raises(InputError, match="column seen holds a value that cannot be written as JSON"):
+        read_back(id=pa.array([1]), seen=column)
+    with pytest.raises(InputError, match="the column of the key holds a value"):
+        column_as_text(column)
 
 
 def test_keys_are_plain_text() -> None:
     assert column_as_text(pa.array(['a"b', None])).to_pylist() == ['a"b', None]
     assert column_as_text(pa.array([5, None])).to_pylist() == ["5", None]
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pa.array([b"\x00\x01"]), "AAE="),
+        (pa.array([b"\x00\x01"], pa.large_binary()), "AAE="),
+        (pa.array([b"\x00\x01"], pa.binary(2)), "AAE="),
+        (pa.array([b"\x00\x01"]).dictionary_encode(), "AAE="),
+        (pa.array([UUID(int=5)], pa.uuid()), "00000000-0000-0000-0000-000000000005"),
+        (pa.array([5], pa.duration("us")), "0:00:00.000005"),
+        (pa.array([float("nan")]), "NaN"),
+        (pa.array([float("-inf")]), "-Infinity"),
+        (pa.array(['"a"']), '"a"'),
+        (pa.array(['"a"']).dictionary_encode(), '"a"'),
+        (pa.array([1291191960], pa.timestamp("s")), "2010-12-01T08:26:00"),
+        (pa.array([["a"]]), '["a"]'),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_a_key_is_the_text_without_the_quotes_of_its_value(column: pa.Array, text: str) -> None:
+    """Beside a row that has none, and alone."""
+    assert column_as_text(column).to_pylist() == [text]
+    assert column_as_text(column.take(pa.array([None, 0], pa.int8()))).to_pylist() == [None, text]
+    [row] = read_back(a=column)
+    assert row["a"] == (json.loads(text) if text.startswith("[") else text)
 
 
 @pytest.mark.parametrize("rising", [True, False])

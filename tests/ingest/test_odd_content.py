@@ -10,13 +10,16 @@ import lzma
 import struct
 import tarfile
 import zipfile
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.ingest.support import files, ids, take, values
+from tests.ingest.support import files, ids, look, take, values
 
 from onceflow.errors import InputError, SourceUnfinished
 from onceflow.ingest.files import Format
@@ -112,6 +115,109 @@ def test_a_cr_in_quotes_is_text_and_one_before_a_line_end_belongs_to_it(tmp_path
         [("k", key), ("v\r1", value)] for key, value in [("a", "1\r2"), ("b", "\r"), ("c", '3" x'), ("d", "4")]
     ]
     assert ids(rows) == ["1", "2", "3", "4"]
+
+
+# -------------------------------------------------------------------------------------------------------- empty lines
+
+
+@dataclass(frozen=True)
+class Column:
+    """Lines of a file of one column, and the values that they are."""
+
+    data: bytes
+    expected: list[str]
+    quoted: bool = True
+
+
+ONE_COLUMN = {
+    "in between": Column(b"a\n\nb\n", ["a", "", "b"]),
+    "around": Column(b"\n\na\n\n\n", ["", "", "a", "", ""]),
+    "alone": Column(b"\n", [""]),
+    "CRLF": Column(b"a\r\n\r\n\r\nb\r\n", ["a", "", "", "b"]),
+    "CRCRLF": Column(b"a\r\r\n\r\r\nb\r\r\r\n", ["a", "", "b"]),
+    "CRCRLF unquoted": Column(b'"\r\r\n\r\r\n"\r\r\n', ['"', "", '"'], quoted=False),
+    "quotes of nothing": Column(b'a\n""\n\n""\n', ["a", "", "", ""]),
+    "in quotes": Column(b'"a\n\nb"\n\n"\n"\n', ["a\n\nb", "", "\n"]),
+    "CRCRLF in quotes": Column(b'"x""\r\r\n"\r\r\n5" p"\r\r\n"\r\r\n"\r\n', ['x"\r\r\n', '5" p"', "\r\r\n"]),
+    "spaces": Column(b" \n\n", [" ", ""]),
+    "no end": Column(b"a\n\nb", ["a", "", "b"]),
+    "half an end": Column(b"a\r\r\n\nb\r\r", ["a", "", "b"]),
+}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 3, 1 << 20])
+@pytest.mark.parametrize("kind", ONE_COLUMN)
+def test_an_empty_line_of_a_file_of_one_column_is_a_row(tmp_path: Path, kind: str, block_bytes: int) -> None:
+    """Wherever a block ends, and a run dies: each row once, under one number."""
+    column = ONE_COLUMN[kind]
+    expected = [(str(number), value, value) for number, value in enumerate(column.expected, 1)]
+    for data, columns in [(b"k\n" + column.data, ()), (column.data, ("k",))]:
+        for packed in (data, gzip.compress(data)):
+            path = written(tmp_path, packed)
+            for batches in (1, 2, None):
+                positions, found = dict[str, str](), list[tuple[str, str | None, str]]()
+                options: dict[str, Any] = {
+                    "columns": columns,
+                    "quoted": column.quoted,
+                    "block_bytes": block_bytes,
+                    "key": "k",
+                }
+                while rows := take(files(path, finished=True, **options), positions, batches):
+                    found += [(row.id, row.key, json.loads(row.value)["k"]) for row in rows]
+                assert found == expected
+
+
+def test_an_empty_line_is_a_row_when_it_has_its_end(tmp_path: Path) -> None:
+    """Not before, and not the end of the line before it."""
+    path = written(tmp_path, b"k\r\na\r")
+    source, found = files(path), list[str]()
+    positions: dict[str, str] = {}
+    found += values(take(source, positions))
+    for more, expected in [(b"\n", ["a"]), (b"\r", ["a"]), (b"\n", ["a", ""]), (b"b\r\n", ["a", "", "b"])]:
+        with path.open("ab") as file:
+            file.write(more)
+        found += values(look(source, positions))
+        assert [json.loads(value)["k"] for value in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (b"a\n\n1,2\n", "row 3: Expected 1 columns"),
+        (b"a\n\n\xff\n", "row 3 is not UTF-8: byte 5 "),
+        (b"a\r\r\n\r\n\xff\n", "row 3 is not UTF-8: byte 8 "),
+        (b"a\n\nb\rc\n", "in row 3 is no part of a line end: byte 6 "),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+def test_errors_count_the_empty_lines_that_are_rows(tmp_path: Path, rows: bytes, said: str, block_bytes: int) -> None:
+    path = written(tmp_path, b"k\n" + rows)
+    with pytest.raises(InputError) as raised:
+        take(files(path, block_bytes=block_bytes), {})
+    assert said in raised.value.message
+
+
+def test_a_position_that_counted_no_empty_lines_goes_on_behind_its_bytes(tmp_path: Path) -> None:
+    """As an earlier version committed it, of the rows a and b: the next one is the third, and none comes again."""
+    path, positions = written(tmp_path, b"k\na\n\nb\n"), dict[str, str]()
+    take(files(path), positions)
+    [(source, text)] = positions.items()
+    assert json.loads(text)["rows"] == 3
+    positions[source] = json.dumps({**json.loads(text), "rows": 2})
+    assert take(files(path), positions) == []
+    with path.open("ab") as file:
+        file.write(b"\nc\n")
+    rows = take(files(path), positions)
+    assert list(zip(ids(rows), values(rows), strict=True)) == [("3", '{"k":""}'), ("4", '{"k":"c"}')]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n"])
+def test_an_empty_line_between_rows_of_several_columns_is_none(tmp_path: Path, end: bytes, block_bytes: int) -> None:
+    path = written(tmp_path, b"k,v\n\na,1\n\n\n,\nb,2\n\n".replace(b"\n", end))
+    rows = take(files(path, block_bytes=block_bytes), {})
+    assert values(rows) == ['{"k":"a","v":"1"}', '{"k":"","v":""}', '{"k":"b","v":"2"}']
+    assert ids(rows) == ["1", "2", "3"]
 
 
 # ------------------------------------------------------------------------------------------------------------- packed
@@ -245,6 +351,29 @@ def test_what_is_no_text_is_refused_before_its_first_row(tmp_path: Path, kind: s
 @pytest.mark.parametrize("data", [b"BZh\na\n", b"BZh9,v\na,1\n", b"PAR1,PK\na,1\n"])
 def test_text_that_begins_as_other_files_do_is_text(tmp_path: Path, data: bytes) -> None:
     assert len(take(files(written(tmp_path, data)), {})) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ Parquet
+
+
+def test_a_parquet_file_of_numbers_that_json_lacks_and_of_keys_that_it_quotes(tmp_path: Path) -> None:
+    path, uuid = tmp_path / "a.parquet", "00000000-0000-0000-0000-000000000005"
+    columns = {
+        "id": pa.array([UUID(uuid), None], pa.uuid()),
+        "data": pa.array([b"\x00\x01", None]),
+        "took": pa.array([5, None], pa.duration("us")),
+        "v": pa.array([float("nan"), None]),
+        "all": pa.array([[float("nan"), 1.5], [float("-inf")]]),
+    }
+    pq.write_table(pa.table(columns), path)
+    told = {"id": uuid, "data": "AAE=", "took": "0:00:00.000005", "v": "NaN"}
+    for key, text in told.items():
+        rows = take(files(path, Format.PARQUET, key=key), {})
+        assert [row.key for row in rows] == [text, None]
+        assert [json.loads(value) for value in values(rows)] == [
+            {**told, "all": ["NaN", 1.5]},
+            {**dict.fromkeys(told), "all": ["-Infinity"]},
+        ]
 
 
 # --------------------------------------------------------------------------------------------------- keys of JSON Lines

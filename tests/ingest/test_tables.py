@@ -104,6 +104,24 @@ def test_every_row_once_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) 
     assert found == [{"id": number, "note": note} for number, note in enumerate("abcdefghaa", 1)]
 
 
+def test_numbers_that_json_lacks_arrive_alike(table: Table) -> None:
+    """SQLite keeps no NaN."""
+    name, kind = f"{table.name}_real", "real" if table.url.startswith("sqlite") else "float8"
+    number = (
+        "INTEGER PRIMARY KEY AUTOINCREMENT" if kind == "real" else "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+    )
+    table.run(f"CREATE TABLE {name} (id {number}, v {kind})")
+    found = ["1e999", "-1e999", "2.5"] if kind == "real" else ["'Infinity'", "'-Infinity'", "2.5", "'NaN'"]
+    for value in found:
+        table.run(f"INSERT INTO {name} (v) VALUES ({value})")
+    source = table.source(table=name, key="v")
+    rows = take(source, {})
+    source.close()
+    expected = ["Infinity", "-Infinity", 2.5, "NaN"][: len(found)]
+    assert [json.loads(value)["v"] for value in values(rows)] == expected
+    assert [row.key for row in rows] == [str(value) for value in expected]
+
+
 def test_texts_of_digits_give_no_sequence(table: Table) -> None:
     """Their order is another: a reader would take 9 behind 10 for an event that it has handled."""
     name = f"{table.name}_text"

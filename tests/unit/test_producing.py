@@ -86,19 +86,17 @@ class Hand:
                 return SimpleNamespace(results_by_topic_v3_and_below=[result])
         raise AssertionError(turn)
 
-    def answer(self, code: int = 0, number: int = 0) -> Callable[[], Answered]:
-        """The leader's answer to the oldest open request (or the one with this number)."""
+    def answer(self, code: int = 0, number: int = 0, *, only: str | None = None) -> Callable[[], Answered]:
+        """The leader's answer to the oldest open request (or the one with this number); ``only``: the topic that it fails."""
 
         def take() -> Answered:
             turn = self.open.pop(number)
-            parts = [
-                SimpleNamespace(index=lane.partition, error_code=code, error_message=None) for lane, _ in turn.batches
-            ]
-            return Answered(
-                turn.leader,
-                turn.batches,
-                SimpleNamespace(responses=[SimpleNamespace(name="out", partition_responses=parts)]),
-            )
+            responses = []
+            for lane, _ in turn.batches:
+                found = code if only in (None, lane.topic) else 0
+                part = SimpleNamespace(index=lane.partition, error_code=found, error_message=None)
+                responses.append(SimpleNamespace(name=lane.topic, partition_responses=[part]))
+            return Answered(turn.leader, turn.batches, SimpleNamespace(responses=responses))
 
         return take
 
@@ -231,6 +229,30 @@ def test_a_repair_whose_pause_passed_while_the_query_took_its_time_is_sent_at_on
     hand.now += FIRST
     hand.finish(hand.answer())
     assert hand.sent[2:] == [[(0, 0)]]
+
+
+@pytest.mark.parametrize("moved", ["a", "b"])
+def test_an_answer_belongs_to_the_partition_of_its_topic(moved: str) -> None:
+    """Two topics have a partition of the same number in one request: one of them is led elsewhere, the other is written."""
+    hand = Hand(leaders=dict.fromkeys(range(5), 1))
+    hand.submit(
+        *[(n, 1) for n in range(5)]
+    )  # as many requests as the broker gets at once: what follows goes out together
+    for topic, count in (("a", 2), ("b", 3)):
+        hand.run(hand.producing.submitted(topic, 0, count, lambda sequence: b"data"))
+    carried: list[list[str]] = []
+
+    def noted(answer: Callable[[], Answered]) -> Callable[[], Answered]:
+        def take() -> Answered:
+            carried.append([lane.topic for lane, _ in hand.open[0].batches])
+            return answer()
+
+        return take
+
+    both, again = noted(hand.answer(NOT_LEADER, only=moved)), noted(hand.answer())
+    counts = hand.finish(*[hand.answer()] * 5, both, nothing, again)
+    assert carried == [["a", "b"], [moved]]
+    assert counts == {**{("out", n): 1 for n in range(5)}, ("a", 0): 2, ("b", 0): 3}
 
 
 # --------------------------------------------------------------------------------------------------------- what is sent
@@ -381,6 +403,24 @@ def test_the_version_of_the_request_is_that_of_the_transaction(target: Target, l
     request = produce_request(target, [(lane, lane.take())])
     assert (request._min_version, request._max_version) == (least, most)
     assert (request.acks, request.transactional_id) == (-1, target.transactional_id)
+
+
+@pytest.mark.parametrize(
+    ("target", "version"),
+    [(V1, (3, 11)), (V2, (12, 12)), (Target(OURS, None, 1), (3, 11)), (Target(OURS, None, 2), (3, 12))],
+)
+@pytest.mark.parametrize("topics", [1, 2, 3])
+def test_the_number_of_topics_does_not_change_the_version_of_the_request(
+    target: Target, version: tuple[int, int], topics: int
+) -> None:
+    """On version 2 an older request would be refused, or written outside of the transaction."""
+    batches = []
+    for lane in [Lane(f"out-{n}", 0, 1, Hand().pace) for n in range(topics)]:
+        lane.append(1, b"data")
+        batches.append((lane, lane.take()))
+    request = produce_request(target, batches)
+    assert (request._min_version, request._max_version) == version
+    assert len(request.topic_data) == topics
 
 
 # ----------------------------------------------------------------------------------------------------------- what it ends

@@ -228,9 +228,36 @@ def batch_in_order_version_2() -> Life:
     return life
 
 
-def batch_without_records() -> Life:
-    life = Life(2).writing()
+def batch_without_records_version_1() -> Life:
+    """Its epoch has opened a transaction, and a request of that one may still be on its way: the next batch gets another."""
+    life = Life(1).writing()
     assert life.hear(Written({})) == Store(at(2), DONE, BATCH)
+    assert life.hear(Stored()) == End(at(2), commit=True)
+    assert life.hear(Ended(None)) == Ready(BATCH, committed=True)
+    assert life.machine.context.progress == DONE
+    assert life.hear(Offered(Batch(1, "q", "d0", "d1"))) == Initialise(expected=at(2))
+    return life
+
+
+def batch_without_records_version_2() -> Life:
+    life = Life(2).writing()
+    assert life.hear(Written({("out", 0): 0})) == Store(at(2), DONE, BATCH)
+    assert life.hear(Stored()) == End(at(2), commit=True)
+    assert life.hear(Ended(at(3))) == Ready(BATCH, committed=True)
+    following = Batch(1, "q", "d0", "d1")
+    assert life.hear(Offered(following)) == Write(at(3), following, 1)
+    return life
+
+
+def batch_without_records_is_committed_at_its_second_attempt_too() -> Life:
+    """The first may have had records, or none: what says that the batch is done is its commit alone."""
+    life = Life(2).writing()
+    life.hear(Written({}), WriteFailed(terminal=False, reason="the broker asks to abort"))
+    assert life.hear(Ended(at(3))) == Write(at(3), BATCH, 2)
+    assert life.hear(Written({})) == Store(at(3), DONE, BATCH)
+    assert life.hear(Stored()) == End(at(3), commit=True)
+    assert life.hear(Ended(at(4))) == Ready(BATCH, committed=True)
+    assert life.machine.context.progress == DONE
     return life
 
 
@@ -607,7 +634,9 @@ CASES: list[Callable[[], Life]] = [
     start_without_an_answer,
     batch_in_order_version_1,
     batch_in_order_version_2,
-    batch_without_records,
+    batch_without_records_version_1,
+    batch_without_records_version_2,
+    batch_without_records_is_committed_at_its_second_attempt_too,
     batch_that_is_committed_already,
     batch_in_conflict,
     conflict_with_what_another_driver_committed_is_none,

@@ -33,7 +33,7 @@ from onceflow.transaction.messages import (
     Snapshot,
     Stored,
 )
-from onceflow.transaction.progress import Batch, Progress
+from onceflow.transaction.progress import Batch, Progress, SourceOffsets
 from onceflow.transaction.protocol import IllegalMove, Protocol, Settings, State
 from onceflow.transaction.requests import Requests
 
@@ -122,8 +122,13 @@ class Bench:
         counts: Counts = outcome
         return counts
 
-    def commit(self, batch: Batch = BATCH) -> Ready:
-        return self.coordinator.commit(batch, SOURCE, self.write)
+    def commit(self, batch: Batch = BATCH, source: SourceOffsets = SOURCE) -> Ready:
+        return self.coordinator.commit(batch, source, self.write)
+
+    @property
+    def stored(self) -> list[SourceOffsets]:
+        """The source offsets of every store, the claim's (none) first."""
+        return [asked[3] for asked in self.cluster.asked if asked[0] == "store"]
 
 
 def test_every_effect_becomes_its_request() -> None:
@@ -152,6 +157,26 @@ def test_it_starts_once_and_without_being_told() -> None:
     assert bench.commit().committed
     assert bench.commit() == Ready(BATCH, committed=False)
     assert len(bench.cluster.asked) == 9
+
+
+def test_each_batch_stores_its_own_source_offsets() -> None:
+    bench = Bench(*START, *BATCH_WRITTEN, Audited(COUNTS), Stored(), Ended(at(4)), writes=[COUNTS, COUNTS])
+    later = {("in", 0): 14, ("in", 1): 2}
+    assert bench.commit(BATCH, SOURCE).committed
+    assert bench.commit(NEXT, later).committed
+    assert bench.stored == [{}, SOURCE, later]
+
+
+def test_a_further_attempt_stores_the_source_offsets_of_the_batch() -> None:
+    bench = Bench(*START, Ended(at(3)), Audited({}), Ended(at(4)), Audited(COUNTS), Stored(), Ended(at(5)))
+    bench.writes = [AttemptFailed("a task was lost"), COUNTS, COUNTS]
+    assert bench.commit().committed
+    assert [asked for asked in bench.cluster.asked if asked[0] == "end"][1:] == [
+        ("end", at(2), False),
+        ("end", at(3), False),
+        ("end", at(4), True),
+    ]
+    assert bench.stored == [{}, SOURCE]
 
 
 def test_nobody_needs_to_be_told_of_the_steps() -> None:
@@ -316,6 +341,48 @@ def test_whatever_nobody_foresaw_is_raised_and_looked_into(error: BaseException)
     with pytest.raises(type(error)):
         bench.commit()
     assert bench.coordinator.state is State.BROKEN
+
+
+INTERRUPTED: Answers = [KeyboardInterrupt(), RuntimeError("a bug")]
+
+
+@pytest.mark.parametrize("error", INTERRUPTED)
+@pytest.mark.parametrize("number", range(len(START)))
+def test_after_an_interrupt_anywhere_in_the_start_it_has_to_start_again(number: int, error: BaseException) -> None:
+    bench = Bench(*START[:number], error)
+    with pytest.raises(type(error)):
+        bench.coordinator.start()
+    assert bench.coordinator.state is State.BROKEN
+
+
+@pytest.mark.parametrize("error", INTERRUPTED)
+@pytest.mark.parametrize("number", range(len(BATCH_WRITTEN)))
+def test_a_batch_that_is_interrupted_anywhere_is_looked_for_and_written_again(
+    number: int, error: BaseException
+) -> None:
+    """Also beside the commit: it was not sent, and the coordinator aborts what is open for the next identity."""
+    bench = Bench(*START, *BATCH_WRITTEN[:number], error, writes=[COUNTS, COUNTS])
+    with pytest.raises(type(error)):
+        bench.commit()
+    assert bench.coordinator.state is State.BROKEN
+    ongoing = Described(Snapshot(Coordinated.ONGOING, at(2)))
+    bench.cluster.answers += [ongoing, Initialised(at(3)), ProgressRead(CLAIM)]
+    bench.cluster.answers += [Audited(COUNTS), Stored(), Ended(at(4))]
+    assert bench.commit() == Ready(BATCH, committed=True)
+    assert [identity for identity, _ in bench.written] == [at(2), at(3)]
+    assert bench.stored[-1] == SOURCE
+
+
+@pytest.mark.parametrize("error", INTERRUPTED)
+def test_a_commit_that_is_interrupted_after_it_was_sent_is_found(error: BaseException) -> None:
+    bench = Bench(*START, Audited(COUNTS), Stored(), error)
+    with pytest.raises(type(error)):
+        bench.commit()
+    assert bench.coordinator.state is State.BROKEN
+    bench.cluster.answers += [complete(3), ProgressRead(DONE), Initialised(at(4)), ProgressRead(DONE)]
+    assert not bench.commit().committed, "it was committed before it was offered again"
+    assert len(bench.written) == 1
+    assert [asked for asked in bench.cluster.asked if asked[0] == "end" and not asked[2]] == []
 
 
 def test_an_event_that_fits_no_state() -> None:

@@ -90,6 +90,15 @@ def test_the_end_is_asked_for_in_the_version_of_the_epoch(
     assert sent(question.request) == ("EndTxnRequest", fields, least, most)
 
 
+@pytest.mark.parametrize(("questions", "version"), [(V1, (0, 4)), (V2, (5, 5))])
+@pytest.mark.parametrize("commit", [True, False])
+def test_no_epoch_changes_the_version_of_the_end(questions: Questions, version: tuple[int, int], commit: bool) -> None:
+    for epoch in (*range(64), 255, 256, 1023, 1024, 32765, 32766):
+        _, fields, least, most = sent(questions.end(Identity(7, epoch), commit=commit).request)
+        assert (least, most) == version, f"epoch {epoch}"
+        assert (fields["producer_epoch"], fields["committed"]) == (epoch, commit)
+
+
 @pytest.mark.parametrize("stable", [True, False])
 def test_the_offsets_are_asked_for(stable: bool) -> None:
     asked: list[asking.Question[Any]] = [V2.committed(stable=stable), *([V2.progress()] if stable else [])]
@@ -130,6 +139,16 @@ def test_progress_and_offsets_are_committed_together(questions: Questions, least
         {"name": "also", "partitions": [entry(0, 5)]},
         {"name": "in", "partitions": [entry(0, 10), entry(1, 20)]},
     ]
+
+
+@pytest.mark.parametrize(("questions", "version"), [(V1, (3, 4)), (V2, (5, 5))])
+def test_a_claim_is_stored_without_source_offsets_and_in_the_same_version(
+    questions: Questions, version: tuple[int, int]
+) -> None:
+    """On version 2 an older request would not add the group to the transaction: the claim would not be in it."""
+    _, fields, *versions = sent(questions.store(OURS, Progress.empty("me"), {})[-1].request)
+    assert tuple(versions) == version
+    assert [topic["name"] for topic in fields["topics"]] == ["onceflow-progress"]
 
 
 def entry(partition: int, offset: int, metadata: str = "") -> dict[str, Any]:
@@ -533,6 +552,34 @@ def test_a_coordinator_that_moved_is_looked_for_again(scripted: Scripted) -> Non
     requests, client = scripted(listed(16), listed(0))
     assert requests.store(OURS, PROGRESS, {}) == Stored()
     assert client.forgotten == [(GROUP, ID)]
+
+
+def test_an_unanswered_commit_is_asked_for_again_under_its_own_identity_alone(
+    monkeypatch: pytest.MonkeyPatch, scripted: Scripted
+) -> None:
+    """Whoever is there by then may have fenced us: under its identity we would commit what it has half written."""
+    requests, client = scripted(plain(0))
+    client.patience_s = 0.0
+    asked: list[tuple[str, int, int]] = []
+
+    def ask(kind: int, key: str, request: Any) -> Any:
+        fields = request.to_dict()
+        asked.append((type(request).__name__, fields.get("producer_id", -1), fields.get("producer_epoch", -1)))
+        if len(asked) == 1:
+            raise Again("no answer")
+        return plain(0) if asked[-1][0] == "EndTxnRequest" else by_another
+
+    by_another = described("Ongoing")
+    by_another.transaction_states[0].producer_epoch = OURS.epoch + 1
+    monkeypatch.setattr(client, "ask_coordinator", ask)
+    with pytest.raises(BrokerUnreachable, match="EndTxn"):
+        requests.end(OURS, commit=True)
+    assert asked == [("EndTxnRequest", OURS.producer_id, OURS.epoch)]
+
+    asked.clear()
+    client.patience_s = 60.0
+    assert requests.end(OURS, commit=True) == Ended(NEXT)
+    assert asked == [("EndTxnRequest", OURS.producer_id, OURS.epoch)] * 2
 
 
 def test_the_wait_for_markers_is_bounded(scripted: Scripted) -> None:

@@ -12,7 +12,8 @@ from onceflow.pipeline.failures import QueryFailed, explain
 from onceflow.pipeline.resume import continues, starting_offsets
 from onceflow.pipeline.topics import topics_of
 from onceflow.transaction.committed import Committed
-from onceflow.transaction.progress import Progress
+from onceflow.transaction.progress import Progress, SourceOffsets
+from onceflow.transaction.resuming import starts_elsewhere
 
 PROGRESS = Progress(next_batch=5, query_id="q", instance="i", ends=("a", "b"))
 
@@ -45,6 +46,39 @@ def test_a_resumed_source_starts_at_the_committed_offsets_and_new_partitions_at_
     committed = Committed(PROGRESS, {("a", 0): 7, ("gone", 0): 1})
     known = {"a": (0, 1), "other": (0,)}
     assert starting_offsets(plan(topics=["a"]), committed, known) == {"s": {"a": {"0": 7, "1": -2}}}
+
+
+COMMITTED: SourceOffsets = {("a", 0): 7, ("a", 1): 8, ("b", 0): 9}
+
+
+def elsewhere(initial: SourceOffsets, query_id: str = "another") -> list[str]:
+    return starts_elsewhere(PROGRESS, query_id, lambda: initial, COMMITTED)
+
+
+def test_a_query_that_starts_at_the_committed_offsets_continues_them() -> None:
+    assert elsewhere(COMMITTED) == []
+    assert elsewhere({**COMMITTED, ("new", 0): 3}) == []
+
+
+@pytest.mark.parametrize("at", list(COMMITTED))
+@pytest.mark.parametrize("offset", [0, 99, None])
+def test_every_partition_has_to_start_at_its_committed_offset(at: tuple[str, int], offset: int | None) -> None:
+    """Also one that the query does not read at all."""
+    initial = {other: found for other, found in {**COMMITTED, at: offset}.items() if found is not None}
+    topic, partition = at
+    assert elsewhere(initial) == [f"{topic}-{partition} starts at {offset}, committed is {COMMITTED[at]}"]
+
+
+def test_all_partitions_that_start_elsewhere_are_named_in_order() -> None:
+    assert [line.split()[0] for line in elsewhere({})] == ["a-0", "a-1", "b-0"]
+
+
+@pytest.mark.parametrize("progress", [None, PROGRESS, Progress.empty("i")])
+def test_who_continues_its_own_progress_or_has_none_is_not_asked_where_it_starts(progress: Progress | None) -> None:
+    def unasked() -> SourceOffsets:
+        raise AssertionError("asked where the query starts")
+
+    assert starts_elsewhere(progress, PROGRESS.query_id, unasked, COMMITTED) == []
 
 
 def test_a_pattern_reads_whole_names_and_no_internal_topics() -> None:

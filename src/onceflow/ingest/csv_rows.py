@@ -5,6 +5,15 @@ Hazard::
     a file's lines end with CR alone (old Mac), or a value has one in it, outside of quotes
     the whole file is one line, so the header, and its rows would be lost; a value would begin a row of its own
     such a CR is refused wherever it stands: LF and CRLF are the line ends (and CRCRLF, which some programs write)
+
+    a file has one column, and a row of it has no value: PostgreSQL's COPY and many others write it as an empty line
+    an empty line is a row there, of an empty value; of several columns none is written so, and it stands between two rows
+
+    such a file ends its lines with CRCRLF, of which Arrow takes the first CR for an end as well
+    between its lines it would have as many empty ones: one end is made of it, outside of quotes
+
+    a version that took no empty line for a row has committed a position: so many bytes, so many rows
+    it goes on behind these bytes with the next number; the empty lines before are not sent any more, and no number comes again
 """
 
 from __future__ import annotations
@@ -37,6 +46,9 @@ from onceflow.ingest.file_position import FilePosition
 from onceflow.ingest.terms import Terms
 
 _ROW = re.compile(r"CSV parse error: Row #(\d+): ")
+_REST_OF_LINE_END = rb"\r+(?=\r(?:\n|\Z))"  # of CRCRLF the first CR
+_PLAIN_LINE_ENDS = re.compile(_REST_OF_LINE_END)
+_LINE_ENDS_AND_QUOTED = re.compile(rb'^"[^"]*(?:""[^"]*)*"|' + _REST_OF_LINE_END, re.MULTILINE)
 _HEADER_BYTES = 1 << 20  # its names stand in every row, and Kafka takes no such rows
 
 
@@ -47,9 +59,6 @@ class CsvReader:
         self._columns = list(columns)
         self._delimiter = delimiter
         self._quoted = quoted
-        self._parse = arrow_csv.ParseOptions(
-            delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
-        )
 
     @property
     def find_end(self) -> FindEnd:
@@ -127,13 +136,14 @@ class CsvReader:
         return before.rows + 1 + (self.columns(whole, names, before).num_rows if whole else 0)
 
     def _parsed(self, data: bytes, names: list[str], before: FilePosition) -> pa.RecordBatch:
-        read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1)
+        lines = self._with_single_ends(data) if len(names) == 1 else data
+        read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(lines) + 1)
         convert = arrow_csv.ConvertOptions(
             column_types={name: pa.string() for name in names}, strings_can_be_null=False
         )
         try:
             table = arrow_csv.read_csv(
-                pa.BufferReader(data), read_options=read, parse_options=self._parse, convert_options=convert
+                pa.BufferReader(lines), read_options=read, parse_options=self._parse(names), convert_options=convert
             )
         except pa.ArrowInvalid as error:
             self._check_utf8(data, names, before)
@@ -143,6 +153,22 @@ class CsvReader:
                 path=before.path,
             ) from None
         return _one_batch(table)
+
+    def _parse(self, names: list[str]) -> arrow_csv.ParseOptions:
+        return arrow_csv.ParseOptions(
+            delimiter=self._delimiter,
+            quote_char='"' if self._quoted else False,
+            newlines_in_values=self._quoted,
+            ignore_empty_lines=len(names) > 1,
+        )
+
+    def _with_single_ends(self, data: bytes) -> bytes:
+        """CRCRLF as CRLF, outside of quotes. The one column begins where the line does, and so do the quotes around it."""
+        if b"\r\r" not in data:
+            return data
+        if not self._quoted:
+            return _PLAIN_LINE_ENDS.sub(b"", data)
+        return _LINE_ENDS_AND_QUOTED.sub(lambda found: found[0] if found[0].startswith(b'"') else b"", data)
 
     def _check_utf8(self, data: bytes, names: list[str], before: FilePosition) -> None:
         """Arrow names a column and a row of the block, and not what is wrong with them."""

@@ -1,13 +1,15 @@
 """Rows of Arrow batches as JSON text, column by column in C++: escaped strings joined in one pass, no Python object per value.
 
 Numbers are written with all their digits, as PostgreSQL's ``to_json`` does; NaN and the infinities, which JSON lacks, become
-the strings "NaN", "Infinity" and "-Infinity". Dates and times are ISO 8601 strings, bytes are base64.
+the strings "NaN", "Infinity" and "-Infinity", within lists and structs too. Dates and times are ISO 8601 strings, bytes are
+base64.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,16 +33,36 @@ def rows_as_json(batch: pa.RecordBatch) -> pa.Array:
     pieces: list[Piece] = []
     for number, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         pieces.append(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":")
-        pieces += _value(column)
+        try:
+            pieces += _value(column)
+        except (ValueError, OverflowError) as error:
+            raise _not_written(f"column {name}", error) from None
     return pc.binary_join_element_wise(*_literals_joined([*pieces, "}"]), "")
 
 
 def column_as_text(column: pa.Array) -> pa.Array:
-    """The column as plain text (string, nullable): what a key is made of."""
-    if _is_text(column.type) or pt.is_dictionary(column.type):
+    """The column as plain text (string, nullable): what a key is made of. What is a string in JSON has no quotes here."""
+    if pt.is_dictionary(column.type):
+        return column_as_text(column.dictionary_decode())
+    if _is_text(column.type):
         return column.cast(pa.string())
-    text, _ = _text(column)
-    return text.cast(pa.string())
+    try:
+        text, _ = _text(column)
+    except (ValueError, OverflowError) as error:
+        raise _not_written("the column of the key", error) from None
+    return _unquoted(text)
+
+
+def _unquoted(text: pa.Array) -> pa.Array:
+    """JSON values, those that are strings by what they say: bytes, UUIDs, durations, and floats that are no numbers."""
+    quoted = pc.starts_with(text, '"')
+    if not pc.any(quoted).as_py():
+        return text
+    said = [
+        json.loads(value) if is_quoted else value
+        for value, is_quoted in zip(text.to_pylist(), quoted.to_pylist(), strict=True)
+    ]
+    return pa.array(said, pa.string())
 
 
 def escaped(text: pa.Array) -> pa.Array:
@@ -131,10 +153,29 @@ def _timestamps(column: pa.Array) -> pa.Array:
 def json_text(value: Any) -> str:
     """A Python value as JSON: for nested values and bytes, which are rare, and for SQLite, whose columns have no one type."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
-    except ValueError as error:
-        raise InputError(f"a value cannot be written as JSON: {error}", action="cast or drop the column") from None
+        return _dumped(value)
+    except ValueError:  # a float that JSON lacks: so rare that only then it is looked for
+        return _dumped(_numbers_told(value))
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _numbers_told(value: Any) -> Any:
+    """The same with "NaN", "Infinity" and "-Infinity" where these are, however deep."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.loads(_NOT_NUMBERS[str(value)])
+    if isinstance(value, dict):
+        return {name: _numbers_told(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers_told(part) for part in value]
+    return value
 
 
 def _plain(value: Any) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _not_written(what: str, error: Exception) -> InputError:
+    return InputError(f"{what} holds a value that cannot be written as JSON: {error}", action="cast or drop the column")

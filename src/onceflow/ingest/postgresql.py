@@ -21,6 +21,11 @@ Positions and ids are text, and how PostgreSQL writes text is a setting of the s
 
     a role, a database or a pooler has defaults of its own; a pooler gives each transaction another session of the server
     what is written or read as text is so in a transaction that says first how (``_AS_TEXT``)
+
+A name in SQL is a column's before it is a table's::
+
+    the table has a column ``t``, and a query calls the table so: ``row_to_json(t)`` is the JSON of that one value
+    a row is ``t.*`` and its column ``t."name"``, in which ``t`` can be nothing but the table
 """
 
 from __future__ import annotations
@@ -218,7 +223,7 @@ class PostgresqlTable:
         begin = [] if after is None else after if self._options.tiebreak else [after]
         key = sql.SQL("t.{}::text").format(Name(self._options.key)) if self._options.key else sql.SQL("NULL")
         query = self._query(
-            "SELECT {key}, row_to_json(t)::text, {texts} FROM (SELECT * FROM {table}) t "
+            "SELECT {key}, row_to_json(t.*)::text, {texts} FROM (SELECT * FROM {table}) t "
             "WHERE t.{rising} <= %s{beyond} ORDER BY {order} LIMIT %s",
             key=key,
             texts=sql.SQL(", ").join(sql.SQL("{}::text").format(column) for column in order),

@@ -75,14 +75,16 @@ class SqliteTable:
         self._is_autoincrement = self._whole_key() == self._options.rising and bool(
             re.search(r"\bAUTOINCREMENT\b", _NO_SQL.sub(" ", created), re.IGNORECASE)
         )
-        mistakes = [
+        mistakes = self._name_mistakes(columns) or self._order_mistakes()
+        if mistakes:
+            raise ConfigurationError.of(self._where, mistakes)
+
+    def _name_mistakes(self, columns: Sequence[str]) -> list[str]:
+        return [
             f"{option}: {self.name} has no column {name}; it has {', '.join(columns)}"
             for option, name in self._options.named_columns.items()
             if name not in columns
         ]
-        mistakes = mistakes or self._order_mistakes()
-        if mistakes:
-            raise ConfigurationError.of(self._where, mistakes)
 
     @property
     def _where(self) -> str:
@@ -112,7 +114,7 @@ class SqliteTable:
         return self._whole_key() == column or bool(self._ask(query, self.name, column))
 
     def has_nulls(self) -> bool:
-        missing = " OR ".join(f"{_quoted(name)} IS NULL" for name in self._options.order)
+        missing = " OR ".join(f"{self._column(name)} IS NULL" for name in self._options.order)
         return bool(self._ask(f"SELECT 1 FROM {_quoted(self.name)} WHERE {missing} LIMIT 1"))  # noqa: S608
 
     def last_drawn(self) -> int | None:
@@ -125,7 +127,8 @@ class SqliteTable:
 
     def _largest(self) -> Any:
         self._check_in_place()
-        found = self._ask(f"SELECT max({_quoted(self._options.rising)}) FROM {_quoted(self.name)}")[0][0]  # noqa: S608
+        rising = self._column(self._options.rising)
+        found = self._ask(f"SELECT max({rising}) FROM {_quoted(self.name)}")[0][0]  # noqa: S608
         if isinstance(found, str) and not is_utf8(found):
             raise self._garbled([self._options.rising], f"{self._options.rising} {shown(found)}")
         return found
@@ -145,8 +148,12 @@ class SqliteTable:
             action="correct it, or make it bytes (cast(... as blob)), which come as base64; nothing of its page was written",
         )
 
+    def _column(self, name: str) -> str:
+        """With its table: a quoted name that no column has any more would be taken for a text."""
+        return f"{_quoted(self.name)}.{_quoted(name)}"
+
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
-        names = [_quoted(name) for name in self._options.order]
+        names = [self._column(name) for name in self._options.order]
         begin = [] if after is None else after if self._options.tiebreak else [after]
         beyond = f" AND ({', '.join(names)}) > ({', '.join('?' * len(begin))})" if begin else ""
         query = (
@@ -156,7 +163,11 @@ class SqliteTable:
         with self._told():
             cursor = self._connection.execute(query, [horizon, *begin, limit])
             rows = cursor.fetchall()
-        columns = [column[0] for column in cursor.description]  # a column may have been added since the last page
+        columns = [
+            column[0] for column in cursor.description
+        ]  # one may have been added since the last page, or be gone
+        if mistakes := self._name_mistakes(columns):
+            raise ConfigurationError.of(self._where, mistakes)
         if rows:
             with self._told():
                 sync(self._path)

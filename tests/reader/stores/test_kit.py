@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from onceflow.reader.stores import rules
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing, Store
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore, SqliteTables, SqliteUnit
-from onceflow.reader.stores.tables import EventId, Position
+from onceflow.reader.stores.tables import EventId, Position, storable
 from onceflow.testing import STORE_CHECKS, StoreSubject, check_store
 
 
@@ -391,6 +392,200 @@ class CheckThenClaim(Mutant):
         return set(tables._connection.execute("SELECT source, id FROM onceflow_claims").fetchall())
 
 
+def _of_all_topics(ownership: Ownership) -> Ownership:
+    return replace(ownership, topic="-")
+
+
+class TopicsAreOne(Mutant):
+    """Keeps positions, sequences and claims by the partition's number alone."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def position(self, topic: str, partition: int) -> Position | None:  # noqa: ARG002
+            return super().position("-", partition)
+
+        def take(self, topic: str, partition: int, owner: str) -> Ownership:
+            return replace(super().take("-", partition, owner), topic=topic)
+
+        def _place(self, ownership: Ownership) -> tuple[str, str, int]:
+            return super()._place(_of_all_topics(ownership))
+
+
+class SequencesOfAllTopics(Mutant):
+    """One highest sequence per source and number of a partition, for all topics."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:
+            return super().sequences(_of_all_topics(ownership), sources)
+
+        def raise_sequences(self, ownership: Ownership, sequences: Mapping[str, int]) -> None:
+            super().raise_sequences(_of_all_topics(ownership), sequences)
+
+
+class ClaimsOfAllTopics(Mutant):
+    """Keeps claims by the partition's number alone."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def take(self, topic: str, partition: int, owner: str) -> Ownership:
+            self._connection.execute(
+                "DELETE FROM onceflow_claims WHERE consumer_group = ? AND partition = ? AND lease_until IS NOT NULL",
+                (self._group, partition),
+            )
+            return super().take(topic, partition, owner)
+
+        def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
+            return super().put_claims(_of_all_topics(ownership), keys, lease_s)
+
+        def lowest_open(self, ownership: Ownership) -> int | None:
+            return super().lowest_open(_of_all_topics(ownership))
+
+        def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+            super().confirm_early(_of_all_topics(ownership), keys)
+
+        def early_below(self, ownership: Ownership, offset: int) -> list[EventKey]:
+            return super().early_below(_of_all_topics(ownership), offset)
+
+        def drop_claims(self, ownership: Ownership, events: Collection[EventId]) -> None:
+            super().drop_claims(_of_all_topics(ownership), events)
+
+
+class TakingDropsAllClaims(Mutant):
+    """Drops the open claims of all partitions of a topic when one of them is taken."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def take(self, topic: str, partition: int, owner: str) -> Ownership:
+            self._connection.execute(
+                "DELETE FROM onceflow_claims WHERE consumer_group = ? AND topic = ? AND lease_until IS NOT NULL",
+                (self._group, topic),
+            )
+            return super().take(topic, partition, owner)
+
+
+class ForgetsAllGroups(Mutant):
+    """Expiry by the retention of one group, for all of them."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def forget_expired(self, retention: Retention) -> int:
+            groups = self._connection.execute("SELECT DISTINCT consumer_group FROM onceflow_ids").fetchall()
+            return sum(SqliteTables(self._connection, group).forget_expired(retention) for (group,) in groups)
+
+
+class AdmitsBlindly(Mutant):
+    """Does not look in a unit for what was confirmed before its position passed it."""
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        class Tables(SqliteTables):
+            def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:  # noqa: ARG002
+                return set()
+
+        session = self._opened()
+        with session.transaction(guarded=True):
+            yield SqliteUnit(session, Tables(session.connection, self._group))
+
+
+class AdmitsBeforeItLocks(Mutant):
+    """Looks for ids when a unit admits and books them when it ends: two open units find the same event new."""
+
+    @contextmanager
+    def unit(self) -> Iterator[Any]:
+        unit = _Late(self)
+        yield unit
+        with self._transaction() as tables:
+            unit.book(tables)
+            for arguments in unit.written:
+                tables._connection.execute(*arguments)
+
+
+class _Late:
+    """A unit that is its own handle, and keeps what it has to do until it ends."""
+
+    def __init__(self, store: AdmitsBeforeItLocks) -> None:
+        self._store = store
+        self._admitted: list[tuple[Ownership, Sequence[EventKey]]] = []
+        self.written: list[tuple[Any, ...]] = []
+        self.handle = self
+
+    def execute(self, *arguments: Any) -> None:
+        self.written.append(arguments)
+
+    def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
+        class Looked(Exception):
+            """Nothing is booked yet."""
+
+        with suppress(Looked), self._store._transaction() as tables:
+            self.book(tables)
+            standings = rules.admit(tables, ownership, storable(keys))
+            raise Looked
+        self._admitted.append((ownership, storable(keys)))
+        return standings
+
+    def book(self, tables: SqliteTables) -> None:
+        for ownership, keys in self._admitted:
+            rules.admit(tables, ownership, keys)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        before = len(self.written)
+        try:
+            yield
+        except BaseException:
+            del self.written[before:]
+            raise
+
+
+class PositionsOf32Bits(Mutant):
+    """Cuts a position."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def move(self, ownership: Ownership, next_offset: int) -> None:
+            super().move(ownership, next_offset % 2**32)
+
+
+class ClaimsOf32Bits(Mutant):
+    """Cuts the offset of a claim."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
+            cut = {event: key._replace(offset=key.offset % 2**32) for event, key in keys.items()}
+            return super().put_claims(ownership, cut, lease_s)
+
+
+class SequencesOf32Bits(Mutant):
+    """Cuts a sequence wherever it is compared."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        return super().claim(ownership, self._cut(keys), lease_s)
+
+    def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+        super().confirm(ownership, self._cut(keys))
+
+    @staticmethod
+    def _cut(keys: Sequence[EventKey]) -> list[EventKey]:
+        return [key._replace(sequence=key.sequence % 2**32 if key.sequence else key.sequence) for key in keys]
+
+
+class SequencesAreFloats(Mutant):
+    """Keeps a sequence in 53 bits."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def raise_sequences(self, ownership: Ownership, sequences: Mapping[str, int]) -> None:
+            super().raise_sequences(ownership, {source: _as_float(number) for source, number in sequences.items()})
+
+
+class ClaimedSequencesAreFloats(Mutant):
+    """Keeps a sequence in 53 bits while its confirmation waits."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def confirm_early(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
+            super().confirm_early(
+                ownership, [key._replace(sequence=key.sequence and _as_float(key.sequence)) for key in keys]
+            )
+
+
+def _as_float(number: int) -> int:
+    return min(int(float(number)), 2**63 - 1)
+
+
 # What is wrong, and the checks that must catch it (others may too).
 MUTANTS: dict[type[Store], set[str]] = {
     NoFence: {"fencing-zombie_cannot_claim", "fencing-zombie_cannot_confirm", "fencing-zombie_cannot_admit"},
@@ -425,6 +620,18 @@ MUTANTS: dict[type[Store], set[str]] = {
     NotDurable: {"positions-survives_reopening"},
     PretendsToHaveUnits: {"units-no_units_without_transactions"},
     CheckThenClaim: {"fencing-same_event_at_once"},
+    TopicsAreOne: {"positions-per_topic", "compact-per_topic", "claims-held_for_another_topic"},
+    SequencesOfAllTopics: {"compact-per_topic"},
+    ClaimsOfAllTopics: {"claims-held_for_another_topic"},
+    TakingDropsAllClaims: {"claims-kept_when_another_partition_is_taken"},
+    ForgetsAllGroups: {"expiry-of_another_group"},
+    AdmitsBlindly: {"units-after_claims"},
+    AdmitsBeforeItLocks: {"fencing-same_event_in_two_units"},
+    PositionsOf32Bits: {"positions-large_offsets"},
+    ClaimsOf32Bits: {"claims-at_large_offsets"},
+    SequencesOf32Bits: {"compact-large"},
+    SequencesAreFloats: {"compact-large"},
+    ClaimedSequencesAreFloats: {"compact-large_and_confirmed_early"},
 }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.reader.servers import PATIENCE_S
 
-from onceflow.errors import StoreError, StoreMismatch, StoreUnavailable
+from onceflow.errors import StoreError, StoreLost, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.sqlite import SqliteStore
 
@@ -386,3 +387,113 @@ def test_what_sqlite_says_of_the_store_s_own_statements(store: SqliteStore, path
         unit.admit(owner, events(0))
     with pytest.raises(StoreUnavailable, match="no such table"):
         store.confirm(owner, events(0))
+
+
+def _remove(path: Path) -> None:
+    """With its logs, as whoever wants to begin anew does it."""
+    for each in path.parent.glob(f"{path.name}*"):
+        each.unlink()
+
+
+def _replace(path: Path) -> None:
+    """By a backup of the file, which knows the partition under the same epoch."""
+    backup = path.with_name("backup.db")
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
+        source.backup(target)
+    _remove(path)
+    backup.rename(path)
+
+
+goes_away = pytest.mark.parametrize("go_away", [_remove, _replace])
+
+
+@goes_away
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store, _: store.unit().__enter__(),
+        lambda store, owner: store.claim(owner, events(1), 60.0),
+        lambda store, owner: store.confirm(owner, events(0)),
+        lambda store, _: take(store),
+        lambda store, _: store.forget_expired(),
+    ],
+    ids=["unit", "claim", "confirm", "take", "forget_expired"],
+)
+def test_a_file_that_went_away_is_a_lost_store(
+    store: SqliteStore,
+    path: Path,
+    go_away: Callable[[Path], None],
+    use: Callable[[SqliteStore, Ownership], object],
+) -> None:
+    """Before anything is handled: what is committed into a file without a name is gone when the reader ends."""
+    owner = take(store)
+    assert store.claim(owner, events(0), 60.0) == [NEW]
+    go_away(path)
+    for _ in range(2):
+        with pytest.raises(StoreLost, match="replaced or removed"):
+            use(store, owner)
+    assert not store._opened().connection.in_transaction
+
+
+@goes_away
+def test_a_file_that_goes_away_inside_a_unit(store: SqliteStore, path: Path, go_away: Callable[[Path], None]) -> None:
+    """Before the commit, so that the reader acknowledges nothing of it."""
+    owner = take(store)
+    with pytest.raises(StoreLost, match="replaced or removed"), store.unit() as unit:  # noqa: PT012
+        assert unit.admit(owner, events(0)) == [NEW]
+        unit.handle.execute("INSERT INTO ledger VALUES ('nowhere')")
+        go_away(path)
+    assert store._opened().connection.execute("SELECT * FROM ledger").fetchall() == []
+
+
+def test_the_file_that_came_instead_is_left_alone(store: SqliteStore, path: Path) -> None:
+    """A store that is closed after it was lost does not remove the log of the file that another reader has there now."""
+    take(store)
+    _remove(path)
+    with closing(SqliteStore(path)) as second:
+        second.open("group", Retention())
+        owner = take(second)
+        with second.unit() as unit:
+            assert unit.admit(owner, events(0)) == [NEW]
+        with pytest.raises(StoreLost):
+            take(store)
+        store.close()
+        assert take(second).next_offset == 1
+    with closing(SqliteStore(path)) as third:
+        third.open("group", Retention())
+        assert take(third).next_offset == 1
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_file_that_stays_is_found_from_any_directory(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
+    """A process that changes its directory (or runs as a service) keeps a store that was named by a relative path."""
+    name = path.name
+    if is_link:
+        name = "link.db"
+        (tmp_path / name).symlink_to(path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with closing(SqliteStore(name)) as store:
+        store.open("group", Retention())
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        owner = take(store)
+        with store.unit() as unit:
+            assert unit.admit(owner, events(0)) == [NEW]
+        assert take(store).next_offset == 1
+
+
+def test_a_file_that_cannot_be_looked_at_may_come_back(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that fails is no store that is lost: it is waited for."""
+    with monkeypatch.context() as patched:
+        patched.setattr("onceflow.reader.stores.sqlite_session.is_in_place", _fails)
+        with pytest.raises(StoreUnavailable, match=f"{path.name}.*Input/output"):
+            take(store)
+    assert take(store).next_offset is None
+
+
+def _fails(*_: object) -> bool:
+    raise OSError(errno.EIO, "Input/output error")

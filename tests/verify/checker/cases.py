@@ -96,6 +96,66 @@ def what_stood_nobody_knows_where_may_have_been_compacted(history: Recorder) -> 
     history.add("reader", window("k", 0, 6), poll("k", 5, 2))
 
 
+@shows("unseen")
+def what_was_dropped_before_it_was_sent_is_another_record(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("reader", poll("k", 0, 1))
+    history.add("broker", gone("k", 0, 1))
+    history.add("writer", send("k", 2))
+    history.add("reader", window("k", 1, 6))
+
+
+@shows("torn_transaction")
+def what_was_dropped_is_no_part_of_a_later_transaction(history: Recorder) -> None:
+    """That the writer had done something before says when it began; who was told how far the log reached does not matter."""
+    history.add("other", send("k", 1, 0))
+    history.add("broker", gone("k", 0, 1))
+    history.add("writer", send("j", 9, 0))
+    history.add("writer", send("k", 2, 2), send("k", 3), txn=1)
+    history.add("reader", window("k", 1, 6), poll("k", 2, 2), poll("j", 0, 9))
+    history.add("probe", log_end("k", 6))
+
+
+@shows()
+def what_was_sent_while_others_were_told_of_places_behind_it_may_have_been_dropped(history: Recorder) -> None:
+    """The first writer's operation began nobody knows when: it may have stood at 0 before the others saw 1."""
+    history.add("other", send("k", 1, 1))
+    history.add("reader", poll("k", 1, 1))
+    history.add("broker", gone("k", 0, 1))
+    history.add("writer", send("k", 2))
+    history.add("final", window("k", 0, 6), poll("k", 1, 1))
+
+
+@shows()
+def what_was_sent_may_stand_anywhere_behind_what_was_known(history: Recorder) -> None:
+    """On j nothing had been read or acknowledged, on k the range that was dropped reaches further."""
+    history.add("writer", send("k", 1, 3))
+    history.add("reader", poll("k", 3, 1))
+    history.add("broker", gone("k", 0, 5), gone("j", 0, 1))
+    history.add("writer", send("k", 2), send("j", 2))
+    history.add("reader", window("k", 0, 6), window("j", 0, 6))
+
+
+@shows()
+def what_the_first_of_two_attempts_sent_may_have_been_dropped(history: Recorder) -> None:
+    """Either of them committed both records: if the first one did, 3 stood below 4, which others were told of meanwhile."""
+    history.add("writer", send("k", 2), send("j", 3), txn=1, status="info")
+    history.add("other", send("j", 9, 4))
+    history.add("broker", gone("j", 0, 1))
+    history.add("writer", crash())
+    history.add("writer", send("k", 2), send("j", 3), txn=2, status="info")
+    history.add("reader", window("k", 0, 1), poll("k", 0, 2), window("j", 0, 6), poll("j", 4, 9))
+
+
+@shows()
+def a_look_behind_the_lowest_place_of_a_record_is_not_enough(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("reader", poll("k", 0, 1))
+    history.add("writer", send("k", 2))
+    history.add("reader", window("k", 2, 6))
+    history.add("probe", log_end("k", 6))
+
+
 @shows()
 def what_nobody_has_reached_yet_is_not_lost(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("k", 2, 1))
@@ -606,6 +666,39 @@ def the_next_poll_begins_behind_what_was_compacted(history: Recorder) -> None:
 
 
 @shows("poll_skip")
+def records_were_skipped_whatever_became_of_the_transaction_in_between(history: Recorder) -> None:
+    history.add("other", *[poll("k", offset, offset + 1) for offset in range(6)])
+    history.add("one", assign("k", 0), poll("k", 0, 1), txn=1)
+    history.add("one", poll("k", 1, 2), txn=2, status="info")
+    history.add("one", poll("k", 2, 3), txn=3, status="info")
+    history.add("one", poll("k", 5, 6), txn=4)
+
+
+@shows()
+def after_a_transaction_in_doubt_a_process_goes_on_behind_it_or_reads_it_again(history: Recorder) -> None:
+    """Nor is known where it stands if it never said where it began, or if it may have gone back in that transaction."""
+    history.add("other", *[poll("k", offset, offset + 1) for offset in range(6)])
+    for txn, (name, then) in enumerate([("one", 1), ("two", 2)]):
+        history.add(name, assign("k", 0), poll("k", 0, 1), txn=10 * txn)
+        history.add(name, poll("k", 1, 2), txn=10 * txn + 1, status="info")
+        history.add(name, poll("k", then, then + 1), txn=10 * txn + 2)
+    history.add("three", poll("k", 1, 2), txn=31, status="info")
+    history.add("three", poll("k", 5, 6), txn=32)
+    history.add("four", assign("k"), poll("k", 1, 2), txn=41, status="info")
+    history.add("four", poll("k", 5, 6), txn=42)
+    history.add("five", assign("k", 0), *[poll("k", offset, offset + 1) for offset in range(5)], txn=51)
+    history.add("five", poll("k", 1, 2), txn=52, status="info")
+    history.add("five", poll("k", 5, 6), txn=53)
+    history.add("six", assign("k", 0), poll("k", 0, 1), txn=61)
+    history.add("six", poll("k", 1, 2), txn=62, status="info")
+    history.add("six", crash())
+    history.add("six", poll("k", 5, 6), txn=63)
+    history.add("seven", assign("k", 0), poll("k", 0, 1))
+    history.add("seven", poll("k", 1, 2), status="info")  # what else the answer had, nobody knows
+    history.add("seven", poll("k", 5, 6))
+
+
+@shows("poll_skip")
 def the_first_poll_begins_behind_the_assigned_offset(history: Recorder) -> None:
     history.add("one", assign("k", 0))
     history.add("one", poll("k", 1, 2))
@@ -838,6 +931,41 @@ def who_consumed_the_record_may_have_been_committed(history: Recorder) -> None:
     history.add("two", poll("k", 1, 2, "copy"), send("j", 2), position("k", 2, "copy"), txn=3, status="info")
     history.add("three", poll("k", 2, 3, "copy"), position("k", 3, "copy"), txn=4)
     history.add("reader", poll("k", 1, 2))
+
+
+@shows("consumed_never")
+def a_group_was_seen_before_a_record_that_only_an_aborted_transaction_took(history: Recorder) -> None:
+    history.add("probe", position("k", 0, "copy"))
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=1, status="fail")
+    history.add("two", poll("k", 1, 2, "copy"), position("k", 2, "copy"), txn=2)
+
+
+@shows()
+def a_group_was_seen_elsewhere_or_later(history: Recorder) -> None:
+    """Before its time: another group's position, one behind the record, one that was seen when it had begun, a failed look."""
+    history.add("reader", poll("k", 0, 1), poll("k", 1, 2))
+    history.add("probe", position("k", 0, "copy"), status="fail")
+    history.add("probe", position("k", 0, "sum"), position("k", 1, "copy"), position("j", 0, "copy"))
+    history.add("two", poll("k", 1, 2, "copy"), position("k", 2, "copy"), txn=2)
+    history.add("two", position("k", 2, "sum"), txn=3)  # took nothing: it was set there
+    history.add("probe", position("k", 0, "copy"))
+    history.add("probe", position("k", 2, "copy"))
+
+
+@shows("torn_progress")
+def a_group_stands_behind_the_end_of_the_log(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 50, "copy"), txn=1)
+    history.add("probe", log_end("k", 1), position("k", 50, "copy"))
+
+
+@shows()
+def a_position_behind_an_end_says_nothing_elsewhere_or_later(history: Recorder) -> None:
+    """At the end; what was sent since; where the group never read, and its position is a number of another kind."""
+    history.add("one", poll("k", 0, 1, "copy"), poll("j", 0, 1, "copy"), txn=1)
+    history.add("one", position("k", 1, "copy"), position("j", 2, "copy"), position("progress", 7, "copy"), txn=1)
+    history.add("probe", log_end("j", 1))
+    history.add("probe", position("k", 1, "copy"), position("j", 2, "copy"), position("progress", 7, "copy"))
+    history.add("probe", log_end("k", 1), log_end("progress", 3))
 
 
 @shows()

@@ -11,7 +11,7 @@ from tests.verify.checker.world import World
 from onceflow.verify.checker import CHECKS
 from onceflow.verify.checker.__main__ import main
 from onceflow.verify.history import Recorder, read_history, write_history
-from onceflow.verify.history.recorder import log_end, poll, send, stable_end
+from onceflow.verify.history.recorder import Row, effect, log_end, poll, position, send, stable_end, window
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
 
@@ -66,6 +66,59 @@ def test_a_history_in_which_nobody_looked_proves_nothing(
     report = json.loads(capsys.readouterr().out)
     assert report["good"] is False
     assert report["unproved"].startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("rows", "status"),
+    [
+        ([window("k", 0, 4)], "fail"),
+        ([window("k", 0, 4)], "info"),
+        ([window("j", 0, 4)], "ok"),
+        ([window("k", 0, 0)], "ok"),
+        ([effect("accounts", 1)], "fail"),
+    ],
+    ids=["failed", "not answered", "elsewhere", "nowhere", "a failed effect"],
+)
+def test_a_look_that_can_have_seen_nothing_is_none(
+    rows: list[Row], status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = Recorder()
+    recorder.add("writer", send("k", 1, 0))
+    recorder.add("reader", *rows, status=status)
+    write_history(recorder.table(), tmp_path / "unseen.jsonl")
+    assert main([str(tmp_path / "unseen.jsonl")]) == 2
+    assert "nothing is proved: nobody looked where anybody wrote" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_look_that_finds_nothing_where_nothing_may_be_proves_something(tmp_path: Path) -> None:
+    """Also that of a transaction of unknown outcome, once the position that it gave was seen: it was committed."""
+    recorder = Recorder()
+    recorder.add("writer", send("k", 1), status="fail")
+    recorder.add("probe", position("k", 0, "copy"))
+    recorder.add("copier", window("k", 0, 4), position("k", 4, "copy"), status="info", txn=1)
+    write_history(recorder.table(), tmp_path / "unknown.jsonl")
+    assert main([str(tmp_path / "unknown.jsonl")]) == 2
+    recorder.add("probe", position("k", 4, "copy"))
+    write_history(recorder.table(), tmp_path / "proved.jsonl")
+    assert main([str(tmp_path / "proved.jsonl")]) == 0
+
+
+UNJUDGED_VALUES = [f"unjudged:{7:016x}@0:{offset}" for offset in range(2)]
+
+
+def test_output_that_was_not_judged_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One content at two places: a repetition, perhaps, and the names hide it."""
+    recorder = Recorder()
+    recorder.add("writer", send("in-0", "source 0", 0))
+    recorder.add("reader", window("in-0", 0, 1), poll("in-0", 0, "source 0"))
+    reads = [poll("out-0", offset, value) for offset, value in enumerate(UNJUDGED_VALUES)]
+    recorder.add("reader", window("out-0", 0, 2), *reads)
+    write_history(recorder.table(), tmp_path / "unjudged.parquet")
+    assert main([str(tmp_path / "unjudged.parquet")]) == 2
+    assert "nothing is proved: output was not judged" in capsys.readouterr().out
+    recorder.add("reader", window("in-0", 0, 1))
+    write_history(recorder.table(), tmp_path / "lost.parquet")
+    assert main([str(tmp_path / "lost.parquet")]) == 1  # what is certain stays certain
 
 
 def test_a_violation_stays_one_though_nobody_looked(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,16 +76,16 @@ kafka = {{bootstrap_servers = "{self.broker.bootstrap_servers}"}}
     def process(self, mode: Mode = Mode.REFUSE) -> None:
         run(self.file, tell=lambda event: None, control=Control(), mode=mode)
 
-    def expected(self) -> Expected:
-        """The replay, in this process."""
+    def expected(self, committed: Mapping[tuple[str, int], int] | None = None) -> Expected:
+        """The replay, in this process; ``committed`` are the positions of the pipeline's group, asked for where not given."""
         from pyspark.sql import SparkSession
 
         spark = SparkSession.getActiveSession()
         assert spark is not None
         settings = ClusterSettings.of(self.broker.bootstrap_servers)
-        committed = read_committed(self.name, settings)
+        positions = read_committed(self.name, settings).offsets if committed is None else committed
         with TemporaryDirectory(dir=self.directory) as scratch:
-            return replayed(self.file, spark, settings, self.checkpoint, Path(scratch) / "replay", committed.offsets)
+            return replayed(self.file, spark, settings, self.checkpoint, Path(scratch) / "replay", positions)
 
     def recorded(self) -> Recorded:
         observed = observe(self.broker.bootstrap_servers, [*self.inputs, *self.outputs], self.name, patience_s=5)

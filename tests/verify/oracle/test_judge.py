@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.verify.oracle.tables import BATCHES, END, Out, Range, Tables, outputs, ranges, swapped
 
-from onceflow.verify.checker import shrink
+from onceflow.verify.checker import check_history, shrink
 from onceflow.verify.oracle.judging import judge
 
 
@@ -204,7 +204,11 @@ def test_what_cannot_be_judged_is_said() -> None:
 def test_equal_records_are_no_repetition_where_nothing_is_expected() -> None:
     same = [replace(each, content=5) for each in outputs()]
     for expected in (None, Tables(refused="rand()").expected()):
-        assert judge(Tables(visible=same).recorded(), expected).violations == {}
+        judgement = judge(Tables(visible=same).recorded(), expected)
+        assert judgement.violations == {}
+        assert judgement.lack.startswith("output was not judged")  # also of the history, wherever it is kept
+        assert check_history(judgement.history).lack == judgement.lack
+    assert judge(Tables().recorded(), Tables().expected()).lack == ""
     other = Tables(visible=same, concurrent=[replace(same[0], content=6), *same[1:]])
     assert judge(other.recorded(), None).violations == {"inconsistent_offsets": 1}
 

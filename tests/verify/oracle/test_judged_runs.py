@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +232,26 @@ def test_a_lost_checkpoint_leaves_a_plan_of_single_records_to_be_judged(make: Ma
     assert judgement.violations == {}
     assert judgement.reasons == ()
     assert len(expected.records) > 60
+
+
+def test_a_log_that_goes_back_leaves_a_plan_of_single_records_to_be_judged(make: MakeRun) -> None:
+    """A foreign engine overwrote a batch, and never said where it began."""
+    run = make(STATELESS, now="1")
+    run.batch(40)
+    run.batch(40)
+    entry = run.checkpoint / "offsets" / "1"
+    head, line = entry.read_text().rsplit("\n", 1)
+    ((source, ends),) = json.loads(line).items()
+    entry.write_text(f"{head}\n{json.dumps({source: {**ends, '2': 0}})}")
+    shutil.rmtree(run.checkpoint / "sources")
+    expected = run.expected()
+    assert expected.whole
+    assert f"the offset log goes back in batch 1: {source}-2 from" in expected.notes[0]
+    judgement = judge(run.recorded(), expected)
+    assert judgement.violations == {}
+    assert judgement.reasons == ()
+    assert len(expected.records) > 40
+    assert "goes back in batch 1" in run.expected(committed={}).refused
 
 
 def test_a_cluster_that_was_tampered_with_is_found_out(stateless: Run, broker: EmbeddedBroker) -> None:

@@ -87,6 +87,13 @@ def test_two_drivers_from_the_beginning_and_every_request_lost_late_or_twice(ver
     check_all(scenario, bound=1, least=300)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_second_batch_gives_no_output_and_everything_that_may_happen_to_it(version: int) -> None:
+    """Nothing to audit, nothing for the leaders: one driver hit anywhere, a second one, every request and task."""
+    scenario = three_batches(version, driver=1.0, second=1.0, request=1.0, task=1.0, denied=1.0)
+    check_all(replace(scenario, silent=frozenset({2, 3})), bound=1, least=200)
+
+
 def check_all(scenario: Scenario, bound: int, least: int) -> None:
     found = explore(scenario, bound)
     assert not found.failed, run(0, scenario=scenario, taken=found.failed[0], tracing=True).story()

@@ -32,6 +32,14 @@ And what only the commit finds::
     a deferred foreign key is violated; COMMIT says no, and the transaction stays open
     it is rolled back, and the events of the unit have failed (CommitRefused): repeating it as a trouble of the store's would
     never end
+
+And a file that goes away while it is in use::
+
+    somebody deletes the file, or moves a backup upon it; the connection goes on with the file that has no name any more
+    every unit is committed into that, Kafka is told so, and effects and positions are gone when the reader ends
+
+so each transaction looks whether the file is still the one that was opened: at its beginning, before anything is handled or
+claimed in it, and before its commit (StoreLost). The open connection keeps the inode, so no other file can get its number.
 """
 
 from __future__ import annotations
@@ -42,10 +50,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from onceflow.errors import CommitUnknown, StoreError, StoreMismatch, StoreUnavailable
+from onceflow.errors import CommitUnknown, StoreError, StoreLost, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.blame import causes
 from onceflow.reader.stores.interface import CommitRefused
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
+from onceflow.sqlite import is_in_place, place_of
 
 _OLDEST_VERSION = (3, 38)  # the first with the operator ->>
 _BEGIN = "BEGIN IMMEDIATE -- onceflow"
@@ -80,6 +89,7 @@ class Session:
                 action="use a Python with SQLite 3.38 or later, or another store",
             )
         self._path = path
+        self._file = path.absolute()  # as SQLite does: a process may change its directory later
         self._busy_timeout_s = busy_timeout_s
         self._guarded = False
         _check_place(path)
@@ -90,6 +100,8 @@ class Session:
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         try:
+            with self._looking_at_the_file():
+                self._place = place_of(self._file)
             self._prepare(foreign_keys)
         except BaseException:
             self.close()
@@ -102,10 +114,12 @@ class Session:
     def transaction(self, *, guarded: bool = False) -> Iterator[None]:
         """Commits at the end, rolls back after an exception. ``guarded``: others write through the connection as well."""
         self.execute(_BEGIN)
-        self._guarded = guarded
         try:
+            self._check_in_place()
+            self._guarded = guarded
             yield
             self.check_whole()
+            self._check_in_place()
         except BaseException:
             self._guarded = False
             self._roll_back()
@@ -120,6 +134,25 @@ class Session:
                 f"{self._path}: SQLite rolled the unit back inside a handler, and nobody raised its error; nothing was committed",
                 action="let SQL errors come out of the handler (ON CONFLICT ROLLBACK and RAISE(ROLLBACK) end the whole unit)",
             )
+
+    def _check_in_place(self) -> None:
+        """Raises StoreLost if the file is gone, or another one stands in its place: what is committed would be lost."""
+        with self._looking_at_the_file():
+            in_place = is_in_place(self._file, self._place)
+        if not in_place:
+            raise StoreLost(
+                f"{self._path} is not the file any more that the reader has opened: it was replaced or removed",
+                action="end the readers before a file is replaced; restore it, or start again and say how to go on (lost_store)",
+            )
+
+    @contextmanager
+    def _looking_at_the_file(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnavailable(
+                f"SQLite store {self._path}: {error}", action="check the path and its file system"
+            ) from error
 
     def _commit(self) -> None:
         try:

@@ -8,8 +8,10 @@ from onceflow.reader.stores.interface import EventKey
 from onceflow.testing.stores.subject import (
     DUPLICATE,
     HELD,
+    LARGE_OFFSET,
     LEASE_S,
     NEW,
+    OTHER_TOPIC,
     PATIENCE_S,
     TOPIC,
     Lab,
@@ -75,6 +77,32 @@ def held_for_another_partition(lab: Lab) -> None:
     assert store.claim(second, keys(0), LEASE_S) == [DUPLICATE]
 
 
+def held_for_another_topic(lab: Lab) -> None:
+    """Partitions of the same number in two topics have claims of their own, though the offsets may be the same."""
+    store = lab.store()
+    owner = take(store)
+    assert store.claim(owner, keys(0, 1), LEASE_S) == [NEW, NEW]
+    other = take(store, topic=OTHER_TOPIC)
+    assert store.claim(other, keys(0, 1), LEASE_S) == [HELD, HELD], "taken for the claim of another topic's owner"
+    assert store.claim(other, keys(5, prefix="other"), LEASE_S) == [NEW]
+    store.confirm(other, keys(5, prefix="other"))
+    assert take(store, topic=OTHER_TOPIC).next_offset == 6, "held up by an open claim of another topic"
+    store.confirm(owner, keys(1))
+    assert take(store).next_offset is None, "the position passed an event whose claim another topic's owner has dropped"
+
+
+def kept_when_another_partition_is_taken(lab: Lab) -> None:
+    """Whoever takes a partition makes the claims of that one void, and of no other."""
+    store = lab.store()
+    owner, other = store.take(TOPIC, [0, 1], "a")
+    store.claim(owner, keys(0, 1), LEASE_S)
+    again = take(lab.second(store), 1, "b")
+    assert again.epoch != other.epoch
+    assert store.claim(again, keys(0), LEASE_S) == [HELD], "free, while the owner of its partition handles it"
+    store.confirm(owner, keys(1))
+    assert take(store).next_offset is None, "the position passed an event that nobody confirmed"
+
+
 def lease_runs_out(lab: Lab) -> None:
     """A lease that ran out holds nobody up; one that runs does."""
     store = lab.store()
@@ -125,6 +153,24 @@ def confirmed_out_of_order(lab: Lab) -> None:
         assert store.claim(take(store), [*make(0, 1, 2), *make(3)], LEASE_S) == [DUPLICATE] * 3 + [NEW]
 
 
+def at_large_offsets(lab: Lab) -> None:
+    """A claim has the offset of its event, of up to 48 bits, and not the lower ones of them."""
+    store = lab.store()
+    owner = take(store)
+    last = keys(LARGE_OFFSET)
+    for _ in range(2):
+        assert store.claim(owner, [*keys(0), *last], LEASE_S) == [NEW, NEW]
+    for bits in (31, 32):
+        assert store.claim(owner, [last[0]._replace(offset=LARGE_OFFSET % 2**bits)], LEASE_S) == [HELD], (
+            "offsets are cut"
+        )
+    store.confirm(owner, last)
+    store.confirm(owner, keys(0))
+    owner = take(store)
+    assert owner.next_offset == 1, "a confirmation at a large offset was taken for one in front of the position"
+    assert store.claim(owner, [*keys(1), *last], LEASE_S) == [NEW, DUPLICATE]
+
+
 def confirmed_early_is_known_elsewhere(lab: Lab) -> None:
     """An id that was confirmed before its position passed it is a duplicate for every other partition already."""
     store = lab.store()
@@ -170,10 +216,13 @@ CHECKS = (
     claimed_again_is_held_for_longer,
     claimed_again_from_another_thread,
     held_for_another_partition,
+    held_for_another_topic,
+    kept_when_another_partition_is_taken,
     lease_runs_out,
     earlier_epoch_does_not_hold,
     unconfirmed_comes_again,
     confirmed_out_of_order,
+    at_large_offsets,
     confirmed_early_is_known_elsewhere,
     confirming_twice,
     confirming_without_a_claim,

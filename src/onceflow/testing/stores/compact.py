@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from onceflow.reader.stores.interface import EventKey, Retention
-from onceflow.testing.stores.subject import DUPLICATE, HELD, LEASE_S, NEW, TOPIC, Lab, keys, numbered, take
+from onceflow.testing.stores.subject import (
+    DUPLICATE,
+    HELD,
+    LEASE_S,
+    NEW,
+    OTHER_TOPIC,
+    TOPIC,
+    Lab,
+    keys,
+    numbered,
+    take,
+)
+
+_LARGEST = 2**63 - 1
+_ODD = 2**53 + 1  # no float has this number
 
 
 def at_or_below(lab: Lab) -> None:
@@ -28,6 +44,40 @@ def per_source_and_partition(lab: Lab) -> None:
         mixed = [*numbered((0, 9)), *numbered((1, 1), source="bank"), *numbered((2, 2), source="bank")]
         assert handle(store, first, mixed) == [NEW] * 3
         assert handle(store, second, [EventKey(0, "shop", "other", 3)]) == [NEW]
+
+
+def per_topic(lab: Lab) -> None:
+    """A source counts by itself in each topic: an outbox numbers its records over all of its topics, whichever is read first."""
+    for store, handle in lab.modes():
+        owner, other = take(store), take(store, topic=OTHER_TOPIC)
+        assert handle(store, owner, numbered((0, 9))) == [NEW]
+        assert handle(store, other, [EventKey(0, "shop", "other", 3)]) == [NEW], "the sequence of another topic"
+        assert handle(store, owner, numbered((1, 5), (2, 10))) == [DUPLICATE, NEW], "lowered by another topic"
+
+
+def large(lab: Lab) -> None:
+    """A sequence may be any whole number below 2**63, and the one after it is higher."""
+    for store, handle in lab.modes():
+        owner, offsets = take(store), count()
+        for sequence in (2**31 - 1, 2**32 - 1, _ODD, _LARGEST - 1):
+            source = f"shop-{sequence}"
+            assert handle(store, owner, numbered((next(offsets), sequence), source=source)) == [NEW]
+            again = numbered((next(offsets), sequence), (next(offsets), sequence + 1), source=source)
+            assert handle(store, owner, again) == [DUPLICATE, NEW], "a large sequence was rounded or cut"
+
+
+def large_and_confirmed_early(lab: Lab) -> None:
+    """A large sequence stays as it is while its confirmation waits for an event in front of it."""
+    store = lab.store()
+    owner = take(store)
+    given = [*keys(0), *numbered((1, _ODD)), *numbered((2, _LARGEST - 1), source="bank")]
+    assert store.claim(owner, given, LEASE_S) == [NEW] * 3
+    store.confirm(owner, given[1:])
+    store.confirm(owner, given[:1])
+    store.claim(owner, keys(3), LEASE_S)
+    store.confirm(owner, keys(3))
+    again = [*numbered((4, _ODD), (5, _ODD + 1)), *numbered((6, _LARGEST - 1), (7, _LARGEST), source="bank")]
+    assert store.claim(owner, again, LEASE_S) == [DUPLICATE, NEW, DUPLICATE, NEW], "a large sequence was rounded or cut"
 
 
 def beside_plain_ids(lab: Lab) -> None:
@@ -62,6 +112,9 @@ CHECKS = (
     at_or_below,
     repeated_in_one_call,
     per_source_and_partition,
+    per_topic,
+    large,
+    large_and_confirmed_early,
     beside_plain_ids,
     never_expires,
     held_while_claimed,

@@ -49,6 +49,19 @@ def within_number(lab: Lab) -> None:
         _all_stay(store, handle)
 
 
+def of_another_group(lab: Lab) -> None:
+    """Each group has a retention of its own: one that keeps nothing deletes no other's ids."""
+    for store, handle in lab.modes(Retention(seconds=_LONG_S)):
+        if not store.capabilities.shared:
+            continue
+        owner = take(store)
+        handle(store, owner, keys(0, 1))
+        forgetful = lab.store(Retention(seconds=None, count=0), lab.new_group())
+        handle(forgetful, take(forgetful), keys(0))
+        eventually(lambda forgetful=forgetful: forgetful.forget_expired() == 0, "nothing is left to delete")  # type: ignore[misc]
+        assert _again(store, handle, owner, 2, [0, 1]) == [DUPLICATE] * 2, "expired by the retention of another group"
+
+
 def without_bounds(lab: Lab) -> None:
     """Without bounds nothing goes."""
     for store, handle in lab.modes(Retention(seconds=None, count=None)):
@@ -94,4 +107,13 @@ def _all_stay(store: Store, handle: Handle) -> None:
     assert _again(store, handle, owner, 10, range(10)) == [DUPLICATE] * 10, "an id within the retention is gone"
 
 
-CHECKS = (by_number, by_time, within_time, within_number, without_bounds, positions_stay, claims_stay)
+CHECKS = (
+    by_number,
+    by_time,
+    within_time,
+    within_number,
+    of_another_group,
+    without_bounds,
+    positions_stay,
+    claims_stay,
+)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from onceflow.errors import CommitUnknown, StoreError, StoreFenced, StoreUnavailable
 from onceflow.reader.stores.interface import Ownership, Store
@@ -15,6 +17,7 @@ from onceflow.testing.stores.subject import (
     TOPIC,
     Lab,
     admit,
+    eventually,
     keys,
     refused,
     take,
@@ -156,6 +159,37 @@ def same_event_at_once(lab: Lab) -> None:
     assert all(sum(pair) == 1 for pair in both), "an event was new for both, or for none"
 
 
+def same_event_in_two_units(lab: Lab) -> None:
+    """Owners of two partitions admit the same event in units that are open at once: its effect is there once."""
+    first = lab.store()
+    if not (first.capabilities.transactional and first.capabilities.shared):
+        return
+    second, admitted = lab.store(), threading.Event()
+    owner, other = first.take(TOPIC, [0, 1], "reader")
+
+    def book(store: Store, owner: Ownership, meanwhile: Callable[[], object]) -> bool:
+        with suppress(StoreUnavailable, CommitUnknown), store.unit() as unit:
+            if unit.admit(owner, keys(0)) == [NEW]:
+                lab.effects().write(unit.handle, f"{lab.group} once")
+            meanwhile()
+            return True
+        return False
+
+    def book_at_last() -> None:  # as a reader does it: what was refused comes again
+        eventually(lambda: book(second, other, admitted.set), "a unit is committed")
+
+    with ThreadPoolExecutor(1) as pool:
+        booked: list[Future[None]] = []
+
+        def wait_for_the_other() -> None:
+            booked.append(pool.submit(book_at_last))
+            admitted.wait(_GRACE_S)  # a store that locks lets it in only after this unit
+
+        book(first, owner, wait_for_the_other)
+        booked[0].result(PATIENCE_S)
+    assert lab.written() == [f"{lab.group} once"], "not exactly once"
+
+
 CHECKS = (
     epochs_rise,
     zombie_cannot_claim,
@@ -164,4 +198,5 @@ CHECKS = (
     moved_inside_a_unit,
     racing_takes,
     same_event_at_once,
+    same_event_in_two_units,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onceflow.errors import StoreLost
 from onceflow.reader.event import position_source
 from onceflow.reader.stores.interface import EventKey, Ownership
-from onceflow.testing.stores.subject import DUPLICATE, NEW, TOPIC, Lab, keys, refused, take
+from onceflow.testing.stores.subject import DUPLICATE, LARGE_OFFSET, NEW, OTHER_TOPIC, TOPIC, Lab, keys, refused, take
 
 
 def unknown_at_first(lab: Lab) -> None:
@@ -43,6 +43,32 @@ def never_back(lab: Lab) -> None:
         handle(store, owner, keys(0, 1))
         handle(store, owner, [])
         assert take(store).next_offset == 4
+
+
+def per_topic(lab: Lab) -> None:
+    """Partitions of the same number in two topics have positions and epochs of their own."""
+    for store, handle in lab.modes():
+        owner = take(store)
+        handle(store, owner, keys(0, 6))
+        other = take(store, topic=OTHER_TOPIC)
+        assert other.next_offset is None, "the position of another topic"
+        assert handle(store, other, keys(0, 1, prefix="other")) == [NEW, NEW], (
+            "below another topic's position, and lost"
+        )
+        assert handle(store, owner, keys(7)) == [NEW], "fenced by the owner of another topic"
+        found = [take(store, topic=topic).next_offset for topic in (TOPIC, OTHER_TOPIC)]
+        assert found == [8, 2], "moved by another topic"
+
+
+def large_offsets(lab: Lab) -> None:
+    """Offsets have up to 48 bits."""
+    for store, handle in lab.modes():
+        for offset in (2**31, 2**32 + 1, LARGE_OFFSET):
+            owner = take(store)
+            assert handle(store, owner, keys(offset)) == [NEW], "above a position that was cut"
+            assert take(store).next_offset == offset + 1, "a large position was cut"
+        again = keys(LARGE_OFFSET - 1, LARGE_OFFSET + 1, prefix="other")
+        assert handle(store, take(store), again) == [DUPLICATE, NEW]
 
 
 def survives_reopening(lab: Lab) -> None:
@@ -85,6 +111,8 @@ CHECKS = (
     behind_the_last,
     below_is_handled,
     never_back,
+    per_topic,
+    large_offsets,
     survives_reopening,
     emptied_under_a_reader,
     begins_in_front_of_the_first_event,

@@ -15,7 +15,8 @@ from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Sta
 
 PATIENCE_S = 60.0
 LEASE_S = 3600.0
-TOPIC = "orders"
+TOPIC, OTHER_TOPIC = "orders", "payments"
+LARGE_OFFSET = 2**48 - 1  # a reader books at such a one which topic it reads
 NEW, DUPLICATE, HELD = Standing.NEW, Standing.DUPLICATE, Standing.HELD
 
 _PAUSE_S = 0.01
@@ -116,9 +117,9 @@ def claim_and_confirm(store: Store, ownership: Ownership, keys: Sequence[EventKe
     return standings
 
 
-def take(store: Store, partition: int = 0, owner: str = "reader") -> Ownership:
+def take(store: Store, partition: int = 0, owner: str = "reader", topic: str = TOPIC) -> Ownership:
     """Takes one partition."""
-    (ownership,) = store.take(TOPIC, [partition], owner)
+    (ownership,) = store.take(topic, [partition], owner)
     return ownership
 
 

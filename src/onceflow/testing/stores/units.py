@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onceflow.reader.stores.interface import Store
-from onceflow.testing.stores.subject import DUPLICATE, NEW, Lab, admit, keys, take
+from onceflow.reader.stores.interface import EventKey, Store
+from onceflow.testing.stores.subject import DUPLICATE, LEASE_S, NEW, Lab, admit, keys, take
 
 
 class Mishap(Exception):
@@ -78,6 +78,18 @@ def several_partitions(lab: Lab) -> None:
     assert admit(store, take(store), keys(3, prefix="event")) == [NEW]
 
 
+def after_claims(lab: Lab) -> None:
+    """A group that claimed before changes to units: what was confirmed before its position passed it is a duplicate for them."""
+    if (store := _transactional(lab)) is None:
+        return
+    owner, other = store.take("orders", [0, 1], "reader")
+    store.claim(owner, keys(0, 1), LEASE_S)
+    store.confirm(owner, keys(1))
+    elsewhere = [EventKey(7, "shop", "event-1"), EventKey(8, "shop", "event-8")]
+    assert admit(store, other, elsewhere) == [DUPLICATE, NEW], "confirmed, and handled again in another partition"
+    assert admit(store, take(store), keys(0, 1, 2)) == [NEW, DUPLICATE, NEW], "confirmed, and handled again"
+
+
 def goes_on_after_a_failure(lab: Lab) -> None:
     """A unit that failed does not harm the next one."""
     if (store := _transactional(lab)) is None:
@@ -119,6 +131,7 @@ CHECKS = (
     exception_undoes_all,
     savepoint_undoes_a_part,
     several_partitions,
+    after_claims,
     goes_on_after_a_failure,
     no_units_without_transactions,
 )

@@ -160,6 +160,7 @@ class Evidence:
     def gone(self) -> Ranges:
         """What the log may have dropped."""
         rows = self.history.rows(Kind.GONE)
+        rows = rows[self.history.offset[rows] < self.history.until[rows]]
         return Ranges.of(place(self.history.key[rows], self.history.offset[rows]), self._until(rows))
 
     @cached_property

@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.evidence import Evidence, offset_of, place
 from onceflow.verify.history.coding import Ints
-from onceflow.verify.history.schema import MAX_OFFSET, Kind
+from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind
 
 
 class Looks:
@@ -45,17 +45,24 @@ class Looks:
         stretch = np.searchsorted(self._cuts, places, side="right") - 1
         return self._row(np.append(self._painted, -1)[stretch])
 
-    @cached_property
-    def last_from_begin_to_end(self) -> Ints:
-        """For each key a look since which, itself included, every place was looked at up to the end.
+    def last_from_here_to_end(self, places: Ints) -> Ints:
+        """For each place a look since which, itself included, all from there up to the end of its key was looked at.
 
         The end is where the log is known to end, else how far any look reaches.
         """
-        key = np.arange(len(self._history.keys))
-        first, last = (np.searchsorted(self._cuts, place(key, at)) for at in (0, self._ends))
-        bounds = np.stack([first, last], axis=1).ravel()
-        oldest = np.minimum.reduceat(np.append(self._painted, -1), bounds)[::2] if len(key) else key
-        return self._row(np.where(self._ends > 0, oldest, self._last_from_zero))
+        key, stretch = places >> OFFSET_BITS, np.searchsorted(self._cuts, places, side="right") - 1
+        is_empty = (self._ends[key] == 0) & (offset_of(places) == 0)
+        return self._row(np.where(is_empty, self._last_from_zero[key], np.append(self._oldest_to_end, -1)[stretch]))
+
+    @cached_property
+    def _oldest_to_end(self) -> Ints:
+        """For each stretch the oldest of the last looks at it and at those behind it, up to the end; behind that its own one."""
+        key, looks = self._cuts >> OFFSET_BITS, len(self._rows)
+        inside = self._cuts < place(key, np.append(self._ends, 0)[key])
+        # The numbers of a key lie above those of the keys before it, so that the minimum starts anew with each key.
+        band = key * (looks + 2)
+        oldest = np.minimum.accumulate((band + np.where(inside, self._painted, looks))[::-1])[::-1] - band
+        return np.where(inside, oldest, self._painted)
 
     @cached_property
     def _ends(self) -> Ints:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from onceflow.verify.checker.bounds import lowest_offsets
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.looks import Looks
@@ -34,12 +35,12 @@ class Missing:
 
     @cached_property
     def unread(self) -> Ints:
-        """Sent, read by nobody, and not dropped by retention or compaction, as far as its offset is known."""
+        """Sent, read by nobody, and not dropped by retention or compaction, wherever it can stand."""
         rows = self._sends[~self._evidence.read[self._sends]]
-        key, offset = self.history.key[rows], self.history.offset[rows]
+        key, lowest = self.history.key[rows], lowest_offsets(self._evidence, rows)
         ranges = self._evidence.gone
-        somewhere = ranges.overlap(place(key, 0), place(key, MAX_OFFSET))
-        return rows[~np.where(offset < 0, somewhere, ranges.contain(place(key, offset)))]
+        somewhere = ranges.overlap(place(key, lowest), place(key, MAX_OFFSET))
+        return rows[~np.where(self.history.offset[rows] < 0, somewhere, ranges.contain(place(key, lowest)))]
 
     @cached_property
     def passed(self) -> Mask:
@@ -63,10 +64,11 @@ class Missing:
 
     @cached_property
     def drained(self) -> Mask:
-        """For each unread record, whether its place was looked at after it was committed, or all places where it is not known."""
-        key, offset = self.history.key[self.unread], self.history.offset[self.unread]
-        anywhere = self._looks.last_from_begin_to_end[key]
-        return self._looked_after(np.where(offset >= 0, self._looks.last_at(place(key, offset)), anywhere))
+        """For each unread record, whether its place, or each that can be its place, was looked at after it was committed."""
+        places = place(self.history.key[self.unread], lowest_offsets(self._evidence, self.unread))
+        anywhere = self._looks.last_from_here_to_end(places)
+        is_known = self.history.offset[self.unread] >= 0
+        return self._looked_after(np.where(is_known, self._looks.last_at(places), anywhere))
 
     @cached_property
     def torn(self) -> Mask:

@@ -2,7 +2,7 @@
 
 A process' position on a partition is known after each poll that it kept (an operation that committed), and where it says so
 by an ``assign`` row. It is unknown after ``subscribe`` and ``crash``, and after a poll of unknown outcome, unless something
-proves that its transaction was committed. The
+proves that its transaction was committed; but behind all that the process had polled it is not, whatever became of it. The
 polls of a failed operation move nothing, so that a consumer which goes on behind an aborted transaction is caught::
 
     transaction 1 polls 0 to 4, commits
@@ -25,7 +25,7 @@ from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Columns, Mask
-from onceflow.verify.history.schema import Kind, Status
+from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
 
 
 def poll_skip(evidence: Evidence) -> pa.Table:
@@ -109,11 +109,15 @@ class _PollSteps:
         self._stated = history.kind[previous] != Kind.POLL
         self._same_unit = history.unit[rows] == history.unit[previous]
         judged = (history.kind[rows] == Kind.POLL) & evidence.happened[rows]
-        judged &= self._stated | evidence.happened[previous]
+        doubtful = ~self._stated & ~evidence.happened[previous] & history.in_txn[previous]
+        doubtful &= history.status[previous] == Status.INFO
+        judged &= self._stated | evidence.happened[previous] | doubtful
         judged &= history.offset[previous] >= 0
         judged &= sessions.number[rows] == sessions.number[previous]
         judged &= self._stated | self._same_unit | ~sessions.in_group[rows]
         self.rows, self.previous = rows[judged], previous[judged]
+        self._doubtful = doubtful[judged]
+        self._position = _positions(history, steps, sessions.number, doubtful)[judged]
         self._stated, self._same_unit = self._stated[judged], self._same_unit[judged]
 
     @cached_property
@@ -122,13 +126,8 @@ class _PollSteps:
         return across
 
     @cached_property
-    def _position(self) -> Ints:
-        after: Ints = self._history.offset[self.previous] + ~self._stated
-        return after
-
-    @cached_property
     def goes_back(self) -> Mask:
-        back: Mask = self._history.offset[self.rows] < self._position
+        back: Mask = ~self._doubtful & (self._history.offset[self.rows] < self._position)
         return back
 
     @cached_property
@@ -140,6 +139,32 @@ class _PollSteps:
 
     def found(self, anomaly: str, mask: Mask) -> pa.Table:
         return findings(self._history, anomaly, self.rows[mask], self.previous[mask])
+
+
+def _positions(history: Columns, steps: _Steps, session: Ints, doubtful: Mask) -> Ints:
+    """For each step where the process stands before it; after a transaction in doubt the furthest place that it can stand at.
+
+    ::
+
+        transaction 1 polls 0, commits              it stands at 1
+        transaction 2 polls 1, in doubt             it stands at 1 again, or at 2
+        transaction 3 polls 5, commits              2 to 4 were skipped in any case
+
+    Where it began is not known without an ``assign`` row or an earlier step: then it can stand anywhere.
+    """
+    previous = steps.previous
+    after: Ints = history.offset[previous] + (history.kind[previous] == Kind.POLL)
+    if not np.any(doubtful):
+        return after
+    begins = np.ones(len(previous), bool)
+    begins[1:] = (previous[1:] != steps.rows[:-1]) | (session[previous[1:]] != session[previous[:-1]])
+    anywhere = (history.offset[previous] < 0) | (begins & doubtful)
+    lane = np.cumsum(begins) - 1
+    concerned = np.isin(lane, lane[doubtful])
+    reach, rank = np.unique(np.where(anywhere, MAX_OFFSET, after)[concerned], return_inverse=True)
+    band = lane[concerned] * len(reach)
+    after[concerned] = np.where(doubtful[concerned], reach[np.maximum.accumulate(band + rank) - band], after[concerned])
+    return after
 
 
 class _Sessions:

@@ -22,17 +22,25 @@ def consumed_never(evidence: Evidence) -> pa.Table:
         transaction 1 of process one polls 0 and 1, commits position 2
         transaction 2 of process two polls 3, commits position 4            2 is never handled
 
-    What stands before the first record that the group consumed was before its time. A transaction of unknown outcome may have
-    consumed what it polled, unless what it sent is not there.
+    What stands before the first record that the group consumed was before its time, unless the group was seen at a position
+    below it before::
+
+        the group's position is seen to be 0
+        transaction 1 of process one polls 0 and 1, aborts
+        transaction 2 of process two polls 2, commits position 3            0 and 1 are never handled
+
+    A transaction of unknown outcome may have consumed what it polled, unless what it sent is not there.
     """
     history = evidence.history
     polls = evidence.polls[history.group[evidence.polls] >= 0]
     polls = polls[(history.status[polls] != Status.FAIL) & ~_undone(evidence)[history.unit[polls]]]
     positions = history.rows(Kind.POSITION)
     positions = positions[history.in_txn[positions] & evidence.happened[positions]]
-    lane = lanes(history, np.concatenate([polls, positions]))
-    taken, given = lane[: len(polls)], lane[len(polls) :]
-    number, lane_of = _passed(evidence, taken, polls, given, positions)
+    seen = _seen_positions(evidence)
+    lane = lanes(history, np.concatenate([polls, positions, seen]))
+    taken, given, stood = np.split(lane, [len(polls), len(polls) + len(positions)])
+    begins = _before_all_others(lane, np.concatenate([polls, positions]), stood, seen)
+    number, lane_of = _passed(evidence, taken, polls, given, positions, stood[begins], seen[begins])
     shown = evidence.known_poll[number]
     return findings(history, "consumed_never", shown, _first_behind(history, given, positions, lane_of, shown))
 
@@ -47,15 +55,41 @@ def _undone(evidence: Evidence) -> Mask:
     return undone
 
 
-def _passed(evidence: Evidence, taken: Ints, polls: Ints, given: Ints, positions: Ints) -> tuple[Ints, Ints]:
-    """The numbers of known records between a lane's first poll and its furthest position that it did not poll; and the lanes."""
+def _seen_positions(evidence: Evidence) -> Ints:
+    history = evidence.history
+    rows = history.rows(Kind.POSITION)
+    seen: Ints = rows[~history.in_txn[rows] & (history.status[rows] == Status.OK)]
+    return seen
+
+
+def _before_all_others(lane: Ints, others: Ints, stood: Ints, seen: Ints) -> Mask:
+    """For each position that was seen, whether no poll and no transaction of its lane was before.
+
+    A later one may be what somebody set the group back to: other checks tell of that.
+    """
+    first = np.full(int(lane.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, lane[: len(others)], others)
+    before: Mask = seen < first[stood]
+    return before
+
+
+def _passed(
+    evidence: Evidence, taken: Ints, polls: Ints, given: Ints, positions: Ints, stood: Ints, seen: Ints
+) -> tuple[Ints, Ints]:
+    """The numbers of known records between a lane's beginning and its furthest position that it did not poll; and the lanes.
+
+    It begins at its first poll, or where it was seen to stand before that.
+    """
     history, known = evidence.history, evidence.known
     polled = place(history.key[polls], history.offset[polls])
     number = np.searchsorted(known, polled)
     ends = np.searchsorted(known, place(history.key[positions], history.offset[positions]))
-    count = int(max(taken.max(initial=-1), given.max(initial=-1))) + 1
+    count = int(max(lane.max(initial=-1) for lane in (taken, given, stood))) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(low, taken, number)
+    polls_at_all = low[stood] < np.iinfo(np.int64).max
+    stands = np.searchsorted(known, place(history.key[seen], history.offset[seen]))
+    np.minimum.at(low, stood[polls_at_all], stands[polls_at_all])
     np.maximum.at(high, given, ends)
     inside = (np.append(known, -1)[number] == polled) & (number < high[taken])
     consumed = np.unique(_pairs(evidence, taken[inside], number[inside]))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.checker.evidence import Evidence, place
-from onceflow.verify.checker.findings import findings
+from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.positions import first_polled, lanes
 from onceflow.verify.history.coding import Ints, dense
 from onceflow.verify.history.columns import Mask
@@ -59,14 +59,17 @@ def stuck_progress(evidence: Evidence) -> pa.Table:
 
 
 def torn_progress(evidence: Evidence) -> pa.Table:
-    """At the end of the history a group's position is not the one that its last committed transaction gave it.
+    """At the end a group's position is not what its last committed transaction gave it, or is behind the end of the log.
 
     Where none was committed, the position is judged if a transaction that failed gave it and took records for it::
 
         transaction 1 polls 0 to 5, commits position 6, aborts
         the group's position is seen to be 6                        its input is never handled
 
-    Any other position may be from before the history.
+    Any other position may be from before the history. Behind the end of a log that the group read of nobody can have read::
+
+        transaction 1 polls 0, commits position 50, for what its client counts is not the log's
+        the log is seen to end at 1                                 1 to 49 will never be handled
     """
     history = evidence.history
     positions = history.rows(Kind.POSITION)
@@ -84,7 +87,41 @@ def torn_progress(evidence: Evidence) -> pa.Table:
     mine = unsaid[lane]
     failed = np.where(unsaid, _applied_though_failed(evidence, lane[mine], positions[mine], seen), -1)
     shown = np.where(other, last, failed)
-    return findings(history, "torn_progress", seen[shown >= 0], shown[shown >= 0])
+    ends = np.where(shown < 0, _ends_before(evidence, seen), -1)
+    return joined(
+        history,
+        [
+            findings(history, "torn_progress", seen[shown >= 0], shown[shown >= 0]),
+            findings(history, "torn_progress", seen[ends >= 0], ends[ends >= 0], detail=_BEHIND_THE_END),
+        ],
+    )
+
+
+_BEHIND_THE_END = "it is behind the end of the log"
+
+
+def _ends_before(evidence: Evidence, seen: Ints) -> Ints:
+    """For each position that was seen the row that says, not before that, that the log ends before it, -1 for none.
+
+    Only of a group that read there: else its position may be a number of its own kind. And only where no record was known at
+    that end or behind it: else the log was cut off, and they are ``lost``.
+    """
+    history, polls = evidence.history, evidence.polls
+    number = np.flatnonzero(seen >= 0)
+    rows = seen[number]
+    ends = evidence.last_said(Kind.LOG_END)[history.key[rows]]
+    before = (ends >= 0) & evidence.happened[rows] & (history.offset[ends] < history.offset[rows])
+    before &= evidence.op_end[history.op[ends]] >= evidence.op_end[history.op[rows]]
+    records = np.concatenate([evidence.committed, evidence.visible])
+    furthest = np.full(len(history.keys), -1, np.int64)
+    np.maximum.at(furthest, history.key[records], history.offset[records])
+    before &= furthest[history.key[rows]] < history.offset[ends]
+    number, rows, ends = number[before], rows[before], ends[before]
+    lane = lanes(history, np.concatenate([rows, polls])) if len(rows) else rows
+    reads = np.isin(lane[: len(rows)], lane[len(rows) :])
+    found = np.full(len(seen), -1, np.int64)
+    found[number[reads]] = ends[reads]
+    return found
 
 
 def _applied_though_failed(evidence: Evidence, lane: Ints, positions: Ints, seen: Ints) -> Ints:

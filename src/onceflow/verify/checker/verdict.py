@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,16 +11,21 @@ import pyarrow.compute as pc
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.findings import joined
 from onceflow.verify.checker.registry import CHECKS, Check
+from onceflow.verify.checker.unproved import unproved
 from onceflow.verify.history.columns import Columns
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checks found in a history. ``findings`` has the columns of ``checker.findings.FINDINGS``."""
+    """What the checks found in a history. ``findings`` has the columns of ``checker.findings.FINDINGS``.
+
+    ``unproved`` says why it proves nothing that they found nothing; empty where it does.
+    """
 
     history: pa.Table
     findings: pa.Table
     checks: tuple[Check, ...]
+    unproved: str = field(default="", kw_only=True)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -37,20 +42,7 @@ class Verdict:
     @property
     def lack(self) -> str:
         """Why it proves nothing that nothing was found; empty if it does, or if something was found."""
-        return "" if self.violations else unproved(self.history)
-
-
-_SEEING = ("poll", "window", "effect")  # kinds of rows that say what somebody saw
-
-
-def unproved(history: pa.Table) -> str:
-    """Why a history proves nothing, though nothing in it is wrong; empty if it may prove something."""
-    if not len(history):
-        return "the history is empty"
-    seen = pc.is_in(history["kind"].cast(pa.string()), pa.array(_SEEING))
-    if not pc.any(seen).as_py():
-        return f"nobody looked: the history has no row of what was seen ({', '.join(_SEEING)})"
-    return ""
+        return "" if self.violations else self.unproved
 
 
 def check_history(table: pa.Table, checks: Iterable[Check] | None = None, where: str = "the history") -> Verdict:
@@ -58,4 +50,5 @@ def check_history(table: pa.Table, checks: Iterable[Check] | None = None, where:
     history = Columns.of(table, where)
     evidence = Evidence(history)
     chosen = tuple(CHECKS.values() if checks is None else checks)
-    return Verdict(history.table, joined(history, [check.find(evidence) for check in chosen]), chosen)
+    found = joined(history, [check.find(evidence) for check in chosen])
+    return Verdict(history.table, found, chosen, unproved=unproved(evidence))

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 Offsets = dict[str, dict[str, int]]
 """Topic to partition to the offset after the last record."""
+
+Ends = dict[tuple[int, str, str], int]
+"""The same in one: source, topic and partition to the offset after the last record."""
 
 VERSION = "v1"
 
@@ -40,6 +44,8 @@ class OffsetLog:
 def read_offset_log(checkpoint: Path) -> OffsetLog:
     """Reads a local checkpoint as it is after a run. Raises OSError, ValueError where it is none."""
     query_id = str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
+    initial = tuple(_initial(checkpoint / "sources" / str(n) / "0") for n in numbers(checkpoint / "sources"))
+    reached = _ends(initial)
     batches: list[Planned] = []
     broken = ""
     for expected, number in enumerate(numbers(checkpoint / "offsets")):
@@ -47,12 +53,15 @@ def read_offset_log(checkpoint: Path) -> OffsetLog:
             broken = f"the offset log goes from batch {expected - 1} to {number}"
             break
         try:
-            batches.append(_planned(checkpoint / "offsets" / str(number), number))
+            batch = _planned(checkpoint / "offsets" / str(number), number)
         except ValueError as error:
             broken = f"the offset log's batch {number} cannot be read: {error}"
             break
-    initial = [_initial(checkpoint / "sources" / str(n) / "0") for n in numbers(checkpoint / "sources")]
-    return OffsetLog(query_id, tuple(initial), tuple(batches), tuple(numbers(checkpoint / "commits")), broken)
+        if broken := _goes_back(reached, batch):
+            break
+        reached |= _ends(batch.ends)
+        batches.append(batch)
+    return OffsetLog(query_id, initial, tuple(batches), tuple(numbers(checkpoint / "commits")), broken)
 
 
 def resumed_from(checkpoint: Path) -> list[Path]:
@@ -84,7 +93,36 @@ def _initial(path: Path) -> Offsets:
 
 
 def _offsets(line: str) -> Offsets:
-    found: Offsets = json.loads(line)
-    if not all(isinstance(parts, dict) for parts in found.values()):
+    found: object = json.loads(line)
+    if not isinstance(found, dict) or not all(map(_are_offsets, found.values())):
         raise ValueError(f"{line[:80]!r} are not Kafka's offsets")
     return found
+
+
+def _are_offsets(parts: object) -> bool:
+    return isinstance(parts, dict) and all(type(offset) is int for offset in parts.values())
+
+
+def _ends(of_sources: Sequence[Offsets | None]) -> Ends:
+    """Of each partition of each source that is named."""
+    return {
+        (source, topic, partition): offset
+        for source, offsets in enumerate(of_sources)
+        for topic, parts in (offsets or {}).items()
+        for partition, offset in parts.items()
+    }
+
+
+def _goes_back(reached: Ends, batch: Planned) -> str:
+    """Says where a batch ends before the place that the ones before it, or the beginning, had reached; empty: nowhere.
+
+    Spark plans a batch once. An engine that plans it again, after another one has gone on, leaves a log of no run::
+
+        the first driver plans batch 3 up to 120, and batch 4 from there
+        the second one replaces offsets/3, up to 150            batch 4, as it stands, would go back from 150
+    """
+    for (source, topic, partition), until in _ends(batch.ends).items():
+        before = reached.get((source, topic, partition), until)
+        if until < before:
+            return f"the offset log goes back in batch {batch.number}: {topic}-{partition} from {before} to {until}"
+    return ""

@@ -22,13 +22,13 @@ def whole_replay(replay: Replay, logs: Sequence[OffsetLog], positions: Positions
     last = logs[-1]
     begins = next((log for log in logs if log.initial), last)
     template = next((log.batches[0] for log in logs if log.batches), None)
+    note = "batch ends are not known (" + (last.broken or "the pipeline was resumed with a new checkpoint") + ")"
     if template is None or not positions:
-        return replace(
-            replay.expected(replace(last, batches=())), refused="no batch of the run is left to tell what it read"
-        )
+        lacking = "no batch of the run is left" if template is None else "its group has no committed position"
+        refused = f"{note}, and {lacking} to tell what it read"
+        return replace(replay.expected(replace(last, batches=())), refused=refused)
     one = OffsetLog(last.query_id, begins.initial, (_everything(template, begins, positions),), ())
     expected = replay.expected(one)
-    note = "batch ends are not known (" + (last.broken or "the pipeline was resumed with a new checkpoint") + ")"
     if expected.stateful:
         refused = f"{note}, and the plan keeps state, which depends on them"
         return replace(expected, records=expected.records.slice(0, 0), refused=expected.refused or refused)
@@ -36,8 +36,12 @@ def whole_replay(replay: Replay, logs: Sequence[OffsetLog], positions: Positions
 
 
 def _everything(template: Planned, begins: OffsetLog, positions: Positions) -> Planned:
-    """The metadata of the run's first batch with the ends that are committed."""
-    ends = [_end(initial, positions) for initial in begins.initial]
+    """The metadata of the run's first batch with the ends that are committed.
+
+    An engine that did not write where it began has named its topics in that batch.
+    """
+    named = begins.initial or [end or {} for end in template.ends]
+    ends = [_end(topics, positions) for topics in named]
     head = template.text.splitlines()[:2]
     return Planned(0, "\n".join([*head, *(json.dumps(end) for end in ends)]), tuple(ends))
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from onceflow.verify.checker.verdict import unproved
 from onceflow.verify.report.meetings import told
 from onceflow.verify.report.text import counted, cut, listed
 from onceflow.verify.result import RunResult
@@ -40,8 +39,8 @@ def _doubts(result: RunResult) -> tuple[str, ...]:
     found = list(result.failures)
     if not any(check.judged for check in result.verdict.checks):
         found.append("no check was made")
-    if not found and (lack := unproved(result.verdict.history)):
-        found.append(lack)
+    if not found and result.verdict.unproved:
+        found.append(result.verdict.unproved)
     return tuple(found)
 
 

@@ -17,9 +17,9 @@ def judge(world: World) -> list[str]:
 
 
 def _output(world: World, number: int) -> Iterator[str]:
-    """Every input once, in order: the partition's committed records are its share of the input."""
-    visible = world.broker.partitions[number].visible
-    expected = [value for value in range(world.scenario.records) if value % PARTITIONS == number]
+    """Every input once, in order: the partition's committed records are its share of the input that gives output."""
+    visible, silent = world.broker.partitions[number].visible, world.scenario.silent
+    expected = [v for v in range(world.scenario.records) if v % PARTITIONS == number and v not in silent]
     if visible == expected:
         return
     repeated = sorted({value for value in visible if visible.count(value) > 1})

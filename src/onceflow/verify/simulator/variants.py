@@ -27,6 +27,7 @@ from onceflow.transaction.messages import (
     Snapshot,
     Start,
     Unreachable,
+    Written,
 )
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.protocol import Protocol, Settings, State
@@ -156,6 +157,29 @@ class UnknownIsCommitted(Protocol):
         return super().handle(event)
 
 
+class RepeatsEmptyEpoch(Protocol):
+    """Version 1: goes on under the epoch of a batch without records, as if nothing had happened under it."""
+
+    def handle(self, event: Event) -> Effect:
+        was_empty = self.context.state is State.COMMIT and not self.context.counts
+        effect = super().handle(event)
+        if was_empty and isinstance(effect, Ready):
+            self.context = replace(self.context, fresh=True)
+        return effect
+
+
+class ForgetsEmpty(Protocol):
+    """Takes a batch without records for done at its second attempt: there is nothing to commit, but for the progress."""
+
+    def handle(self, event: Event) -> Effect:
+        empty = isinstance(event, Written) and not any(event.counts.values())
+        if not empty or self.context.attempt == 1:
+            return super().handle(event)
+        done = Ready(self.context.batch, committed=True)
+        self.context = replace(self.context, state=State.READY, batch=None, attempt=0)
+        return done
+
+
 VARIANTS: Mapping[str, Variant] = {
     "no audit": Variant(NoAudit),
     "no fresh epoch": Variant(OneEpoch, Rules(continue_sequences=True)),
@@ -168,6 +192,8 @@ VARIANTS: Mapping[str, Variant] = {
     "refused is aborted": Variant(RefusedIsAborted),
     "trusts a new identity": Variant(TrustsNewIdentity),
     "unknown is committed": Variant(UnknownIsCommitted),
+    "repeats the epoch of an empty batch": Variant(RepeatsEmptyEpoch),
+    "forgets an empty batch": Variant(ForgetsEmpty),
     "looks for nobody again": Variant(looks_again=False),
     "retried tasks write": Variant(rules=Rules(retry_tasks=True)),
 }

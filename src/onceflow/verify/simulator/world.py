@@ -136,7 +136,7 @@ class World:
         settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3)
         network = Network(scheduler, self.choices, self.broker)
         client = Client(scheduler, network, version, order, looks_again=variant.looks_again)
-        output = Output(version, PARTITIONS, scenario.by_driver, scenario.batch_bytes)
+        output = Output(version, PARTITIONS, scenario.by_driver, scenario.batch_bytes, scenario.silent)
         writer = Writer(scheduler, network, self.choices, order, output, variant.rules)
         driver = Driver(self, order, variant.machine(settings), client, writer)
         self._living.add(order)

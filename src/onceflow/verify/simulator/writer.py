@@ -42,12 +42,15 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where and how the batches of a run are written. ``batch_bytes``: what a record batch counts for."""
+    """Where and how the batches of a run are written. ``batch_bytes``: what a record batch counts for; ``silent``: input
+    records that give no output.
+    """
 
     version: int
     partitions: int
     by_driver: bool
     batch_bytes: int
+    silent: frozenset[int]
 
 
 class Writer:
@@ -66,7 +69,10 @@ class Writer:
 
     def write(self, effect: Write, values: range, moment: Callable[[], Simulated[None]]) -> Simulated[Event]:
         """The event that the write ends with. ``values``: the batch's input records; record n goes to partition n mod P."""
-        chunks = [(value % self._output.partitions, value) for value in values]
+        output = self._output
+        chunks = [(value % output.partitions, value) for value in values if value not in output.silent]
+        if not chunks:
+            _note_without_output(effect.attempt)
         if self._output.by_driver:
             results = [(yield from self._produce(effect.identity, chunks, moment))]
         else:
@@ -116,6 +122,13 @@ class Writer:
 
     def _sealed(self, identity: Identity, first: int, value: int, sequence: int) -> Records:
         return Records(identity, first + sequence, (value,), self._output.batch_bytes)
+
+
+def _note_without_output(attempt: int) -> None:
+    """Nothing to audit, and a commit of source offsets alone: as any other, it may be refused, late, or not answered."""
+    reach("writer: a batch gives no output")
+    if attempt > 1:
+        reach("writer: a further attempt of a batch gives no output")
 
 
 class _Noted(Producing):

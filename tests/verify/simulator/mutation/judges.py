@@ -88,15 +88,13 @@ def model(file: str) -> str:
 
 def simulator(file: str) -> str:
     """Random seeds, and then those frames in which each undefended variant is broken."""
-    from tests.verify.simulator.test_variants import CONTROLS
+    from tests.verify.simulator.test_variants import CONTROLS, frame
 
     from onceflow.verify.simulator import Scenario, run
 
     frames: list[tuple[int, Scenario | None]] = [(seed, None) for seed in range(SEEDS)]
-    for _, version, _, rates in CONTROLS:
-        frames += [
-            (seed, Scenario(version=version, drivers=1 + seed % 2, rates=rates)) for seed in range(CONTROL_SEEDS)
-        ]
+    for name, version, _, rates in CONTROLS:
+        frames += [(seed, frame(name, version, rates, seed)) for seed in range(CONTROL_SEEDS)]
     for seed, scenario in frames:
         try:
             anomalies = run(seed, scenario=scenario).anomalies

@@ -31,7 +31,9 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     history, reasons = history_of(recorded, expected)
     verdict = check_history(history, where="the run's history")
     notes = () if expected is None else tuple(_notes(recorded, expected))
-    return Judgement(verdict.history, verdict.findings, verdict.checks, tuple(reasons), notes)
+    return Judgement(
+        verdict.history, verdict.findings, verdict.checks, tuple(reasons), notes, unproved=verdict.unproved
+    )
 
 
 def _notes(recorded: Recorded, expected: Expected) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.verify.checker.unproved import UNJUDGED
 from onceflow.verify.history.coding import Ints, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.book import Lanes
@@ -94,7 +95,7 @@ def _named(reads: pa.Table, lane: Ints, expected: Expected, recorded: Recorded, 
 def _unjudged(reads: pa.Table) -> pa.Array:
     """The values of reads of output topics where nothing is known of what should be there."""
     at = pc.binary_join_element_wise(_text(reads["partition"]), _text(reads["offset"]), ":")
-    digests = pc.binary_join_element_wise("unjudged", _hexadecimal(reads["content"]), ":")
+    digests = pc.binary_join_element_wise(UNJUDGED, _hexadecimal(reads["content"]), ":")
     return _flat(pc.binary_join_element_wise(digests, at, "@"))
 
 
