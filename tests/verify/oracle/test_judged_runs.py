@@ -116,6 +116,11 @@ def make(broker: EmbeddedBroker, topic: TopicFactory, tmp_path_factory: pytest.T
     return made
 
 
+def committed_input(run: Run, recorded: Recorded) -> int:
+    """The records of the input that a reader of committed ones finds; how many are aborted is a matter of chance."""
+    return int(pc.sum(pc.is_in(recorded.final["topic"].cast(pa.string()), pa.array(run.inputs))).as_py())
+
+
 def check_good(run: Run, at_least: int) -> None:
     recorded, expected = run.recorded(), run.expected()
     judgement = judge(recorded, expected)
@@ -148,7 +153,7 @@ def stateless(make: MakeRun) -> Run:
 
 
 def test_a_plan_of_single_records_is_judged_with_its_order(stateless: Run) -> None:
-    check_good(stateless, 100)
+    check_good(stateless, 60)
 
 
 def test_windows_are_judged(make: MakeRun) -> None:
@@ -228,10 +233,11 @@ def test_a_lost_checkpoint_leaves_a_plan_of_single_records_to_be_judged(make: Ma
     run.process(Mode.RESUME)
     expected = run.expected()
     assert expected.whole
-    judgement = judge(run.recorded(), expected)
+    recorded = run.recorded()
+    judgement = judge(recorded, expected)
     assert judgement.violations == {}
     assert judgement.reasons == ()
-    assert len(expected.records) > 60
+    assert len(expected.records) == committed_input(run, recorded), "of all batches"
 
 
 def test_a_log_that_goes_back_leaves_a_plan_of_single_records_to_be_judged(make: MakeRun) -> None:
@@ -247,10 +253,11 @@ def test_a_log_that_goes_back_leaves_a_plan_of_single_records_to_be_judged(make:
     expected = run.expected()
     assert expected.whole
     assert f"the offset log goes back in batch 1: {source}-2 from" in expected.notes[0]
-    judgement = judge(run.recorded(), expected)
+    recorded = run.recorded()
+    judgement = judge(recorded, expected)
     assert judgement.violations == {}
     assert judgement.reasons == ()
-    assert len(expected.records) > 40
+    assert len(expected.records) == committed_input(run, recorded), "of all batches"
     assert "goes back in batch 1" in run.expected(committed={}).refused
 
 
