@@ -122,9 +122,11 @@ def _look(patterns: Sequence[str], known: Known, watched: Watched) -> _Look:
     missing = [position for position in live if position.source not in found]
     unknown = [entry for entry in seen if entry.path not in matched]
     moved = [(position, path) for path, position in matched.items() if position.path != str(path)]
-    suspects = {entry.path: list(_suspects(entry, missing, moved)) for entry in unknown}
+    suspects: dict[Path, list[FilePosition]] = {}
     for entry in unknown:
-        suspects[entry.path] += _originals(entry, matched.values())
+        beginning = _Beginning(entry.path)
+        suspects[entry.path] = list(_suspects(entry, beginning, missing, moved))
+        suspects[entry.path] += _originals(entry, beginning, matched.values())
     files = {entry.file for entry in seen}
     beside = [*_beside([*((Path(was.path), now) for was, now in moved), *remembered], files)]
     beside += [path for gone in missing for path in in_its_place(gone, files)]
@@ -207,18 +209,19 @@ def _same_file(entry: Seen, by_inode: Mapping[int, Sequence[FilePosition]]) -> F
 
 
 def _suspects(
-    entry: Seen, missing: Iterable[FilePosition], moved: Sequence[tuple[FilePosition, Path]]
+    entry: Seen,
+    beginning: _Beginning,
+    missing: Iterable[FilePosition],
+    moved: Sequence[tuple[FilePosition, Path]],
 ) -> Iterator[FilePosition]:
     """Which of those that are missing the file may be."""
-    beginning = _Beginning(entry.path)
     for position in missing:
         if _has_its_name(entry, position, moved) or _was_overwritten(entry, position) or beginning.is_of(position):
             yield position
 
 
-def _originals(entry: Seen, there: Iterable[FilePosition]) -> Iterator[FilePosition]:
+def _originals(entry: Seen, beginning: _Beginning, there: Iterable[FilePosition]) -> Iterator[FilePosition]:
     """Those that are still there of which the file is a copy, by its name and its content."""
-    beginning = _Beginning(entry.path)
     for position in there:
         if goes_on(Path(position.path).name, entry.path) and beginning.is_of(position):
             yield position

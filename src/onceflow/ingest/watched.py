@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onceflow.ingest.born import born_ns
+from onceflow.ingest.file_position import goes_on
 
 _MISSING_LOOKS = 20
 
@@ -49,7 +50,7 @@ class _Remembered:
         """
         if self.born_ns:
             return _born_ns(path, file) == self.born_ns
-        return path.name.startswith((f"{self.path.name}.", f"{self.path.name}-"))
+        return goes_on(self.path.name, path)
 
 
 @dataclass(slots=True)
