@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from onceflow.broker.log_text import end_of_log
 from onceflow.errors import BrokerStartError
 
 _POLL_S = 0.01
@@ -124,9 +125,9 @@ class BrokerHome:
             pid=state.pid if state else None,
         )
 
-    def log_tail(self, lines: int = 15) -> str:
-        """The last lines of the broker's output and log, without stack frames."""
-        return "\n".join(_tail(self.output, lines) + _tail(self.log, lines))
+    def end_of_log(self, lines: int = 15) -> str:
+        """What the broker said last, on its output and in its log, and what it complained of before."""
+        return "\n".join(_end(self.output, lines) + _end(self.log, lines))
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:
@@ -137,12 +138,5 @@ def _try_lock(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _tail(path: Path, lines: int) -> list[str]:
-    if not path.exists():
-        return []
-    return without_stack(path.read_text(errors="replace"))[-lines:]
-
-
-def without_stack(text: str) -> list[str]:
-    """The lines of what a Java program said, without empty ones and stack frames."""
-    return [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+def _end(path: Path, lines: int) -> list[str]:
+    return end_of_log(path.read_text(errors="replace"), lines) if path.exists() else []

@@ -13,8 +13,9 @@ from typing import Literal
 
 from onceflow.broker import settings
 from onceflow.broker.guarded import Guarded
-from onceflow.broker.home import BrokerHome, without_stack
+from onceflow.broker.home import BrokerHome
 from onceflow.broker.java_tool import java_command, run_java_tool
+from onceflow.broker.log_text import without_stack
 from onceflow.errors import BrokerStartError, SetupError
 
 _log = logging.getLogger("onceflow.broker")
@@ -111,7 +112,7 @@ class BrokerProcess:
         """What to raise for a node that does not come up, with the end of its log."""
         state = "died" if not self._home.is_running() else f"was not ready after {self._start_timeout_s:.0f} s"
         return BrokerStartError(
-            f"the broker in {self._home.directory} {state}: {lack}. The end of its log:\n{self._home.log_tail()}",
+            f"the broker in {self._home.directory} {state}: {lack}. The end of its log:\n{self._home.end_of_log()}",
             action=f"see {self._home.log} and {self._home.output}",
             directory=str(self._home.directory),
         )
