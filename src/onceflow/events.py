@@ -47,14 +47,17 @@ class EventIdentity:
 def identity_of(
     headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None] | None,
 ) -> EventIdentity | None:
-    """What the headers of a record name, or None if it carries no id; an empty one counts as none."""
+    """What the headers of a record name, or None if it carries no id or no source; an empty one counts as none.
+
+    Ids count within their source (CloudEvents 1.0): without it, events of two producers would be one.
+    """
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     found = {name: header_text(value) for name, value in pairs}
-    event_id = found.get(ID_HEADER)
-    if not event_id:
+    event_id, source = found.get(ID_HEADER), found.get(SOURCE_HEADER)
+    if not event_id or not source:
         return None
     return EventIdentity(
-        source=found.get(SOURCE_HEADER, ""),
+        source=source,
         id=event_id,
         type=found.get(TYPE_HEADER, ""),
         sequence=sequence_number(found.get(SEQUENCE_HEADER, "")),

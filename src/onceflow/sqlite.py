@@ -13,8 +13,18 @@ TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
 """For ``Connection.text_factory``. SQLite keeps any bytes as text; read strictly, a row that holds them could never be named."""
 
 
-def file_of(url: str) -> str:
-    """The path in ``sqlite:///relative.db`` or ``sqlite:////absolute.db`` (SQLAlchemy's rule); empty if there is none."""
+FORMS = "sqlite:///relative.db or sqlite:////absolute.db (a ? in it as %3F, a # as %23)"
+
+
+def file_of(url: str, *, options: bool = False) -> str:
+    """The path in ``sqlite:///relative.db`` or ``sqlite:////absolute.db`` (SQLAlchemy's rule); empty if it names none.
+
+    What is left out would make it another file's: a ``#`` or a ``?`` and what follows, a host, or a slash too few.
+    ``options``: it may have a ``?``, and the caller looks at what follows.
+    """
+    scheme, _, rest = url.partition(":")
+    if not (scheme and rest.startswith("///")) or "#" in rest or ("?" in rest and not options):
+        return ""
     return unquote(urlsplit(url).path)[1:]
 
 

@@ -21,7 +21,9 @@ from onceflow.errors import InputError, OutboxMismatch, ProgressConflict, Record
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox import sql
+from onceflow.outbox.records import unsendable
 from onceflow.outbox.service import KIND
+from onceflow.outbox.table import Limits, load
 
 LIMIT_BYTES = 2000
 
@@ -286,6 +288,29 @@ def test_text_that_is_no_utf_8_is_set_aside_as_it_stands(shop_sqlite: Shop) -> N
     query = "select hex(id), hex(aggregatetype), hex(aggregateid), hex(type), hex(payload) from outbox_refused order by position"
     aside = shop.query(query)
     assert [row[number] for number, row in enumerate(aside)] == ["61FF"] * 5
+
+
+@pytest.mark.parametrize("column", COLUMNS[:4])
+def test_a_null_is_no_name(shop_postgresql: Shop, column: str) -> None:
+    """Where the user's own table allows it: as the text "None" it would be the id, or the key, of every such event."""
+    shop = shop_postgresql
+    shop.change(f"alter table {shop.table} alter column {column} drop not null")
+    shop.insert_all(events(1))
+    with closing(shop.connect()) as connection:
+        event_id = shop.insert(connection, "7", "1")
+        connection.execute(f"update {shop.table} set {column} = null where id = %s", (event_id,))
+        connection.commit()
+    with pytest.raises(InputError, match=f"position 2, id .*: its {column} is null"):
+        shop.relay()
+    assert shop.relay(dead_letters=True, create_partitions=1) == 2
+    assert [letter["reason"] for letter in letters(shop)] == [f"its {column} is null"]
+    assert shop.rows_left() == 0
+
+
+def test_bytes_are_no_name_either() -> None:
+    """SQLite keeps what it is given, whatever the column says."""
+    rows = load([(1, b"\x01\x02", "order", "7", "Changed", b"{}", None)], Limits())
+    assert unsendable(rows) == {1: "its id is bytes, and no text"}
 
 
 def test_a_row_from_before_1970_is_named_or_set_aside(shop: Shop) -> None:

@@ -60,7 +60,9 @@ def test_a_time_that_the_letters_topic_refuses_is_in_a_header(
     producer = Producer({"bootstrap.servers": place.servers})
     for number in range(3):
         time_ms = timestamp_ms if number == 1 else 0  # now
-        producer.produce(place.topic, str(number), headers=[("ce_id", str(number))], timestamp=time_ms)
+        producer.produce(
+            place.topic, str(number), headers=[("ce_id", str(number)), ("ce_source", "s")], timestamp=time_ms
+        )
         assert producer.flush(TIMEOUT_S) == 0
     reader = place.reader(retries=0)
     times: list[int] = []

@@ -207,12 +207,20 @@ def test_a_reader_has_one_handler_and_needs_it() -> None:
 
 
 def test_ids_that_are_no_text_stay_apart_and_an_empty_one_is_none() -> None:
-    latin = [entry_of(message(5, [("ce_id", text.encode("latin-1"))]), "p").id for text in ("\u00e4", "\u00f6")]
+    latin = [entry_of(message(5, [("ce_id", text.encode("latin-1")), ("ce_source", b"s")]), "p").id for text in "äö"]
     assert latin[0] != latin[1]
-    identities = [identity_of({"ce_id": text.encode("latin-1")}) for text in ("\u00e4", "\u00f6")]
+    identities = [identity_of({"ce_id": text.encode("latin-1"), "ce_source": b"s"}) for text in "äö"]
     assert [each.id for each in identities if each] == latin
     assert identity_of({"ce_id": b"", "ce_source": b"s"}) is None
     assert entry_of(message(5, [("ce_id", b""), ("ce_source", b"s")]), "p") == EventKey(5, "p", "5", 5)
+
+
+@pytest.mark.parametrize("source", [[], [("ce_source", b"")], [("ce_source", None)]])
+def test_an_id_without_a_source_names_nothing(source: list[tuple[str, bytes | None]]) -> None:
+    """Two producers that count from 1, in two topics or in one, have sent two events."""
+    headers: list[tuple[str, bytes | None]] = [("ce_id", b"1"), *source]
+    assert identity_of(headers) is None
+    assert entry_of(message(5, headers), "kafka:a-0") == EventKey(5, "kafka:a-0", "5", 5)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +233,7 @@ def test_ids_that_are_no_text_stay_apart_and_an_empty_one_is_none() -> None:
     ],
 )
 def test_a_sequence_that_no_database_can_keep_counts_as_none(text: str, number: int | None) -> None:
-    headers: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_sequence", text.encode())]
+    headers: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_source", b"s"), ("ce_sequence", text.encode())]
     identity = identity_of(headers)
     assert identity is not None
     assert entry_of(message(5, headers), "p").sequence == identity.sequence == number

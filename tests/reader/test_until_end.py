@@ -1,4 +1,4 @@
-"""``run(until_end=True)``: a member without a partition neither waits for ever, nor ends while something is left for it."""
+"""``run(until_end=True)``: a member that is done neither waits for ever, nor ends while something is left for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
@@ -22,6 +22,7 @@ from onceflow.reader.steps import Step
 
 EVENTS = [str(number) for number in range(40)]
 HAS_NONE = "no partition for this member"
+STANDS_BY = "it ends when the others have handled all there is now"
 
 
 @contextmanager
@@ -99,7 +100,7 @@ def test_a_member_without_a_partition_ends_when_the_others_have_handled_all(
 class AtOnce(Remainder):
     """The undefended variant: who has no partition has nothing to do."""
 
-    def is_handled(self, _: object) -> bool:
+    def is_handled(self, _consumer: object, _own: object) -> bool:
         return True
 
 
@@ -116,6 +117,40 @@ def test_a_member_without_a_partition_takes_over_from_one_that_died(
     assert killed.wait() == -signal.SIGKILL
     place.book_all()
     assert (place.effects() == EVENTS) is not early
+
+
+def silent_member(reader: Reader) -> Consumer:
+    """One of the reader's group that owns partitions and handles nothing of them."""
+    options = reader._settings.consumer_options()
+    consumer = Consumer(options)
+    consumer.subscribe(list(reader._settings.topics))
+    return consumer
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["stands by", "control: ends at once"])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_with_partitions_takes_over_those_of_one_that_goes_away(
+    places: Places, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, protocol: str, early: bool
+) -> None:
+    """Its own are handled when the other one, which owns the rest and has handled nothing, leaves the group."""
+    caplog.set_level(logging.INFO, "onceflow.reader")
+    if early:
+        monkeypatch.setattr("onceflow.reader.loop.Remainder", AtOnce)
+    place = places(2)
+    place.send(EVENTS)
+    reader = booking(place, inbox=True, group_protocol=protocol)
+    silent = silent_member(reader)
+
+    def owned() -> int:
+        silent.poll(0.1)
+        return len(silent.assignment())
+
+    eventually(owned, (2).__eq__, "partitions of the silent member")
+    with running(lambda: reader.run(until_end=True)) as waiting:
+        eventually(lambda: owned() and (said(caplog, STANDS_BY) or not waiting.is_alive()), bool, "the reader's look")
+        assert waiting.is_alive() is not early
+        silent.close()
+    assert (sorted(map(int, place.effects())) == list(range(len(EVENTS)))) is not early
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

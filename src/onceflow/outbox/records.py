@@ -44,8 +44,8 @@ def _flaw(row: OutboxRow) -> str:
 
 
 def _unfit(row: OutboxRow) -> str:
-    if row.garbled:
-        return f"its {' and '.join(row.garbled)} is no UTF-8"
+    if row.flaws:
+        return ", ".join(row.flaws)
     if row.inserted_at_ms is not None and row.inserted_at_ms < 0:
         return "its inserted_at is before 1970"
     return ""

@@ -27,6 +27,9 @@ Two relays of one name::
     A has fenced in Kafka, and is stopped before it looks at the table; B starts, claims the table and sends batches
     A wakes with a position of before that, which does not fit the table, and would claim it: B, connecting again, would find A
     so whoever finds another claim than before its own fence asks Kafka who holds the name, and claims over that one alone
+
+    the same, and B, which had claimed the table before, only connects again: the claim is the one that A had found
+    A's position does not fit the table; before it says that the two disagree, which an operator would mend, it asks as well
 """
 
 from __future__ import annotations
@@ -105,10 +108,18 @@ class Relay:
             if place.instance != before:
                 self._committer.start()  # raises Fenced, unless that one is older: its claim came behind our fence
             self._sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
-            _check(self._name, self._table.address, place, self._sent)
+            self._check(place)
             if self._table.claim(self._name, self._instance, over=place.instance):
                 return place
             before = place.instance
+
+    def _check(self, place: Place) -> None:
+        """Raises OutboxMismatch, or Fenced where another relay has sent batches since our fence."""
+        try:
+            _check(self._name, self._table.address, place, self._sent)
+        except OutboxMismatch:
+            self._committer.start()
+            raise
 
     def step(self) -> int:
         """Steps 3 to 5 once. The number of records sent; 0: there was nothing to send."""

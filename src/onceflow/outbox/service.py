@@ -16,7 +16,7 @@ from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import Limits, OutboxTable
 from onceflow.outbox.topics import Topics
 from onceflow.outbox.waker import Waker
-from onceflow.sqlite import file_of
+from onceflow.sqlite import FORMS, file_of
 
 KIND = "outbox"
 _PAUSE_S = 2.0
@@ -106,10 +106,12 @@ def outbox_at(url: str, table: str) -> OutboxTable:
         from onceflow.outbox.postgresql import PostgresqlOutbox
 
         return PostgresqlOutbox(url, name)
-    if scheme == "sqlite" and url.startswith("sqlite:///"):
+    if scheme == "sqlite":
         from onceflow.outbox.sqlite import SqliteOutbox
 
-        return SqliteOutbox(Path(file_of(url)), name)
+        if not (path := file_of(url)):
+            raise ConfigurationError.of("the outbox's address", [f"{url!r} names no file: write {FORMS}"])
+        return SqliteOutbox(Path(path), name)
     raise ConfigurationError(
         f"no outbox can be at an address that begins with {scheme!r}",
         action="write postgresql://user@host:5432/database, or sqlite:///file (four slashes for an absolute path)",

@@ -28,7 +28,7 @@ REQUIRED = ("id", "aggregatetype", "aggregateid", "type", "payload", "position")
 class OutboxRow:
     """One event as it stands in the table; ``payload`` None is a tombstone.
 
-    ``garbled``: the columns whose text is none (SQLite keeps any bytes as text); such a row cannot be sent.
+    ``flaws``: why it cannot be sent, in words. SQLite keeps any bytes as text, and a table of the user's own may allow nulls.
     """
 
     position: int
@@ -38,7 +38,7 @@ class OutboxRow:
     type: str
     payload: bytes | None
     inserted_at_ms: int | None
-    garbled: tuple[str, ...] = ()
+    flaws: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,21 @@ def _row(
     position: int, event_id: Any, kind: Any, aggregate: Any, event_type: Any, payload: Any, at_ms: Any
 ) -> OutboxRow:
     """SQLite's columns hold values of any type."""
-    texts = [str(value) for value in (event_id, kind, aggregate, event_type)]
+    names = (event_id, kind, aggregate, event_type)
+    texts = [str(value) for value in names]
     if payload is not None and not isinstance(payload, bytes):
         texts.append(str(payload))
         payload = texts[-1].encode(errors="surrogateescape")
-    garbled = tuple(name for name, text in zip(REQUIRED, texts, strict=False) if not is_utf8(text))
-    return OutboxRow(position, texts[0], texts[1], texts[2], texts[3], payload, at_ms, garbled)
+    flaws = [f"its {name} is {flaw}" for name, value in zip(REQUIRED, names, strict=False) if (flaw := _no_text(value))]
+    flaws += [f"its {name} is no UTF-8" for name, text in zip(REQUIRED, texts, strict=False) if not is_utf8(text)]
+    return OutboxRow(position, texts[0], texts[1], texts[2], texts[3], payload, at_ms, tuple(flaws))
+
+
+def _no_text(value: Any) -> str:
+    """A null or bytes would be a name all the same: the text "None", for every such event."""
+    if value is None:
+        return "null"
+    return "bytes, and no text" if isinstance(value, bytes | memoryview) else ""
 
 
 def within(rows: Iterable[OutboxRow], limits: Limits) -> Iterator[OutboxRow]:

@@ -26,8 +26,8 @@ _new = tuple.__new__  # a named tuple's own constructor takes twice the time
 class Event:
     """A committed record of a topic. ``key`` and ``value`` are bytes, or None.
 
-    ``identity`` is what its headers name, or None if they carry no id; then its position identifies it. ``entry`` is what the
-    deduplication store keeps of it.
+    ``identity`` is what its headers name, or None if they carry no id or no source; then its position
+    identifies it. ``entry`` is what the deduplication store keeps of it.
     """
 
     __slots__ = ("_message", "entry", "offset")
@@ -105,7 +105,7 @@ def entry_of(message: Message, place: str) -> EventKey:
             source = value
         elif name == SEQUENCE_HEADER:
             sequence = value
-    if not event_id:
+    if not event_id or not source:  # an id alone names nothing: ids count within their source
         # The offset rises along the partition: one number is enough to know them all.
         return EventKey(offset, place, str(offset), offset)
     number = sequence_number(header_text(sequence)) if sequence else None
@@ -113,7 +113,7 @@ def entry_of(message: Message, place: str) -> EventKey:
 
 
 @lru_cache(maxsize=256)
-def _source_text(source: bytes | str | None) -> str:
+def _source_text(source: bytes | str) -> str:
     """One text for all events of a source: less to keep, and less to compare."""
     return header_text(source)
 

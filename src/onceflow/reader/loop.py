@@ -56,9 +56,9 @@ ASK_AGAIN_S = 0.2
 
 
 class Loop:
-    """One run of a reader. ``run`` returns after ``stop`` is set, or at the end of all its partitions if so asked.
+    """One run of a reader. ``run`` returns after ``stop`` is set, or at the end of its topics if so asked.
 
-    A member that has no partition is at the end when the others have handled all that was there (``remainder.py``).
+    That is when its own partitions have been at their end, and the others' have been handled up to there (``remainder.py``).
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Loop:
         self._witness = Witness(store, settings.lease_s, on_step)
         self._remainder = Remainder(settings, self._membership, stop)
         self._watch = TopicWatch(settings.topics, assignment.topics)
+        self._was_at_end = False  # its own partitions, once
         self._offsets_at = 0.0
         self._forget_at = 0.0
 
@@ -121,10 +122,11 @@ class Loop:
         self._tally.now_and_then()
 
     def _at_end(self) -> bool:
-        lanes = self._assignment.lanes.values()
-        if not lanes:
-            return self._remainder.is_handled(self._consumer)
-        return all(lane.at_end and not lane.pending for lane in lanes)
+        lanes = self._assignment.lanes
+        self._was_at_end |= bool(lanes) and all(lane.at_end and not lane.pending for lane in lanes.values())
+        if lanes and not self._was_at_end:
+            return False
+        return self._remainder.is_handled(self._consumer, lanes.keys())
 
     # -------------------------------------------------------------------------------------------------------- receiving
 

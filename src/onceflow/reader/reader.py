@@ -204,7 +204,7 @@ class Reader:
     def run(self, *, until_end: bool = False, progress: bool = False) -> None:
         """Handles events until ``stop()``, SIGINT or SIGTERM; with ``until_end`` until all there is now is handled.
 
-        With ``until_end`` a member of a group that has no partition stands by until the others have handled it.
+        With ``until_end`` a member of a group stands by until the others have handled what is in their partitions.
         Every ten seconds and at the end it logs how much it did (``onceflow.reader``, INFO); ``progress`` prints that as well.
         On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
         """

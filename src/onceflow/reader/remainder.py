@@ -1,4 +1,4 @@
-"""Whether anything is left to handle: asked by a member of the group that has no partition, and is to end when all is handled.
+"""Whether anything is left to handle in partitions that this member of the group does not own: it is to end when all is handled.
 
 It neither ends at once, for that would be too early, nor waits for a partition that may never come.
 
@@ -10,6 +10,12 @@ What it survives::
 
     A was killed, and B starts before A's session ends: A's partitions are still A's
     B stays, and takes them over when the group has noticed
+
+    B has handled what is in its own partitions, and A, which owned the others, was killed
+    the same: success would tell of a topic that is half handled
+
+    events keep coming, so that B's own partitions are never all at their end again while it stays
+    what there was when it first looked is handled; what came since holds nobody up
 
     more members than partitions: nobody gives B anything
     it ends when the others have handled what there was when it first looked; what they get later holds nobody up
@@ -32,7 +38,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -65,12 +71,15 @@ class Remainder:
         self._last: dict[Place, int] = {}  # the group's offset at the last look
         self._unhandled: dict[Place, int] = {}  # an event that was found there
 
-    def is_handled(self, consumer: Consumer) -> bool:
-        """Looks once a second; False meanwhile, and while Kafka does not answer."""
-        if time.monotonic() < self._look_at:
+    def is_handled(self, consumer: Consumer, own: Collection[Place]) -> bool:
+        """Looks at once for a member that owns partitions, then once a second; False meanwhile, and while Kafka does not answer.
+
+        ``own`` are handled by the first look, as far as there was something.
+        """
+        if time.monotonic() < self._look_at and not (own and self._ends is None):
             return False
         try:
-            return self._membership.has_none(consumer.memberid()) and self._look(consumer)
+            return (bool(own) or self._membership.has_none(consumer.memberid())) and self._look(consumer, own)
         except OnceflowError as error:
             if not error.retriable:
                 raise
@@ -79,11 +88,15 @@ class Remainder:
         finally:
             self._look_at = time.monotonic() + LOOK_EVERY_S
 
-    def _look(self, consumer: Consumer) -> bool:
+    def _look(self, consumer: Consumer, own: Collection[Place]) -> bool:
         if self._ends is None:
-            self._ends = self._all_ends()
+            self._ends = {place: end for place, end in self._all_ends().items() if place not in own}
             self._places = list(self._ends)
-            log.info("no partition for this member; it ends when the others have handled all there is now")
+            if self._ends:
+                whose = f"{len(self._ends)} partition(s) belong to others" if own else "no partition for this member"
+                log.info("%s; it ends when the others have handled all there is now", whose)
+        if not self._ends:
+            return True
         told = committed_offsets(consumer, self._places)
         for place, end in list(self._ends.items()):
             begins_at_end = self._settings.start is Start.LATEST and place[0] not in begun(told)

@@ -65,6 +65,7 @@ def test_what_is_text_stays_as_it_is() -> None:
 
 def test_the_headers_name_the_same() -> None:
     for raw in IDS:
-        identity = identity_of({"ce_id": raw})
+        headers = {"ce_id": raw, "ce_source": b"s"}
+        identity = identity_of(headers)
         assert identity is not None
-        assert identity.id == _entry(0, {"ce_id": raw}).id
+        assert identity.id == _entry(0, headers).id

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from onceflow.errors import ConfigurationError
+from onceflow.outbox.service import outbox_at
 from onceflow.reader.stores import open_store
 from onceflow.reader.stores.epochs import next_epoch
 from onceflow.reader.stores.interface import EventKey, Retention, Standing, Store
@@ -40,6 +41,28 @@ def test_foreign_keys_of_a_file() -> None:
 def test_relative_and_absolute_paths() -> None:
     assert str(vars(open_store("sqlite:///a/b%20c.db"))["_path"]) == "a/b c.db"
     assert str(vars(open_store("sqlite:////a/b.db"))["_path"]) == "/a/b.db"
+
+
+ANOTHER_FILE = ("sqlite:///shop#1.db", "sqlite:///shop.db#", "sqlite:shop.db", "sqlite:/shop.db", "sqlite://shop.db")
+
+
+@pytest.mark.parametrize("url", ANOTHER_FILE)
+def test_a_url_that_would_lead_to_another_file_is_refused(url: str) -> None:
+    """Without what stands behind the #, or without its first letter."""
+    with pytest.raises(ConfigurationError, match=r"names no file.*%23"):
+        open_store(url)
+    with pytest.raises(ConfigurationError, match=r"names no file.*%23"):
+        outbox_at(url, "outbox")
+
+
+def test_an_outbox_takes_no_options_of_a_file() -> None:
+    with pytest.raises(ConfigurationError, match="names no file"):
+        outbox_at("sqlite:///shop.db?mode=ro", "outbox")
+
+
+def test_what_has_a_meaning_in_a_url_can_be_in_a_path() -> None:
+    assert str(vars(open_store("sqlite:///shop%231%3F.db"))["_path"]) == "shop#1?.db"
+    assert str(vars(outbox_at("sqlite:///shop%231%3F.db", "outbox"))["_path"]) == "shop#1?.db"
 
 
 @pytest.mark.parametrize("url", ["", "mysql://host/db", "store.db", "sqlite:///", "sqlite://host/store.db"])

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from onceflow.errors import ConfigurationError, SetupError
 from onceflow.reader.stores.interface import Store
+from onceflow.sqlite import FORMS as FILE_FORMS
 from onceflow.sqlite import file_of
 
 FORMS = (
@@ -45,9 +46,9 @@ def _sqlite(url: str) -> Store:
     from onceflow.reader.stores.sqlite import SqliteStore
 
     parts = urlsplit(url)
-    path = file_of(url)
-    if not path or parts.netloc:
-        raise ConfigurationError.of("the store's URL", [f"{url!r} names no file: write {FORMS[1]} or {FORMS[2]}"])
+    path = file_of(url, options=True)
+    if not path:
+        raise ConfigurationError.of("the store's URL", [f"{url!r} names no file: write {FILE_FORMS}"])
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     foreign_keys = given.pop("foreign_keys", "off")
     if given or foreign_keys not in _SWITCH:
