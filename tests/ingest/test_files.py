@@ -413,6 +413,18 @@ def test_parquet_whose_pages_are_damaged_is_refused(tmp_path: Path) -> None:
         take(files(path, Format.PARQUET), {})
 
 
+@pytest.mark.parametrize("bad", [0, 3, 63, 99])
+@pytest.mark.parametrize("key", [None, "seen"])
+def test_parquet_that_cannot_be_written_is_refused_with_its_row(tmp_path: Path, bad: int, key: str | None) -> None:
+    """A time that Python has not."""
+    path = tmp_path / "a.parquet"
+    seen = pa.array([[(1 << 60) if row in (bad, 99) else row] for row in range(100)], pa.list_(pa.timestamp("ms")))
+    pq.write_table(pa.table({"seen": seen}), path)
+    with pytest.raises(InputError, match=rf"{path}: row {bad + 1}: .*column.* cannot be written as JSON") as raised:
+        take(files(path, Format.PARQUET, key=key), {})
+    assert raised.value.fields["row"] == bad + 1
+
+
 def test_a_packed_file_is_not_done_because_its_size_is_that_of_what_was_read(tmp_path: Path) -> None:
     """The position counts unpacked bytes: as many of them as the packed file has tell nothing."""
     path, lines, first = tmp_path / "a.jsonl", [f'{{"n":{n:03}}}' for n in range(100)], 40

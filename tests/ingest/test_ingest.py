@@ -637,6 +637,28 @@ def test_what_is_refused_makes_no_topic(broker: EmbeddedBroker, tmp_path: Path) 
     assert "misspelt-target" not in topics()
 
 
+def test_good_files_do_not_wait_for_a_bad_one(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, tmp_path: Path
+) -> None:
+    """What comes before the block with the bad row is written; the rest follows when that is mended, and nothing repeats."""
+    target = topic()
+    (tmp_path / "a.csv").write_text("n\n1\n2\n")
+    (tmp_path / "b.csv").write_bytes(b"n\n3\n\xff\n")
+    options = ("good", "--topic", target, "--file", "*.csv", "--bootstrap-servers", broker.bootstrap_servers)
+
+    command = Command(tmp_path, *options)
+    assert command.next("committed")["rows"] == 2
+    assert "b.csv: row 2 is not UTF-8" in command.next("error")["message"]
+    assert command.end()[0] == 2
+    assert sorted(message.value() for message in read(target)) == [b'{"n":"1"}', b'{"n":"2"}']
+
+    (tmp_path / "b.csv").write_bytes(b"n\n3\n4\n")
+    command = Command(tmp_path, *options)
+    assert command.next("finished")["rows"] == 2
+    assert command.end()[0] == 0
+    assert sorted(message.value() for message in read(target)) == [b'{"n":"%d"}' % n for n in (1, 2, 3, 4)]
+
+
 def test_the_command_says_that_it_starts_a_broker(tmp_path: Path) -> None:
     """And that it goes on running."""
     (tmp_path / "a.csv").write_text("1,x\n2,y\n")

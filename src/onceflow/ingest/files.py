@@ -248,6 +248,15 @@ class FileSource:
         self._unfinished[position.path] = f"{len(left.data):,} bytes{why}"
 
     def _rows(self, table: pa.RecordBatch, before: FilePosition) -> pa.RecordBatch:
+        try:
+            return self._written(table, before)
+        except InputError as error:
+            row = before.rows + 1 + _first_refused(table, lambda part: self._written(part, before))
+            raise InputError(
+                f"{before.path}: row {row}: {error.message}", action=error.action, path=before.path, row=row
+            ) from None
+
+    def _written(self, table: pa.RecordBatch, before: FilePosition) -> pa.RecordBatch:
         key = self._options.key
         keys = None if key is None else column_as_text(table.column(key))
         ids = numbers_as_text(before.rows + 1, table.num_rows)
@@ -268,6 +277,20 @@ class FileSource:
             raise InputError(
                 f"{path} has no column {self._options.key!r}; it has {', '.join(names)}", action="choose another --key"
             )
+
+
+def _first_refused(table: pa.RecordBatch, write: Callable[[pa.RecordBatch], object]) -> int:
+    """The index of the first row that cannot be written, of rows that cannot be written together."""
+    first, last = 0, table.num_rows - 1
+    while first < last:
+        middle = (first + last) // 2
+        try:
+            write(table.slice(first, middle + 1 - first))
+        except InputError:
+            last = middle
+        else:
+            first = middle + 1
+    return first
 
 
 def _finds_a_file(pattern: str) -> bool:

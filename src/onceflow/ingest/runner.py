@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from onceflow.errors import InputError
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.events import Committed, Finished, Listener, Started
 from onceflow.ingest.source import Source, SourceBatch
@@ -142,11 +143,19 @@ class Ingest:
         return rows
 
     def _groups(self) -> Iterator[_Group]:
-        """Positions before the first row of a name go with that row, in a later look if need be: see ``terms.py``."""
-        for batch in self._source.batches():
-            self._next.add(self._topic, batch)
-            if self._next.is_full(self._transaction_rows):
+        """Positions before the first row of a name go with that row, in a later look if need be: see ``terms.py``.
+
+        Rows that a source gave before one that it refuses are written first: good files do not wait for a bad one.
+        """
+        try:
+            for batch in self._source.batches():
+                self._next.add(self._topic, batch)
+                if self._next.is_full(self._transaction_rows):
+                    yield self._taken()
+        except InputError:
+            if self._next.count:
                 yield self._taken()
+            raise
         if self._next.positions and (self._is_begun or self._next.count):
             yield self._taken()
 
