@@ -41,11 +41,14 @@ class Happening:
 class Recovery:
     """How long a fault kept new output away: from ``fault`` at ``at_s`` to the first record of a batch that was not yet
     committed then, as a read_committed reader saw it. ``seconds`` None: none came until the end.
+
+    ``others`` are faults that had a hand in it: the one before it in the same row, and those that came until it was over.
     """
 
     fault: str
     at_s: float
     seconds: float | None
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Encounter:
     step: str = ""  # of the commit, or of a start
     transaction: Transaction = Transaction.NONE  # whether one was open, as far as it is known
     batches: int = 0
+    in_row: bool = False  # it came right behind the one before, and waited for no recovery from that
 
     @property
     def text(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from onceflow.verify.result import Encounter
 from onceflow.verify.running.driver import Effect
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
 
@@ -52,6 +53,27 @@ def test_a_resumed_checkpoint_begins_at_batch_0_again() -> None:
 def test_nothing_new_until_the_end_is_told_as_such() -> None:
     assert measured([Strike("kill", 10.0)], [effect(4, 9.0)], [9.5]) == [("kill", None)]
     assert measured([Strike("kill", 10.0)], [effect(4, 9.0), effect(5, 13.0)], [9.5]) == [("kill", None)]
+
+
+def met(fault: str, at_s: float, *, in_row: bool = False) -> Encounter:
+    return Encounter(fault, at_s, True, "", in_row=in_row)
+
+
+def test_a_recovery_names_the_faults_that_had_a_hand_in_it() -> None:
+    """Those before it in its row, and those that came until new output was seen; not those that were waited for."""
+    strikes = [Strike("kill", 10.0), Strike("kill", 50.0)]
+    effects = [effect(4, 9.0), effect(5, 13.0, 2), effect(6, 55.0, 3)]
+    faults = [
+        met("early", 2.0), met("kill", 9.5), met("cut", 12.0, in_row=True), met("delay", 14.0, in_row=True),
+        met("freeze", 45.0), met("kill", 49.0, in_row=True), met("late", 56.0),
+    ]  # fmt: skip
+    found = recoveries(strikes, effects, BEGAN, [13.5, 55.5], faults)
+    assert [each.others for each in found] == [("cut",), ("freeze",)]
+
+
+def test_without_an_end_all_faults_that_follow_have_a_hand_in_a_recovery() -> None:
+    (found,) = recoveries([Strike("kill", 10.0)], [effect(4, 9.0)], BEGAN, [9.5], [met("kill", 9.9), met("cut", 99.0)])
+    assert found.others == ("cut",)
 
 
 def samples(*rows: tuple[str, int, float, int, int]) -> pa.Table:

@@ -30,8 +30,9 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
                     ``rows_found`` (how many there are), ``history`` (file with the smallest history, beside the report)
 ``encounters``      list, one a fault: ``fault``, ``at_s``, ``met`` (whether work was under way that it could disturb),
                     ``found`` (what it came upon, in words), ``step`` (of the commit), ``transaction`` ("open", "none" or
-                    "perhaps"), ``batches`` (committed since the fault before it was over, until this one was)
-``recoveries``      list of ``fault``, ``at_s``, ``seconds`` (null: never)
+                    "perhaps"), ``batches`` (committed since the fault before it was over, until this one was), ``in_row`` (it
+                    came right behind the one before)
+``recoveries``      list of ``fault``, ``at_s``, ``seconds`` (null: never), ``others`` (faults that had a hand in it)
 ``recovery_times``  list, one a fault and "all": ``fault``, ``samples``, ``unrecovered``, ``p50_s``, ``p99_s``, ``longest_s``
                     (nearest rank; null where the one at this rank never ended)
 ``lso_held_s``      longest time for which a dead instance held the last stable offset

@@ -73,13 +73,14 @@ class Goal:
 def goals(results: Iterable[RunResult]) -> list[Goal]:
     """The goals, over all runs that are judged. Runs that failed count as well: not to end is no way to meet a goal."""
     judged = [result for result in results if result.judged]
-    times = Times.of(each for result in judged for each in result.recoveries)
+    recoveries = [each for result in judged for each in result.recoveries]
+    times, alone = Times.of(recoveries), Times.of(each for each in recoveries if not each.others)
     held = [result.lso_held_s for result in judged if result.lso_held_s is not None]
     after = "from the end of the driver, by a kill or by itself, to the first new record that is visible"
-    number = len(times.sorted_s)
+    by_itself = "the same, where no other fault came right before it or until it was over"
     return [
-        Goal("recovery p50", after, RECOVERY_P50_S, times.percentile(50), number),
-        Goal("recovery p99", after, RECOVERY_P99_S, times.percentile(99), number),
+        *_recovery_goals("", after, times),
+        *_recovery_goals(" from one fault", by_itself, alone),
         Goal(
             "last stable offset held",
             "longest time for which a dead instance held it",
@@ -87,4 +88,12 @@ def goals(results: Iterable[RunResult]) -> list[Goal]:
             max(held, default=None),
             len(held),
         ),
+    ]
+
+
+def _recovery_goals(of: str, meaning: str, times: Times) -> list[Goal]:
+    number = len(times.sorted_s)
+    return [
+        Goal(f"recovery{of} p50", meaning, RECOVERY_P50_S, times.percentile(50), number),
+        Goal(f"recovery{of} p99", meaning, RECOVERY_P99_S, times.percentile(99), number),
     ]

@@ -73,7 +73,9 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         seconds=raw.seconds,
         verdict=verdict,
         happenings=happenings,
-        recoveries=tuple(recoveries(raw.strikes, world.driver.effects, timeline.began_at, output_s.tolist())),
+        recoveries=tuple(
+            recoveries(raw.strikes, world.driver.effects, timeline.began_at, output_s.tolist(), raw.encounters)
+        ),
         encounters=tuple(raw.encounters),
         series=tuple(_series(raw, output_s)),
         counts=_counts(raw, happenings),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from onceflow.verify.result import Recovery
+from onceflow.verify.result import Encounter, Recovery
 from onceflow.verify.running.driver import Effect
 
 
@@ -23,13 +23,18 @@ class Strike:
 
 
 def recoveries(
-    strikes: Sequence[Strike], effects: Sequence[Effect], began_at: float, seen_s: Sequence[float]
+    strikes: Sequence[Strike],
+    effects: Sequence[Effect],
+    began_at: float,
+    seen_s: Sequence[float],
+    encounters: Sequence[Encounter] = (),
 ) -> list[Recovery]:
     """For each kill: until the first record of a batch that was not yet committed then, as a read_committed reader saw it.
 
     ``seen_s`` are the times at which the reader got output, in order. A record belongs to a new batch if it was seen after the
     first process that came then had begun to commit a batch of its own: until then only older batches can become visible. A
     driver that is struck again while it recovers counts from the last strike alone, for the earlier ones measure nothing.
+    ``encounters`` are all faults in the order of time: a recovery says which others than its own had a hand in it.
     """
     found = []
     commits = sorted((effect.at - began_at, effect.batch) for effect in effects)
@@ -42,8 +47,18 @@ def recoveries(
             continue
         visible_s = None if commit_s is None else _first_at(seen_s, commit_s)
         seconds = None if visible_s is None else visible_s - strike.at_s
-        found.append(Recovery(strike.fault, strike.at_s, seconds))
+        found.append(Recovery(strike.fault, strike.at_s, seconds, _others(encounters, strike.at_s, visible_s)))
     return found
+
+
+def _others(encounters: Sequence[Encounter], at_s: float, until_s: float | None) -> tuple[str, ...]:
+    """The faults before the strike's own in its row, and those that came before the recovery was over."""
+    own = sum(each.at_s <= at_s for each in encounters) - 1
+    first = own
+    while first > 0 and encounters[first].in_row:
+        first -= 1
+    after = [each for each in encounters[own + 1 :] if until_s is None or each.at_s < until_s]
+    return tuple(each.fault for each in [*encounters[max(first, 0) : max(own, 0)], *after])
 
 
 def _new_commit(commits: Sequence[tuple[float, int]], strike: Strike) -> float | None:

@@ -264,7 +264,7 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
         batches=driver.commits - raw.commits,
     )  # fmt: skip
     raw.commits = driver.commits
-    raw.encounters.append(coming.encounter(turn.fault.name, at_s))
+    raw.encounters.append(replace(coming.encounter(turn.fault.name, at_s), in_row=turn.in_row))
     world.note(raw.encounters[-1].text)
     return raw.encounters[-1]
 

@@ -33,12 +33,13 @@ _SILENCE_S = 10.0
 class Turn:
     """The next thing to do: wait, then inject ``fault`` (None: only wait), whose own chances come from ``seed``.
 
-    A ``wait_s`` of 0 is the next of several faults in a row, for which nothing is waited.
+    A ``wait_s`` of 0 is the next of several faults in a row (``in_row``), for which nothing is waited.
     """
 
     wait_s: float
     fault: Fault | None
     seed: str
+    in_row: bool = False
 
     def random(self) -> Random:
         return Random(self.seed)  # noqa: S311  repeatable on purpose
@@ -113,12 +114,12 @@ class ByTime:
 
 def _await_recovery(world: World, commits: int, until: float) -> None:
     """Waits for it as long as there is time, and says so where it takes long: on a Spark cluster it may be minutes."""
-    began, is_told = time.monotonic(), False
+    began, told = time.monotonic(), ""
     while not world.driver.has_recovered(commits) and time.monotonic() < until:
         awaited = world.driver.awaited(commits)  # nothing, if it has just come
-        if awaited and not is_told and time.monotonic() - began > _SILENCE_S:
+        if awaited not in ("", told) and time.monotonic() - began > _SILENCE_S:
             world.note(f"the next fault waits for {awaited}")
-            is_told = True
+            told = awaited
         world.sleep(_LOOK_AGAIN_S)
 
 
@@ -131,7 +132,7 @@ def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:
     def turn(wait_s: float, fault: Fault | None) -> Turn:
         nonlocal number
         number += 1
-        return Turn(wait_s, fault, f"onceflow-{seed}-{number}")
+        return Turn(wait_s, fault, f"onceflow-{seed}-{number}", in_row=not wait_s)
 
     while True:
         chance = random.random()
