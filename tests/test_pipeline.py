@@ -310,6 +310,35 @@ def test_malformed_values_are_kept_as_null_on_request(lab: Lab) -> None:
     assert sorted(v or "" for _, v in lab.read(lab.sales)) == sorted(["1", *(f"bad {text}" for text in MALFORMED)])
 
 
+EXACT = ["12.5", "12.50", "-0.01", "9999999999.99", '"12.34"', "1e2", "null", "0.10000"]
+ROUNDED = ["12.505", "0.004999", "9999999999.995", '"12.345"', "1e-3", "99999999999"]
+
+
+@pytest.mark.parametrize("kind", ["{}", "ARRAY<{}>", "STRUCT<a: {}>", "STRUCT<a: ARRAY<STRUCT<b: {}>>>"])
+def test_a_decimal_is_exact_or_malformed(lab: Lab, kind: str) -> None:
+    """Spark makes 12.51 of 12.505; who moves money wants to know of it. Wherever in a row it stands."""
+    schema = (
+        f'schema = "id INT, country STRING, amount INT, price {kind.format("DECIMAL(12, 2)")}"\non_malformed = "null"'
+    )
+    value = "value = \"coalesce(cast(id AS string), concat('bad ', cast(_value AS string)))\""
+    lab.write_plan(schema=schema, amount_filter="", sales_value=value)
+    around = {"{}": "{}", "ARRAY<{}>": "[{}]", "STRUCT<a: {}>": '{{"a":{}}}'}.get(kind, '{{"a":[{{"b":{}}}]}}')
+    good = [f'{{"id":{n},"price":{around.format(text)}}}' for n, text in enumerate(EXACT)]
+    bad = [f'{{"id":{n},"price":{around.format(text)}}}' for n, text in enumerate(ROUNDED)]
+    lab.send([*good, *bad])
+    lab.run()
+    expected = [*(str(n) for n in range(len(EXACT))), *(f"bad {text}" for text in bad)]
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == sorted(expected)
+
+
+def test_exact_decimals_arrive_as_the_schema_has_them(lab: Lab) -> None:
+    schema = 'schema = "id INT, country STRING, amount INT, price DECIMAL(12, 2)"'
+    lab.write_plan(schema=schema, amount_filter="", sales_value='value = "cast(price AS string)"')
+    lab.send(['{"id":1,"price":12.5}', '{"id":2,"price":9999999999.99}', '{"id":3,"price":"0.10"}'])
+    lab.run()
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == ["0.10", "12.50", "9999999999.99"]
+
+
 # -------------------------------------------------------------------------------------------------------------- stopping
 
 

@@ -149,6 +149,13 @@ def test_a_source_that_reads_uncommitted_records(bench: Bench) -> None:
     bench.works()
 
 
+def test_a_source_that_passes_over_what_is_gone(bench: Bench) -> None:
+    with pytest.raises(Exception, match=r"UNSAFE_SESSION.*leave its option failOnDataLoss at true"):
+        bench.run(None, {}, failOnDataLoss="false")
+    assert bench.written() == Counter()
+    bench.works()
+
+
 def test_mistakes_in_the_sinks_own_options_all_at_once() -> None:
     with pytest.raises(
         Exception, match=r"(?s)name = 'a b'.*guarantee = 'twice'.*compression = 'zip'.*max_attempts = 0"

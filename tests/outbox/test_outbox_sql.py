@@ -86,6 +86,34 @@ def test_a_role_that_may_only_insert_can_use_it(shop_postgresql: Shop) -> None:
     assert shop.relay() == 1
 
 
+@pytest.mark.parametrize(
+    "policies", [("for select using (aggregateid <> '7')", "for delete using (true)"), ("for select using (true)",)]
+)
+def test_row_level_security_is_refused_before_anything_is_sent(
+    shop_postgresql: Shop, policies: tuple[str, ...]
+) -> None:
+    """Rows that the relay may not see would wait without a word; those that it may not delete would be sent for ever."""
+    shop = shop_postgresql
+    role = f"relay_{shop.table}"
+    shop.insert_all(events(1))
+    for statement in (
+        f"create role {role}",
+        f"grant select, delete on {shop.table} to {role}",
+        f"grant select, update on {shop.table}_relay to {role}",
+        f"alter table {shop.table} enable row level security",
+        *(f"create policy p{number} on {shop.table} {policy}" for number, policy in enumerate(policies)),
+    ):
+        shop.change(statement)
+    with closing(psycopg.connect(shop.url)) as connection:
+        shop.insert(connection, "7", "1")
+        connection.commit()
+    separator = "&" if "?" in shop.url else "?"
+    with pytest.raises(OutboxMismatch, match="row-level security"):
+        shop.relay(url=f"{shop.url}{separator}options=-c%20role%3D{role}")
+    assert shop.values() == []
+    assert shop.rows_left() == 2
+
+
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("not a database, but long enough to be read as the header of one" * 20)
     for path in ("text.db", "none.db"):

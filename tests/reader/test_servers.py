@@ -345,3 +345,21 @@ def test_a_command_that_redis_refuses_ends_the_reader_and_its_events_count_as_ha
     assert pushed(redis_server, place) == EVENTS[:8]
     reader().run(until_end=True)
     assert pushed(redis_server, place) == EVENTS
+
+
+def test_a_value_that_redis_has_no_kind_for_is_the_failure_of_its_event(
+    place: Place, redis_server: Server, read: ReadAll
+) -> None:
+    """It goes to the dead letters, and the others of its batch are handled."""
+    place.send(EVENTS)
+    reader = place.reader(store=redis_server.url, batch_size=10, retries=1, backoff_s=0.01)
+
+    @reader.handler
+    def push(event: Event, tx: Any) -> None:
+        tx.rpush(place.topic, None if event.value == b"7" else event.value)
+
+    reader.run(until_end=True)
+    assert pushed(redis_server, place) == [text for text in EVENTS if text != "7"]
+    (letter,) = read(f"{place.topic}.dead-letter", on=place.broker)
+    assert letter.value() == b"7"
+    assert b"NoneType" in dict[str, Any](letter.headers() or ())["onceflow_reason"]

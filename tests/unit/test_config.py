@@ -225,6 +225,8 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_lines(tmp_path: Path) -> 
     [
         ('name = "retail"', "", "name", "is missing"),
         ('name = "retail"', 'name = "a b"', "name", "'a b' does not fit"),
+        ('name = "retail"', 'name = "ingest-day"', "name", "is that of the ingest 'day'"),
+        ('name = "retail"', 'name = "outbox-shop"', "name", "is that of the outbox 'shop'"),
         ('name = "retail"', 'name = "r"\nguarantee = "twice"', "guarantee", "is 'twice'"),
         ('name = "lines"', 'name = "_lines"', "source[0].name", "does not fit"),
         ('name = "sales"', 'name = "LINES"', "transform[0].name", "is the name of a source already"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from onceflow.config.lines import Path
 from onceflow.config.model import Plan, Source, Transform
 from onceflow.kafka import settings_check
+from onceflow.kafka.names import whose
 from onceflow.kafka.options import KNOWN, REFUSED
 
 Mistake = tuple[Path, str]
@@ -49,8 +50,13 @@ _REFUSED_SOURCE_OPTIONS = {
 
 def mistakes_of(plan: Plan) -> list[Mistake]:
     """Every broken rule, with the path of the setting to change."""
-    checks = (_views, _sources, _offsets, _sinks, _trigger, _cluster, _topics, _spark)
+    checks = (_name, _views, _sources, _offsets, _sinks, _trigger, _cluster, _topics, _spark)
     return [mistake for check in checks for mistake in check(plan)]
+
+
+def _name(plan: Plan) -> Iterator[Mistake]:
+    if other := whose(plan.name):
+        yield ("name",), f"{plan.name!r}: its transactional id is that of {other}; choose another one"
 
 
 def _views(plan: Plan) -> Iterator[Mistake]:

@@ -8,6 +8,9 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PIPELINE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
+_NOT_PIPELINES = ("ingest-", "outbox-")
+
+
 def is_topic(name: str) -> bool:
     """Whether a topic may be called so."""
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
@@ -16,3 +19,12 @@ def is_topic(name: str) -> bool:
 def is_pipeline(name: str) -> bool:
     """Whether a pipeline, a relay or a source may: groups and transactional ids are made of it, with something in front."""
     return _PIPELINE.fullmatch(name) is not None
+
+
+def whose(name: str) -> str:
+    """Of which ingest or relay the group and the transactional id of a pipeline of that name would be; empty if of none.
+
+    The two would fence each other, and each take the other's progress for its own.
+    """
+    kind = next((kind for kind in _NOT_PIPELINES if name.startswith(kind)), "")
+    return f"the {kind.rstrip('-')} {name.removeprefix(kind)!r}" if kind else ""

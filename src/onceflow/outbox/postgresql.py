@@ -119,11 +119,18 @@ class PostgresqlOutbox:
     # ---------------------------------------------------------------------------------------------------------- rows
 
     def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
-        with self._told(), self._open.transaction():
+        with self._told(), self._all_rows():
             rows = self._rows(limits)
             if rows:
                 self._mark(batch)
         return rows
+
+    @contextmanager
+    def _all_rows(self) -> Iterator[None]:
+        """A transaction in which a row-level security policy is an error: it would hide rows, or keep them from being deleted."""
+        with self._open.transaction():
+            self._run("select set_config('row_security', 'off', true)")
+            yield
 
     def _mark(self, batch: int) -> None:
         """Writes, so that the commit puts everything that was read on disk; see above."""
@@ -141,7 +148,7 @@ class PostgresqlOutbox:
             return load(cursor.execute(query, [limits.rows]), limits)
 
     def forget(self, sent: Sent) -> None:
-        with self._told(), self._open.transaction():
+        with self._told(), self._all_rows():
             booked = self._run(
                 "update {relay} set batch = %(batch)s, events = %(events)s "
                 "where batch = %(batch)s - 1 and incarnation = %(incarnation)s::uuid returning 1",
@@ -229,12 +236,17 @@ class PostgresqlOutbox:
             raise OutboxMismatch(
                 f"{self.address}: {_line(error)}",
                 action="make the outbox with `onceflow outbox init postgresql`; the relay's role needs SELECT and DELETE on it, "
-                "SELECT and UPDATE on the table beside it, and the primary server",
+                "SELECT and UPDATE on the table beside it, the primary server, and no row-level security (BYPASSRLS)",
             ) from error
         except _UNREADABLE as error:
             raise OutboxMismatch(
                 f"{self.address}: a row cannot be read: {_line(error)}",
                 action="correct the row that the message tells of",
+            ) from error
+        except psycopg.IntegrityError as error:
+            raise OutboxMismatch(
+                f"{self.address}: a constraint of the database's is in the way: {_line(error)}",
+                action="drop it from the relay's tables: a row that is set aside goes there as it stands",
             ) from error
         except psycopg.Error as error:
             raise OutboxUnavailable(

@@ -99,6 +99,8 @@ insert into %table%_relay default values on conflict do nothing;
 -- Rows that cannot be sent, when the relay runs with --refused dead-letter. The relay then needs INSERT here.
 -- Whole rows go there: it gets the columns that the outbox has got since.
 create table if not exists %table%_refused (like %table%);
+alter table %table%_refused alter column id drop not null, alter column aggregatetype drop not null,
+    alter column aggregateid drop not null, alter column type drop not null;  -- a null is a reason to be refused
 do $$
 declare each record;
 begin

@@ -7,9 +7,11 @@ Spark's ``from_json`` alone is too forgiving::
     {"id": 1},"x":2          gives id 1 inside of an object made around it
     (an empty value)         gives null without being called corrupt
     {"name": "\xff"}         gives a replacement character
+    {"amount": 12.505}       gives 12.51 for DECIMAL(12, 2)
 
 so the value is parsed as the first of two elements of an array in an outer object: what follows a whole value would make
-them more, or end the object before the second. Its UTF-8 is checked too. A null value is a tombstone, not a malformed row:
+them more, or end the object before the second. Its UTF-8 is checked too, and whether each decimal is exact
+(``exact_decimals.py``). A null value is a tombstone, not a malformed row:
 all its columns are null.
 """
 
@@ -22,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
 from onceflow.errors import InputError
+from onceflow.pipeline.exact_decimals import all_exact, narrowed, widened
 
 OBSERVED = "onceflow_malformed"
 """The prefix of the observed metric that counts a source's malformed rows."""
@@ -41,10 +44,10 @@ def parse(frame: DataFrame, schema: StructType, on_malformed: str, source: str) 
     others = frame.columns
     # The place (any non-deterministic column would do) keeps the optimizer from moving the filter below the parsing,
     # which would then be done twice.
-    parsed = frame.select("*", _from_json(schema).alias(_PARSED), F.spark_partition_id().alias(_PLACE))
-    good = F.col("_value").isNull() | _is_whole()
+    parsed = frame.select("*", _from_json(widened(schema)).alias(_PARSED), F.spark_partition_id().alias(_PLACE))
     row = F.get(F.col(_PARSED)[_ROWS], 0)
-    columns = [row[name].alias(name) for name in schema.names]
+    good = F.col("_value").isNull() | (_is_whole() & all_exact(row, schema.fields))
+    columns = [narrowed(row[each.name], each.dataType).alias(each.name) for each in schema.fields]
     if on_malformed == "fail":
         return parsed.where(_or_raise(good)).select(*columns, *others)
     count = F.count_if(~good).alias("rows")
@@ -87,8 +90,8 @@ def find_malformed(text: str) -> InputError | None:
         return None
     topic, partition, offset = match[1], int(match[2]), int(match[3])
     return InputError(
-        f"the value in topic {topic}, partition {partition}, offset {offset} is not JSON of the source's schema; "
-        "nothing of its batch was written",
+        f"the value in topic {topic}, partition {partition}, offset {offset} is not JSON of the source's schema, or a decimal in "
+        "it has more digits than that holds; nothing of its batch was written",
         action="correct the schema, or set the source's on_malformed to null (the row is kept, its text is in _value) "
         "or to drop",
         topic=topic,

@@ -34,7 +34,7 @@ from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
 from onceflow.reader.membership import Membership, PutOut
-from onceflow.reader.offsets import tell_kafka
+from onceflow.reader.offsets import Place, tell_kafka
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reasons import told
 from onceflow.reader.remainder import Remainder
@@ -83,7 +83,9 @@ class Loop:
         self._witness = Witness(store, settings.lease_s, on_step)
         self._remainder = Remainder(settings, self._membership, stop)
         self._watch = TopicWatch(settings.topics, assignment.topics)
-        self._was_at_end = False  # its own partitions, once
+        self._handled: frozenset[Place] = (
+            frozenset()
+        )  # its own partitions when they were all at their end for the first time
         self._offsets_at = 0.0
         self._forget_at = 0.0
 
@@ -123,10 +125,11 @@ class Loop:
 
     def _at_end(self) -> bool:
         lanes = self._assignment.lanes
-        self._was_at_end |= bool(lanes) and all(lane.at_end and not lane.pending for lane in lanes.values())
-        if lanes and not self._was_at_end:
+        if not self._handled and all(lane.at_end and not lane.pending for lane in lanes.values()):
+            self._handled = frozenset(lanes)
+        if lanes and not self._handled:
             return False
-        return self._remainder.is_handled(self._consumer, lanes.keys())
+        return self._remainder.is_handled(self._consumer, self._handled)
 
     # -------------------------------------------------------------------------------------------------------- receiving
 

@@ -68,15 +68,18 @@ class Remainder:
         self._look_at = time.monotonic() + LOOK_EVERY_S  # most members have got their partitions by then
         self._places: list[Place] = []
         self._ends: dict[Place, int] | None = None
+        self._has_failed = False
         self._last: dict[Place, int] = {}  # the group's offset at the last look
         self._unhandled: dict[Place, int] = {}  # an event that was found there
 
     def is_handled(self, consumer: Consumer, own: Collection[Place]) -> bool:
-        """Looks at once for a member that owns partitions, then once a second; False meanwhile, and while Kafka does not answer.
+        """Looks at once for a member that owned partitions, then once a second; False meanwhile, and while Kafka does not answer.
 
-        ``own`` are handled by the first look, as far as there was something.
+        ``own``: those that were handled when it had got to their ends, as far as there was something. Not those that it has by
+        now: the first look may fail, and a rebalance give it others meanwhile.
         """
-        if time.monotonic() < self._look_at and not (own and self._ends is None):
+        is_first = self._ends is None and not self._has_failed
+        if time.monotonic() < self._look_at and not (own and is_first):
             return False
         try:
             return (bool(own) or self._membership.has_none(consumer.memberid())) and self._look(consumer, own)
@@ -84,6 +87,7 @@ class Remainder:
             if not error.retriable:
                 raise
             log.warning("%s", error.message)
+            self._has_failed = True
             return False
         finally:
             self._look_at = time.monotonic() + LOOK_EVERY_S

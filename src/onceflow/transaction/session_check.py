@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame
 
 from onceflow.errors import UnsafeSession
@@ -12,7 +14,7 @@ STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 def check_session(frame: DataFrame) -> None:
     """Raises UnsafeSession that names every setting to change."""
-    mistakes = [*_isolation(frame), *_state_format(frame), *_speculation(frame)]
+    mistakes = [*_isolation(frame), *_data_loss(frame), *_state_format(frame), *_speculation(frame)]
     if mistakes:
         raise UnsafeSession(
             "this query cannot be exactly-once: " + "; ".join(mistakes),
@@ -23,11 +25,23 @@ def check_session(frame: DataFrame) -> None:
 
 def _isolation(frame: DataFrame) -> list[str]:
     return [
-        f"the Kafka source {options.get('subscribe') or options.get('subscribepattern') or options.get('assign')} reads "
-        "uncommitted records: set its option kafka.isolation.level to read_committed"
+        f"the Kafka source {_named(options)} reads uncommitted records: set its option kafka.isolation.level to read_committed"
         for options in source_options(frame)
         if options.get("kafka.isolation.level", "read_uncommitted") != "read_committed"
     ]
+
+
+def _data_loss(frame: DataFrame) -> list[str]:
+    return [
+        f"the Kafka source {_named(options)} passes over records that are gone, without a word: leave its option "
+        "failOnDataLoss at true"
+        for options in source_options(frame)
+        if options.get("failondataloss", "true").lower() == "false"
+    ]
+
+
+def _named(options: Mapping[str, str]) -> str | None:
+    return options.get("subscribe") or options.get("subscribepattern") or options.get("assign")
 
 
 def _speculation(frame: DataFrame) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from onceflow.errors import ConfigurationError, Draining
-from onceflow.kafka.names import is_pipeline
+from onceflow.kafka.names import is_pipeline, whose
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import OnStep
@@ -25,7 +25,8 @@ class KafkaSink:
 
     Use it as ``writeStream.foreachBatch(KafkaSink("sales", name="retail", bootstrap_servers="…"))``, with a checkpoint.
     Columns: ``value`` (string or binary; null is a tombstone), and optionally ``key``, ``topic`` (instead of the first
-    argument), ``partition``, ``headers`` (array of struct key, value) and ``timestamp``.
+    argument), ``partition``, ``headers`` (array of struct key, value) and ``timestamp``. It takes one frame of each batch, and so
+    does its name: a second one is refused.
 
     ``name`` is the pipeline's identity: transactional id and progress group are ``onceflow-<name>``, and a second driver
     with the same name fences the first. ``on_mismatch`` says what to do when the checkpoint does not continue the committed
@@ -107,6 +108,8 @@ class KafkaSink:
 def _checked_name(name: str, mistakes: list[str]) -> str:
     if not is_pipeline(name):
         mistakes.append(f"name = {name!r}: 1 to 200 letters, digits, '.', '_' or '-'")
+    if other := whose(name):
+        mistakes.append(f"name = {name!r}: its transactional id is that of {other}; choose another one")
     return name
 
 

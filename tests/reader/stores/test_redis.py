@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,30 @@ def test_commands_carry_any_bytes(store: RedisStore, group: str, redis_server: S
     with closing(redis.Redis.from_url(redis_server.url)) as client:
         assert client.get(f"bytes:{group}") == data
         assert client.llen(f"list:{group}") == 4_000
+
+
+@pytest.mark.parametrize("value", [None, True, Decimal("1.5")])
+def test_what_redis_has_no_kind_for_fails_the_handlers_own_call(
+    store: RedisStore, group: str, client: redis.Redis, value: object
+) -> None:
+    """At the unit's end it would be nobody's failure, and come again at every start."""
+    with store.unit() as unit:
+        unit.admit(take(store), events(0))
+        unit.handle.incr(f"balance:{group}")
+        with pytest.raises(redis.exceptions.DataError), unit.savepoint():
+            unit.handle.set(f"key:{group}", value)  # type: ignore[arg-type]
+    assert client.get(f"balance:{group}") == "1"
+    assert client.get(f"key:{group}") is None
+
+
+def test_who_looks_at_an_answer_is_told_that_there_is_none(store: RedisStore, group: str) -> None:
+    """It would be true for every event, and ``if tx.exists(key): return`` leave out all effects."""
+    with store.unit() as unit:
+        unit.admit(take(store), events(0))
+        answer = unit.handle.exists(f"key:{group}")
+        for look in (bool, list, lambda found: found == 1):
+            with pytest.raises(TypeError, match="no answer to look at"):
+                look(answer)
 
 
 def test_emptied_inside_a_unit(store: RedisStore, group: str, client: redis.Redis) -> None:

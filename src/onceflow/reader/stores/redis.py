@@ -87,21 +87,47 @@ class RedisStore:
         raise StoreUnavailable(f"other readers changed the same claims {_ATTEMPTS} times in a row; try again")
 
 
+class NoAnswer:
+    """What a command gives that runs only when the unit commits. Whoever asks it anything is told so: it would be true always."""
+
+    def __bool__(self) -> bool:
+        raise _no_answer()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise _no_answer()
+
+    def __eq__(self, other: object) -> bool:
+        raise _no_answer()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _no_answer() -> TypeError:
+    return TypeError(
+        "a Redis command of a handler runs when its events are booked, so there is no answer to look at: read with a client of "
+        "your own, or decide in a script (EVAL)"
+    )
+
+
 class RedisCommands(CoreCommands):
     """Redis commands that run when the unit commits: every method of redis-py that writes. What they answer is not to be had."""
 
     _event_dispatcher: Any = None  # what redis-py asks of a synchronous client
     _is_async_client: Literal[False] = False
 
-    def __init__(self) -> None:
-        self.buffered: list[tuple[Any, ...]] = []
+    def __init__(self, encoded: Callable[[Sequence[Any]], Sequence[bytes]]) -> None:
+        self._encoded = encoded
+        self.buffered: list[Sequence[bytes]] = []
 
-    def execute_command(self, *arguments: Any, **_: Any) -> RedisCommands:
-        """Adds one command, given as Redis writes it: ``execute_command("INCRBY", "balance", 5)``."""
+    def execute_command(self, *arguments: Any, **_: Any) -> NoAnswer:
+        """Adds one command, given as Redis writes it: ``execute_command("INCRBY", "balance", 5)``.
+
+        Raises redis-py's DataError at once for a value that cannot be sent: it is the failure of the event in hand.
+        """
         if len(arguments) > _MOST_WORDS:
             raise ValueError(f"a command of {len(arguments)} words: a script can run up to {_MOST_WORDS}, so split it")
-        self.buffered.append(arguments)
-        return self
+        self.buffered.append(self._encoded(arguments))
+        return NoAnswer()
 
 
 class RedisUnit:
@@ -109,7 +135,7 @@ class RedisUnit:
 
     def __init__(self, tables: RedisTables) -> None:
         self._tables = tables
-        self._commands = RedisCommands()
+        self._commands = RedisCommands(tables.encoded)
 
     @property
     def handle(self) -> RedisCommands:

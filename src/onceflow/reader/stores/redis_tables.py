@@ -32,12 +32,16 @@ class RedisTables:
         self._ids: set[EventId] = set()
         self._claims: dict[EventId, tuple[str, str]] = {}  # as read, and as it shall be; empty is none
 
-    def commit(self, commands: Sequence[Sequence[Any]] = ()) -> None:
-        """Runs the script. Raises StoreFenced, StoreLost, Conflict, CommitUnknown, EffectRefused."""
+    def encoded(self, command: Sequence[Any]) -> list[bytes]:
+        """The words of a command as they are sent. Raises redis-py's DataError for a value of a kind that Redis has not."""
+        encode = self._session.client.get_encoder().encode
+        return [bytes(encode(word)) for word in command]
+
+    def commit(self, commands: Sequence[Sequence[bytes]] = ()) -> None:
+        """Runs the script with ``encoded`` commands. Raises StoreFenced, StoreLost, Conflict, CommitUnknown, EffectRefused."""
         if not (self._raw or commands):
             return
-        encode = self._session.client.get_encoder().encode
-        words = [bytes(encode(word)) for command in commands for word in command]
+        words = [word for command in commands for word in command]
         status, _ = self._session.apply(self._request([len(command) for command in commands]), words)
         if status == "moved":
             self._check_fences()
