@@ -6,12 +6,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.ingest.support import look, take
 from tests.ingest.test_tables import Table, sqlite_table
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable
+from onceflow.ingest import tables
 
 GARBLED = "cast(x'61ff' as text)"
 
@@ -68,6 +70,45 @@ def test_autoincrement_is_found_behind_comments(table: Table) -> None:
         f"CREATE TABLE {table.name}_good (note TEXT DEFAULT 'a', -- of it's shop\n id INTEGER PRIMARY KEY autoincrement)"
     )
     table.source(table=f"{table.name}_good").close()
+
+
+@pytest.mark.parametrize("index", ["lower(tenant), code", "code, lower(tenant)", "lower(code)", "code, tenant"])
+def test_an_index_of_more_than_the_column_makes_it_not_unique(table: Table, index: str) -> None:
+    """An expression has no name in the index: what is left looked like the column alone."""
+    name = f"{table.name}_codes"
+    table.run(f"CREATE TABLE {name} (tenant TEXT, code TEXT NOT NULL, changed INTEGER NOT NULL)")
+    table.run(f"CREATE UNIQUE INDEX {name}_unique ON {name} ({index})")
+    with pytest.raises(ConfigurationError, match="--tiebreak: code has no unique index of its own"):
+        table.source(table=name, rising="changed", tiebreak="code")
+    with pytest.raises(ConfigurationError, match="--rising: code is not"):
+        table.source(table=name, rising="code", trust_order=True)
+
+
+CODES = {
+    "index": ("code TEXT COLLATE nocase NOT NULL", "CREATE UNIQUE INDEX {t}_unique ON {t} (code COLLATE binary)"),
+    "key": ("code TEXT COLLATE nocase NOT NULL, PRIMARY KEY (code COLLATE binary)", "SELECT 1"),
+    "looser index": ("code TEXT NOT NULL", "CREATE UNIQUE INDEX {t}_unique ON {t} (code COLLATE rtrim)"),
+}
+
+
+@pytest.mark.parametrize("is_rising", [True, False])
+@pytest.mark.parametrize("how", ["index", "key", "looser index"])
+def test_rows_are_told_apart_as_their_unique_index_does(
+    table: Table, monkeypatch: pytest.MonkeyPatch, how: str, is_rising: bool
+) -> None:
+    """By the column's own collation a page that ends at a would go on behind A."""
+    monkeypatch.setattr(tables, "PAGE_ROWS", 3)
+    columns, index = CODES[how]
+    name, codes = f"{table.name}_codes", [letter for pair in "aAbBcCdDeE" for letter in pair]
+    table.run(f"CREATE TABLE {name} (changed INTEGER NOT NULL DEFAULT 1, {columns})")
+    table.run(index.format(t=name))
+    for code in codes:
+        table.run(f"INSERT INTO {name} (code) VALUES ('{code}')")
+    by_time: dict[str, Any] = {"rising": "changed", "tiebreak": "code", "delay_s": 0.0}
+    order = {"rising": "code", "trust_order": True} if is_rising else by_time
+    positions: dict[str, str] = {}
+    found = [row["code"] for _ in range(5) for row in table.take(positions, batches=1, table=name, **order)]
+    assert sorted(found) == sorted(codes)
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -109,6 +110,45 @@ def test_a_time_that_was_taken_before_the_writing_is_waited_for(timed: Table, mo
     assert seen(timed.take(positions, **{**BY_TIME, "delay_s": 0.01})) == [(1, "a"), (2, "a")]
 
 
+def test_a_late_clock_and_a_late_transaction_have_a_delay_each(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn almost a delay after 2 became visible, by a clock that is late by that; and its transaction begins as much later."""
+    create = "CREATE TABLE {t} (id bigint PRIMARY KEY, note text, changed int)"
+    table, clock = Table(postgresql, f"timed_{next_number()}", create), [0.0]
+    table.run("INSERT INTO {t} VALUES (2, 'a', 2)")
+    positions: dict[str, str] = {}
+    with psycopg.connect(postgresql) as late, closing(table.source(**{**BY_TIME, "delay_s": 5.0})) as source:
+
+        def sleep(seconds: float) -> None:
+            clock[0] += seconds
+            if clock[0] > 9.8:
+                late.execute("SELECT 1")  # begins its transaction
+
+        still = SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
+        monkeypatch.setattr("onceflow.ingest.horizon.time", still)
+        monkeypatch.setattr(horizon, "SETTLE_S", -1.0)
+        assert take(source, positions) == []
+        late.execute(sql.SQL("INSERT INTO {} VALUES (1, 'a', 1)").format(sql.Identifier(table.name)))
+        late.commit()
+        assert ids(look(source, positions)) == ["1/1", "2/2"]
+    table.connection.close()
+
+
+def test_a_noted_transaction_that_is_prepared_is_waited_for_under_its_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process has no transaction any more; its rows are not visible yet all the same."""
+    monkeypatch.setattr(horizon, "SETTLE_S", -1.0)
+    found: list[set[horizon.Writer]] = [
+        {("3/7", 11), ("prepared transaction old", None)},
+        {("3/8", 11), ("prepared transaction old", None), ("prepared transaction 1", None)},
+        {("3/9", 11), ("prepared transaction 1", None), ("prepared transaction later", None)},
+        {("prepared transaction later", None)},
+    ]
+    waiting = horizon.Horizon(lambda: 7, iter(found).__next__)
+    assert [waiting.reached() for _ in range(4)] == [None, None, None, 7]
+    assert waiting.kept_back_by() == ""
+
+
 def test_without_the_delay_it_would_be_skipped(timed: Table) -> None:
     """The control."""
     positions: dict[str, str] = {}
@@ -150,6 +190,25 @@ def test_a_tiebreak_must_be_unique_and_never_null(timed: Table) -> None:
     timed.run("INSERT INTO {t} VALUES (1, 'a', NULL)")
     with pytest.raises(InputError, match="NULL"):
         timed.take({}, **BY_TIME)
+
+
+def test_a_tiebreak_is_unique_as_its_values_are_compared(postgresql: str) -> None:
+    """Its index tells a from A, its collation does not: a page that ends at a would go on behind A.
+
+    The server of the tests has no ICU, so the catalogue alone says of the collation that it is such a one.
+    """
+    create = "CREATE COLLATION {t} (provider = libc, locale = 'C')"
+    table = Table(postgresql, f"codes_{next_number()}", create)
+    table.run("UPDATE pg_collation SET collisdeterministic = false WHERE collname = '{t}'")
+    table.run("CREATE TABLE {t} (code text COLLATE {t} NOT NULL, plain text NOT NULL, changed int NOT NULL)")
+    table.run('CREATE UNIQUE INDEX ON {t} (code COLLATE "C")')
+    table.run('CREATE UNIQUE INDEX ON {t} (plain COLLATE "C")')
+    with closing(table.connection):
+        with pytest.raises(ConfigurationError, match="--tiebreak: code has no unique index"):
+            table.source(**{**BY_TIME, "tiebreak": "code"})
+        table.source(**{**BY_TIME, "tiebreak": "plain"}).close()
+        table.run("CREATE UNIQUE INDEX ON {t} (code)")
+        table.source(**{**BY_TIME, "tiebreak": "code"}).close()
 
 
 def test_another_order_is_refused(timed: Table) -> None:

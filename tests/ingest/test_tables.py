@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import psycopg
 import pytest
 from psycopg import sql
-from tests.ingest.support import ids, look, take, values
+from tests.ingest.support import ids, look, rows_of, take, values
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
 from onceflow.ingest import horizon, tables
@@ -102,6 +102,23 @@ def test_every_row_once_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) 
     table.insert("a", "a")
     found += table.take(positions)
     assert found == [{"id": number, "note": note} for number, note in enumerate("abcdefghaa", 1)]
+
+
+def test_wide_rows_come_in_small_pages(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is held in memory whole; narrow rows come in large ones."""
+    monkeypatch.setattr(tables, "FIRST_PAGE_ROWS", 2)
+    monkeypatch.setattr(tables, "PAGE_CHARACTERS", 1000)
+    notes = ["a"] * 30 + ["b" * 400] * 50 + ["c" * 2000] * 3
+    table.insert(*notes)
+    source = table.source()
+    source.restore({})
+    pages = [[row.value for row in rows_of(batch.rows)] for batch in source.batches() if batch.rows is not None]
+    source.close()
+    assert [json.loads(value)["note"] for page in pages for value in page] == notes
+    sizes = [len(page) for page in pages]
+    assert sizes[0] == 2
+    assert sizes[1] > 20
+    assert sizes[-1] == 1
 
 
 def test_numbers_that_json_lacks_arrive_alike(table: Table) -> None:

@@ -1,7 +1,8 @@
 """Up to which value of a rising column no row is missing, and none will appear later.
 
 1. The largest visible value M is read.
-2. Where values are not unique (a time of change), ``delay_s`` passes: whatever is drawn after that is larger than M.
+2. Where values are not unique (a time of change), ``delay_s`` passes twice: whatever is drawn after the first is larger than M,
+   and whoever drew before that has begun its transaction by the end of the second (or, where none can be noted, has committed).
 3. The transactions that may hold a value up to M and are not committed yet are noted.
 4. Once all of them have ended, every row up to M that will ever be there is visible.
 
@@ -11,6 +12,18 @@ Why the delay comes before the noting::
     M = 10:00:01 is read, and the open transactions are noted; A is not among them
     A writes 10:00:00 and commits: behind M, and never read
     with the delay A is open when the transactions are noted, or its clock and its way are slower than the user has vouched for
+
+Why it passes twice::
+
+    A's clock is late by almost the delay: almost a delay after M became visible A draws a value up to M
+    A begins its transaction almost a delay after that, as it may
+    one delay after M was read A is not open yet: not noted, and behind M
+
+Why more are waited for than were noted::
+
+    A is noted, and prepares its transaction for a second phase (PREPARE TRANSACTION): its process has none any more
+    the prepared one has a name of its own, was not noted, and its rows appear behind M when it is committed
+    each time that a noted transaction of a process is gone, the prepared ones of that moment are noted too
 """
 
 from __future__ import annotations
@@ -23,7 +36,7 @@ SETTLE_S = 10.0
 _POLL_S = 0.02
 
 Writer = tuple[str, int | None]
-"""A transaction, and the id of its process if it has one."""
+"""A transaction, and the id of its process; a prepared one has none."""
 
 
 class Horizon:
@@ -47,7 +60,7 @@ class Horizon:
         """
         if self._found is None and not self._look():
             return None
-        time.sleep(max(0.0, self._found_at + self._delay_s - time.monotonic()))
+        time.sleep(max(0.0, self._found_at + 2 * self._delay_s - time.monotonic()))
         deadline = time.monotonic() + SETTLE_S
         while self._still_open():
             if time.monotonic() > deadline:
@@ -65,7 +78,12 @@ class Horizon:
 
     def _still_open(self) -> set[Writer]:
         now = self._writers()
-        self._noted = now if self._noted is None else self._noted & now
+        if self._noted is None:
+            self._noted = now
+        else:
+            perhaps_prepared = any(process is not None for _, process in self._noted - now)
+            prepared = {writer for writer in now if writer[1] is None} if perhaps_prepared else set()
+            self._noted = (self._noted & now) | prepared
         return self._noted
 
     def kept_back_by(self) -> str:

@@ -13,6 +13,30 @@ CONCURRENTLY does, we wait for the writers (``horizon.py``). Who that is::
 This holds for numbers drawn by the INSERT itself (sequence cache 1). It does not for numbers that an application draws ahead or
 gives by hand, and for caches: such columns are refused unless the user vouches for their order.
 
+A table is known by its oid, and a query goes by its name. While we follow it another table may get that name::
+
+    orders is dropped and made anew, or renamed while orders_new becomes orders (the swap of an online change of the schema)
+    its rows are read from the old position on, and the writers that are waited for are those of the old table
+    what the name stands for is asked behind each query that reads it, in its transaction: the table that it has read is locked
+    until then, so that its name is still its own
+
+    TRUNCATE ... RESTART IDENTITY, and more rows than before are loaded: the last number has passed the position
+    a sequence that is restarted gets another file, so the file's number tells its runs apart; it is asked after each page.
+    Not in the page's transaction: it would wait for ALTER SEQUENCE with a lock on the table, for which that one may wait
+
+    ALTER SEQUENCE ... CACHE 20: from then on each session draws ahead
+    the order of the numbers is checked as often
+
+Unique is what an index says by its own collation::
+
+    the column's collation takes a for A (a nondeterministic one), the index's does not: a page that ends at a goes on behind A
+    an index counts if its collation is the column's, or the column takes different texts for different
+
+A policy (row level security) is a view, and what it hides may be shown later, behind the position::
+
+    published rows alone are visible to our role, and read; then row 3 is published
+    a query that a policy would change is refused (``row_security``), unless the user vouches for the order
+
 Positions and ids are text, and how PostgreSQL writes text is a setting of the session::
 
     extra_float_digits = 0: 1700000000.0000012 is written 1700000000
@@ -39,8 +63,9 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from onceflow.errors import ConfigurationError, SourceUnavailable
+from onceflow.errors import ConfigurationError, SourceChanged, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
+from onceflow.ingest.numbers import Numbers
 from onceflow.ingest.table_uri import in_path
 from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
 from onceflow.postgresql import CONNECTION
@@ -48,13 +73,32 @@ from onceflow.postgresql_name import Name
 
 _DEFAULTS = {**CONNECTION, "application_name": "onceflow ingest"}
 _COLUMN = """
-SELECT a.attname, a.attnum, a.attnotnull, pg_get_serial_sequence(a.attrelid::regclass::text, a.attname),
-  a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
+SELECT a.attname, a.attnum, a.attnotnull, a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
 FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _UNIQUE = """
-SELECT 1 FROM pg_index WHERE indrelid = %s AND indisunique AND indisvalid AND indpred IS NULL AND indnkeyatts = 1
-AND indkey[0] = %s
+SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+LEFT JOIN pg_collation c ON c.oid = a.attcollation
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 AND a.attnum = %s
+AND (c.oid IS NULL OR c.collisdeterministic OR i.indcollation[0] = a.attcollation)
+"""
+# The sequence that an identity column has, or that a serial column has and draws its default from; then its id, its form and its
+# run: see ``numbers.py``. Form and run are columns, of one snapshot: a function (pg_relation_filenode) would see the run that
+# came while the last number was waited for, and ALTER SEQUENCE ... MAXVALUE would look like a restart.
+_SEQUENCE = """
+SELECT n.nspname, c.relname, has_sequence_privilege(c.oid, 'SELECT'),
+  CASE WHEN has_sequence_privilege(c.oid, 'SELECT') THEN pg_sequence_last_value(c.oid::regclass) END,
+  c.oid::text,
+  concat_ws(' ', s.seqtypid, s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle, c.relpersistence),
+  c.relfilenode::text
+FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_sequence s ON s.seqrelid = c.oid JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = %s AND a.attname = %s
+AND s.seqcache = 1 AND s.seqincrement > 0 AND NOT s.seqcycle
+AND (d.deptype = 'i' OR d.deptype = 'a' AND EXISTS (
+  SELECT 1 FROM pg_attrdef f JOIN pg_depend u ON u.classid = 'pg_attrdef'::regclass AND u.objid = f.oid
+  WHERE f.adrelid = a.attrelid AND f.adnum = a.attnum AND u.refclassid = 'pg_class'::regclass AND u.refobjid = c.oid))
+LIMIT 1
 """
 _WRITERS = """
 SELECT DISTINCT virtualtransaction, pid FROM pg_locks
@@ -73,6 +117,7 @@ _AS_TEXT = """
 SELECT set_config('extra_float_digits', '3', true), set_config('datestyle', 'ISO', true), set_config('timezone', 'UTC', true),
 set_config('intervalstyle', 'postgres', true), set_config('bytea_output', 'hex', true)
 """
+_ALL_ROWS = "SELECT set_config('row_security', 'off', true)"
 _SYNCHRONOUS = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 _CHILDREN = "SELECT 1 FROM pg_inherits JOIN pg_class c ON c.oid = inhparent WHERE inhparent = %s AND c.relkind = 'r'"
 _REFUSED = (
@@ -84,7 +129,7 @@ _REFUSED = (
 
 
 class PostgresqlTable:
-    """See ``Database``. Needs SELECT on the table, and psycopg."""
+    """See ``Database``. Needs SELECT on the table and on its column's sequence, and psycopg."""
 
     def __init__(self, url: str, options: TableOptions) -> None:
         self._options = options
@@ -109,11 +154,27 @@ class PostgresqlTable:
         with self._told():
             return self._connection.execute(query, values).fetchall()
 
-    def _ask_text(self, query: sql.Composed, values: Any = ()) -> list[Any]:
-        """A query that writes values as text, or reads them from it."""
+    def _ask_table(self, query: sql.Composed, values: Any = ()) -> list[Any]:
+        """A query of the table that writes values as text, or reads them from it. What it read is the table that we know."""
         with self._told(), self._connection.transaction():
             self._ask(sql.SQL(_AS_TEXT))
-            return self._ask(query, values)
+            if not self._options.trust_order:
+                self._ask(sql.SQL(_ALL_ROWS))
+            rows = self._ask(query, values)
+            self._check_name()
+            return rows
+
+    def _check_name(self) -> None:
+        [(oid,)] = self._ask(sql.SQL("SELECT to_regclass(%s)::oid"), [self._spelled])
+        if oid is None:
+            raise ConfigurationError.of("the arguments", [f"there is no table {self._spelled} any more"])
+        if oid != self._oid:
+            raise SourceChanged(
+                f"table {self._spelled} is not the table that was read before ({oid}, not {self._oid})",
+                action="name the table that was read before, if it is there under another name, or read the one that has its "
+                "name now from its beginning with --changed new",
+                table=self._options.table,
+            )
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -137,7 +198,7 @@ class PostgresqlTable:
             raise ConfigurationError.of("the arguments", [view_mistake(self._options.table)])
         columns = {row[0]: row[1:] for row in self._ask(sql.SQL(_COLUMN), [self._oid])}
         self._check_names(list(columns))
-        _, _, self._sequence, is_integer = columns[self._options.rising]
+        *_, is_integer = columns[self._options.rising]
         self._is_counted = bool(is_integer) and not self._options.tiebreak
         self._check_order({name: columns[name][0] for name in self._options.order})
         self._nullable = [name for name in self._options.order if not columns[name][1]]
@@ -150,6 +211,7 @@ class PostgresqlTable:
             [self._oid],
         )
         self._table = Name(schema, name)
+        self._spelled = sql.Identifier(schema, name).as_string()
         self.name = f"{schema}.{name}"
         info = self._connection.info
         host = quote(info.host, safe="")  # which may be the path of a socket
@@ -172,6 +234,14 @@ class PostgresqlTable:
         mistakes = []
         if not self._options.trust_order and self._ask(sql.SQL("SELECT pg_is_in_recovery()"))[0][0]:
             mistakes.append("--from is a standby, which does not know the open transactions of its primary")
+        if (
+            not self._options.trust_order
+            and self._ask(sql.SQL("SELECT row_security_active(%s::oid)"), [self._oid])[0][0]
+        ):
+            mistakes.append(
+                f"--from: row level security hides rows of {self._options.table} from its role, and may show them later, behind "
+                "the ones that were read; give it a role with BYPASSRLS, or add --trust-order where that surely never happens"
+            )
         if self._ask(sql.SQL(_CHILDREN), [self._oid]):
             mistakes.append(
                 f"{self._options.table} has child tables by inheritance, whose rows no index of its own covers"
@@ -181,35 +251,49 @@ class PostgresqlTable:
             mistakes.append(
                 f"{option}: {last} has no unique index of its own: of rows with equal values some could be skipped{hint}"
             )
-        if not (self._options.trust_order or self._options.tiebreak or self._draws_in_order()):
-            mistakes.append(
-                f"{option}: {last} is no identity or serial column with a rising sequence of cache 1, so a row may appear behind "
-                "larger values; where that surely never happens add --trust-order"
-            )
+        mistakes += self._read_numbers()[1]
         if mistakes:
             raise ConfigurationError.of("the arguments", mistakes)
 
-    def _draws_in_order(self) -> bool:
-        query = (
-            "SELECT seqcache = 1 AND seqincrement > 0 AND NOT seqcycle FROM pg_sequence WHERE seqrelid = %s::regclass"
-        )
-        return bool(self._sequence and self._ask(sql.SQL(query), [self._sequence])[0][0])
+    def _read_numbers(self) -> tuple[Numbers | None, list[str]]:
+        """Where the sequence stands, and why its order cannot be relied on."""
+        if self._options.trust_order or self._options.tiebreak:
+            return None, []
+        rising = self._options.rising
+        found = self._ask(sql.SQL(_SEQUENCE), [self._oid, rising])
+        if not found:
+            mistake = (
+                f"--rising: {rising} is no identity or serial column with a rising sequence of cache 1, so a row may appear "
+                "behind larger values; where that surely never happens add --trust-order"
+            )
+            return None, [mistake]
+        [(schema, name, is_allowed, drawn, *series)] = found
+        if not is_allowed:
+            where = sql.Identifier(schema, name).as_string()
+            return None, [f"--from: its role may not look where the sequence stands: GRANT SELECT ON SEQUENCE {where}"]
+        return Numbers(self._before_first(schema, name) if drawn is None else int(drawn), tuple(series)), []
+
+    def _before_first(self, schema: str, name: str) -> int:
+        """The number before the one that a sequence gives first; ``setval(…, …, false)`` makes it so at any time."""
+        [(first, is_given)] = self._ask(sql.SQL("SELECT last_value, is_called FROM {}").format(Name(schema, name)))
+        return int(first) - (not is_given)
 
     def has_nulls(self) -> bool:
         found = [sql.SQL("{} IS NULL").format(Name(name)) for name in self._nullable]
         query = "SELECT 1 FROM {table} WHERE {missing} LIMIT 1"
         return bool(found and self._ask(self._query(query, missing=sql.SQL(" OR ").join(found))))
 
-    def last_drawn(self) -> int | None:
-        if self._options.trust_order or self._options.tiebreak or not self._sequence:
-            return None
-        found = self._ask(sql.SQL("SELECT pg_sequence_last_value(%s::regclass)"), [self._sequence])[0][0]
-        return 0 if found is None else int(found)
+    def numbers(self) -> Numbers | None:
+        numbers, mistakes = self._read_numbers()
+        if mistakes:
+            self._check_name()
+            raise ConfigurationError.of("the arguments", mistakes)
+        return numbers
 
     # ------------------------------------------------------------------------------------------------------------ rows
 
     def _largest(self) -> Any:
-        return self._ask_text(self._query("SELECT max({rising})::text FROM {table}"))[0][0]
+        return self._ask_table(self._query("SELECT max({rising})::text FROM {table}"))[0][0]
 
     def _writers(self) -> set[Writer]:
         if self._options.tiebreak:
@@ -230,14 +314,15 @@ class PostgresqlTable:
             beyond=_beyond(order) if begin else sql.SQL(""),
             order=sql.SQL(", ").join(order),
         )
-        rows = self._ask_text(query, [horizon, *begin, limit])
+        rows = self._ask_table(query, [horizon, *begin, limit])
+        numbers = self.numbers()
         if not rows:
-            return Page([], None, [], None)
+            return Page([], None, [], None, numbers)
         self._settle_on_disk()
         ids = [event_id(*row[2:]) for row in rows]
         last = list(rows[-1][2:]) if self._options.tiebreak else rows[-1][2]
         keys = [row[0] for row in rows] if self._options.key else None
-        return Page(ids, keys, [row[1] for row in rows], last, is_counted=self._is_counted)
+        return Page(ids, keys, [row[1] for row in rows], last, numbers, self._is_counted)
 
     def _settle_on_disk(self) -> None:
         """A commit of ours that is on disk (and on the synchronous standby): so is every one before it, asynchronous ones too.

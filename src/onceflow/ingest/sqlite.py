@@ -1,4 +1,21 @@
-"""A table of a SQLite file. Its writers come one after the other, so no commit undercuts a number that is visible."""
+"""A table of a SQLite file. Its writers come one after the other, so no commit undercuts a number that is visible.
+
+What keeps the rows apart is an index, which may see values otherwise than the column does::
+
+    unique is the index on (lower(tenant), code), not the column code: of rows with equal codes a page would leave some out
+    an index counts if the column is all that it is made of, and no expression
+
+    the column is NOCASE and its unique index BINARY: a and A are two rows, and a page that ends at a goes on behind A
+    rows are compared and ordered as the unique index does
+
+The file keeps no number of a table that another one of its name would not have. So::
+
+    the table is dropped, made anew and filled while we follow it: its numbers begin anew
+    the last number is read in the same read transaction as the page, so that none fits a state that the other does not show
+
+    it is made anew with another key, or without its unique index
+    the schema's version tells that something was changed: all checks of the start are made again
+"""
 
 from __future__ import annotations
 
@@ -12,6 +29,7 @@ from typing import Any
 from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
+from onceflow.ingest.numbers import Numbers
 from onceflow.ingest.table_uri import in_path
 from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
 from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
@@ -29,7 +47,7 @@ class SqliteTable:
         self._options = options
         with self._told():
             self._place = place_of(self._path)
-            # Autocommit: a page is one statement, and no read transaction keeps the writers' log from being emptied.
+            # Autocommit: no read transaction that is longer than a page keeps the writers' log from being emptied.
             uri = f"{self._path.as_uri()}?mode=ro"
             self._connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)
             self._connection.text_factory = TEXT
@@ -63,7 +81,8 @@ class SqliteTable:
     # ---------------------------------------------------------------------------------------------------------- checks
 
     def _describe(self) -> None:
-        """Names are compared as SQLite does, without regard to case."""
+        """Names are compared as SQLite does, without regard to case. The version is read first: what changes later is seen."""
+        self._schema = self._schema_version()
         query = "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE"
         found = self._ask(query, self._options.table)
         if not found:
@@ -72,6 +91,7 @@ class SqliteTable:
         if kind == "view":
             raise ConfigurationError.of(self._where, [view_mistake(self.name)])
         columns = [row[1] for row in self._ask("SELECT * FROM pragma_table_info(?)", self.name)]
+        self._collations = {name: self._collation(name) for name in self._options.order}
         self._is_autoincrement = self._whole_key() == self._options.rising and bool(
             re.search(r"\bAUTOINCREMENT\b", _NO_SQL.sub(" ", created), re.IGNORECASE)
         )
@@ -93,9 +113,9 @@ class SqliteTable:
     def _order_mistakes(self) -> list[str]:
         options = self._options
         if options.tiebreak is not None:
-            unique = self._is_unique(options.tiebreak)
+            unique = self._collations[options.tiebreak] is not None
             return [] if unique else [f"--tiebreak: {options.tiebreak} has no unique index of its own"]
-        if self._is_autoincrement or (options.trust_order and self._is_unique(options.rising)):
+        if self._is_autoincrement or (options.trust_order and self._collations[options.rising] is not None):
             return []
         return [
             f"--rising: {options.rising} is not INTEGER PRIMARY KEY AUTOINCREMENT, so a number may be given twice; "
@@ -106,28 +126,46 @@ class SqliteTable:
         keys = self._ask("SELECT name FROM pragma_table_info(?) WHERE pk", self.name)
         return keys[0][0] if len(keys) == 1 else None
 
-    def _is_unique(self, column: str) -> bool:
+    def _collation(self, column: str) -> str | None:
+        """How the unique index that is made of the column alone compares its values; None if there is none.
+
+        In it an expression has no name. A key without an index is the number of the row itself.
+        """
         query = (
-            'SELECT 1 FROM pragma_index_list(?) AS i WHERE i."unique" AND NOT i.partial AND '
-            "(SELECT group_concat(name, char(0)) FROM pragma_index_info(i.name)) = ?"
+            "SELECT (SELECT CASE WHEN count(*) = 1 AND max(name) = ? THEN max(coll) END FROM pragma_index_xinfo(i.name) "
+            'WHERE key), origin FROM pragma_index_list(?) AS i WHERE i."unique" AND NOT i.partial ORDER BY seq'
         )
-        return self._whole_key() == column or bool(self._ask(query, self.name, column))
+        found = self._ask(query, column, self.name)
+        if self._whole_key() == column and all(origin != "pk" for _, origin in found):
+            return "BINARY"
+        return next((collation for collation, _ in found if collation is not None), None)
 
     def has_nulls(self) -> bool:
         missing = " OR ".join(f"{self._column(name)} IS NULL" for name in self._options.order)
         return bool(self._ask(f"SELECT 1 FROM {_quoted(self.name)} WHERE {missing} LIMIT 1"))  # noqa: S608
 
-    def last_drawn(self) -> int | None:
-        if not self._is_autoincrement:
+    def numbers(self) -> Numbers | None:
+        if self._schema != self._schema_version():
+            self._describe()
+        if not self._is_autoincrement or self._options.tiebreak:
             return None
-        found = self._ask("SELECT seq FROM sqlite_sequence WHERE name = ?", self.name)
-        return int(found[0][0]) if found else 0
+        # The next number is behind both, so a row that was given a larger one, or a sequence that was forgotten, does no harm.
+        found = self._ask(
+            "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0), "  # noqa: S608
+            f"coalesce((SELECT max({self._column(self._options.rising)}) FROM {_quoted(self.name)}), 0))",
+            self.name,
+        )
+        return Numbers(int(found[0][0]))
+
+    def _schema_version(self) -> int:
+        """Another one after every change of a table or an index of the file, and after VACUUM."""
+        return int(self._ask("PRAGMA schema_version")[0][0])
 
     # ------------------------------------------------------------------------------------------------------------ rows
 
     def _largest(self) -> Any:
         self._check_in_place()
-        rising = self._column(self._options.rising)
+        rising = self._ordered(self._options.rising)
         found = self._ask(f"SELECT max({rising}) FROM {_quoted(self.name)}")[0][0]  # noqa: S608
         if isinstance(found, str) and not is_utf8(found):
             raise self._garbled([self._options.rising], f"{self._options.rising} {shown(found)}")
@@ -152,17 +190,23 @@ class SqliteTable:
         """With its table: a quoted name that no column has any more would be taken for a text."""
         return f"{_quoted(self.name)}.{_quoted(name)}"
 
+    def _ordered(self, name: str) -> str:
+        """A column of the order, compared as its unique index compares it."""
+        collation = self._collations[name]
+        return self._column(name) + (f" COLLATE {_quoted(collation)}" if collation else "")
+
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
-        names = [self._column(name) for name in self._options.order]
+        names = [self._ordered(name) for name in self._options.order]
         begin = [] if after is None else after if self._options.tiebreak else [after]
         beyond = f" AND ({', '.join(names)}) > ({', '.join('?' * len(begin))})" if begin else ""
         query = (
             f"SELECT * FROM {_quoted(self.name)} WHERE {names[0]} <= ?{beyond} "  # noqa: S608
             f"ORDER BY {', '.join(names)} LIMIT ?"
         )
-        with self._told():
+        with self._one_state():
             cursor = self._connection.execute(query, [horizon, *begin, limit])
             rows = cursor.fetchall()
+            numbers = self.numbers()
         columns = [
             column[0] for column in cursor.description
         ]  # one may have been added since the last page, or be gone
@@ -171,9 +215,19 @@ class SqliteTable:
         if rows:
             with self._told():
                 sync(self._path)
-        return self._page(columns, rows)
+        return self._page(columns, rows, numbers)
 
-    def _page(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Page:
+    @contextmanager
+    def _one_state(self) -> Iterator[None]:
+        """One read transaction: several statements about the same state of the file."""
+        with self._told():
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.rollback()
+
+    def _page(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], numbers: Numbers | None) -> Page:
         places = [columns.index(name) for name in self._options.order]
         values = [[row[place] for place in places] for row in rows]
         if any(isinstance(part, bytes) for value in values for part in value):
@@ -186,9 +240,8 @@ class SqliteTable:
         self._check_text(columns, rows, texts)
         last = None if not values else values[-1] if self._options.tiebreak else values[-1][0]
         ids = [event_id(*map(str, value)) for value in values]
-        return Page(
-            ids, keys, texts, last, is_counted=all(isinstance(value[-1], int) and len(value) == 1 for value in values)
-        )
+        is_counted = all(isinstance(value[-1], int) and len(value) == 1 for value in values)
+        return Page(ids, keys, texts, last, numbers, is_counted)
 
     def _check_text(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], texts: Sequence[str]) -> None:
         for row, text in zip(rows, texts, strict=True):

@@ -21,7 +21,17 @@ A position in a table is safe only if no row can appear behind it later::
     such a row would never be read: refused
 
     the table was emptied and its numbers begin anew, or it is another table of that name
-    the sequence is behind the position, or the table's own identity is another one: refused
+    the sequence is behind the position or was restarted, or the table's own identity is another one: refused
+
+    the same while we follow it: dropped and made anew, swapped by a rename, TRUNCATE ... RESTART IDENTITY; a moment later its
+    numbers have passed the position, and nothing could be seen any more
+    each page and each look that finds nothing is compared, from the database's same state as the rows or from a later one
+
+    we see that the numbers began anew, and refuse; we are started again, and by then they have passed the position
+    what was seen is committed with the position, before it is refused
+
+    a row has a number that its sequence has not given yet: the position would go there, and what is given next is behind it
+    refused before the position moves
 
     the next run names another rising column: its values mean nothing to the position
     the position tells which columns it is made of: refused
@@ -48,20 +58,29 @@ from onceflow.errors import ConfigurationError, InputError, SourceChanged, Sourc
 from onceflow.ingest.event_rows import event_rows
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.later_version import check_known
+from onceflow.ingest.numbers import Numbers, another_series, fallen_behind, series_of
 from onceflow.ingest.source import SourceBatch
 from onceflow.ingest.table_uri import in_fragment
 from onceflow.ingest.terms import Terms
 from onceflow.sqlite import file_of
 
 PAGE_ROWS = 10_000
+PAGE_CHARACTERS = 16 << 20
+FIRST_PAGE_ROWS = 100
+"""A page is held in memory whole, and how wide its rows are tells the page before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
     """``trust_order``: the user knows that no row appears behind a larger value, where the database cannot tell.
 
-    ``tiebreak``: a unique column; then values of ``rising`` may be equal, and a value that is drawn ``delay_s`` after another one
-    became visible is larger.
+    ``tiebreak``: a unique column; then values of ``rising`` may be equal. The user vouches for two things: a value that is drawn
+    ``delay_s`` after another one became visible is larger, and less than ``delay_s`` passes from drawing a value to the beginning
+    of the transaction that writes it (PostgreSQL, which tells the open ones) or to the end of that transaction (SQLite, which
+    tells nothing of a transaction before it writes).
+
+    ``accept_new``: a table that is not the one of the position is read from its beginning. ``accept_same``: the user knows that
+    it is the same one, with the same rows under the same numbers, in another place: restored, copied, upgraded.
     """
 
     table: str
@@ -69,6 +88,7 @@ class TableOptions:
     key: str | None = None
     trust_order: bool = False
     accept_new: bool = False
+    accept_same: bool = False
     tiebreak: str | None = None
     delay_s: float = 5.0
 
@@ -88,6 +108,7 @@ class TableOptions:
 class Page:
     """Rows in rising order: each one's id, key and JSON; ``last`` is the value (with a tiebreak: both) of the last one.
 
+    ``numbers``: as of the state in which the rows were read, or of a later one; None if nobody can tell.
     ``is_counted``: the order is that of whole numbers, and not of texts of digits, where "10" stands before "9".
     """
 
@@ -95,6 +116,7 @@ class Page:
     keys: list[str | None] | None
     values: list[str]
     last: Any
+    numbers: Numbers | None
     is_counted: bool = False
 
 
@@ -102,13 +124,16 @@ class Page:
 class TablePosition:
     """``value``: that of the last row read. ``source`` names the table in its events, ``identity`` tells it from others.
 
-    ``order`` names the columns that ``value`` is made of.
+    ``order`` names the columns that ``value`` is made of. ``series``: see ``Numbers``; empty if it is not known.
+    ``refused``: why nothing may go on from here, which may not be visible any more.
     """
 
     source: str
     identity: str
     value: Any
     order: tuple[str, ...]
+    series: tuple[str, ...] = ()
+    refused: str = ""
 
     def text(self) -> str:
         """As JSON."""
@@ -119,7 +144,7 @@ class TablePosition:
         """From JSON. Raises ConfigurationError for what a later version wrote."""
         fields = json.loads(text)
         check_known(cls, fields, fields["source"])
-        return cls(**{**fields, "order": tuple(fields["order"])})
+        return cls(**{**fields, "order": tuple(fields["order"]), "series": tuple(fields.get("series", ()))})
 
 
 def view_mistake(table: str) -> str:
@@ -131,7 +156,10 @@ def view_mistake(table: str) -> str:
 
 
 class Database(Protocol):
-    """One table of a database. ``name`` is the same however the user spells it; ``identity`` stays when it is renamed."""
+    """One table of a database. ``name`` is the same however the user spells it; ``identity`` stays when it is renamed.
+
+    Whatever reads it raises SourceChanged where another table has its name by now.
+    """
 
     name: str
     uri: str
@@ -140,8 +168,8 @@ class Database(Protocol):
     def has_nulls(self) -> bool:
         """Whether a row has no value in a column of the order."""
 
-    def last_drawn(self) -> int | None:
-        """The last number that the column's sequence gave; None if nobody can tell."""
+    def numbers(self) -> Numbers | None:
+        """Where the column's sequence stands; None if nobody can tell."""
 
     @property
     def horizon(self) -> Horizon:
@@ -179,10 +207,12 @@ class TableSource:
     def __init__(self, database: Database, options: TableOptions) -> None:
         self._database = database
         self._options = options
+        self._page_rows = FIRST_PAGE_ROWS
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         """As where no position is known."""
+        self._told = ""
         self._key = f"table:{self._database.name}"
         source = f"{self._database.uri}#{in_fragment(self._database.identity)}"
         self._position = TablePosition(source, self._database.identity, None, self._options.order)
@@ -210,16 +240,15 @@ class TableSource:
             )
 
     def _restore(self, committed: TablePosition) -> None:
+        self._told = committed.text()
         reason = self._mismatch(committed)
         if not reason:
             self._position = committed
+        elif self._options.accept_same and self._may_be_same(committed):
+            # In its events it keeps the name that it had: readers know them by it.
+            self._position = replace(committed, identity=self._database.identity, series=(), refused="")
         elif not self._options.accept_new:
-            raise SourceChanged(
-                f"table {self._options.table}: {reason}; rows up to {committed.value!r} are committed",
-                action="connect to the table that was read before, in the order in which it was read, or read it from its "
-                "beginning with --changed new",
-                table=self._options.table,
-            )
+            raise source_changed(self._options.table, reason, committed.value)
         elif committed.identity == self._database.identity:
             self._position = replace(self._position, source=f"{committed.source}+")
 
@@ -228,28 +257,74 @@ class TableSource:
             return f"it is not the table that was read before ({self._database.identity}, not {committed.identity})"
         if committed.order != self._options.order:
             return f"it was read in the order of {', '.join(committed.order)}, not of {', '.join(self._options.order)}"
-        drawn = self._database.last_drawn()
-        if drawn is not None and int(committed.value) > drawn:
-            return f"its numbers began anew, the last one is {drawn}"
-        return ""
+        numbers = self._database.numbers()
+        return committed.refused or fallen_behind(committed.value, numbers) or another_series(committed.series, numbers)
+
+    def _may_be_same(self, committed: TablePosition) -> bool:
+        return committed.order == self._options.order and not fallen_behind(committed.value, self._database.numbers())
 
     def size_bytes(self) -> int | None:
         return None
 
     def batches(self) -> Iterator[SourceBatch]:
+        """A look that finds the numbers behind the position commits that; the next one refuses, and so does every start."""
+        self._check_not_refused()
+        self._check_nulls()
+        yield from self._seen(self._database.numbers())
+        if self._is_refused():
+            return
+        horizon = self._database.horizon.reached()
+        while horizon is not None:
+            page = self._database.page(self._position.value, horizon, min(self._page_rows, PAGE_ROWS))
+            yield from self._seen(page.numbers)
+            if self._is_refused() or not page.ids:
+                return
+            self._check_given(page)
+            self._page_rows = _rows_that_fit(page)
+            self._position = replace(self._position, value=page.last, series=series_of(page.numbers))
+            yield SourceBatch(self._rows(page), self._positions())
+
+    def _seen(self, numbers: Numbers | None) -> Iterator[SourceBatch]:
+        """Tells what is new of the position, without rows; one that has no value yet goes with its first row.
+
+        Another series is told at each start as well, so it needs no note.
+        """
+        if self._position.value is None:
+            return
+        if reason := another_series(self._position.series, numbers):
+            raise source_changed(self._options.table, reason, self._position.value)
+        refused = fallen_behind(self._position.value, numbers)
+        self._position = replace(self._position, series=series_of(numbers), refused=refused)
+        if self._position.text() != self._told:
+            yield SourceBatch(None, self._positions())
+
+    def _positions(self) -> dict[str, str]:
+        self._told = self._position.text()
+        return {self._key: self._told}
+
+    def _is_refused(self) -> bool:
+        return bool(self._position.refused)
+
+    def _check_not_refused(self) -> None:
+        if self._is_refused():
+            raise source_changed(self._options.table, self._position.refused, self._position.value)
+
+    def _check_given(self, page: Page) -> None:
+        if page.numbers is not None and int(page.last) > page.numbers.drawn:
+            raise InputError(
+                f"table {self._options.table}: a row has {self._options.rising} {page.last}, which its sequence has not given "
+                f"yet (its last number is {page.numbers.drawn}): the numbers that it gives next would be behind that row",
+                action="set the sequence behind the largest number, and let it alone give numbers; where rows surely come in "
+                "their order all the same add --trust-order",
+            )
+
+    def _check_nulls(self) -> None:
         if self._database.has_nulls():
             raise InputError(
                 f"column {' or '.join(self._options.order)} of {self._options.table} holds NULL: such rows have no place in the "
                 "order",
                 action="give them a value, and declare the column NOT NULL",
             )
-        horizon = self._database.horizon.reached()
-        while horizon is not None:
-            page = self._database.page(self._position.value, horizon, PAGE_ROWS)
-            if not page.ids:
-                return
-            self._position = replace(self._position, value=page.last)
-            yield SourceBatch(self._rows(page), {self._key: self._position.text()})
 
     def _rows(self, page: Page) -> pa.RecordBatch:
         ids, values = pa.array(page.ids, pa.string()), pa.array(page.values, pa.string())
@@ -258,6 +333,7 @@ class TableSource:
         return event_rows(values, keys, self._position.source, ids, rising=rising)
 
     def check_end(self) -> None:
+        self._check_not_refused()
         writers = self._database.horizon.kept_back_by()
         if writers:
             raise SourceUnfinished(
@@ -267,6 +343,22 @@ class TableSource:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _rows_that_fit(page: Page) -> int:
+    """How many rows as wide as these a page may have."""
+    characters = max(1, sum(map(len, page.values)))
+    return max(1, min(PAGE_ROWS, PAGE_CHARACTERS * len(page.values) // characters))
+
+
+def source_changed(table: str, reason: str, value: Any) -> SourceChanged:
+    """The error for a table that is not what the position ``value`` is of."""
+    return SourceChanged(
+        f"table {table}: {reason}; rows up to {value!r} are committed",
+        action="connect to the table that was read before, in the order in which it was read, or read it from its "
+        "beginning with --changed new",
+        table=table,
+    )
 
 
 def event_id(*values: str) -> str:
