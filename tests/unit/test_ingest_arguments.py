@@ -54,6 +54,7 @@ def said(*arguments: str) -> str:
             (*FILE, "--bootstrap-servers", "h:1", "--partitions", "2"),
             "--partitions has no effect with --bootstrap-servers",
         ),
+        ((*PARQUET, "--changed", "same"), "--changed same is for tables"),
     ],
 )
 def test_an_option_without_an_effect_is_a_mistake(arguments: tuple[str, ...], mistake: str) -> None:

@@ -44,7 +44,11 @@ def ingest(
     finished: Annotated[bool, typer.Option("--finished", help="A last row without a line end is complete.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more, until Ctrl-C.")] = False,
     changed: Annotated[
-        str, typer.Option(help="What no longer fits its position: refuse, or new (read it from the beginning).")
+        str,
+        typer.Option(
+            help="What no longer fits its position: refuse, new (read it from the beginning), or, of a table, same (it was "
+            "moved: restored, copied, upgraded)."
+        ),
     ] = "refuse",
     key: Annotated[str | None, typer.Option(help="The column (or JSON member) that becomes the record's key.")] = None,
     table: Annotated[str | None, typer.Option(help="A table to read, with --from and --rising.")] = None,
@@ -137,7 +141,13 @@ def _table(given: Arguments, table: str) -> Source:
     from onceflow.ingest.tables import connect as connect_database
 
     options = TableOptions(
-        table, given.rising or "", given.key, given.trust_order, given.changed == "new", given.tiebreak
+        table,
+        given.rising or "",
+        given.key,
+        given.trust_order,
+        accept_new=given.changed == "new",
+        accept_same=given.changed == "same",
+        tiebreak=given.tiebreak,
     )
     if given.delay is not None:
         options = replace(options, delay_s=given.delay)

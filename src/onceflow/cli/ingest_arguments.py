@@ -86,8 +86,10 @@ def _cluster_mistakes(given: Arguments) -> Iterator[str]:
 def _source_mistakes(given: Arguments) -> Iterator[str]:
     if bool(given.files) == bool(given.table):
         yield "give either --file or --table"
-    if given.changed not in ("refuse", "new"):
-        yield f"--changed {given.changed} is neither refuse nor new"
+    if given.changed not in ("refuse", "new", "same"):
+        yield f"--changed {given.changed} is neither refuse nor new, nor same"
+    if given.changed == "same" and not given.table:
+        yield "--changed same is for tables: a file is known by its content"
     if given.table:
         yield from _table_mistakes(given)
     else:

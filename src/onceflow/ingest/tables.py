@@ -88,9 +88,9 @@ class TableOptions:
     key: str | None = None
     trust_order: bool = False
     accept_new: bool = False
-    accept_same: bool = False
     tiebreak: str | None = None
     delay_s: float = 5.0
+    accept_same: bool = False
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -355,8 +355,8 @@ def source_changed(table: str, reason: str, value: Any) -> SourceChanged:
     """The error for a table that is not what the position ``value`` is of."""
     return SourceChanged(
         f"table {table}: {reason}; rows up to {value!r} are committed",
-        action="connect to the table that was read before, in the order in which it was read, or read it from its "
-        "beginning with --changed new",
+        action="connect to the table that was read before, in the order in which it was read; if it is the same one, restored, "
+        "copied or upgraded with all its rows, say --changed same once; or read it from its beginning with --changed new",
         table=table,
     )
 

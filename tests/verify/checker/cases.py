@@ -628,6 +628,35 @@ def three_transactions_read_in_a_circle(history: Recorder) -> None:
 
 
 @shows("wr_cycle")
+def either_of_two_attempts_closes_the_circle(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), poll("j", 3, 2), txn=1)
+    for txn in (2, 3):
+        history.add("two", send("j", 2), poll("k", 0, 1), txn=txn, status="info")
+
+
+@shows("wr_cycle")
+def two_records_of_two_attempts_each_close_a_circle(history: Recorder) -> None:
+    """Both readers are of unknown outcome themselves."""
+    for txn in (1, 2):
+        history.add("one", send("k", 1), poll("j", 3, 2), txn=txn, status="info")
+    for txn in (3, 4):
+        history.add("two", send("j", 2), poll("k", 3, 1), txn=txn, status="info")
+
+
+@shows()
+def one_of_two_attempts_does_not_close_the_circle(history: Recorder) -> None:
+    """It did not read; it read of another; it is another one that read."""
+    history.add("one", send("k", 1, 0), poll("j", 3, 2), txn=1)
+    history.add("two", send("j", 2), poll("k", 0, 1), txn=2, status="info")
+    history.add("two", send("j", 2), txn=3, status="info")
+    history.add("three", send("l", 5, 0), txn=4)
+    history.add("three", send("m", 6, 0), poll("n", 3, 7), txn=5)
+    history.add("four", send("n", 7), poll("l", 0, 5), txn=6, status="info")
+    history.add("four", send("n", 7), poll("m", 0, 6), txn=7, status="info")
+    history.add("five", send("n", 8), poll("m", 0, 6), txn=8, status="info")
+
+
+@shows("wr_cycle")
 def one_in_the_circle_is_of_unknown_outcome_and_was_committed(history: Recorder) -> None:
     history.add("one", send("k", 1, 0), poll("j", 0, 2), txn=1)
     history.add("two", send("j", 2, 0), poll("i", 0, 3), txn=2, status="info")
@@ -890,6 +919,23 @@ def a_transaction_of_unknown_outcome_may_have_consumed_nothing(history: Recorder
     history.add("other", poll("k", 0, 1, "copy"), txn=2)
 
 
+@shows("consumed_twice")
+def a_position_was_seen_before_another_began_to_take_the_same(history: Recorder) -> None:
+    """So it is of the first one, though the second one gave the same."""
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=1, status="info")
+    history.add("probe", position("k", 1, "copy"))
+    history.add("other", assign("k", 0))
+    history.add("other", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=2)
+
+
+@shows()
+def a_position_was_seen_when_another_may_have_given_it_already(history: Recorder) -> None:
+    """That one was answered later, and nobody knows when it began."""
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=1, status="info")
+    history.add("probe", position("k", 1, "copy"))
+    history.add("other", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=2)
+
+
 @shows()
 def two_groups_consume_one_record(history: Recorder) -> None:
     history.add("one", poll("k", 0, 1, "copy"), txn=1)
@@ -952,6 +998,13 @@ def a_group_was_seen_elsewhere_or_later(history: Recorder) -> None:
     history.add("probe", position("k", 2, "copy"))
 
 
+@shows("consumed_never")
+def a_group_went_past_a_partition_of_which_it_took_nothing(history: Recorder) -> None:
+    history.add("probe", position("k", 0, "copy"), position("j", 0, "copy"))
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), position("j", 1, "copy"), txn=1)
+    history.add("reader", poll("j", 0, 2))
+
+
 @shows("torn_progress")
 def a_group_stands_behind_the_end_of_the_log(history: Recorder) -> None:
     history.add("one", poll("k", 0, 1, "copy"), position("k", 50, "copy"), txn=1)
@@ -994,9 +1047,116 @@ def an_effect_on_two_targets(history: Recorder) -> None:
     history.add("ledger", effect("archive", 1), status="fail")
 
 
+@shows()
+def effects_that_were_meant_are_found(history: Recorder) -> None:
+    """One at the second attempt, one of two attempts; one whose attempt failed is not there, nor one of unknown outcome."""
+    history.add("booker", send("accounts", 1), send("accounts", 2), status="fail")
+    history.add("booker", send("accounts", 1), txn=1, status="info")
+    history.add("booker", send("accounts", 1), txn=2)
+    for txn in (3, 4):
+        history.add("booker", send("accounts", 3), txn=txn, status="info")
+    history.add("booker", send("accounts", 4), status="info")
+    history.add("ledger", window("accounts", 0, 2), effect("accounts", 1), effect("accounts", 3))
+
+
+@shows()
+def two_transactions_meant_an_effect_and_it_is_there_once(history: Recorder) -> None:
+    for txn in (1, 2):
+        history.add("booker", send("accounts", 1), txn=txn)
+    history.add("ledger", effect("accounts", 1))
+
+
+@shows("effect_missing")
+def an_effect_that_was_meant_is_not_found(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1), send("accounts", 2))
+    history.add("ledger", window("accounts", 0, 1), effect("accounts", 1))
+
+
+@shows()
+def effects_that_were_not_looked_for_all_or_before_are_not_missing(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1), send("accounts", 2))
+    history.add("ledger", effect("accounts", 1))
+    history.add("ledger", window("archive", 0, 1), effect("archive", 1))
+    history.add("booker", send("archive", 1), send("archive", 2))
+
+
+@shows("torn_transaction")
+def an_effect_of_a_transaction_whose_record_was_read_is_missing(history: Recorder) -> None:
+    history.add("copier", send("k", 1, 0), send("accounts", 1), txn=1)
+    history.add("copier", send("accounts", 2), txn=2)
+    history.add("reader", poll("k", 0, 1))
+    history.add("ledger", window("accounts", 0, 1), effect("accounts", 2))
+
+
+@shows("torn_transaction")
+def an_effect_proves_a_transaction_of_unknown_outcome_whose_record_is_missing(history: Recorder) -> None:
+    history.add("copier", send("k", 1), send("accounts", 1), txn=1, status="info")
+    history.add("reader", window("k", 0, 2))
+    history.add("ledger", effect("accounts", 1))
+
+
+@shows("torn_transaction")
+def an_effect_proves_one_of_two_attempts_whose_record_is_missing(history: Recorder) -> None:
+    for txn in (1, 2):
+        history.add("copier", send("k", 1), send("accounts", 1), txn=txn, status="info")
+    history.add("reader", window("k", 0, 2))
+    history.add("ledger", effect("accounts", 1))
+
+
+@shows()
+def an_effect_does_not_prove_which_of_two_attempts_was_committed(history: Recorder) -> None:
+    for txn in (1, 2):
+        history.add("copier", send("k", txn), send("accounts", 1), txn=txn, status="info")
+    history.add("reader", window("k", 0, 2))
+    history.add("ledger", effect("accounts", 1))
+
+
+@shows("aborted_read")
+def an_effect_of_what_failed_is_found(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1), txn=1, status="fail")
+    history.add("ledger", effect("accounts", 1))
+
+
+@shows("phantom")
+def an_effect_that_nobody_meant_is_found(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1))
+    history.add("ledger", effect("accounts", 1), effect("accounts", 2))
+
+
+@shows()
+def effects_by_the_name_of_a_partition_are_beside_its_records(history: Recorder) -> None:
+    """The final reader writes one for each record, or for some; they are no targets of effects."""
+    history.add("writer", send("k", 1, 0), send("j", 1), send("j", 2), send("i", 1, 0))
+    history.add("reader", window("k", 0, 1), poll("k", 0, 1), window("j", 0, 2), poll("j", 0, 1), poll("j", 1, 2))
+    history.add("reader", effect("k", 1), effect("k", 3), effect("j", 1), effect("j", 3), effect("i", 3))
+
+
 @shows("hung_transaction")
 def the_stable_end_stays_below_the_end(history: Recorder) -> None:
     history.add("probe", stable_end("k", 1), log_end("k", 2))
+
+
+@shows("hung_transaction")
+def the_stable_end_was_asked_before_the_end_and_nothing_was_sent_in_between(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("probe", stable_end("k", 1))
+    history.add("probe", log_end("k", 2))
+
+
+@shows()
+def the_stable_end_was_asked_before_the_last_send(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0))
+    history.add("probe", stable_end("k", 1))
+    history.add("writer", send("k", 2, 1), txn=1)
+    history.add("probe", log_end("k", 3))
+
+
+@shows()
+def the_ends_were_asked_in_the_middle_of_a_transaction(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1)
+    history.add("probe", stable_end("k", 0), log_end("k", 1))
+    history.add("writer", send("k", 2, 1), txn=1)
+    history.add("reader", window("k", 0, 2), poll("k", 0, 1), poll("k", 1, 2))
 
 
 @shows()
@@ -1016,6 +1176,27 @@ def a_position_stays_below_markers_only(history: Recorder) -> None:
     history.add("writer", send("k", 1, 1), send("later", 2, 0))
     history.add("probe", stable_end("k", 3), position("k", 1, "copy"))
     history.add("probe", stable_end("k", 3), position("k", 2, "copy"))
+
+
+@shows()
+def a_position_was_seen_before_the_group_went_on(history: Recorder) -> None:
+    """What it took, or gave itself, it took; a failed transaction took nothing, but the record may have come since."""
+    history.add("writer", *[send(key, 1, 0) for key in "kji"])
+    history.add("probe", *[position(key, 0, "copy") for key in "kjiml"])
+    history.add("one", poll("k", 0, 1, "copy"), txn=1, status="info")
+    history.add("one", position("j", 1, "copy"), poll("i", 0, 1, "copy"), txn=2)
+    history.add("two", poll("l", 0, 1, "copy"), txn=3, status="fail")
+    history.add("writer", send("m", 1, 0), send("l", 1, 0))
+    history.add("probe", *[stable_end(key, 1) for key in "kjiml"])
+
+
+@shows("stuck_progress")
+def others_went_on_after_a_position_was_seen(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("j", 1, 0))
+    history.add("probe", position("k", 0, "copy"))
+    history.add("other", poll("k", 0, 1, "sum"), position("k", 1, "sum"), poll("j", 0, 1, "copy"), txn=1)
+    history.add("one", poll("k", 0, 1, "copy"), position("k", 1, "copy"), txn=2, status="fail")
+    history.add("probe", stable_end("k", 1), position("k", 1, "sum"))
 
 
 @shows("stuck_progress")
@@ -1069,6 +1250,66 @@ def a_position_of_a_transaction_of_unknown_outcome_may_come_or_not(history: Reco
         history.add("copier", position(key, 2, "copy"), txn=ord(key))
         history.add("copier", position(key, 4, "copy"), txn=ord(key) + 100, status="info")
         history.add("probe", position(key, seen, "copy"))
+
+
+@shows()
+def a_transaction_of_unknown_outcome_was_committed_after_its_position_was_looked_for(history: Recorder) -> None:
+    history.add("copier", position("k", 2, "copy"), txn=1)
+    history.add("copier", position("k", 4, "copy"), send("j", 1), txn=2, status="info")
+    history.add("probe", position("k", 2, "copy"))
+    history.add("reader", poll("j", 0, 1))
+
+
+@shows()
+def a_position_that_was_committed_later_was_answered_before(history: Recorder) -> None:
+    """The second process took over while the first one waited for its answer."""
+    history.add("two", position("k", 4, "copy"), txn=2)
+    history.add("one", position("k", 2, "copy"), txn=1)
+    history.add("probe", position("k", 4, "copy"))
+
+
+@shows("torn_progress")
+def a_position_that_is_too_low_is_of_a_transaction_that_was_answered_late(history: Recorder) -> None:
+    """Then the other one went back."""
+    history.add("two", position("k", 2, "copy"), txn=2)
+    history.add("one", position("k", 4, "copy"), txn=1)
+    history.add("probe", position("k", 2, "copy"))
+
+
+@shows("torn_progress")
+def a_position_was_seen_in_between_that_nobody_gave(history: Recorder) -> None:
+    """Or that a failed transaction gave."""
+    history.add("one", position("k", 2, "copy"), txn=1)
+    history.add("probe", log_end("j", 0))
+    history.add("one", position("k", 3, "copy"), txn=2, status="fail")
+    history.add("probe", position("k", 3, "copy"))
+    history.add("one", position("k", 4, "copy"), txn=3)
+    history.add("probe", position("k", 4, "copy"))
+
+
+@shows()
+def a_position_was_seen_in_between_that_somebody_may_have_given(history: Recorder) -> None:
+    """At the beginning, by one of unknown outcome, by one that was answered later; of a group or key without transactions."""
+    history.add(
+        "probe", position("k", 1, "copy"), position("j", 7, "copy"), position("k", 6, "sum"), position("i", 1, "copy")
+    )
+    history.add("one", position("k", 2, "copy"), txn=1)
+    history.add("one", position("k", 3, "copy"), txn=2, status="info")
+    history.add("one", position("h", 2, "copy"), txn=4, status="info")
+    for seen in (3, 4):
+        history.add("probe", position("k", seen, "copy"), position("j", seen, "copy"), position("k", seen, "sum"))
+        history.add("probe", position("h", 1, "copy"))
+    history.add("one", position("k", 4, "copy"), position("i", 2, "copy"), txn=3)
+    history.add("probe", position("k", 4, "copy"), position("i", 2, "copy"))
+    history.add("probe", position("i", 2, "copy"))
+
+
+@shows("torn_progress")
+def a_position_is_of_a_transaction_that_was_certainly_committed_before(history: Recorder) -> None:
+    history.add("two", position("k", 4, "copy"), txn=2)
+    history.add("one", assign("k", 0))
+    history.add("one", position("k", 2, "copy"), txn=1)
+    history.add("probe", position("k", 4, "copy"))
 
 
 @shows()

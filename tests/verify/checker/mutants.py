@@ -343,6 +343,18 @@ def apply_an_effect_again(rows: Rows) -> list[Row]:
     return rows.with_after(rows.pick(rows.of("effect"))[0], {})
 
 
+@shows("effect_missing")
+def never_apply_an_effect(rows: Rows) -> list[Row]:
+    """Of what is known to be meant."""
+    meant = {row["value"] for row in rows.of("send", "bookkeeper") if row["status"] == "ok"}
+    return rows.without(rows.pick([row for row in rows.of("effect") if row["value"] in meant])[0])
+
+
+@shows("phantom")
+def apply_an_effect_that_nobody_meant(rows: Rows) -> list[Row]:
+    return rows.with_after(rows.pick(rows.of("effect"))[0], {"value": 10**9})
+
+
 @shows("hung_transaction")
 def leave_a_transaction_open(rows: Rows) -> list[Row]:
     end = rows.pick(rows.of("log_end"))[0]

@@ -115,10 +115,59 @@ def test_output_that_was_not_judged_proves_nothing(tmp_path: Path, capsys: pytes
     recorder.add("reader", window("out-0", 0, 2), *reads)
     write_history(recorder.table(), tmp_path / "unjudged.parquet")
     assert main([str(tmp_path / "unjudged.parquet")]) == 2
-    assert "nothing is proved: output was not judged" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nothing is proved: output was not judged" in said
+    assert "(2 of 3 records that were read, on out-0)" in said
     recorder.add("reader", window("in-0", 0, 1))
     write_history(recorder.table(), tmp_path / "lost.parquet")
     assert main([str(tmp_path / "lost.parquet")]) == 1  # what is certain stays certain
+
+
+@pytest.mark.parametrize("group", ["copy", None])
+def test_input_that_was_consumed_without_any_output_proves_nothing(
+    group: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What came of it nobody looked at. Who consumes for no group only reads."""
+    recorder = Recorder()
+    recorder.add("writer", send("in-0", 1, 0))
+    recorder.add("copier", poll("in-0", 0, 1, group), txn=1)
+    recorder.add("other", poll("in-0", 0, 1), txn=2)
+    recorder.add("final reader", window("in-0", 0, 1), poll("in-0", 0, 1))
+    write_history(recorder.table(), tmp_path / "unseen.jsonl")
+    assert main([str(tmp_path / "unseen.jsonl")]) == (2 if group else 0)
+    assert ("nobody looked at output: of what was consumed for copy" in capsys.readouterr().out) == bool(group)
+
+
+@pytest.mark.parametrize(
+    ("rows", "txn"),
+    [
+        ([window("out-0", 0, 1)], None),
+        ([poll("out-0", 0, 2)], None),
+        ([effect("accounts", 1)], None),
+        ([send("in-0", 2)], 1),
+    ],
+    ids=["looked", "read", "effect", "sent to the input itself"],
+)
+def test_whatever_came_of_input_is_output(rows: list[Row], txn: int | None, tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.add("writer", send("in-0", 1, 0))
+    recorder.add("copier", poll("in-0", 0, 1, "copy"), txn=1)
+    recorder.add("copier", *rows, txn=txn)
+    write_history(recorder.table(), tmp_path / "seen.jsonl")
+    assert main([str(tmp_path / "seen.jsonl")]) == 0
+
+
+def test_parts_that_were_not_judged_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder = Recorder()
+    recorder.add("writer", send("k", 1, 0), send("j", 2, 0))
+    recorder.add("reader", window("k", 0, 1), poll("k", 0, 1))
+    write_history(recorder.table(), tmp_path / "half.jsonl")
+    assert main([str(tmp_path / "half.jsonl")]) == 0
+    assert "not judged: 1 record that was committed on j: nobody read it" in " ".join(capsys.readouterr().out.split())
+    assert main([str(tmp_path / "half.jsonl"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["good"] is True
+    assert [part.split(":")[0] for part in report["not_judged"]] == ["1 record that was committed on j"]
 
 
 def test_a_violation_stays_one_though_nobody_looked(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.verify.checker import Evidence, Replay, diverged_output, expand, per_record
+from onceflow.verify.checker import Evidence, Replay, diverged_output, expand, per_record, unproved_output
 from onceflow.verify.history import Columns, Recorder
-from onceflow.verify.history.recorder import poll, position, send, window
+from onceflow.verify.history.recorder import gone, log_end, poll, position, send, window
 
 Find = Callable[[Recorder], list[tuple[Any, ...]]]
 IDENTITY = expand({"in-0": "out-0", "in-1": "out-1"})
@@ -23,11 +23,11 @@ def found(history: Recorder, replay: Replay = IDENTITY, group: str | None = None
 
 
 def log(*records: tuple[str, int, int]) -> Recorder:
-    """Input 1 to 3 on in-0, 10 and 11 on in-1, and the output given."""
+    """Input 1 to 3 on in-0, 10 and 11 on in-1, and the output given, read to its end."""
     history = Recorder()
     history.add("writer", send("in-0", 1, 0), send("in-0", 2, 1), send("in-0", 3, 3))
     history.add("writer", send("in-1", 10, 0), send("in-1", 11, 1))
-    history.add("reader", *[poll(*record) for record in records])
+    history.add("reader", *[poll(*record) for record in records], window("out-0", 0, 9), window("out-1", 0, 9))
     return history
 
 
@@ -121,3 +121,103 @@ def test_a_replay_that_is_out_of_order_is_refused() -> None:
     backwards = pa.table({"input": [1, 0], "key": ["out-0", "out-0"], "value": [1, 2]})
     with pytest.raises(ValueError, match="in the order of the input"):
         found(log(*GOOD), lambda _: backwards)
+
+
+def copied() -> Recorder:
+    """All of in-0, copied by two transactions, and the position says so."""
+    history = Recorder()
+    history.add("writer", *[send("in-0", number + 1, number) for number in range(3)])
+    history.add("copier", poll("in-0", 0, 1, "copy"), send("out-0", 1), position("in-0", 1, "copy"), txn=1)
+    rest = poll("in-0", 1, 2, "copy"), poll("in-0", 2, 3, "copy"), position("in-0", 3, "copy")
+    history.add("copier", *rest, send("out-0", 2), send("out-0", 3), txn=2)
+    history.add("probe", position("in-0", 3, "copy"))
+    return history
+
+
+MISSING = "output of this record is missing"
+
+
+def test_output_that_nobody_looked_for_is_not_missing() -> None:
+    history = copied()
+    assert found(history, group="copy") == []
+    assert unproved_output(evidence_of(history), ["out-0", "out-1"]) == "nobody looked at out-0, out-1"
+    history.add("reader", window("out-0", 0, 1), poll("out-0", 0, 1))
+    history.add("probe", log_end("out-0", 5))
+    assert found(history, group="copy") == []
+    assert unproved_output(evidence_of(history), ["out-0"]) == ""
+    history.add("reader", window("out-0", 1, 5))
+    assert found(history, group="copy") == [("in-0", 1, 2, MISSING), ("in-0", 2, 3, MISSING)]
+
+
+def test_a_window_that_was_not_answered_is_no_look_at_the_output() -> None:
+    history = copied()
+    history.add("reader", window("out-0", 0, 5), status="info")
+    assert found(history, group="copy") == []
+    assert unproved_output(evidence_of(history), ["out-0"]) == "nobody looked at out-0"
+
+
+def evidence_of(history: Recorder) -> Evidence:
+    return Evidence(Columns.of(history.table()))
+
+
+def test_output_before_what_was_read_is_missing_though_nobody_asked_for_its_place() -> None:
+    """As a record is lost where records behind it were read."""
+    history = copied()
+    history.add("reader", window("out-0", 0, 1), poll("out-0", 0, 1), window("out-0", 4, 5), poll("out-0", 4, 3))
+    assert found(history, group="copy") == [("in-0", 1, 2, MISSING)]
+
+
+def test_who_does_not_say_how_far_he_looked_read_all() -> None:
+    history = copied()
+    history.add("reader", poll("out-0", 0, 1))
+    assert found(history, group="copy") == [("in-0", 1, 2, MISSING), ("in-0", 2, 3, MISSING)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "missing"),
+    [(0, 2, []), (3, 4, []), (0, 1, [2]), (5, 9, [2])],
+    ids=["over", "at", "below", "behind"],
+)
+def test_output_that_may_have_been_dropped_is_not_missing(low: int, high: int, missing: list[int]) -> None:
+    """It stood behind 1 at 0, and before 3 at 4."""
+    history = copied()
+    history.add("reader", window("out-0", 0, 1), poll("out-0", 0, 1))
+    history.add("broker", gone("out-0", low, high))
+    history.add("reader", window("out-0", 0, 5), poll("out-0", 4, 3))
+    assert found(history, group="copy") == [("in-0", 1, value, MISSING) for value in missing]
+
+
+def test_output_of_input_that_may_have_been_dropped_is_not_accused() -> None:
+    history = log(*GOOD, ("out-0", 3, 4))
+    history.add("writer", send("in-0", 4))
+    history.add("broker", gone("in-0", 4, 5))
+    history.add("late reader", window("in-0", 0, 9))
+    assert found(history) == []
+
+
+def test_output_stands_in_the_transaction_that_consumed_its_input() -> None:
+    history = copied()
+    history.add("reader", *[poll("out-0", number, number + 1) for number in range(3)])
+    assert found(history, group="copy") == []
+    history.add("writer", send("in-1", 10, 0))
+    history.add("copier", poll("in-1", 0, 10, "copy"), position("in-1", 1, "copy"), txn=3)
+    history.add("copier", send("out-1", 10, 0), txn=4)
+    history.add("reader", window("out-1", 0, 1), poll("out-1", 0, 10))
+    assert found(history, group="copy") == [("out-1", 0, 10, "another transaction wrote it than consumed its input")]
+    assert found(history, group="sum") == []
+    assert found(history) == []
+
+
+def test_which_transaction_wrote_output_is_not_known_of_attempts_of_unknown_outcome() -> None:
+    """Nor which one consumed, of input that a failed one took, or another one as well (which is consumed_twice)."""
+    history = Recorder()
+    history.add("writer", send("in-0", 1, 0), send("in-0", 2, 1), send("in-0", 3, 2))
+    history.add("copier", poll("in-0", 0, 1, "copy"), poll("in-0", 2, 3, "copy"), txn=1, status="fail")
+    for txn in (2, 3):
+        history.add("copier", poll("in-0", 1, 2, "copy"), send("out-0", 2), txn=txn, status="info")
+    history.add("copier", poll("in-0", 0, 1, "copy"), send("out-0", 1, 0), poll("in-0", 1, 2, "copy"), txn=4)
+    history.add("copier", poll("in-0", 0, 1, "copy"), txn=5)
+    history.add("copier", send("out-0", 3), txn=6)
+    history.add("reader", poll("out-0", 0, 1), poll("out-0", 3, 2), poll("out-0", 5, 3))
+    history.add("probe", position("in-0", 3, "copy"))
+    assert found(history, group="copy") == []

@@ -1,7 +1,8 @@
 """Good histories: a log with transactions, and clients that use it as they may, drawn from a seed.
 
-Producers send to input partitions; copiers move input to output in transactions that commit, abort or end unknown; readers
-poll; partitions move between members of a group; processes crash; the log is compacted. Nothing goes wrong in here.
+Producers send to input partitions; copiers move input to output in transactions that commit, abort or end unknown, and a
+bookkeeper has an effect for each of their records; readers poll; partitions move between members of a group; processes crash;
+the log is compacted. Nothing goes wrong in here.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class World:
         self.compaction = compaction
         self.values = 0
         self.transactions = 0
+        self.applied: set[int] = set()
         self.copied = dict.fromkeys(self.inputs, 0)
         self.copiers: dict[str, Transaction | None] = {"copier-0": None, "copier-1": None}
         self.crashes = 0
@@ -164,6 +166,8 @@ class World:
             keys = {row["key"] for row in txn.sends if int(row["key"][-1]) % 2 == worker}
             rows = [row for row in txn.sends if row["key"] in keys]
             self.history.add(f"{name}-worker-{worker}", *rows, status=status, txn=txn.number)
+        self.history.add("bookkeeper", *[send("accounts", row["value"]) for row in txn.sends], status=status)
+        self.applied |= {row["value"] for row in txn.sends if committed}
         del self.copiers[name]
         if status == "info":
             self.history.add(name, crash())
@@ -215,9 +219,8 @@ class World:
             rows += [assign(key, 0), window(key, 0, len(log.entries))]
             rows += [poll(key, *each) for each in log.read(0, len(log.entries))]
         self.history.add("final", *rows)
-        for key in self.outputs:
-            applied = {value for _, value in self.logs[key].read(0, len(self.logs[key].entries))}
-            self.history.add("ledger", *[effect("accounts", value) for value in sorted(applied)])
+        found = [effect("accounts", value) for value in sorted(self.applied)]
+        self.history.add("ledger", window("accounts", 0, len(found)), *found)
         for key, log in self.logs.items():
             committed = [position(key, self.copied[key], GROUP)] if key in self.copied else []
             end = len(log.entries)

@@ -2,7 +2,7 @@
 
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import CHECKS, Check
-from onceflow.verify.checker.replay import Replay, diverged_output, expand, per_record
+from onceflow.verify.checker.replay import Replay, diverged_output, expand, per_record, unproved_output
 from onceflow.verify.checker.shrink import shrink
 from onceflow.verify.checker.verdict import Verdict, check_history
 
@@ -17,4 +17,5 @@ __all__ = [
     "expand",
     "per_record",
     "shrink",
+    "unproved_output",
 ]

@@ -12,6 +12,8 @@ A position that was seen, and that only these attempts can have given, says the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,25 +23,42 @@ from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import Status
 
 
-def sent_by_each_attempt(history: Columns, sends: Ints, polls: Ints, record: Ints, proofs: Proofs) -> Ints:
-    """Of each unread record that must have been committed a row that sends it; only where no offset tells the attempts apart."""
-    count = int(record.max(initial=-1)) + 1
-    rows = sends[history.status[sends] != Status.FAIL]
-    told_apart = (history.status[rows] == Status.OK) | (history.offset[rows] >= 0) | ~history.in_txn[rows]
-    unclear = np.ones(count, bool)
-    unclear[record[rows[told_apart]]] = False
-    rows = rows[unclear[record[rows]]]
-    rows = np.sort(rows[np.unique(record[rows] * len(history.op) + history.unit[rows], return_index=True)[1]])
-    attempts = np.bincount(record[rows], minlength=count)
-    senders = _signatures(record[rows], history.unit[rows], count)
-    givers = _signatures(proofs.spot, history.unit[proofs.rows], int(proofs.spot.max(initial=-1)) + 1)
-    read = np.zeros(count, bool)
-    read[record[polls]] = True
-    several = attempts > 1
-    certain: Mask = several & ~read & np.isin(senders, np.concatenate([senders[several & read], givers]))
-    last = np.full(count, -1, np.int64)
-    last[record[rows]] = rows
-    return np.sort(last[certain])
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The attempts of unknown outcome at records of which no offset and no answer tells the attempts apart.
+
+    ``rows`` send them, one for each record and unit; ``several`` says for each record whether more than one unit does, and
+    ``senders`` which these are: a number that is the same for the same units.
+    """
+
+    rows: Ints
+    record: Ints  # of each of the rows
+    several: Mask
+    senders: Ints
+
+    @classmethod
+    def of(cls, history: Columns, sends: Ints, record: Ints) -> Attempts:
+        """Of all records, by the numbers that ``record`` gives for each row of the history."""
+        count = int(record.max(initial=-1)) + 1
+        rows = sends[history.status[sends] != Status.FAIL]
+        told_apart = (history.status[rows] == Status.OK) | (history.offset[rows] >= 0) | ~history.in_txn[rows]
+        unclear = np.ones(count, bool)
+        unclear[record[rows[told_apart]]] = False
+        rows = rows[unclear[record[rows]]]
+        rows = np.sort(rows[np.unique(record[rows] * len(history.op) + history.unit[rows], return_index=True)[1]])
+        several: Mask = np.bincount(record[rows], minlength=count) > 1
+        return cls(rows, record[rows], several, _signatures(record[rows], history.unit[rows], count))
+
+    def certain(self, history: Columns, shown: Ints, proofs: Proofs) -> Ints:
+        """Of each unread record that must have been committed a row that sends it; ``shown`` are the records that were read."""
+        givers = _signatures(proofs.spot, history.unit[proofs.rows], int(proofs.spot.max(initial=-1)) + 1)
+        read = np.zeros(len(self.several), bool)
+        read[shown] = True
+        proved = np.concatenate([self.senders[self.several & read], givers])
+        certain: Mask = self.several & ~read & np.isin(self.senders, proved)
+        last = np.full(len(self.several), -1, np.int64)
+        last[self.record] = self.rows
+        return np.sort(last[certain])
 
 
 def _signatures(record: Ints, unit: Ints, count: int) -> Ints:

@@ -34,20 +34,9 @@ def _lowest_of_any_attempt(evidence: Evidence, rows: Ints) -> Ints:
     records, number = np.unique(record[rows], return_inverse=True)
     attempts = sends[(history.status[sends] != Status.FAIL) & np.isin(record[sends], records)]
     lowest = np.full(len(records), np.iinfo(np.int64).max)
-    reached = _reached(evidence, history.key[attempts], _known_when_begun(evidence)[history.op[attempts]])
+    reached = _reached(evidence, history.key[attempts], evidence.begun_after[history.op[attempts]])
     np.minimum.at(lowest, np.searchsorted(records, record[attempts]), reached)
     return lowest[number]
-
-
-def _known_when_begun(evidence: Evidence) -> Ints:
-    """For each operation the last row of the one before it of the same process, -1 for the first."""
-    history, ends = evidence.history, evidence.op_end
-    process = history.process[ends]
-    order = np.lexsort((ends, process))
-    known = np.full(len(ends), -1, np.int64)
-    same = process[order[1:]] == process[order[:-1]]
-    known[order[1:][same]] = ends[order[:-1][same]]
-    return known
 
 
 def _reached(evidence: Evidence, key: Ints, known: Ints) -> Ints:

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from onceflow.verify.checker.attempts import sent_by_each_attempt
+from onceflow.verify.checker.attempts import Attempts
 from onceflow.verify.checker.positions import Proofs
 from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.checker.writers import writers_of
@@ -54,6 +54,26 @@ class Evidence:
         return self.history.rows(Kind.POLL)
 
     @cached_property
+    def effects(self) -> Ints:
+        """The rows that found an effect which somebody said that he would apply: at a target, a key that is no partition."""
+        history = self.history
+        rows = history.rows(Kind.EFFECT)
+        found: Ints = rows[(history.status[rows] == Status.OK) & self.is_target[history.key[rows]]]
+        return found
+
+    @cached_property
+    def is_target(self) -> Mask:
+        """For each key whether effects are found there that ``send`` rows told of; then nothing of it has a place in a log."""
+        history = self.history
+        target, sent = np.zeros((2, len(history.keys)), bool)
+        target[history.key[history.rows(Kind.EFFECT)]] = True
+        if np.any(target):
+            sent[history.key[self.sends]] = True
+            target[history.key[self.polls]] = False
+            target[history.key[self.sends[history.offset[self.sends] >= 0]]] = False
+        return target & sent
+
+    @cached_property
     def record(self) -> Ints:
         """A number for each row's (key, value), -1 where a row has none: what the writer meant as one event."""
         history = self.history
@@ -64,18 +84,19 @@ class Evidence:
 
     @cached_property
     def writer(self) -> Ints:
-        """For each row that polls the row that sent what it read, or NOBODY."""
-        return writers_of(self.history, self.sends, self.polls, self.record)
+        """For each row that polls the row that sent what it read, or NOBODY; the same of an effect that was found."""
+        return writers_of(self.history, self.sends, np.concatenate([self.polls, self.effects]), self.record)
 
     @cached_property
     def read(self) -> Mask:
-        """For each row that sends, whether anybody read it, or may have.
+        """For each row that sends, whether anybody read it, or found its effect, or may have.
 
         A value read at an offset that no acknowledgement explains may be that of any attempt without a known offset.
         """
         history, writer = self.history, self.writer[self.polls]
         unexplained = np.zeros(int(self.record.max(initial=-1)) + 2, bool)  # one more, for rows without a record
         unexplained[self.record[self.polls[history.offset[writer] != history.offset[self.polls]]]] = True
+        unexplained[self.record[self.effects]] = True
         may_be: Mask = (history.kind == Kind.SEND) & (history.offset < 0) & unexplained[self.record]
         may_be[writer[writer != NOBODY]] = True
         return may_be
@@ -89,20 +110,28 @@ class Evidence:
 
     @cached_property
     def seen_unit(self) -> Mask:
-        """For each unit, whether anything that it sent was read, for certain.
+        """For each unit, whether anything that it sent was read, for certain."""
+        seen: Mask = self.sighting >= 0
+        return seen
+
+    @cached_property
+    def sighting(self) -> Ints:
+        """For each unit the first row that read anything that it sent, or found its effect, for certain; -1 for none.
 
         A value that several attempts may have written proves none of them, unless its offset tells which::
 
             attempt 1 sends v, its outcome is unknown (it was aborted)
             attempt 2 sends v, its outcome is unknown (it was committed)        v is read once
         """
-        history, writer = self.history, self.writer[self.polls]
+        history, rows = self.history, np.concatenate([self.polls, self.effects])
+        writer = self.writer[rows]
         writers = self.sends[history.status[self.sends] != Status.FAIL]
         attempts = np.bincount(self.record[writers], minlength=int(self.record.max(initial=-1)) + 1)
-        certain = (attempts[self.record[self.polls]] == 1) | (history.offset[writer] == history.offset[self.polls])
-        seen = np.zeros(int(history.unit.max(initial=-1)) + 1, bool)
-        seen[history.unit[writer[certain & (writer != NOBODY)]]] = True
-        return seen
+        same_place = (history.offset[writer] == history.offset[rows]) & (history.offset[rows] >= 0)
+        certain = ((attempts[self.record[rows]] == 1) | same_place) & (writer != NOBODY)
+        first = np.full(int(history.unit.max(initial=-1)) + 1, -1, np.int64)
+        first[history.unit[writer[certain][::-1]]] = rows[certain][::-1]
+        return first
 
     @cached_property
     def seen_position(self) -> Ints:
@@ -111,7 +140,7 @@ class Evidence:
 
     @cached_property
     def _proofs(self) -> Proofs:
-        return Proofs.of(self.history, self.polls)
+        return Proofs.of(self.history, self.polls, self.surely_after)
 
     @cached_property
     def happened(self) -> Mask:
@@ -136,7 +165,13 @@ class Evidence:
     @cached_property
     def of_some_attempt(self) -> Ints:
         """Of each unread record that one of several attempts committed, nobody knows which, a row that sent it."""
-        return sent_by_each_attempt(self.history, self.sends, self.visible, self.record, self._proofs)
+        shown = np.concatenate([self.visible, self.effects])
+        return self.attempts.certain(self.history, self.record[shown], self._proofs)
+
+    @cached_property
+    def attempts(self) -> Attempts:
+        """The records that nobody knows of which attempt they are."""
+        return Attempts.of(self.history, self.sends, self.record)
 
     @cached_property
     def op_end(self) -> Ints:
@@ -147,6 +182,28 @@ class Evidence:
     def unit_end(self) -> Ints:
         """For each unit its last row."""
         return _last_rows(self.history.unit)
+
+    @cached_property
+    def begun_after(self) -> Ints:
+        """For each operation the last row of the one before it of the same process, -1 for the first.
+
+        When an operation began no history says; but a process does one thing after the other.
+        """
+        process = self.history.process[self.op_end]
+        order = np.lexsort((self.op_end, process))
+        before = np.full(len(self.op_end), -1, np.int64)
+        same = process[order[1:]] == process[order[:-1]]
+        before[order[1:][same]] = self.op_end[order[:-1][same]]
+        return before
+
+    def surely_after(self, earlier: Ints, later: Ints) -> Mask:
+        """For each pair of rows whether the second one's unit took effect after all of the first one's had ended.
+
+        A transaction is committed when all of its operations have begun.
+        """
+        unit, ends = self.history.unit, self.unit_end
+        after: Mask = self.begun_after[self.history.op[ends[unit[later]]]] >= ends[unit[earlier]]
+        return after
 
     def last_said(self, kind: Kind) -> Ints:
         """For each key the last row of this kind whose operation was answered, -1 for none."""

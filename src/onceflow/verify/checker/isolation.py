@@ -11,15 +11,17 @@ from onceflow.verify.checker.cycles import cycles_in
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined, one_finding
 from onceflow.verify.checker.ranges import Ranges
+from onceflow.verify.checker.read_edges import ReadEdges
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind, Status
 
 
 def aborted_read(evidence: Evidence) -> pa.Table:
-    """G1a: an operation that committed read a record whose writer failed for certain."""
-    history, writer = evidence.history, evidence.writer[evidence.polls]
-    mask = (writer != NOBODY) & (history.status[writer] == Status.FAIL) & evidence.happened[evidence.polls]
-    return findings(history, "aborted_read", evidence.polls[mask], writer[mask])
+    """G1a: an operation that committed read a record whose writer failed for certain, or found its effect."""
+    history, rows = evidence.history, np.concatenate([evidence.polls, evidence.effects])
+    writer = evidence.writer[rows]
+    mask = (writer != NOBODY) & (history.status[writer] == Status.FAIL) & evidence.happened[rows]
+    return findings(history, "aborted_read", rows[mask], writer[mask])
 
 
 def precommitted_read(evidence: Evidence) -> pa.Table:
@@ -41,17 +43,25 @@ def intermediate_read(evidence: Evidence) -> pa.Table:
 
 
 def wr_cycle(evidence: Evidence) -> pa.Table:
-    """G1c: transactions that each read what the next one in the circle wrote, so none can have been first."""
-    history, writer = evidence.history, evidence.writer[evidence.polls]
-    done = (writer != NOBODY) & evidence.happened[evidence.polls] & (history.status[writer] != Status.FAIL)
-    polls, sends = evidence.polls[done], writer[done]
-    across = history.in_txn[polls] & history.in_txn[sends] & (history.unit[polls] != history.unit[sends])
-    polls, sends = polls[across], sends[across]
+    """G1c: transactions that each read what the next one in the circle wrote, so none can have been first.
+
+    In the place of a transaction may stand several attempts of unknown outcome, of which one must have been committed, if each
+    of them closes the circle.
+    """
+    history, edges = evidence.history, ReadEdges.of(evidence)
     found = [
-        one_finding(history, "wr_cycle", [row for edge in circle for row in (int(polls[edge]), int(sends[edge]))])
-        for circle in cycles_in(history.unit[sends], history.unit[polls], evidence.unit_end)
+        one_finding(
+            history,
+            "wr_cycle",
+            [row for edge in circle for row in (int(edges.polls[edge]), int(edges.sends[edge]))],
+            detail=_ANY_ATTEMPT if edges.of_any_attempt(circle) else "",
+        )
+        for circle in cycles_in(edges.source, edges.target, edges.order)
     ]
     return joined(history, found)
+
+
+_ANY_ATTEMPT = "whichever of the attempts of unknown outcome was committed"
 
 
 class _Views:

@@ -3,8 +3,8 @@
 Each is accused once, of the worst that it shows: ``torn_transaction`` if other records of its transaction are visible, or
 where that is known to be committed by the position that it gave its group only,
 ``lost`` if records behind it were read, if the log ends before it, or if it was read and is gone (``vanished.py``), else
-``unseen``. The last one needs the word of a reader that it asked for the place (a ``window`` row) after the record was
-committed; without it the record may yet come.
+``unseen``, or ``effect_missing`` where it is an effect outside of the log. These need the word of a reader that it asked for
+the place (a ``window`` row) after the record was committed; without it the record may yet come.
 """
 
 from __future__ import annotations
@@ -78,6 +78,18 @@ class Missing:
         visible = seen[history.unit[unread]] | np.isin(unread, evidence.of_some_attempt)
         return (self.passed | self.drained) & history.in_txn[unread] & visible
 
+    @cached_property
+    def unseen(self) -> Mask:
+        """For each unread record, whether it was looked for in vain, and nothing worse can be said of it."""
+        unseen: Mask = self.drained & ~self.passed & (self.log_end < 0) & ~self.torn
+        return unseen
+
+    @cached_property
+    def at_a_target(self) -> Mask:
+        """For each unread record, whether it is an effect to be found at a target, and nothing in a log."""
+        target: Mask = self._evidence.is_target[self.history.key[self.unread]]
+        return target
+
     def _looked_after(self, looks: Ints) -> Mask:
         """For each unread record, whether this look ended after it was committed."""
         after: Mask = self._looks.ended(looks) > self._evidence.unit_end[self.history.unit[self.unread]]
@@ -126,8 +138,13 @@ def lost(evidence: Evidence) -> pa.Table:
 def unseen(evidence: Evidence) -> pa.Table:
     """A committed record that nobody read, though a reader asked for its place afterwards."""
     missing = evidence.once(Missing)
-    worse = missing.passed | (missing.log_end >= 0) | missing.torn
-    return findings(evidence.history, "unseen", missing.unread[missing.drained & ~worse])
+    return findings(evidence.history, "unseen", missing.unread[missing.unseen & ~missing.at_a_target])
+
+
+def effect_missing(evidence: Evidence) -> pa.Table:
+    """An effect that a committed transaction or operation was to have, and that nobody found who looked for it afterwards."""
+    missing = evidence.once(Missing)
+    return findings(evidence.history, "effect_missing", missing.unread[missing.unseen & missing.at_a_target])
 
 
 _CUT_OFF = "the log ends before it"

@@ -23,12 +23,13 @@ def consumed_never(evidence: Evidence) -> pa.Table:
         transaction 2 of process two polls 3, commits position 4            2 is never handled
 
     What stands before the first record that the group consumed was before its time, unless the group was seen at a position
-    below it before::
+    below it before; also on a partition of which it consumed nothing at all::
 
         the group's position is seen to be 0
         transaction 1 of process one polls 0 and 1, aborts
         transaction 2 of process two polls 2, commits position 3            0 and 1 are never handled
 
+    Of a group that consumes nowhere nobody wrote down what it polls.
     A transaction of unknown outcome may have consumed what it polled, unless what it sent is not there.
     """
     history = evidence.history
@@ -87,7 +88,7 @@ def _passed(
     count = int(max(lane.max(initial=-1) for lane in (taken, given, stood))) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(low, taken, number)
-    polls_at_all = low[stood] < np.iinfo(np.int64).max
+    polls_at_all = np.isin(history.group[seen], history.group[polls])
     stands = np.searchsorted(known, place(history.key[seen], history.offset[seen]))
     np.minimum.at(low, stood[polls_at_all], stands[polls_at_all])
     np.maximum.at(high, given, ends)

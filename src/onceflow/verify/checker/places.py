@@ -29,11 +29,12 @@ def inconsistent_offsets(evidence: Evidence) -> pa.Table:
 
 
 def phantom(evidence: Evidence) -> pa.Table:
-    """A value was read that nobody wrote, on a partition whose writers are in the history."""
+    """A value was read that nobody wrote, on a partition whose writers are in the history; or such an effect was found."""
     history = evidence.history
     has_writers = np.zeros(len(history.keys), bool)
     has_writers[history.key[evidence.sends]] = True
-    rows = evidence.polls[evidence.writer[evidence.polls] == NOBODY]
+    rows = np.concatenate([evidence.polls, evidence.effects])
+    rows = rows[evidence.writer[rows] == NOBODY]
     return findings(history, "phantom", rows[has_writers[history.key[rows]]])
 
 
@@ -54,10 +55,10 @@ def _acknowledged_in_vain(evidence: Evidence) -> Ints:
 def _committed_again(evidence: Evidence) -> tuple[Ints, Ints]:
     """The sends of values that another transaction had sent already, and those of that one; both were committed.
 
-    Two copies stand in the log then, whether anybody read both or not.
+    Two copies stand in the log then, whether anybody read both or not. An effect may be applied again and be one.
     """
     history, sends = evidence.history, evidence.sends
-    rows = sends[history.in_txn[sends] & evidence.happened[sends]]
+    rows = sends[history.in_txn[sends] & evidence.happened[sends] & ~evidence.is_target[history.key[sends]]]
     before = np.append(rows, -1)[_conflicts(evidence.record[rows], history.unit[rows])]
     is_again = before >= 0
     return rows[is_again], before[is_again]

@@ -5,10 +5,16 @@ A client that died while it committed does not know what became of its transacti
     transaction 1 polls 0, commits position 1
     transaction 2 polls 1, sends v, commits position 2; its outcome is not known
     the group's position is seen to be 2                only transaction 2 gave that, so it was committed, and v with it
+
+Whoever began after it was seen did not give it::
+
+    the driver that took over reads from 1 on
+    transaction 3 of it polls 1, commits position 2     record 1 is consumed twice
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,22 +52,28 @@ class Proofs:
     seen: Ints
 
     @classmethod
-    def of(cls, history: Columns, polls: Ints) -> Proofs:
-        """Of positions that nobody spoke of before, and that are new to the group: it stood elsewhere, or polled below."""
+    def of(cls, history: Columns, polls: Ints, surely_after: Callable[[Ints, Ints], Mask]) -> Proofs:
+        """Of positions that nobody spoke of before, and that are new to the group: it stood elsewhere, or polled below.
+
+        ``surely_after`` says for pairs of rows whether the second one's unit took effect after the first one's had ended.
+        """
         said, saw = _said_and_seen(history)
         rows = np.sort(np.concatenate([said, saw]))
         is_said = np.isin(rows, said)
         unknown = is_said & (history.status[rows] == Status.INFO)
         lane = lanes(history, rows)
         spot = np.unique((lane << OFFSET_BITS) | history.offset[rows], return_inverse=True)[1]
-        last_seen = _lasts(spot, np.where(is_said, -1, rows))[spot]
+        seen = _firsts(spot, np.where(is_said, len(history.op), rows))[spot]
         certain = _firsts(lane, np.where(unknown, len(history.op), rows))[lane]
-        possible = unknown & (last_seen >= 0)
+        possible = unknown & (seen < len(history.op))
         is_new = possible & (certain < rows)
         is_new[possible] |= first_polled(history, polls, rows[possible]) < history.offset[rows[possible]]
-        first, others = is_said & (_firsts(spot, rows)[spot] == rows), is_said & ~is_new
-        proved = is_said & np.isin(spot, spot[first]) & ~np.isin(spot, spot[others])
-        return cls(rows[proved], spot[proved], last_seen[proved])
+        too_late = is_said & (seen < rows) & np.isin(spot, spot[is_new])
+        too_late[too_late] = surely_after(seen[too_late], rows[too_late])
+        first = is_said & (_firsts(spot, rows)[spot] == rows)
+        others = is_said & ~is_new & ~too_late
+        proved = is_said & ~too_late & np.isin(spot, spot[first]) & ~np.isin(spot, spot[others])
+        return cls(rows[proved], spot[proved], seen[proved])
 
     def alone(self, history: Columns) -> Ints:
         """For each unit the row that saw a position which only that unit can have given, -1 for none."""
@@ -76,13 +88,6 @@ def _firsts(groups: Ints, rows: Ints) -> Ints:
     lowest = np.full(int(groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(lowest, groups, rows)
     return lowest
-
-
-def _lasts(groups: Ints, rows: Ints | Mask) -> Ints:
-    """For each group the highest of its numbers."""
-    highest = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
-    np.maximum.at(highest, groups, rows)
-    return highest
 
 
 def _said_and_seen(history: Columns) -> tuple[Ints, Ints]:

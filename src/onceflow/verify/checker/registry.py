@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onceflow.verify.checker import isolation, missing, order, passing, places, processing
+from onceflow.verify.checker import isolation, missing, order, passing, places, processing, progress
 from onceflow.verify.checker.evidence import Evidence
 
 Find = Callable[[Evidence], pa.Table]
@@ -33,6 +33,7 @@ _JUDGED: Iterable[Find] = (
     missing.lost,
     missing.torn_transaction,
     missing.unseen,
+    missing.effect_missing,
     places.duplicated,
     places.inconsistent_offsets,
     places.phantom,
@@ -49,9 +50,9 @@ _JUDGED: Iterable[Find] = (
     processing.consumed_twice,
     passing.consumed_never,
     processing.effect_repeated,
-    processing.hung_transaction,
-    processing.stuck_progress,
-    processing.torn_progress,
+    progress.hung_transaction,
+    progress.stuck_progress,
+    progress.torn_progress,
 )
 
 CHECKS = {check.anomaly: check for check in (*map(Check, _JUDGED), Check(order.int_send_skip, judged=False))}

@@ -5,7 +5,8 @@ in the order of partition and offset, and for each expected output record the nu
 
 Per input and output partition the output must be what ``f`` says, in that order, up to a place in the input; and that place
 must be one and the same for all output partitions: the output of an input record is visible wholly or not at all. Where the
-history says how far a group has committed (a ``position`` row on the input partition), it must be that place.
+history says how far a group has committed (a ``position`` row on the input partition), it must be that place; and the
+transaction that consumed an input record for the group must be the one that wrote its output.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.missing import Missing
+from onceflow.verify.checker.missing_output import looked_for
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind, Status
@@ -69,7 +71,8 @@ def diverged_output(
 ) -> pa.Table:
     """The committed output is not what the function makes of the committed input, up to one place, in order.
 
-    The place is the position of ``group`` where one is named and recorded, else that of the last output visible.
+    The place is the position of ``group`` where one is named and recorded, else that of the last output visible. That nothing
+    is found proves nothing where nobody looked: ``unproved_output``.
     """
     given = _Log.of(evidence, inputs, acknowledged=True)
     expected = _Expected.of(evidence, given, replay(given.table(evidence)))
@@ -79,15 +82,38 @@ def diverged_output(
     required = _required(evidence, given, expected, match >= 0, group)
     source, found = given.rows[expected.source], np.append(seen.rows, -1)[match]
     early, missing = ~required & (match >= 0), required & (match < 0)
-    late, before = _disordered(given, expected, np.append(seen.offset, -1)[match])
+    offset = np.append(seen.offset, -1)[match]
+    if np.any(missing):
+        missing &= looked_for(evidence, expected.lane(given), expected.key, offset)
+    late, before = _disordered(expected.lane(given), offset)
+    elsewhere, consumer = _of_other_transactions(evidence, found, source, group)
     history = evidence.history
     tables = [
         findings(history, ANOMALY, seen.rows[extra], detail="nothing in the input leads to this record"),
         findings(history, ANOMALY, source[missing], detail="output of this record is missing"),
         findings(history, ANOMALY, found[early], source[early], detail="its input is not committed as processed"),
         findings(history, ANOMALY, found[late], found[before], detail="it stands before output of an earlier record"),
+        findings(
+            history,
+            ANOMALY,
+            found[elsewhere],
+            evidence.writer[found[elsewhere]],
+            consumer,
+            detail="another transaction wrote it than consumed its input",
+        ),
     ]
     return joined(history, tables)
+
+
+def unproved_output(evidence: Evidence, outputs: Iterable[str]) -> str:
+    """Why it proves nothing of the output that ``diverged_output`` finds nothing; empty if it proves something."""
+    history = evidence.history
+    windows = history.rows(Kind.WINDOW)
+    looks = history.keys.take(
+        pa.array(np.unique(history.key[np.concatenate([windows[evidence.happened[windows]], evidence.polls])]))
+    )
+    unseen = sorted(set(outputs) - set(looks.to_pylist()))
+    return f"nobody looked at {', '.join(unseen)}" if unseen else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +130,7 @@ class _Log:
         wanted = _named(evidence, names)
         rows = np.concatenate([evidence.visible, evidence.committed if acknowledged else evidence.visible[:0]])
         rows = rows[wanted[history.key[rows]]]
-        offset = np.where(history.kind[rows] == Kind.SEND, evidence.sent_offset[rows], history.offset[rows])
+        offset = _offsets(evidence, rows)
         rows, offset = rows[offset >= 0], offset[offset >= 0]
         _, first = np.unique(place(history.key[rows], offset), return_index=True)
         return cls(rows[first], history.key[rows[first]], offset[first])
@@ -115,6 +141,12 @@ class _Log:
         return pa.table(
             {"key": keys, "offset": self.offset, "value": history.values.take(pa.array(history.value[self.rows]))}
         )
+
+
+def _offsets(evidence: Evidence, rows: Ints) -> Ints:
+    """Where the record of each row stands, -1 where that is not known."""
+    history = evidence.history
+    return np.where(history.kind[rows] == Kind.SEND, evidence.sent_offset[rows], history.offset[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +164,10 @@ class _Expected:
         if len(source) and (source.min() < 0 or source.max() >= len(given.rows) or np.any(source[1:] < source[:-1])):
             raise ValueError("a replay gives its output in the order of the input, and names the row of each")
         return cls(source, _codes(table["key"], history.keys), _codes(table["value"], history.values))
+
+    def lane(self, given: _Log) -> Ints:
+        """A number for each pair of input and output key; inside of it the order must be kept."""
+        return given.key[self.source] * (int(self.key.max(initial=0)) + 2) + self.key + 1
 
 
 def _codes(column: pa.ChunkedArray, names: pa.Array) -> Ints:
@@ -165,8 +201,10 @@ def _has_other_input(evidence: Evidence, inputs: Iterable[str]) -> bool:
     """
     history, sends = evidence.history, evidence.sends
     sends = sends[_named(evidence, inputs)[history.key[sends]] & (history.status[sends] != Status.FAIL)]
-    missing = Missing(evidence, sends[~evidence.happened[sends] | (history.offset[sends] < 0)])
-    return bool(np.any(~missing.drained))
+    sends = sends[~evidence.happened[sends] | (history.offset[sends] < 0)]
+    missing = Missing(evidence, sends)
+    may_be_gone = len(missing.unread) < np.count_nonzero(~evidence.read[sends])
+    return bool(may_be_gone or np.any(~missing.drained))
 
 
 def _named(evidence: Evidence, names: Iterable[str]) -> Mask:
@@ -199,20 +237,43 @@ def _positions(evidence: Evidence, group: str | None) -> Ints:
     history = evidence.history
     rows = history.rows(Kind.POSITION)
     rows = rows[~history.in_txn[rows]]
-    rows = rows[
-        np.asarray(pc.equal(history.table["group"].combine_chunks().take(pa.array(rows)), group).fill_null(False))
-    ]
+    rows = rows[_is_of_group(evidence, rows, group)]
     positions = np.full(len(history.keys), -1, np.int64)
     positions[history.key[rows]] = history.offset[rows]
     return positions
 
 
-def _disordered(given: _Log, expected: _Expected, offset: Ints) -> tuple[Ints, Ints]:
+def _is_of_group(evidence: Evidence, rows: Ints, group: str | None) -> Mask:
+    groups = evidence.history.table["group"].combine_chunks().take(pa.array(rows))
+    return np.asarray(pc.equal(groups, group).fill_null(False), bool)
+
+
+def _of_other_transactions(evidence: Evidence, found: Ints, source: Ints, group: str | None) -> tuple[Ints, Ints]:
+    """The output that another transaction wrote than consumed its input, and for each a poll that consumed that.
+
+    Where both are known: committed transactions consumed the input for the group, and it is known of the writer as well.
+    """
+    history, polls = evidence.history, evidence.polls
+    polls = polls[history.in_txn[polls] & evidence.happened[polls] & (history.group[polls] >= 0)]
+    polls = polls[_is_of_group(evidence, polls, group)]
+    writer = np.where(found >= 0, evidence.writer[found], NOBODY)
+    at = np.flatnonzero((writer != NOBODY) & history.in_txn[writer] & evidence.happened[writer])
+    places = place(history.key[source[at]], _offsets(evidence, source[at]))
+    units = len(evidence.unit_end)
+    consumed, number = np.unique(place(history.key[polls], history.offset[polls]), return_inverse=True)
+    known = np.searchsorted(consumed, places)
+    is_known = np.append(consumed, -1)[known] == places
+    at, known = at[is_known], known[is_known]
+    other = ~np.isin(known * units + history.unit[writer[at]], number * units + history.unit[polls])
+    first = np.full(len(consumed), -1, np.int64)
+    first[number[::-1]] = polls[::-1]
+    return at[other], first[known[other]]
+
+
+def _disordered(lane: Ints, offset: Ints) -> tuple[Ints, Ints]:
     """The expected records that stand before one of the same input and output partition that comes first."""
     seen = np.flatnonzero(offset >= 0)
-    key = given.key[expected.source[seen]]
-    lane = key * (int(expected.key.max(initial=0)) + 1) + expected.key[seen]
-    order = seen[np.argsort(lane, kind="stable")]
-    lane = np.sort(lane)
+    order = seen[np.argsort(lane[seen], kind="stable")]
+    lane = lane[order]
     back = (lane[1:] == lane[:-1]) & (offset[order[1:]] < offset[order[:-1]])
     return order[1:][back], order[:-1][back]

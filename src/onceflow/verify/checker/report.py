@@ -15,13 +15,14 @@ EXAMPLES = 3
 
 
 def as_json(verdict: Verdict, examples: int = EXAMPLES) -> dict[str, Any]:
-    """``{"rows", "good", "unproved", "counts", "examples"}``; ``unproved`` says why nothing is proved, or is empty; an example
-    is a finding with the rows of the history that show it.
+    """``{"rows", "good", "unproved", "not_judged", "counts", "examples"}``; ``unproved`` says why nothing is proved, or is empty,
+    and ``not_judged`` of which parts nothing is; an example is a finding with the rows of the history that show it.
     """
     return {
         "rows": len(verdict.history),
         "good": not verdict.violations and not verdict.lack,
         "unproved": verdict.lack,
+        "not_judged": list(verdict.not_judged),
         "counts": verdict.counts,
         "examples": [{**found, "rows": shown(verdict, found)} for found in first_findings(verdict, examples)],
     }
@@ -58,6 +59,8 @@ def show(verdict: Verdict, console: Console, examples: int = EXAMPLES) -> None:
     console.print(table)
     if verdict.lack:
         console.print(f"nothing is proved: {verdict.lack}", style="bold yellow", markup=False)
+    for part in verdict.not_judged:
+        console.print(f"not judged: {part}", style="yellow", markup=False)
     for found in first_findings(verdict, examples):
         console.print(f"{found['anomaly']}: {found['detail']}".rstrip(": "), style="bold", markup=False)
         for row in shown(verdict, found):

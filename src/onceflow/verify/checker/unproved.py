@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.verify.checker.evidence import Evidence
+from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind, Status
 
 UNJUDGED = "unjudged"
@@ -31,9 +32,41 @@ def unproved(evidence: Evidence) -> str:
         return f"nobody looked: the history has no row of what was seen ({', '.join(_SEEING)})"
     if not _somebody_looked(evidence):
         return "nobody looked where anybody wrote: no record was read, and no window over a key that was written is ok"
-    if _is_unjudged(evidence):
-        return f"output was not judged: values {UNJUDGED}:… name a place, so that nothing could be missing or repeated"
+    if len(rows := _unjudged(evidence)):
+        return (
+            f"output was not judged: values {UNJUDGED}:… name a place, so that nothing could be missing or repeated "
+            f"({len(rows):,} of {len(evidence.polls):,} records that were read, on {keys_text(evidence, rows)})"
+        )
+    if groups := _consumed_for_nothing(evidence):
+        return f"nobody looked at output: of what was consumed for {listed(groups)} the history has neither output nor effect"
     return ""
+
+
+def _consumed_for_nothing(evidence: Evidence) -> list[str]:
+    """The groups that transactions consumed for, if nothing in the history can be what came of it::
+
+        transaction 1 polls 0 to 9 for a group, commits position 10
+        the final reader reads the input, which is all there
+
+    Output is what a unit sends that consumes, or what was looked for on a key that no group consumes; or an effect.
+    """
+    history, polls = evidence.history, evidence.polls
+    consuming = polls[history.in_txn[polls] & (history.group[polls] >= 0) & evidence.happened[polls]]
+    if not len(consuming) or len(history.rows(Kind.EFFECT)):
+        return []
+    rows = np.concatenate([evidence.sends, polls, history.rows(Kind.WINDOW)])
+    if len(np.setdiff1d(history.key[rows], history.key[polls[history.group[polls] >= 0]])):
+        return []
+    if np.any(np.isin(history.unit[evidence.sends], history.unit[consuming])):
+        return []
+    groups: list[str] = pc.unique(history.table["group"].take(pa.array(consuming))).to_pylist()
+    return groups
+
+
+def listed(names: list[str], most: int = 3) -> str:
+    """The names in order, in words; of many only the first."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(sorted(names)[:most]) + rest
 
 
 def _somebody_looked(evidence: Evidence) -> bool:
@@ -46,10 +79,17 @@ def _somebody_looked(evidence: Evidence) -> bool:
     return bool(np.any(np.isin(history.key[looked], history.key[evidence.sends])))
 
 
-def _is_unjudged(evidence: Evidence) -> bool:
-    """Whether a record was read whose value is but its place: two of the same content have two values."""
+def _unjudged(evidence: Evidence) -> Ints:
+    """The polls of records whose value is but their place: two of the same content have two values."""
     values = evidence.history.values
     if not pa.types.is_string(values.type) and not pa.types.is_large_string(values.type):
-        return False
-    marked = np.asarray(pc.starts_with(values, f"{UNJUDGED}:").fill_null(False))
-    return bool(np.any(marked[evidence.history.value[evidence.polls]]))
+        return evidence.polls[:0]
+    marked = np.asarray(pc.starts_with(values, f"{UNJUDGED}:").fill_null(False), bool)
+    rows: Ints = evidence.polls[marked[evidence.history.value[evidence.polls]]]
+    return rows
+
+
+def keys_text(evidence: Evidence, rows: Ints) -> str:
+    """The keys of the rows, in words."""
+    history = evidence.history
+    return listed(history.keys.take(pa.array(np.unique(history.key[rows]))).to_pylist())

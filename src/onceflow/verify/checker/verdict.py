@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.findings import joined
+from onceflow.verify.checker.not_judged import not_judged
 from onceflow.verify.checker.registry import CHECKS, Check
 from onceflow.verify.checker.unproved import unproved
 from onceflow.verify.history.columns import Columns
@@ -19,13 +20,15 @@ from onceflow.verify.history.columns import Columns
 class Verdict:
     """What the checks found in a history. ``findings`` has the columns of ``checker.findings.FINDINGS``.
 
-    ``unproved`` says why it proves nothing that they found nothing; empty where it does.
+    ``unproved`` says why it proves nothing that they found nothing; empty where it does. ``not_judged`` says of which parts of
+    the history it proves nothing, if all checks were made.
     """
 
     history: pa.Table
     findings: pa.Table
     checks: tuple[Check, ...]
     unproved: str = field(default="", kw_only=True)
+    not_judged: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -51,4 +54,5 @@ def check_history(table: pa.Table, checks: Iterable[Check] | None = None, where:
     evidence = Evidence(history)
     chosen = tuple(CHECKS.values() if checks is None else checks)
     found = joined(history, [check.find(evidence) for check in chosen])
-    return Verdict(history.table, found, chosen, unproved=unproved(evidence))
+    open_parts = not_judged(evidence) if checks is None else ()
+    return Verdict(history.table, found, chosen, unproved=unproved(evidence), not_judged=open_parts)

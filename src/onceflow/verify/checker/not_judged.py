@@ -1,0 +1,127 @@
+"""What of a history could not be judged, so that it proves nothing there that nothing was found.
+
+Each part is one sentence, which says where, and what would have had to be recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.verify.checker.evidence import Evidence
+from onceflow.verify.checker.missing import Missing
+from onceflow.verify.checker.positions import lanes
+from onceflow.verify.checker.progress import went_on
+from onceflow.verify.checker.unproved import keys_text, listed
+from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.schema import Kind, Status
+
+
+def not_judged(evidence: Evidence) -> tuple[str, ...]:
+    """The sentences, none if all was judged."""
+    parts = (_unlooked_for, _dropped, _undecided, _strange, _targets, _ends, _positions, _unconsumed)
+    return tuple(sentence for part in parts for sentence in part(evidence))
+
+
+def _unlooked_for(evidence: Evidence) -> Iterator[str]:
+    missing = evidence.once(Missing)
+    rows = missing.unread[~(missing.passed | missing.drained | (missing.log_end >= 0))]
+    if len(rows):
+        yield (
+            f"{_records(rows)} that {_were(rows)} committed on {keys_text(evidence, rows)}: nobody read {_them(rows)}, and no "
+            "window that was asked for later reaches there"
+        )
+
+
+def _dropped(evidence: Evidence) -> Iterator[str]:
+    rows = np.setdiff1d(evidence.committed[~evidence.read[evidence.committed]], evidence.once(Missing).unread)
+    if len(rows):
+        where = keys_text(evidence, rows)
+        yield f"{_records(rows)} that {_were(rows)} committed on {where}: nobody read {_them(rows)} before a range was gone"
+
+
+def _undecided(evidence: Evidence) -> Iterator[str]:
+    history, sends = evidence.history, evidence.sends
+    unknown = sends[(history.status[sends] == Status.INFO) & ~evidence.happened[sends] & ~evidence.read[sends]]
+    missing = Missing(evidence, unknown)
+    rows = missing.unread[~(missing.passed | missing.drained)]
+    if len(rows):
+        yield f"{_records(rows)} of unknown outcome on {keys_text(evidence, rows)}: nobody looked whether {_they(rows)} there"
+
+
+def _strange(evidence: Evidence) -> Iterator[str]:
+    """Nobody's, so far as the history knows."""
+    history = evidence.history
+    rows = evidence.polls[~np.isin(history.key[evidence.polls], history.key[evidence.sends])]
+    if len(rows):
+        where = keys_text(evidence, rows)
+        yield f"what should be on {where}: no send to it is in the history, so nothing can be missing or invented"
+
+
+def _targets(evidence: Evidence) -> Iterator[str]:
+    effects = evidence.history.rows(Kind.EFFECT)
+    rows = effects[~evidence.is_target[evidence.history.key[effects]]]
+    if len(rows):
+        where = keys_text(evidence, rows)
+        yield f"which effects {where} should have: no send tells of them (without an offset), so only repetitions were looked for"
+
+
+def _ends(evidence: Evidence) -> Iterator[str]:
+    """Any transaction may be left open, also one that failed."""
+    history, sends = evidence.history, evidence.sends
+    asked = (evidence.last_said(Kind.LOG_END) >= 0) & (evidence.last_said(Kind.STABLE_END) >= 0)
+    rows = sends[history.in_txn[sends] & ~evidence.is_target[history.key[sends]]]
+    rows = rows[~asked[history.key[rows]]]
+    if len(rows):
+        yield f"whether a transaction hangs on {keys_text(evidence, rows)}: no log_end and stable_end of it are in the history"
+
+
+def _positions(evidence: Evidence) -> Iterator[str]:
+    """Where a group went on after its position was seen last, or where that was never seen, nobody knows how far it came."""
+    history = evidence.history
+    all_of_them = history.rows(Kind.POSITION)
+    seen = all_of_them[~history.in_txn[all_of_them]]
+    stable = evidence.last_said(Kind.STABLE_END)[history.key[seen]] >= 0
+    rows = np.concatenate([all_of_them, evidence.polls[history.group[evidence.polls] >= 0]])
+    rows = rows[history.status[rows] != Status.FAIL]
+    lane = lanes(history, np.concatenate([seen, rows]))
+    known = lane[: len(seen)][stable & ~went_on(evidence, seen)] if len(seen) else lane[:0]
+    rows = rows[~np.isin(lane[len(seen) :], known)]
+    if len(rows):
+        yield (
+            f"how far {_groups(evidence, rows)} came on {keys_text(evidence, rows)}: its position and the stable_end were not "
+            "both seen at the end"
+        )
+
+
+def _unconsumed(evidence: Evidence) -> Iterator[str]:
+    history, polls = evidence.history, evidence.polls
+    positions = history.rows(Kind.POSITION)
+    positions = positions[history.in_txn[positions] & evidence.happened[positions]]
+    rows = positions[~np.isin(history.group[positions], history.group[polls]) & (history.group[positions] >= 0)]
+    if len(rows):
+        yield f"whether {_groups(evidence, rows)} consumed all that it went past: no poll in the history names the group"
+
+
+def _groups(evidence: Evidence, rows: Ints) -> str:
+    names = pc.unique(evidence.history.table["group"].take(pa.array(rows))).to_pylist()
+    return "group " + listed([name or "without a name" for name in names])
+
+
+def _records(rows: Ints) -> str:
+    return f"{len(rows):,} record{'s' if len(rows) > 1 else ''}"
+
+
+def _were(rows: Ints) -> str:
+    return "were" if len(rows) > 1 else "was"
+
+
+def _them(rows: Ints) -> str:
+    return "them" if len(rows) > 1 else "it"
+
+
+def _they(rows: Ints) -> str:
+    return "they are" if len(rows) > 1 else "it is"

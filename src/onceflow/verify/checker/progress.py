@@ -1,0 +1,242 @@
+"""How far all came in the end: a transaction that never ends, records that nobody takes, positions that nobody gave.
+
+A position in a transaction is what that commits for its group; any other one is what was seen committed. What was seen says
+something of the end only if nothing went on after it::
+
+    the group's position is seen to be 0
+    transaction 1 polls 0 to 3, commits position 4
+    log_end and stable_end are seen to be 4             that the position was 0 once says nothing
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.findings import findings, joined
+from onceflow.verify.checker.positions import first_polled, lanes
+from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.columns import Mask
+from onceflow.verify.history.schema import Kind, Status
+
+
+def hung_transaction(evidence: Evidence) -> pa.Table:
+    """At the end of the history a transaction is open: the last stable offset stands below the end of the log."""
+    history = evidence.history
+    ends, stable = evidence.last_said(Kind.LOG_END), evidence.last_said(Kind.STABLE_END)
+    both = (ends >= 0) & (stable >= 0)
+    ends, stable = ends[both], stable[both]
+    hung = history.offset[stable] < history.offset[ends]
+    hung[hung] = ~_sent_after(evidence, stable[hung])
+    return findings(history, "hung_transaction", stable[hung], ends[hung])
+
+
+def _sent_after(evidence: Evidence, rows: Ints) -> Mask:
+    """For each row whether anything was sent to its key after its operation: then what is open may have been under way."""
+    history, sends = evidence.history, evidence.sends
+    sends = sends[np.isin(history.key[sends], history.key[rows])]
+    last = np.full(len(history.keys), -1, np.int64)
+    np.maximum.at(last, history.key[sends], evidence.unit_end[history.unit[sends]])
+    after: Mask = last[history.key[rows]] > evidence.op_end[history.op[rows]]
+    return after
+
+
+def stuck_progress(evidence: Evidence) -> pa.Table:
+    """At the end of the history a group's position stands below a committed record that it could have taken."""
+    history = evidence.history
+    positions = history.rows(Kind.POSITION)
+    positions = positions[~history.in_txn[positions]]
+    rows = _last_rows(lanes(history, positions), positions)
+    rows = rows[~went_on(evidence, rows)]
+    stable = evidence.last_said(Kind.STABLE_END)[history.key[rows]]
+    rows, stable = rows[stable >= 0], stable[stable >= 0]
+    waiting = _first_waiting(evidence, rows, stable)
+    return findings(history, "stuck_progress", rows[waiting >= 0], stable[waiting >= 0], waiting[waiting >= 0])
+
+
+def torn_progress(evidence: Evidence) -> pa.Table:
+    """A group's position is not what its last committed transaction gave it, or is behind the end of the log.
+
+    Where none was committed, the position is judged if a transaction that failed gave it and took records for it::
+
+        transaction 1 polls 0 to 5, commits position 6, aborts
+        the group's position is seen to be 6                        its input is never handled
+
+    Any other position may be from before the history. Behind the end of a log that the group read of nobody can have read::
+
+        transaction 1 polls 0, commits position 50, for what its client counts is not the log's
+        the log is seen to end at 1                                 1 to 49 will never be handled
+
+    So is one that was seen in between, after a first one was given, and that nobody gave::
+
+        transaction 1 commits position 2
+        the group's position is seen to be 3
+        transaction 2 commits position 4
+
+    The last one is that which was committed last, and not which was answered last::
+
+        transaction 1 of process one commits position 2, the answer is late
+        transaction 2 of process two commits position 4, and is answered before that        4 is as it should be
+    """
+    history = evidence.history
+    positions = history.rows(Kind.POSITION)
+    lane = lanes(history, positions)
+    said, status = history.in_txn[positions], history.status[positions]
+    seen = _last_of_lane(lane, positions, ~said)
+    last = _last_of_lane(lane, positions, said & _happened_when(evidence, positions, seen[lane]))
+    open_ended = said & (status == Status.INFO)
+    settled = np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen
+    # What a transaction of unknown outcome gave it may be there as well: its marker may come late.
+    may_be = place(lane[open_ended], history.offset[positions[open_ended]])
+    settled &= ~np.isin(place(np.arange(len(seen)), history.offset[seen]), may_be)
+    other = settled & (last >= 0) & (history.offset[seen] != history.offset[last])
+    other &= ~_committed_later(evidence, lane[said], positions[said], seen, np.where(other, last, -1))
+    unsaid = settled & (last < 0)
+    mine = unsaid[lane]
+    failed = np.where(unsaid, _applied_though_failed(evidence, lane[mine], positions[mine], seen), -1)
+    shown = np.where(other, last, failed)
+    ends = np.where(shown < 0, _ends_before(evidence, seen), -1)
+    return joined(
+        history,
+        [
+            findings(history, "torn_progress", seen[shown >= 0], shown[shown >= 0]),
+            findings(history, "torn_progress", seen[ends >= 0], ends[ends >= 0], detail=_BEHIND_THE_END),
+            findings(history, "torn_progress", *_given_by_nobody(evidence, lane, positions, seen), detail=_BY_NOBODY),
+        ],
+    )
+
+
+_BEHIND_THE_END = "it is behind the end of the log"
+_BY_NOBODY = "it was seen in between, and no transaction gave it that may have been committed"
+
+
+def _given_by_nobody(evidence: Evidence, lane: Ints, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """The positions seen before the last one of their lane that nobody gave, and for each one that was given before."""
+    history = evidence.history
+    given = history.in_txn[positions] & (history.status[positions] != Status.FAIL)
+    places = place(lane, history.offset[positions])
+    rows = np.flatnonzero(~history.in_txn[positions] & evidence.happened[positions] & (positions < last[lane]))
+    rows = rows[~np.isin(places[rows], places[given])]
+    done = given & evidence.happened[positions] & np.isin(lane, lane[rows])
+    first = np.full(len(last), -1, np.int64)
+    first[lane[done][::-1]] = positions[done][::-1]
+    rows = rows[first[lane[rows]] >= 0]
+    seen, before = positions[rows], first[lane[rows]]
+    after = evidence.surely_after(before, seen) if len(seen) else np.zeros(0, bool)
+    return seen[after], before[after]
+
+
+def _happened_when(evidence: Evidence, positions: Ints, seen: Ints) -> Mask:
+    """For each position that a transaction gave, whether that was certainly committed before the other row.
+
+    A transaction of unknown outcome may be committed late, so only if what proves it was seen before that.
+    """
+    history, unit = evidence.history, evidence.history.unit[positions]
+    happened: Mask = evidence.happened[positions].copy()
+    unknown = np.flatnonzero(happened & (history.status[positions] == Status.INFO) & (seen >= 0))
+    proofs = np.stack([evidence.sighting[unit[unknown]], evidence.seen_position[unit[unknown]]])
+    proved = np.where(proofs >= 0, evidence.op_end[history.op[proofs]], len(history.op)).min(axis=0)
+    happened[unknown] = proved <= evidence.op_end[history.op[seen[unknown]]]
+    return happened
+
+
+def _committed_later(evidence: Evidence, lane: Ints, positions: Ints, seen: Ints, last: Ints) -> Mask:
+    """For each lane whether what was seen is further than its last position, and of one that may have been committed later."""
+    history = evidence.history
+    further = (last >= 0) & (history.offset[seen] > history.offset[last])
+    rows = further[lane] & evidence.happened[positions] & (history.offset[positions] == history.offset[seen[lane]])
+    mine, lane = positions[rows], lane[rows]
+    later = np.zeros(len(seen), bool)
+    if len(mine):
+        later[lane[~evidence.surely_after(mine, last[lane])]] = True
+    return later
+
+
+def _ends_before(evidence: Evidence, seen: Ints) -> Ints:
+    """For each position that was seen the row that says, not before that, that the log ends before it, -1 for none.
+
+    Only of a group that read there: else its position may be a number of its own kind. And only where no record was known at
+    that end or behind it: else the log was cut off, and they are ``lost``.
+    """
+    history, polls = evidence.history, evidence.polls
+    number = np.flatnonzero(seen >= 0)
+    rows = seen[number]
+    ends = evidence.last_said(Kind.LOG_END)[history.key[rows]]
+    before = (ends >= 0) & evidence.happened[rows] & (history.offset[ends] < history.offset[rows])
+    before &= evidence.op_end[history.op[ends]] >= evidence.op_end[history.op[rows]]
+    records = np.concatenate([evidence.committed, evidence.visible])
+    furthest = np.full(len(history.keys), -1, np.int64)
+    np.maximum.at(furthest, history.key[records], history.offset[records])
+    before &= furthest[history.key[rows]] < history.offset[ends]
+    number, rows, ends = number[before], rows[before], ends[before]
+    lane = lanes(history, np.concatenate([rows, polls])) if len(rows) else rows
+    reads = np.isin(lane[: len(rows)], lane[len(rows) :])
+    found = np.full(len(seen), -1, np.int64)
+    found[number[reads]] = ends[reads]
+    return found
+
+
+def _applied_though_failed(evidence: Evidence, lane: Ints, positions: Ints, seen: Ints) -> Ints:
+    """For each lane the position of a failed transaction that was seen afterwards, -1 for none.
+
+    Only of one that polled records below it for the group: else the group may have stood there before.
+    """
+    history = evidence.history
+    mine = history.in_txn[positions] & (history.status[positions] == Status.FAIL)
+    mine &= (positions < seen[lane]) & (history.offset[positions] == history.offset[seen[lane]])
+    mine[mine] = history.offset[positions[mine]] > first_polled(history, evidence.polls, positions[mine])
+    failed = np.full(len(seen), -1, np.int64)
+    failed[lane[mine]] = positions[mine]
+    return failed
+
+
+def _last_of_lane(lane: Ints, rows: Ints, mask: Mask) -> Ints:
+    """For each lane the last of the rows that the mask names, -1 for none."""
+    last = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    last[lane[mask]] = rows[mask]
+    return last
+
+
+def went_on(evidence: Evidence, seen: Ints) -> Mask:
+    """For each position that was seen, whether its group polled there, or a transaction gave it another one, after that."""
+    history = evidence.history
+    given = history.rows(Kind.POSITION)
+    rows = np.concatenate([given[history.in_txn[given]], evidence.polls])
+    rows = rows[(history.status[rows] != Status.FAIL) & np.isin(history.group[rows], history.group[seen])]
+    lane = lanes(history, np.concatenate([seen, rows]))
+    last = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(last, lane[len(seen) :], rows)
+    went_on: Mask = last[lane[: len(seen)]] > seen
+    return went_on
+
+
+def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:
+    """For each position a row that tells of a record between it and the stable end, -1 for none: markers do not wait.
+
+    And none of what is told of later: it may have come since.
+    """
+    history = evidence.history
+    if not len(positions):
+        return positions
+    rows = np.concatenate([evidence.committed, evidence.visible])
+    rows = rows[history.offset[rows] >= 0]
+    places = place(history.key[rows], history.offset[rows])
+    rows = rows[~evidence.gone.contain(places)]
+    rows = rows[np.argsort(place(history.key[rows], history.offset[rows]), kind="stable")]
+    places = place(history.key[rows], history.offset[rows])
+    key = history.key[positions]
+    begin = np.searchsorted(places, place(key, history.offset[positions]))
+    end = np.searchsorted(places, place(key, history.offset[stable]))
+    first = np.full(len(positions), -1, np.int64)
+    for number in np.flatnonzero(begin < end).tolist():  # of all positions hardly any
+        waiting = rows[begin[number] : end[number]]
+        told = evidence.unit_end[history.unit[waiting]] <= evidence.op_end[history.op[positions[number]]]
+        first[number] = waiting[np.argmax(told)] if np.any(told) else -1
+    return first
+
+
+def _last_rows(lane: Ints, rows: Ints) -> Ints:
+    last = np.empty(int(lane.max(initial=-1)) + 1, np.int64)
+    last[lane] = rows
+    return last

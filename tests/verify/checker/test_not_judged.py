@@ -1,0 +1,113 @@
+"""Of a good history, which parts it proves nothing of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from onceflow.verify.checker import CHECKS, check_history
+from onceflow.verify.history import Recorder
+from onceflow.verify.history.recorder import effect, gone, log_end, poll, position, send, stable_end, window
+
+Story = Callable[[Recorder], object]
+
+
+def copied_and_read(history: Recorder) -> None:
+    """Everything was looked at, and asked for at the end."""
+    history.add("writer", send("in-0", "a", 0))
+    history.add("copier", poll("in-0", 0, "a", "copy"), send("out-0", "b", 0), send("accounts", "a"), txn=1)
+    history.add("copier", position("in-0", 1, "copy"), txn=1)
+    history.add("final", window("in-0", 0, 1), poll("in-0", 0, "a"), window("out-0", 0, 2), poll("out-0", 0, "b"))
+    history.add("final", window("accounts", 0, 1), effect("accounts", "a"))
+    history.add(
+        "probe", *[row for key, end in (("in-0", 1), ("out-0", 2)) for row in (log_end(key, end), stable_end(key, end))]
+    )
+    history.add("probe", position("in-0", 1, "copy"))
+
+
+PARTS: list[tuple[Story, str]] = [
+    (
+        lambda history: history.add("writer", send("k", "x", 0), send("j", "y")),
+        "2 records that were committed on j, k: nobody read them, and no window that was asked for later reaches there",
+    ),
+    (
+        lambda history: history.add("writer", send("in-0", "x", 7)),
+        "1 record that was committed on in-0: nobody read it, and no window that was asked for later reaches there",
+    ),
+    (
+        lambda history: (history.add("writer", send("k", "x", 0)), history.add("broker", gone("k", 0, 1))),
+        "1 record that was committed on k: nobody read it before a range was gone",
+    ),
+    (
+        lambda history: history.add("writer", send("in-0", "x"), status="info"),
+        "1 record of unknown outcome on in-0: nobody looked whether it is there",
+    ),
+    (
+        lambda history: history.add("reader", *[poll(key, 0, "x") for key in "dcbae"]),
+        "what should be on a, b, c and 2 more: no send to it is in the history, so nothing can be missing or invented",
+    ),
+    (
+        lambda history: history.add("reader", effect("archive", "a")),
+        "which effects archive should have: no send tells of them (without an offset), so only repetitions were looked for",
+    ),
+    (
+        lambda history: (
+            history.add("writer", send("k", "x", 0), txn=7, status="fail"),
+            history.add("probe", log_end("k", 1), stable_end("k", 1), status="fail"),
+        ),
+        "whether a transaction hangs on k: no log_end and stable_end of it are in the history",
+    ),
+    (
+        lambda history: history.add("adder", poll("in-0", 0, "a", "sum")),
+        "how far group sum came on in-0: its position and the stable_end were not both seen at the end",
+    ),
+    (
+        lambda history: history.add("copier", position("in-0", 1, "copy"), txn=8),
+        "how far group copy came on in-0: its position and the stable_end were not both seen at the end",
+    ),
+    (
+        lambda history: history.add("probe", position("i", 0, "copy")),
+        "how far group copy came on i: its position and the stable_end were not both seen at the end",
+    ),
+    (
+        lambda history: (
+            history.add("adder", position("in-0", 1, "sum"), txn=8),
+            history.add("probe", position("in-0", 1, "sum")),
+        ),
+        "whether group sum consumed all that it went past: no poll in the history names the group",
+    ),
+]
+
+
+def test_of_a_history_in_which_all_was_looked_at_all_is_judged() -> None:
+    history = Recorder()
+    copied_and_read(history)
+    verdict = check_history(history.table())
+    assert (verdict.violations, verdict.unproved, verdict.not_judged) == ({}, "", ())
+
+
+@pytest.mark.parametrize(("more", "sentence"), PARTS, ids=[sentence[:40] for _, sentence in PARTS])
+def test_a_part_that_was_not_looked_at_is_named(more: Story, sentence: str) -> None:
+    history = Recorder()
+    copied_and_read(history)
+    more(history)
+    verdict = check_history(history.table())
+    assert (verdict.violations, verdict.not_judged) == ({}, (sentence,))
+
+
+def test_what_was_looked_for_in_vain_is_judged() -> None:
+    history = Recorder()
+    copied_and_read(history)
+    history.add("writer", send("in-0", "x", 1), send("in-0", "y"))
+    history.add("final", window("in-0", 1, 9))
+    history.add("probe", log_end("in-0", 1), stable_end("in-0", 1), position("in-0", 1, "copy"))
+    verdict = check_history(history.table())
+    assert (verdict.violations, verdict.not_judged) == ({"lost": 1, "unseen": 1}, ())
+
+
+def test_who_makes_some_checks_only_is_not_told_of_others() -> None:
+    history = Recorder()
+    history.add("writer", send("k", "x", 0))
+    assert check_history(history.table(), [CHECKS["lost"]]).not_judged == ()
+    assert check_history(history.table()).not_judged
