@@ -1,0 +1,171 @@
+"""The checkpoint's file system refuses a call, or gives other bytes back than it was given: Spark's query ends or is refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.test_state import expected, last_totals, records, totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from tests.conftest import Workbench
+
+pytestmark = pytest.mark.faults
+
+FIRST = [(f"k{number % 5}", str(number)) for number in range(60)]
+SECOND = [(f"k{number % 5}", str(number)) for number in range(60, 100)]
+BATCHES: dict[str, Any] = {"maxOffsetsPerTrigger": 15}
+
+
+class InTheWay:
+    """Something stands where Spark wants to write: a file for a directory, or a directory for a file. It is told as a step is."""
+
+    def __init__(self, place: Path, step: str) -> None:
+        self._place, self._step = place, step
+        self._aside = place.with_name(f"{place.name} aside")
+        self.stands = False
+
+    def __call__(self, step: str, batch_id: int) -> None:
+        if (step, batch_id) == (self._step, 1) and not self.stands:
+            self.put()
+
+    def put(self) -> None:
+        self.stands = True
+        if self._place.is_dir():
+            self._place.rename(self._aside)
+            self._place.write_text("in the way")
+        else:
+            (self._place / "in the way").mkdir(parents=True)
+
+    def take_away(self) -> None:
+        assert self.stands
+        if self._place.is_dir():
+            (self._place / "in the way").rmdir()
+            self._place.rmdir()
+        else:
+            self._place.unlink()
+            self._aside.rename(self._place)
+
+
+PLACES = [
+    ("commits", "COMMIT"),  # no file can be created
+    ("commits/1", "COMMIT"),  # a file cannot be renamed to its name
+    ("offsets", "WRITE"),  # what is planned next cannot be noted
+    ("offsets/2", "WRITE"),
+]
+
+
+@pytest.mark.parametrize(("place", "step"), PLACES)
+def test_what_spark_could_not_note_is_neither_lost_nor_repeated(bench: Workbench, place: str, step: str) -> None:
+    source, target = bench.topic(2), bench.topic(2)
+    bench.fill(source, FIRST)
+    hindrance = InTheWay(bench.checkpoint / place, step)
+    with pytest.raises(Exception, match=r".") as refused:
+        bench.run(source, target, {"on_step": hindrance}, **BATCHES)
+    assert "PROGRESS_CONFLICT" not in str(refused.value)
+    hindrance.take_away()
+    bench.run(source, target, **BATCHES)
+    assert written(bench, target) == Counter(FIRST)
+
+
+def test_state_that_could_not_be_written_is_computed_again(bench: Workbench) -> None:
+    source, target = bench.topic(2), bench.topic(2)
+    bench.fill(source, records(100))
+    hindrance = InTheWay(bench.checkpoint / "state/0/0", "WRITE")
+    options: dict[str, Any] = {"transform": totals, "mode": "update", "maxOffsetsPerTrigger": 40}
+    with pytest.raises(Exception, match=r"."):
+        bench.run(source, target, {"on_step": hindrance}, **options)
+    hindrance.take_away()
+    bench.run(source, target, **options)
+    assert last_totals(bench, target) == expected(100)
+
+
+def test_control_an_engine_without_defence_repeats_what_spark_could_not_note(bench: Workbench) -> None:
+    source = bench.topic(2)
+    bench.fill(source, FIRST)
+    hindrance, seen = InTheWay(bench.checkpoint / "commits", "WRITTEN"), Output()
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        seen.add(frame)
+        hindrance("WRITTEN", batch_id)
+
+    with pytest.raises(Exception, match=r"."):
+        bench.run_query(source, write, bench.checkpoint, **BATCHES)
+    hindrance.take_away()
+    bench.run_query(source, write, bench.checkpoint, **BATCHES)
+    assert set(seen) == set(FIRST)
+    assert seen.total() > len(FIRST)
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_offsets_that_are_other_ones_on_the_disk_are_refused(bench: Workbench, checksum: bool) -> None:
+    """On a local disk Hadoop's checksum tells; elsewhere the digest of the committed offsets does."""
+    source, target = bench.topic(2), bench.topic(2)
+    bench.fill(source, FIRST)
+    bench.run(source, target, **BATCHES)
+    bench.fill(source, SECOND)
+    with changed(bench.checkpoint, checksum=checksum):
+        with pytest.raises(Exception, match="Checksum" if checksum else "PROGRESS_CONFLICT"):
+            bench.run(source, target, **BATCHES)
+        assert written(bench, target) == Counter(FIRST)
+    bench.run(source, target, **BATCHES)
+    assert written(bench, target) == Counter(FIRST + SECOND)
+
+
+def test_control_an_engine_without_defence_begins_where_the_changed_offsets_end(bench: Workbench) -> None:
+    source, seen = bench.topic(2), Output()
+    bench.fill(source, FIRST)
+    bench.run_query(source, lambda frame, _: seen.add(frame), bench.checkpoint, **BATCHES)
+    bench.fill(source, SECOND)
+    with changed(bench.checkpoint, checksum=False):
+        bench.run_query(source, lambda frame, _: seen.add(frame), bench.checkpoint, **BATCHES)
+    assert seen.total() > len(FIRST + SECOND)
+
+
+class Output(Counter[tuple[str, str]]):
+    """What an engine without defence has written."""
+
+    def add(self, frame: DataFrame) -> None:
+        rows = frame.selectExpr("cast(key AS string)", "cast(value AS string)").collect()
+        self.update((str(row[0]), str(row[1])) for row in rows)
+
+
+def written(bench: Workbench, topic: str) -> Counter[tuple[str, str]]:
+    return Counter((_text(m.key()), _text(m.value())) for m in bench.read(topic))
+
+
+def _text(data: str | bytes | None) -> str:
+    return data.decode() if isinstance(data, bytes) else str(data)
+
+
+@contextmanager
+def changed(checkpoint: Path, *, checksum: bool) -> Iterator[None]:
+    """The newest planned batch ends five records earlier in one partition, in the file alone; it has a ``checksum``, or none."""
+    newest = max(
+        (file for file in (checkpoint / "offsets").iterdir() if file.name.isdigit()), key=lambda file: int(file.name)
+    )
+    crc = newest.with_name(f".{newest.name}.crc")
+    before, sum_before = newest.read_text(), crc.read_bytes()
+    *head, last = before.splitlines()
+    offsets = json.loads(last)
+    for topic in offsets:
+        offsets[topic]["0"] -= 5
+    newest.write_text("\n".join([*head, json.dumps(offsets, separators=(",", ":"))]))
+    if not checksum:
+        crc.unlink()
+    yield
+    for name in (newest.name, f".{newest.name}.crc"):
+        newest.with_name(name).unlink(missing_ok=True)
+    newest.write_text(before)
+    crc.write_bytes(sum_before)
+    for directory in ("offsets", "commits"):  # what was planned behind it, and came to nothing
+        for file in (checkpoint / directory).iterdir():
+            number = file.name.removeprefix(".").removesuffix(".crc")
+            if number.isdigit() and int(number) > int(newest.name):
+                file.unlink()

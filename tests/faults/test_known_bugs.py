@@ -1,0 +1,255 @@
+"""Known bugs of Kafka and its clients, brought about on a real broker: what they do to who has no defence, and not to us.
+
+docs/faults.md has all of them; these are those that no other test is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+from tests.conftest import read_topic
+from tests.faults.support import TIMEOUT_S, Cluster, eventually
+from tests.faults.test_timed_out import wait_for_the_abort
+from tests.verify.simulator.real import RealBroker
+from tests.writer.wire import ProxiedBroker, WireProxy
+
+import onceflow
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import OnceflowError
+from onceflow.kafka import codes
+from onceflow.kafka.client import Again, KafkaClient
+from onceflow.reader.event import Event
+from onceflow.transaction.messages import Identity
+from onceflow.transaction.questions import Questions, transactional_id
+from onceflow.transaction.requests import Requests
+from onceflow.verify.simulator.requests import AddPartitions, EndTransaction, InitProducerId, Produce
+from onceflow.verify.wire import Do, Rule, apis
+
+pytestmark = pytest.mark.faults
+
+VALUES = [str(number) for number in range(6)]
+LATE = 1
+
+
+@pytest.fixture(scope="module")
+def punctual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Of version 1, as most clients are; it ends a transaction soon after its timeout, and not up to 10 s later."""
+    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+    directory = tmp_path_factory.mktemp("punctual")
+    with (
+        EmbeddedBroker(directory, transaction_version=1, heap_mb=256, config=config) as broker,
+        closing(Cluster(broker)) as cluster,
+    ):
+        yield cluster
+
+
+# ------------------------------------------------------------- KAFKA-14402 (KIP-890): a late Produce joins the next transaction
+
+
+def committed_after_a_late_produce(cluster: Cluster, version: int, *, fresh_epoch: bool) -> list[str | None]:
+    """What is visible when a Produce of an aborted transaction comes in the next one, which is committed."""
+    topic = cluster.make_topic(1)
+    with KafkaClient({"bootstrap_servers": [cluster.servers]}, patience_s=60) as client:
+        real = RealBroker(client, topic, version, topic)
+        late = identified(real, InitProducerId(None))
+        add(real, late)
+        current = identified(real, EndTransaction(late, commit=False), otherwise=late)
+        if fresh_epoch:
+            current = identified(real, InitProducerId(current))
+        add(real, current)
+        real.ask(Produce(late, 0, 0, (LATE,)))
+        real.ask(EndTransaction(current, commit=True))
+    return [value for _, _, value in cluster.read(topic)]
+
+
+def identified(
+    real: RealBroker, request: InitProducerId | EndTransaction, otherwise: Identity | None = None
+) -> Identity:
+    found = real.ask(request).identity or otherwise
+    assert found is not None
+    return found
+
+
+def add(real: RealBroker, identity: Identity) -> None:
+    """The partition joins the transaction; version 2 has no request of its own for that."""
+    if real.version == 1:
+        assert real.ask(AddPartitions(identity, 0)).code == codes.NONE
+
+
+def test_a_late_produce_is_refused_where_each_batch_has_its_own_epoch(punctual: Cluster) -> None:
+    assert committed_after_a_late_produce(punctual, 1, fresh_epoch=True) == []
+
+
+def test_a_late_produce_is_refused_by_transaction_version_2(v2: Cluster) -> None:
+    assert committed_after_a_late_produce(v2, 2, fresh_epoch=False) == []
+
+
+def test_control_under_one_epoch_a_late_produce_of_an_aborted_transaction_is_committed(punctual: Cluster) -> None:
+    (value,) = committed_after_a_late_produce(punctual, 1, fresh_epoch=False)
+    assert (value or "").endswith(f":{LATE}")
+
+
+# --------------------------------------------------------------- KAFKA-17582: a consumer does not go back when a block is aborted
+
+
+def copied(cluster: Cluster, *, goes_back: bool) -> list[str | None]:
+    """A copy whose first block, of three events, is aborted; and that is as the documentation has it, or does not seek back."""
+    source, target = cluster.make_topic(1), cluster.make_topic(1)
+    settings = {"group.id": source, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": cluster.servers, "isolation.level": "read_committed", **settings})
+    writer = onceflow.Writer(bootstrap_servers=cluster.servers, source="copy", transactional_id=source)
+    with closing(consumer), writer:
+        consumer.subscribe([source])
+        eventually(lambda: consumer.poll(0.1) or consumer.assignment(), bool, "an assignment")
+        fill(cluster, source)
+        with suppress(ZeroDivisionError), writer.transaction(consumer=consumer) as block:
+            copy(consumer, writer, target, 3)
+            block.consumed(consumer)
+            _ = 1 / 0
+        if goes_back:
+            for at in consumer.committed(consumer.assignment(), timeout=TIMEOUT_S):
+                consumer.seek(at)
+        with writer.transaction(consumer=consumer) as block:
+            copy(consumer, writer, target, len(VALUES) if goes_back else len(VALUES) - 3)
+            block.consumed(consumer)
+        (committed,) = consumer.committed(consumer.assignment(), timeout=TIMEOUT_S)
+        assert committed.offset == len(VALUES), "it is behind all of them"
+    return [value for _, _, value in cluster.read(target)]
+
+
+def fill(cluster: Cluster, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.servers, "log_level": 0})
+    for value in VALUES:
+        producer.produce(topic, value)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def copy(consumer: Consumer, writer: onceflow.Writer, target: str, count: int) -> None:
+    for _ in range(count):
+        message = eventually(lambda: consumer.poll(1), bool, "an event")
+        assert message is not None
+        assert message.error() is None
+        writer.send(target, message.value() or b"", key="k", id=position_of(message))
+
+
+def position_of(message: Message) -> str:
+    return f"{message.topic()}:{message.partition()}:{message.offset()}"
+
+
+def test_a_copy_that_seeks_back_after_an_aborted_block_loses_nothing(punctual: Cluster) -> None:
+    assert copied(punctual, goes_back=True) == VALUES
+
+
+def test_control_a_consumer_that_is_not_sought_back_passes_the_aborted_blocks_events_over(punctual: Cluster) -> None:
+    assert copied(punctual, goes_back=False) == VALUES[3:]
+
+
+# ------------------------------------------- two-phase commit around a checkpoint, as Flink's: prepared, timed out, and lost
+
+
+def test_control_what_is_prepared_before_a_checkpoint_is_lost_when_its_transaction_times_out(punctual: Cluster) -> None:
+    """Ours is no such commit: the progress is in the transaction itself (``test_timed_out.py``, at its COMMIT)."""
+    topic = punctual.make_topic(1)
+    settings = {"transactional.id": transactional_id(topic), "transaction.timeout.ms": 1000, "log_level": 0}
+    producer = Producer({"bootstrap.servers": punctual.servers, **settings})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for value in VALUES:
+        producer.produce(topic, value)
+    assert producer.flush(TIMEOUT_S) == 0
+    checkpoint = len(VALUES)  # is complete now: a job that starts again goes on behind these values
+    with KafkaClient({"bootstrap_servers": [punctual.servers]}) as client:
+        wait_for_the_abort(Requests(client, topic, 1, 1000))
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(TIMEOUT_S)
+    assert VALUES[checkpoint:] == []
+    assert punctual.read(topic) == []
+
+
+# ------------------------------------------------- librdkafka #3020, franz-go: aborted records that are packed, or out of order
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_of_overlapping_transactions_only_the_committed_ones_are_read(punctual: Cluster, codec: str) -> None:
+    """They end in the opposite order of their beginnings, so the broker's list of aborted ones is not sorted by these."""
+    topic, expected = punctual.make_topic(1), []
+    producers = [transactional(punctual, f"{topic}-{number}", codec) for number in range(4)]
+    for turn in range(4):
+        for number, producer in enumerate(producers):
+            producer.begin_transaction()
+            for part in range(3):
+                producer.produce(topic, f"{turn} {number} {part} ".ljust(500, "x"))
+            assert producer.flush(TIMEOUT_S) == 0
+        for number, producer in reversed([*enumerate(producers)]):
+            if (turn + number) % 3 == 0:
+                producer.commit_transaction(TIMEOUT_S)
+                expected += [f"{turn} {number} {part} ".ljust(500, "x") for part in range(3)]
+            else:
+                producer.abort_transaction(TIMEOUT_S)
+    assert sorted(handled(punctual, topic)) == sorted(expected)
+    assert sorted(value or "" for _, _, value in punctual.read(topic)) == sorted(expected)
+    assert len(read_topic(punctual.broker, topic, committed=False)) == 4 * 4 * 3, "the others are there"
+
+
+def transactional(cluster: Cluster, name: str, codec: str) -> Producer:
+    settings = {"transactional.id": name, "compression.type": codec, "log_level": 0}
+    producer = Producer({"bootstrap.servers": cluster.servers, **settings})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def handled(cluster: Cluster, topic: str) -> list[str]:
+    found: list[str] = []
+    reader = onceflow.Reader(topic, group=topic, store="memory:", bootstrap_servers=cluster.servers)
+
+    @reader.handler
+    def note(event: Event) -> None:
+        found.append((event.value or b"").decode())
+
+    reader.run(until_end=True)
+    return found
+
+
+# ------------------------------------- librdkafka before 1.7: a commit that was ok although its events had timed out before
+
+
+def test_a_block_whose_events_timed_out_before_their_partition_joined_is_not_reported_as_committed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    directory, kafka = tmp_path_factory.mktemp("proxied"), {"delivery.timeout.ms": 2000}
+    with WireProxy() as proxy, ProxiedBroker(directory, proxy) as broker, closing(Cluster(broker)) as cluster:
+        topic = cluster.make_topic(1)
+        place = {"bootstrap_servers": broker.servers, "source": "shop", "transactional_id": topic}
+        with onceflow.Writer(**place, kafka=kafka) as writer:
+            with proxy.rules.during(Rule(Do.CUT, frozenset({apis.ADD_PARTITIONS}))) as (cut,):
+                with pytest.raises(OnceflowError) as raised, writer.transaction() as block:
+                    send(writer, topic)
+                assert cut.applied > 0
+            assert block.committed is False, raised.value
+            assert cluster.read(topic) == []
+            with writer.transaction():
+                send(writer, topic)
+        assert [value for _, _, value in cluster.read(topic)] == VALUES
+
+
+def send(writer: onceflow.Writer, topic: str) -> None:
+    for value in VALUES:
+        writer.send(topic, value.encode(), key="k", id=value)
+
+
+# ------------------------------------------------------------ franz-go: an EndTxn that failed is reported as committed
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_that_the_broker_knows_nothing_of_is_asked_again_and_neither_done_nor_refused(
+    version: int, commit: bool
+) -> None:
+    """UNKNOWN_SERVER_ERROR: it may have been written to the log or not."""
+    question = Questions("any", version, 60_000).end(Identity(7, 3), commit=commit)
+    with pytest.raises(Again):
+        question.read(SimpleNamespace(error_code=-1, producer_id=-1, producer_epoch=-1))

@@ -1,0 +1,137 @@
+"""The epochs of a producer id end at 32,767; the coordinator goes on with another producer id, and so does the pipeline.
+
+A batch takes one epoch, so this comes after some hours of small batches. Here the transaction log is written so that the
+coordinator finds the pipeline near the end of its epochs.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from tests.faults.support import Cluster, Job, LightDrivers, expected_records
+from tests.verify.simulator.real import RealBroker
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.messages import Described, Identity
+from onceflow.transaction.questions import transactional_id
+from onceflow.transaction.requests import Requests
+from onceflow.verify.simulator.requests import UNKNOWN_SERVER_ERROR, InitProducerId
+
+pytestmark = pytest.mark.faults
+
+LAST = 32_766  # the largest epoch that a producer is given; 32,767 is the broker's own
+BATCHES = 8
+PID_FROM_THE_LOG = 9_000_000  # far from those that the broker gives
+FIRST_EPOCHS = (LAST - 6, LAST - 3, LAST - 1, LAST)
+PLACES = [("FENCE", -1), ("CLAIM_COMMIT", -1), ("HALF", 0), ("COMMIT", 0), ("HALF", 1), ("COMMIT", 1), ("COMMIT", 2)]
+
+CONTROL = len(PLACES) + 1  # the number of the pipelines that are the control's
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """A cluster on which the pipelines named ``aged-<epoch>-<n>`` are near the end of their epochs."""
+
+    cluster: Cluster
+    version: int
+
+    def identity(self, name: str) -> Identity:
+        with KafkaClient({"bootstrap_servers": [self.cluster.servers]}) as client:
+            described = Requests(client, name, self.version, 60_000).describe(settle=True)
+        assert isinstance(described, Described)
+        assert described.snapshot.identity is not None
+        return described.snapshot.identity
+
+
+def aged(epoch: int, number: int = 0) -> str:
+    return f"aged-{epoch}-{number}"
+
+
+def producer_id(epoch: int, number: int = 0) -> int:
+    return PID_FROM_THE_LOG + 100 * number + LAST - epoch
+
+
+def write_transaction_log(broker: EmbeddedBroker) -> None:
+    """Empty transactions of the pipelines, as the coordinator writes them; it reads them at its next start.
+
+    Only clients with this id may write to internal topics.
+    """
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "__admin_client", "acks": "all"})
+    failed: list[str] = []
+    for epoch, number in itertools.product(FIRST_EPOCHS, range(CONTROL + 1)):
+        text = transactional_id(aged(epoch, number)).encode()
+        key = struct.pack(f">hh{len(text)}s", 0, len(text), text)
+        # TransactionLogValue, version 0: producer id and epoch, timeout, state Empty, no partitions, last update, start.
+        now_ms = int(time.time() * 1000)
+        value = struct.pack(">hqhibiqq", 0, producer_id(epoch, number), epoch, 60_000, 0, -1, now_ms, -1)
+        log = functools.partial(note_failure, failed)
+        producer.produce("__transaction_state", key=key, value=value, partition=0, on_delivery=log)
+    assert producer.flush(60) == 0
+    assert not failed, failed
+
+
+def note_failure(failed: list[str], error: KafkaError | None, _: object) -> None:
+    if error:
+        failed.append(str(error))
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aged]:
+    config = {"transaction.state.log.num.partitions": "1"}
+    broker = EmbeddedBroker(
+        tmp_path_factory.mktemp("old"), transaction_version=request.param, heap_mb=256, config=config
+    )
+    with broker:
+        with KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=60) as client:
+            ensure_anchor_topic(client)
+            Requests(client, "any", request.param, 60_000).initialise(None)  # makes the transaction log
+        write_transaction_log(broker)
+        broker.restart()
+        with closing(Cluster(broker)) as cluster:
+            yield Aged(cluster, request.param)
+
+
+def job_of(old: Aged, light: LightDrivers, name: str) -> Job:
+    return replace(light.job(old.cluster, old.cluster.make_topic(1), batches=BATCHES), name=name)
+
+
+@pytest.mark.parametrize("epoch", FIRST_EPOCHS)
+def test_a_driver_goes_on_over_the_end_of_the_epochs(old: Aged, light: LightDrivers, epoch: int) -> None:
+    job = job_of(old, light, aged(epoch))
+    assert old.identity(job.name) == Identity(producer_id(epoch), epoch)
+    ended = light.run(job)
+    assert (ended.signal, ended.error) == (0, ""), ended.text
+    assert old.identity(job.name).producer_id != producer_id(epoch), "the epochs did not come to their end"
+    old.cluster.check_exactly(job.topic, expected_records(BATCHES))
+
+
+@pytest.mark.parametrize("epoch", FIRST_EPOCHS)
+def test_killed_near_the_end_of_the_epochs(old: Aged, light: LightDrivers, epoch: int) -> None:
+    jobs = [job_of(old, light, aged(epoch, number)) for number in range(1, CONTROL)]
+    for job, place in zip(jobs, PLACES, strict=True):
+        killed = light.run(replace(job, interrupt=(*place, int(signal.SIGKILL))))
+        assert killed.signal == signal.SIGKILL, f"{place}: {killed}"
+        ended = light.run(job)
+        assert (ended.signal, ended.error) == (0, ""), f"{place}: {ended}"
+    old.cluster.check_all_exactly([job.topic for job in jobs], expected_records(BATCHES))
+
+
+def test_control_the_last_epoch_is_given_once_and_cannot_be_asked_for_again(old: Aged) -> None:
+    """Its answer was lost, so the one before is compared again: it fails each time, and who only asks again stands still."""
+    name, epoch, topic = aged(LAST - 1, CONTROL), LAST - 1, old.cluster.make_topic(1)
+    expected = Identity(producer_id(epoch, CONTROL), epoch)
+    with KafkaClient({"bootstrap_servers": [old.cluster.servers]}, patience_s=60) as client:
+        real = RealBroker(client, name, old.version, topic)
+        assert real.ask(InitProducerId(expected)).identity == Identity(expected.producer_id, LAST)
+        assert [real.ask(InitProducerId(expected)) for _ in range(3)] == [UNKNOWN_SERVER_ERROR] * 3
