@@ -29,7 +29,7 @@ def answered(*codes: int) -> Any:
 
 
 def test_what_is_asked_for_partitions() -> None:
-    asked = add_partitions("onceflow-any", OURS, {("b", 1), ("a", 2), ("a", 0)})
+    asked = add_partitions("onceflow-any", OURS, [("b", 1), ("a", 2), ("a", 0)])  # a set would be in order by chance
     fields = asked.to_dict()
     assert fields["v3_and_below_transactional_id"] == "onceflow-any"
     assert (fields["v3_and_below_producer_id"], fields["v3_and_below_producer_epoch"]) == (7, 3)

@@ -109,8 +109,20 @@ def test_whatever_was_committed_is_skipped_and_what_follows_is_written(batches: 
 
 @given(st.integers(0, 2**40), st.text(), st.text(), st.lists(st.text(max_size=16), max_size=DIGESTS_KEPT))
 def test_the_committed_form_reads_back(next_batch: int, query: str, instance: str, ends: list[str]) -> None:
-    progress = Progress(next_batch, query, instance, tuple(ends))
-    assert Progress.decode(*progress.encode()) == progress
+    for sources in ("", "a mark"):
+        progress = Progress(next_batch, query, instance, tuple(ends), sources)
+        assert Progress.decode(*progress.encode()) == progress
+
+
+def test_what_is_known_of_the_sources_is_of_the_newest_batch_and_stays_through_a_claim() -> None:
+    marked = DONE.advanced(Batch(3, "q", "d2", "d3", "mark"), "me")
+    assert marked == Progress(4, "q", "me", ("d0", "d1", "d2", "d3"), "mark")
+    assert marked.claimed_by("other") == Progress(4, "q", "other", ("d0", "d1", "d2", "d3"), "mark")
+    assert marked.advanced(Batch(4, "q", "d3", "d4"), "me").sources == ""
+    assert marked.encode() == (
+        4,
+        '{"v":1,"query":"q","instance":"me","ends":["d0","d1","d2","d3"],"sources":"mark"}',
+    )
 
 
 def test_the_committed_form_is_what_earlier_versions_wrote() -> None:
@@ -118,7 +130,7 @@ def test_the_committed_form_is_what_earlier_versions_wrote() -> None:
 
 
 def test_the_committed_form_fits_the_brokers_limit() -> None:
-    full = Progress(2**40, "0" * 36, "0" * 12, tuple("f" * 16 for _ in range(DIGESTS_KEPT)))
+    full = Progress(2**40, "0" * 36, "0" * 12, tuple("f" * 16 for _ in range(DIGESTS_KEPT)), "f" * 33)
     assert len(full.encode()[1].encode()) < 4096  # offset.metadata.max.bytes
 
 

@@ -101,13 +101,15 @@ def test_no_epoch_changes_the_version_of_the_end(questions: Questions, version: 
 
 @pytest.mark.parametrize("stable", [True, False])
 def test_the_offsets_are_asked_for(stable: bool) -> None:
-    asked: list[asking.Question[Any]] = [V2.committed(stable=stable), *([V2.progress()] if stable else [])]
-    for question in asked:
+    record = [{"name": "onceflow-progress", "topic_id": None, "partition_indexes": [0]}]
+    asked: list[tuple[asking.Question[Any], Any]] = [(V2.committed(stable=stable), None)]
+    asked += [(V2.progress(), record)] if stable else []
+    for question, topics in asked:
         name, fields, least, most = sent(question.request)
         assert question.kind == GROUP
         assert (name, least, most) == ("OffsetFetchRequest", 8, 9)
         assert fields["require_stable"] is stable
-        assert fields["groups"] == [{"group_id": ID, "member_id": None, "member_epoch": -1, "topics": None}]
+        assert fields["groups"] == [{"group_id": ID, "member_id": None, "member_epoch": -1, "topics": topics}]
 
 
 def test_the_group_joins_the_transaction_first_in_version_1() -> None:
@@ -136,8 +138,8 @@ def test_progress_and_offsets_are_committed_together(questions: Questions, least
     offset, metadata = PROGRESS.encode()
     assert fields["topics"] == [
         {"name": "onceflow-progress", "partitions": [entry(0, offset, metadata)]},
-        {"name": "also", "partitions": [entry(0, 5)]},
-        {"name": "in", "partitions": [entry(0, 10), entry(1, 20)]},
+        {"name": "also", "partitions": [entry(0, 5, "d1")]},
+        {"name": "in", "partitions": [entry(0, 10, "d1"), entry(1, 20, "d1")]},
     ]
 
 
@@ -393,6 +395,10 @@ def test_what_is_committed() -> None:
     assert V2.committed(stable=False).read(answer) == Committed(
         PROGRESS, {(asking.ANCHOR_TOPIC, 1): 9, ("in", 0): 0, ("in", 2): 12}
     )
+    noted = [everything[0], ("in", 0, 4, "d1"), ("in", 1, 5, "d0"), ("left", 0, 6, ""), ("old", 0, 7, None)]
+    places = {("in", 0): 4, ("in", 1): 5, ("left", 0): 6, ("old", 0): 7}
+    newest = frozenset({("in", 0)})
+    assert V2.committed(stable=False).read(fetched(0, 0, *noted)) == Committed(PROGRESS, places, newest)
     assert V2.progress().read(fetched(0, 0, *everything[1:])) == ProgressRead(None)
     assert V2.progress().read(fetched(0, 0, (asking.ANCHOR_TOPIC, 0, -1, None))) == ProgressRead(None)
 

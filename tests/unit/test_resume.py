@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from py4j.protocol import Py4JError
 
@@ -14,6 +16,7 @@ from onceflow.pipeline.topics import topics_of
 from onceflow.transaction.committed import Committed
 from onceflow.transaction.progress import Progress, SourceOffsets
 from onceflow.transaction.resuming import starts_elsewhere
+from onceflow.transaction.source_mark import mark_of, why_not_resumed
 
 PROGRESS = Progress(next_batch=5, query_id="q", instance="i", ends=("a", "b"))
 
@@ -29,13 +32,16 @@ def plan(**source: object) -> Plan:
     ("state", "expected"),
     [
         (None, False),
-        (CheckpointState("q", 4, 2), True),
-        (CheckpointState("q", 5, 2), True),
-        (CheckpointState("q", 3, 2), False),
-        (CheckpointState("q", 6, 2), False),
+        (CheckpointState("q", 4, 2, {3: "a", 4: "b"}), True),
+        (CheckpointState("q", 5, 2, {4: "b", 5: "c"}), True),
+        (CheckpointState("q", 4, 2, {3: "a", 4: "planned anew"}), False),
+        (CheckpointState("q", 5, 2, {4: "planned anew", 5: "c"}), False),
+        (CheckpointState("q", 5, 2, {5: "b"}), False),
+        (CheckpointState("q", 3, 2, {3: "a", 4: "b"}), False),
+        (CheckpointState("q", 6, 2, {4: "b"}), False),
         (CheckpointState("q", -1, None), False),
-        (CheckpointState("other", 4, 2), False),
-        (CheckpointState("q", 4, 3), False),
+        (CheckpointState("other", 4, 2, {4: "b"}), False),
+        (CheckpointState("q", 4, 3, {4: "b"}), False),
     ],
 )
 def test_a_checkpoint_continues_only_its_own_plan_and_progress(state: CheckpointState | None, expected: bool) -> None:
@@ -46,6 +52,7 @@ def test_a_resumed_source_starts_at_the_committed_offsets_and_new_partitions_at_
     committed = Committed(PROGRESS, {("a", 0): 7, ("gone", 0): 1})
     known = {"a": (0, 1), "other": (0,)}
     assert starting_offsets(plan(topics=["a"]), committed, known) == {"s": {"a": {"0": 7, "1": -2}}}
+    assert starting_offsets(plan(topics=["other"]), committed, known) == {}, "it is new: the plan says where it starts"
 
 
 COMMITTED: SourceOffsets = {("a", 0): 7, ("a", 1): 8, ("b", 0): 9}
@@ -79,6 +86,47 @@ def test_who_continues_its_own_progress_or_has_none_is_not_asked_where_it_starts
         raise AssertionError("asked where the query starts")
 
     assert starts_elsewhere(progress, PROGRESS.query_id, unasked, COMMITTED) == []
+
+
+def test_what_left_the_plan_binds_only_a_query_that_reads_it_again() -> None:
+    newest = {("a", 0), ("a", 1)}
+    at_the_newest = {at: COMMITTED[at] for at in newest}
+
+    def elsewhere(initial: SourceOffsets) -> list[str]:
+        return starts_elsewhere(PROGRESS, "another", lambda: initial, COMMITTED, newest)
+
+    assert elsewhere(at_the_newest) == []
+    assert elsewhere(COMMITTED) == []
+    assert elsewhere({**at_the_newest, ("b", 0): 0}) == ["b-0 starts at 0, committed is 9"]
+    assert elsewhere({("a", 0): 7}) == ["a-1 starts at None, committed is 8"]
+
+
+def marked(offsets: SourceOffsets, *, agree: bool = True) -> Progress:
+    return replace(PROGRESS, sources=f"{mark_of(offsets, agree=agree)} topics")
+
+
+def test_offsets_that_are_all_there_are_resumed_whatever_else_is_there() -> None:
+    newest = {("a", 0): 7, ("a", 1): 8}
+    assert why_not_resumed(marked(newest), newest, set(newest)) == ""
+    assert why_not_resumed(marked(newest), COMMITTED, set(newest)) == ""
+    assert why_not_resumed(marked({}), {}, set()) == "", "a query without Kafka sources"
+
+
+@pytest.mark.parametrize("found", [{}, {("a", 0): 7}, {("a", 0): 7, ("a", 1): 9}, COMMITTED])
+def test_offsets_that_are_gone_or_others_are_not_resumed(found: SourceOffsets) -> None:
+    progress = marked({("a", 0): 7, ("a", 1): 8})
+    assert "batches up to 4 are committed, but" in why_not_resumed(progress, found, set(found))
+
+
+def test_readings_that_disagree_are_not_resumed() -> None:
+    assert "in batch 4" in why_not_resumed(marked(COMMITTED, agree=False), COMMITTED, set(COMMITTED))
+
+
+def test_what_an_older_onceflow_committed_is_resumed_unless_nothing_is_there() -> None:
+    assert why_not_resumed(PROGRESS, COMMITTED, set()) == ""
+    assert "are gone" in why_not_resumed(PROGRESS, {}, set())
+    for progress in (None, Progress.empty("i")):
+        assert why_not_resumed(progress, {}, set()) == ""
 
 
 def test_a_pattern_reads_whole_names_and_no_internal_topics() -> None:

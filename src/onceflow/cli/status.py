@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from onceflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from onceflow.kafka.settings import ClusterSettings
+    from onceflow.pipeline.batch_states import BatchState
     from onceflow.pipeline.status import PipelineStatus
 
 PLAN = Path("pipeline.toml")
@@ -31,10 +32,14 @@ def status(
         Path | None, typer.Option(help="The plan that names the cluster and the checkpoint.  [default: pipeline.toml]")
     ] = None,
     bootstrap_servers: Annotated[str | None, typer.Option(help="A cluster to ask without a plan.")] = None,
-    last: Annotated[int, typer.Option(help="How many batches to show.", min=0)] = 10,
+    last: Annotated[int, typer.Option(help="How many batches to show, of each query.", min=0)] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Show a pipeline's progress record, its lag and its last batches."""
+    """Show a pipeline's progress record, its lag and its last batches.
+
+    A batch is its source offsets, not its number: two rows of one number are two batches. "-" stands where Kafka does not
+    tell (of another query than the newest that committed, or of batches long ago), or where there is no checkpoint to look at.
+    """
     with shown_errors(as_json=as_json):
         from onceflow.pipeline.status import read_status
 
@@ -74,7 +79,8 @@ def _document(found: PipelineStatus) -> dict[str, Any]:
     partitions = [{**asdict(p), "lag": p.lag} for p in found.partitions]
     batches = [asdict(b) for b in found.batches]
     head = {"name": found.name, "group": found.group, "bootstrap_servers": found.bootstrap_servers}
-    return {**head, "progress": progress, "partitions": partitions, "batches": batches}
+    checkpoint = {"checkpoint_query": found.checkpoint_query, "warning": found.warning}
+    return {**head, "progress": progress, **checkpoint, "partitions": partitions, "batches": batches}
 
 
 def _print(found: PipelineStatus) -> None:
@@ -85,19 +91,31 @@ def _print(found: PipelineStatus) -> None:
         claim = f"claimed by driver {found.progress.instance}"
         query = f"query {found.progress.query_id}, " if found.progress.query_id else ""
         out(f"next batch {found.progress.next_batch}, {query}{claim}")
+    if found.warning:
+        out(f"warning: {found.warning}")
     if found.partitions:
         rows: list[tuple[object, ...]] = [(p.topic, p.partition, p.committed, p.end, p.lag) for p in found.partitions]
         rows.append(("all", "", "", "", sum(p.lag for p in found.partitions)))
         _table(("source", "partition", "committed", "end", "lag"), rows)
     if found.batches:
-        shown = [(b.batch_id, _yes(b.committed), _yes(b.in_checkpoint), _time(b.planned_at)) for b in found.batches]
-        _table(("batch", "in Kafka", "in checkpoint", "planned"), shown)
+        _table(*_batch_rows(found.batches))
+
+
+def _batch_rows(batches: Sequence[BatchState]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """The header and the rows; whose a batch is stands there where there are two queries."""
+    header: tuple[str, ...] = ("batch", "in Kafka", "in checkpoint", "planned")
+    rows: list[tuple[object, ...]] = [
+        (b.batch_id, _yes(b.committed), _yes(b.in_checkpoint), _time(b.planned_at)) for b in batches
+    ]
+    if len({b.query_id for b in batches}) == 1:
+        return header, rows
+    return ("query", *header), [(b.query_id[:8], *row) for b, row in zip(batches, rows, strict=True)]
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in header:
-        table.add_column(column, justify="left" if column in ("source", "planned") else "right")
+        table.add_column(column, justify="left" if column in ("source", "query", "planned") else "right")
     for row in rows:
         table.add_row(*map(str, row))
     Console(highlight=False).print("", table, sep="\n")

@@ -14,7 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
+from uuid import UUID
 
 import kafka.errors
 from kafka.net.manager import KafkaConnectionManager
@@ -34,6 +35,8 @@ MAX_RETRY_PAUSE_S = 0.25
 ALL_RIGHTS = "docs/errors.md lists all that a pipeline needs"
 _GRACE_MS = 1000
 _FIRST_SLICE_S = 2.0
+_TOPIC_IDS_FROM = 10  # the version of Metadata that tells them
+_NO_TOPIC_ID = str(UUID(int=0))
 
 _TRANSPORT = {
     "max_in_flight_requests_per_connection": 1000,  # the producer keeps its own, smaller limit per partition
@@ -317,6 +320,28 @@ class KafkaClient:
             self.check(entry.error_code, f"topic {entry.name}")
             leaders = {p.partition_index: p.leader_id for p in entry.partitions}
             self._topics[entry.name] = Topic(entry.name, dict(sorted(leaders.items())))
+
+    def cluster_id(self) -> str:
+        """The id of the cluster, which is the same whatever servers it is reached by; those where it has none."""
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9, min_version=4)
+        answer = self.repeat(lambda: self.ask(None, request), "the id of the cluster")
+        return str(answer.cluster_id or ",".join(sorted(self.options["bootstrap_servers"])))
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The id that Kafka gave each topic (from 2.8), of those that there are and that the principal may see; always asked."""
+        wanted = sorted(set(names))
+        return cast("dict[str, str]", self.repeat(lambda: self._load_ids(wanted), f"the ids of {', '.join(wanted)}"))
+
+    def _load_ids(self, names: list[str]) -> dict[str, str]:
+        topic = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(
+            topics=[topic(name=name) for name in names], allow_auto_topic_creation=False, max_version=12, min_version=4
+        )
+        answer = self.ask(None, request)
+        if answer.API_VERSION < _TOPIC_IDS_FROM:
+            return {}
+        found = {entry.name: str(entry.topic_id) for entry in answer.topics if entry.error_code == codes.NONE}
+        return {name: known for name, known in found.items() if known != _NO_TOPIC_ID}
 
     def _all_names(self) -> list[str]:
         """Of the topics that the principal may see."""

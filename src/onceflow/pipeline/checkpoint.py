@@ -6,10 +6,13 @@ Over Hadoop's file systems, so that what Spark can write (local paths, hdfs:, s3
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from onceflow.transaction.progress import digest_of
 
 REHEARSALS = "_rehearsals"
 """Where standbys on a cluster have the checkpoints of their rehearsals."""
@@ -19,12 +22,21 @@ REHEARSALS = "_rehearsals"
 class CheckpointState:
     """Whose a checkpoint is: its query, the newest batch planned in it (-1: none yet), and how many sources that names.
 
-    A source counts once for every branch of the plan that reads it; None before the first batch.
+    A source counts once for every branch of the plan that reads it; None before the first batch. ``ends``: digests of the end
+    offsets of the newest two batches, by batch; ``topics``: those of each Kafka source, in the order of the sources.
     """
 
     query_id: str
     last_batch: int
     sources: int | None
+    ends: Mapping[int, str] = field(default_factory=dict)
+    topics: tuple[frozenset[str], ...] = ()
+
+
+def read_offsets(entry: str) -> list[Any]:
+    """Of an entry of the offset log: a version, a line of metadata, and a line for each source ("-": it has none yet)."""
+    _, _, *sources = entry.splitlines()
+    return [None if line == "-" else json.loads(line) for line in sources]
 
 
 class Checkpoint:
@@ -44,7 +56,12 @@ class Checkpoint:
         if not self._files.exists(metadata):
             return None
         last = self._last_batch()
-        return CheckpointState(json.loads(self._read(metadata))["id"], last, self._sources(last))
+        ends = {batch: digest_of(self._offsets(batch)) for batch in (last - 1, last) if self._is_planned(batch)}
+        query_id = str(json.loads(self._read(metadata))["id"])
+        if last < 0:
+            return CheckpointState(query_id, last, None)
+        newest = self._offsets(last)
+        return CheckpointState(query_id, last, len(newest), ends, tuple(frozenset(offsets or ()) for offsets in newest))
 
     def set_aside(self, why: str) -> str | None:
         """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing in it.
@@ -76,11 +93,11 @@ class Checkpoint:
     def _last_batch(self) -> int:
         return max((int(name) for name in self.entries("offsets") if name.isdecimal()), default=-1)
 
-    def _sources(self, batch_id: int) -> int | None:
-        """An entry of the offset log is a version, a line of metadata, and a line for each source."""
-        if batch_id < 0:
-            return None
-        return len(self._read(self._make(self._path, f"offsets/{batch_id}")).splitlines()) - 2
+    def _is_planned(self, batch_id: int) -> bool:
+        return bool(self._files.exists(self._make(self._path, f"offsets/{batch_id}")))
+
+    def _offsets(self, batch_id: int) -> list[Any]:
+        return read_offsets(self._read(self._make(self._path, f"offsets/{batch_id}")))
 
     def _read(self, path: Any) -> str:
         stream = self._files.open(path)

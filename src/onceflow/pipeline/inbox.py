@@ -23,7 +23,10 @@ from onceflow.transaction.sink import KafkaSink
 
 @dataclass(slots=True)
 class Remembering:
-    """The function for foreachBatch: Spark passes on an exception's text only, the error itself is kept here."""
+    """The function for foreachBatch: Spark passes on an exception's text only, the error itself is kept here.
+
+    ``reports`` are those of batches that Spark has not told of yet.
+    """
 
     sink: KafkaSink
     reports: dict[int, BatchReport] = field(default_factory=dict)
@@ -37,6 +40,18 @@ class Remembering:
             raise
         if self.sink.last is not None:
             self.reports[batch_id] = self.sink.last
+
+    @property
+    def newest(self) -> int:
+        """The last batch that the sink has done (-1: none); the sink knows it before its ``drain`` returns, this here later."""
+        return -1 if self.sink.last is None else self.sink.last.batch_id
+
+    def taken(self, batch_id: int) -> BatchReport | None:
+        """The report of a batch that Spark tells of; it and what is older are forgotten, or they would add up for months."""
+        report = self.reports.get(batch_id)
+        for old in [known for known in list(self.reports) if known <= batch_id]:
+            del self.reports[old]
+        return report
 
 
 class ProgressListener(StreamingQueryListener):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -15,14 +15,27 @@ _SUBSCRIBED = re.compile(r"Subscribe(?:Pattern)?\[(.*)\]\]$")
 
 def readings(frame: DataFrame) -> Mapping[str, int]:
     """How many leaves of the plan read each set of topics (as text without spaces)."""
+    return Counter(_plain(str(topics or pattern)) for topics, pattern in _subscriptions(frame))
+
+
+def topics_in_order(frame: DataFrame, known: Iterable[str]) -> list[frozenset[str]]:
+    """The topics that each leaf of the plan reads now, in the order in which Spark numbers its sources."""
+    return [
+        frozenset(_plain(topics).split(","))
+        if topics
+        else frozenset(topic for topic in known if re.fullmatch(pattern or "", topic))
+        for topics, pattern in _subscriptions(frame)
+    ]
+
+
+def _subscriptions(frame: DataFrame) -> Iterator[tuple[str | None, str | None]]:
+    """Of each streaming leaf, the topics or the pattern."""
     leaves: Any = frame._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001  Python has no view of the plan
-    found: Counter[str] = Counter()
     for index in range(leaves.size()):
         leaf = leaves.apply(index)
         if leaf.isStreaming():
             options = leaf.extraOptions()
-            found[_plain(str(options.get("subscribe") or options.get("subscribePattern")))] += 1
-    return found
+            yield options.get("subscribe"), options.get("subscribePattern")
 
 
 def rows_read(progress: StreamingQueryProgress, times: Mapping[str, int]) -> int:

@@ -7,6 +7,9 @@ repeated; what aggregations and joins had remembered is gone with the checkpoint
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from onceflow.config import Plan, PlanFile
 from onceflow.errors import ProgressConflict
 from onceflow.kafka.settings import ClusterSettings
@@ -15,6 +18,7 @@ from onceflow.pipeline.events import Listener, Note
 from onceflow.pipeline.topics import Partitions, topics_of
 from onceflow.transaction.committed import EARLIEST, Committed, read_committed
 from onceflow.transaction.progress import OnMismatch, Progress
+from onceflow.transaction.source_mark import NOT_RESUMED
 
 Offsets = dict[str, dict[str, dict[str, int]]]
 
@@ -25,13 +29,13 @@ def prepare(
     checkpoint: Checkpoint,
     settings: ClusterSettings,
     known: Partitions,
-    sources: int,
+    sources: Sequence[frozenset[str]],
     tell: Listener,
 ) -> tuple[OnMismatch, Offsets]:
     """What the sink shall allow, and where sources start (by source name; empty: as the plan says).
 
-    ``sources`` counts the plan's readings of sources. Sets the old checkpoint aside where a new one is needed. Raises
-    ProgressConflict if the checkpoint is another plan's, or if there is nothing to resume.
+    ``sources``: the topics of each of the plan's readings, in Spark's order. Sets the old checkpoint aside where a new one is
+    needed. Raises ProgressConflict if the checkpoint is another plan's, or if there is nothing to resume.
     """
     state = checkpoint.state()
     if mode is OnMismatch.REFUSE:
@@ -43,41 +47,88 @@ def prepare(
         return mode, {}
     committed = read_committed(file.plan.name, settings)
     progress = committed.progress
-    if progress is None or not progress.query_id:
+    is_known = progress is not None and bool(progress.query_id)
+    if not is_known and not committed.offsets:
         raise ProgressConflict(
             f"nothing is committed under the name {file.plan.name!r}: there is nothing to resume",
             action="run it without --resume",
         )
-    if continues(state, progress, sources):
+    if _fits(file.plan, state, progress, sources):
         tell(Note("the checkpoint continues the committed progress: there is nothing to resume, it simply goes on"))
         return OnMismatch.REFUSE, {}
+    if committed.why_not_resumed:
+        raise ProgressConflict(
+            f"pipeline {file.plan.name!r} cannot resume: {committed.why_not_resumed}", action=NOT_RESUMED
+        )
     _set_aside(checkpoint, mode, tell)
     tell(Note("resume: reads from the committed offsets; aggregations and joins begin with an empty state"))
     return mode, starting_offsets(file.plan, committed, known)
 
 
-def _check_same_plan(state: CheckpointState | None, sources: int) -> None:
-    if state is not None and state.sources not in (None, sources):
+def _check_same_plan(state: CheckpointState | None, sources: Sequence[frozenset[str]]) -> None:
+    if state is not None and state.sources not in (None, len(sources)):
         raise ProgressConflict(
             f"the checkpoint was written by a plan that reads its sources {state.sources} times (once for every branch "
-            f"that ends in a sink), this one reads them {sources} times",
-            action="go back to the plan as it was, or run with --resume: a new checkpoint begins at the committed "
-            "offsets, and aggregations begin empty",
+            f"that ends in a sink), this one reads them {len(sources)} times",
+            action=_ANOTHER_PLAN,
+        )
+    if state is not None and _another_order(state, sources):
+        raise ProgressConflict(
+            "the checkpoint was written by a plan that reads the same topics in another order (that of the [[sink]] tables and "
+            "of what they read); Spark knows a source by its place in that order",
+            action=_ANOTHER_PLAN,
         )
 
 
+_ANOTHER_PLAN = (
+    "go back to the plan as it was, or run with --resume: a new checkpoint begins at the committed offsets, and aggregations "
+    "begin empty"
+)
+
+
+def _another_order(state: CheckpointState, sources: Sequence[frozenset[str]]) -> bool:
+    """Only where nothing else differs: a topic may join a source, and Spark itself tells of one that is missing."""
+    return Counter(state.topics) == Counter(sources) and list(state.topics) != list(sources)
+
+
+def _fits(
+    plan: Plan, state: CheckpointState | None, progress: Progress | None, sources: Sequence[frozenset[str]]
+) -> bool:
+    """Whether the checkpoint that is there can simply go on.
+
+    At least once has no progress record, and nothing that a checkpoint of the same plan could disagree with.
+    """
+    if state is None or _another_order(state, sources):
+        return False
+    if plan.guarantee == "at_least_once":
+        return state.sources in (None, len(sources))
+    return progress is not None and continues(state, progress, len(sources))
+
+
 def continues(state: CheckpointState | None, progress: Progress, sources: int) -> bool:
-    """Whether a checkpoint is this plan's and goes on where the progress ends, perhaps with the next batch planned."""
+    """Whether a checkpoint is this plan's and goes on where the progress ends, perhaps with the next batch planned.
+
+    A batch is its offsets, not its id::
+
+        the checkpoint is restored from a backup, one batch behind; a start plans that batch anew, and is refused
+        by its id it is the newest one that is committed; a resume that found it to fit would be refused for ever
+    """
     if state is None or state.query_id != progress.query_id or state.sources not in (None, sources):
         return False
-    return state.last_batch in (progress.next_batch - 1, progress.next_batch)
+    last = progress.next_batch - 1
+    return state.last_batch in (last, last + 1) and state.ends.get(last) == progress.end_of(last)
 
 
 def starting_offsets(plan: Plan, committed: Committed, known: Partitions) -> Offsets:
-    """The committed offsets per source; a partition that is new since then starts at its beginning."""
+    """The committed offsets per source; a partition that is new since then starts at its beginning.
+
+    A source of which nothing is committed is new in the plan, and starts where that says.
+    """
     found: Offsets = {}
     for source in plan.source:
         topics = topics_of(source, known)
+        if not {topic for topic, _ in committed.offsets} & set(topics):
+            continue
         found[source.name] = {
             topic: {str(p): committed.offsets.get((topic, p), EARLIEST) for p in known.get(topic, ())}
             for topic in topics

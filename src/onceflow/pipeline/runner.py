@@ -37,7 +37,7 @@ from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, S
 from onceflow.pipeline.failures import explain
 from onceflow.pipeline.inbox import ProgressListener, Remembering
 from onceflow.pipeline.preflight import check_cluster, check_plan
-from onceflow.pipeline.readings import readings
+from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
 from onceflow.session import spark_session
 from onceflow.transaction.progress import OnMismatch
@@ -75,10 +75,9 @@ def run(
     try:
         frame = check_plan(file, spark, settings, cluster, {})
         topics.create(file, admin, cluster.missing, tell)
+        known = admin.partitions() if cluster.missing else cluster.known
         checkpoint = Checkpoint(spark, file.checkpoint)
-        allowed, starting = prepare(
-            file, mode, checkpoint, settings, cluster.known, sum(readings(frame).values()), tell
-        )
+        allowed, starting = prepare(file, mode, checkpoint, settings, known, topics_in_order(frame, known), tell)
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
         sink = _sink(make_sink, file, settings, allowed)
@@ -196,7 +195,7 @@ class _Run:
 
     def _await_commit_log(self, deadline: float) -> None:
         """Waits until every batch of the sink is told of, unless the query fails or time runs out before."""
-        while self._told < max(self._batch.reports, default=-1):
+        while self._told < self._batch.newest:
             try:
                 message = self._inbox.get(timeout=max(deadline - time.monotonic(), 0))
             except queue.Empty:
@@ -208,8 +207,8 @@ class _Run:
 
     def _report(self, progress: Progress) -> None:
         """Spark also reports triggers without a batch; only what went through the sink is told."""
-        report = self._batch.reports.get(progress.batch_id)
-        if report is None or progress.batch_id <= self._told:
+        report = self._batch.taken(progress.batch_id)
+        if report is None:
             return
         self._told = progress.batch_id
         self._batches += 1

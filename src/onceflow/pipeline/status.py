@@ -7,6 +7,8 @@ from pathlib import Path
 
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.batch_states import BatchState, batch_states, warning
+from onceflow.pipeline.local_checkpoint import LocalCheckpoint
 from onceflow.pipeline.topics import Partitions
 from onceflow.transaction.committed import Committed, read_committed
 from onceflow.transaction.progress import Progress
@@ -28,64 +30,47 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchState:
-    """A batch as Kafka and as Spark's checkpoint know it (None: there is no checkpoint to look at)."""
-
-    batch_id: int
-    committed: bool
-    in_checkpoint: bool | None
-    planned_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """All of it; ``progress`` is None where nothing is committed under the name."""
+    """All of it; ``progress`` is None where nothing is committed under the name.
+
+    ``checkpoint_query`` is the query that the local checkpoint is of, ``warning`` why that does not continue what is committed;
+    empty where there is no such thing.
+    """
 
     name: str
     group: str
     bootstrap_servers: str
     progress: Progress | None
+    checkpoint_query: str
+    warning: str
     partitions: tuple[PartitionLag, ...]
     batches: tuple[BatchState, ...]
 
 
-def read_status(name: str, settings: ClusterSettings, checkpoint: Path | None, last: int) -> PipelineStatus:
-    """Asks the cluster and looks at a local checkpoint; ``last`` bounds the number of batches."""
+def read_status(name: str, settings: ClusterSettings, location: Path | None, last: int) -> PipelineStatus:
+    """Asks the cluster and looks at a local checkpoint; ``last`` bounds the number of batches, of each query.
+
+    The checkpoint comes first: of a batch that a running pipeline commits meanwhile, Kafka then knows more, and never less.
+    """
+    checkpoint = None if location is None else LocalCheckpoint.read(location)
     admin = ClusterAdmin(settings)
     known = admin.partitions()
     committed = read_committed(name, settings)
+    progress = committed.progress if committed.progress and committed.progress.query_id else None
     return PipelineStatus(
         name,
         transactional_id(name),
         settings.bootstrap_servers,
         committed.progress,
+        checkpoint.query_id if checkpoint else "",
+        warning(progress, checkpoint, location),
         _lags(admin, known, committed),
-        _batches(committed.progress, checkpoint, last),
+        tuple(batch_states(progress, checkpoint, last)),
     )
 
 
 def _lags(admin: ClusterAdmin, known: Partitions, committed: Committed) -> tuple[PartitionLag, ...]:
-    """Of the partitions that are still there."""
-    sources = {
-        place: offset for place, offset in sorted(committed.offsets.items()) if place[1] in known.get(place[0], ())
-    }
+    """Of the partitions that are still there, and of topics that the plan has not left: nobody would ever catch up there."""
+    sources = {place: offset for place, offset in sorted(committed.ends.items()) if place[1] in known.get(place[0], ())}
     ends = admin.end_offsets(sources)
     return tuple(PartitionLag(*place, offset, ends[place]) for place, offset in sources.items())
-
-
-def _batches(progress: Progress | None, checkpoint: Path | None, last: int) -> tuple[BatchState, ...]:
-    planned = _numbered(checkpoint, "offsets")
-    finished = _numbered(checkpoint, "commits")
-    next_batch = progress.next_batch if progress else 0
-    kept = len(progress.ends) if progress else 0
-    ids = sorted({*planned, *range(next_batch - kept, next_batch)})[-last:]
-    return tuple(
-        BatchState(i, i < next_batch, i in finished if checkpoint is not None else None, planned.get(i)) for i in ids
-    )
-
-
-def _numbered(checkpoint: Path | None, kind: str) -> dict[int, float]:
-    """The numbered files of a log in the checkpoint, with the time (seconds since 1970) each was written."""
-    if checkpoint is None or not (checkpoint / kind).is_dir():
-        return {}
-    return {int(f.name): f.stat().st_mtime for f in (checkpoint / kind).iterdir() if f.name.isdecimal()}

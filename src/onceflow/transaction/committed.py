@@ -11,6 +11,7 @@ from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import Requests
+from onceflow.transaction.source_mark import NOT_RESUMED, why_not_resumed
 
 EARLIEST = -2  # Spark's code for the beginning: of a partition that was added since
 PATIENCE_S = 30.0
@@ -18,10 +19,24 @@ PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The progress record (None: nothing was committed under the name) and the source offsets next to it."""
+    """The progress record (None: nothing was committed under the name) and the source offsets next to it.
+
+    ``newest``: those that the newest batch committed.
+    """
 
     progress: Progress | None
     offsets: Mapping[tuple[str, int], int]
+    newest: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """Those of the newest batch; all that there are where an older onceflow, or at least once, has committed it."""
+        return {at: offset for at, offset in self.offsets.items() if at in self.newest or not self.newest}
+
+    @property
+    def why_not_resumed(self) -> str:
+        """Why nobody can go on from these offsets; empty if one can."""
+        return why_not_resumed(self.progress, self.offsets, self.newest)
 
 
 def read_committed(name: str, settings: ClusterSettings) -> Committed:
@@ -38,11 +53,15 @@ def committed_offsets(name: str, *, bootstrap_servers: str, kafka: Mapping[str, 
     """The committed source offsets of pipeline ``name`` as Spark's ``startingOffsets``: JSON, topic to partition to offset.
 
     For a query with a new checkpoint and ``KafkaSink(…, on_mismatch="resume")``. ``kafka``: Java client options without
-    prefix. Raises ProgressConflict when nothing is committed under the name, BrokerUnreachable, NotAuthorized.
+    prefix. Raises ProgressConflict when nothing is committed under the name, or the offsets do not tell where the committed
+    output ends; BrokerUnreachable, NotAuthorized.
     """
     settings = ClusterSettings.of(bootstrap_servers, kafka or {})
     with KafkaClient(settings.for_protocol()) as client:
-        offsets = _read(client, name).offsets
+        committed = _read(client, name)
+        offsets, why_not = committed.ends, committed.why_not_resumed
+        if why_not:
+            raise ProgressConflict(f"pipeline {name!r} cannot resume: {why_not}", action=NOT_RESUMED, name=name)
         if not offsets:
             raise ProgressConflict(
                 f"no source offsets are committed under the name {name!r}",
@@ -62,4 +81,5 @@ def _read(client: KafkaClient, name: str) -> Committed:
 
     Should that be committed after all, the resumed sink, which fences before it reads, finds the difference and refuses.
     """
-    return Committed(*Requests(client, name, version=1, timeout_ms=0).read_offsets(stable=False))
+    found = Requests(client, name, version=1, timeout_ms=0).read_committed(stable=False)
+    return Committed(found.progress, found.offsets, found.newest)

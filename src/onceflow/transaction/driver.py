@@ -24,6 +24,7 @@ from onceflow.transaction.coordinator import OnStep, TransactionCoordinator
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.input_columns import record_columns
 from onceflow.transaction.messages import Counts, Identity
+from onceflow.transaction.once_a_batch import check_first, note_done
 from onceflow.transaction.producer import Target
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.protocol import Protocol, Settings
@@ -31,6 +32,8 @@ from onceflow.transaction.requests import Requests
 from onceflow.transaction.resuming import starts_elsewhere
 from onceflow.transaction.router import Encoding
 from onceflow.transaction.session_check import check_session
+from onceflow.transaction.source_mark import NOT_RESUMED, why_not_resumed
+from onceflow.transaction.source_topics import SourceTopics, made_anew_error
 from onceflow.transaction.streaming_query import MicroBatch, driver_memory_bytes, initial_offsets, micro_batch
 from onceflow.transaction.writing import BatchWriter, SizeEstimate
 
@@ -80,21 +83,25 @@ class Driver:
         self._options = options
         self._on_step = on_step
         self._client: KafkaClient | None = None
-        self._resume_checked = False
+        self._run_id = ""  # of the run of a query that was checked
 
     def run(self, frame: DataFrame, batch_id: int) -> BatchReport:
         """Writes one micro-batch under the chosen guarantee."""
         started = time.monotonic()
         offered = micro_batch(frame, batch_id)
         columns = record_columns(frame, self._options.topic)
-        if self._client is None:
+        begins = offered.run_id != self._run_id
+        if begins:
             check_session(frame)
             limit = self._options.driver_bytes
             self._estimate = SizeEstimate(driver_memory_bytes(frame) if limit is None else limit)
+        if self._client is None:
             self._client = self._open()
-        if self._options.on_mismatch is OnMismatch.RESUME and not self._resume_checked:
+        if self._has_progress:
+            check_first(self._cluster, self._options.name, offered.run_id, batch_id)
+        if begins and self._has_progress and self._options.on_mismatch is OnMismatch.RESUME:
             self._check_resumed(frame, offered)
-            self._resume_checked = True
+        self._run_id = offered.run_id
         writer = BatchWriter(
             frame,
             columns,
@@ -108,7 +115,14 @@ class Driver:
         written = self._guaranteed(offered, writer)
         if not written:
             writer.skip()
+        if self._has_progress:
+            note_done(self._cluster, self._options.name, offered.run_id, batch_id)
         return BatchReport(batch_id, written, sum(writer.counts.values()), time.monotonic() - started)
+
+    @property
+    def _has_progress(self) -> bool:
+        """Whether a batch that was committed is recognised; at least once writes whatever comes."""
+        return self._options.guarantee is not Guarantee.AT_LEAST_ONCE
 
     def close(self) -> None:
         """Closes the connections."""
@@ -140,7 +154,9 @@ class Driver:
         self._requests = Requests(client, self._options.name, version, self._options.transaction_timeout_ms)
         instance = uuid.uuid4().hex[:12]
         settings = Settings(instance, version >= 2, self._options.on_mismatch, self._options.max_attempts)
-        self._coordinator = TransactionCoordinator(self._requests, Protocol(settings), self._on_step)
+        self._protocol = Protocol(settings)
+        self._coordinator = TransactionCoordinator(self._requests, self._protocol, self._on_step)
+        self._cluster = client.cluster_id()
         log.info("pipeline %s: driver %s, transaction version %d", self._options.name, instance, version)
 
     def _reach(self, client: KafkaClient) -> None:
@@ -156,8 +172,13 @@ class Driver:
         """A resumed pipeline begins exactly where the committed one ended."""
         # A driver that died in its commit left offsets pending, which would hold up the question until its transaction times out.
         self._coordinator.ensure_started()
-        progress, committed = self._requests.read_offsets()
-        wrong = starts_elsewhere(progress, offered.batch.query_id, lambda: initial_offsets(frame), committed)
+        found = self._requests.read_committed()
+        query_id = offered.batch.query_id
+        is_another = found.progress is not None and found.progress.query_id != query_id
+        why_not = why_not_resumed(found.progress, found.offsets, found.newest) if is_another else ""
+        if why_not:
+            raise ProgressConflict(f"pipeline {self._options.name!r} cannot resume: {why_not}", action=NOT_RESUMED)
+        wrong = starts_elsewhere(found.progress, query_id, lambda: initial_offsets(frame), found.offsets, found.newest)
         if wrong:
             raise ProgressConflict(
                 f"pipeline {self._options.name!r} cannot resume: the new checkpoint does not start at the committed "
@@ -178,11 +199,11 @@ class Driver:
 
     def _exactly_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
         """Records, progress and offsets in one transaction."""
-        return self._commit(offered, lambda identity, attempt: writer.write(self._transactional(identity)))
+        return self._commit(offered, lambda identity: writer.write(self._transactional(identity)))
 
     def _at_most_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
         """Progress first, records after it and once: a crash in between loses them, nothing repeats them."""
-        committed = self._commit(offered, lambda identity, attempt: {})
+        committed = self._commit(offered, lambda identity: {})
         if committed:
             self._write_plain(writer, attempts=1)
         return committed
@@ -193,8 +214,20 @@ class Driver:
         self._requests.commit_offsets(offered.kafka_end())
         return True
 
-    def _commit(self, offered: MicroBatch, write: Callable[..., Counts]) -> bool:
-        ready = self._coordinator.commit(offered.batch, offered.kafka_end(), write)
+    def _commit(self, offered: MicroBatch, write: Callable[[Identity], Counts]) -> bool:
+        """Raises InputError where a source topic is not the one that the batch before was read from."""
+        assert self._client is not None
+        self._coordinator.ensure_started()
+        topics = SourceTopics.of(self._client, offered)
+        if topics.were_made_anew(offered, self._protocol.context.progress):
+            self._refuse_made_anew(offered)
+
+        def write_unchanged(identity: Identity, attempt: int) -> Counts:
+            counts = write(identity)
+            topics.check_unchanged()
+            return counts
+
+        ready = self._coordinator.commit(topics.marked(offered).batch, offered.kafka_end(), write_unchanged)
         if ready.note:
             log.warning(
                 "pipeline %s took up batch %d, as on_mismatch allows: %s",
@@ -203,6 +236,16 @@ class Driver:
                 ready.note,
             )
         return ready.committed
+
+    def _refuse_made_anew(self, offered: MicroBatch) -> None:
+        read = ", ".join(sorted({topic for topic, _ in offered.kafka_end()}))
+        error = made_anew_error(
+            f"pipeline {self._options.name!r}, batch {offered.batch.id}: of the source topics ({read}) one or more were deleted "
+            "and made anew since the batch before"
+        )
+        if self._options.on_mismatch is not OnMismatch.RESTART:
+            raise error
+        log.warning("%s; taken up all the same, as on_mismatch allows", error.message)
 
     def _write_plain(self, writer: BatchWriter, attempts: int) -> None:
         """Outside of any transaction; each attempt is an idempotent producer of its own."""

@@ -4,7 +4,8 @@ The record lives in the committed offsets of the pipeline's own group, on one pa
 data, and is committed in the same transaction as the batch's output. Its offset is the next batch id to commit (Kafka's own
 convention: a committed offset is the next one to process); its metadata is a small JSON document:
 
-``{"v": 1, "query": "<Spark's query id>", "instance": "<the driver that claimed the name>", "ends": ["<digest>", ...]}``
+``{"v": 1, "query": "<Spark's query id>", "instance": "<the driver that claimed the name>", "ends": ["<digest>", ...],
+"sources": "<what else is to be known of the sources at the newest end: source_mark.py; not there before 0.1>"}``
 
 ``ends`` holds the digests of the source end offsets of the newest committed batches, newest last. A batch id alone does not
 identify a batch::
@@ -37,13 +38,15 @@ class ProgressUnreadable(ValueError):
 class Batch:
     """One micro-batch as Spark offers it.
 
-    ``end`` is the digest of its source end offsets, ``start`` that of the batch before it (empty for batch 0).
+    ``end`` is the digest of its source end offsets, ``start`` that of the batch before it (empty for batch 0). ``sources`` is
+    kept with the progress as it is.
     """
 
     id: int
     query_id: str
     start: str
     end: str
+    sources: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Progress:
     query_id: str
     instance: str
     ends: tuple[str, ...]
+    sources: str = ""
 
     @classmethod
     def empty(cls, instance: str) -> Progress:
@@ -62,12 +66,12 @@ class Progress:
 
     def claimed_by(self, instance: str) -> Progress:
         """The same progress, owned by another driver."""
-        return Progress(self.next_batch, self.query_id, instance, self.ends)
+        return Progress(self.next_batch, self.query_id, instance, self.ends, self.sources)
 
     def advanced(self, batch: Batch, instance: str) -> Progress:
         """The progress once ``batch`` is committed."""
         kept = self.ends if self.query_id == batch.query_id and self.next_batch == batch.id else ()
-        return Progress(batch.id + 1, batch.query_id, instance, (*kept, batch.end)[-DIGESTS_KEPT:])
+        return Progress(batch.id + 1, batch.query_id, instance, (*kept, batch.end)[-DIGESTS_KEPT:], batch.sources)
 
     def end_of(self, batch_id: int) -> str | None:
         """The digest committed for ``batch_id``, or None when it is too old to be kept."""
@@ -80,7 +84,14 @@ class Progress:
 
     def encode(self) -> tuple[int, str]:
         """The (offset, metadata) pair to commit."""
-        document = {"v": FORMAT_VERSION, "query": self.query_id, "instance": self.instance, "ends": list(self.ends)}
+        document: dict[str, Any] = {
+            "v": FORMAT_VERSION,
+            "query": self.query_id,
+            "instance": self.instance,
+            "ends": list(self.ends),
+        }
+        if self.sources:
+            document["sources"] = self.sources
         return self.next_batch, json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -90,7 +101,9 @@ class Progress:
             document = json.loads(metadata)
             if document["v"] != FORMAT_VERSION:
                 raise ProgressUnreadable(f"format version {document['v']}, this onceflow reads {FORMAT_VERSION}")
-            return cls(offset, str(document["query"]), str(document["instance"]), tuple(map(str, document["ends"])))
+            ends = tuple(map(str, document["ends"]))
+            sources = str(document.get("sources", ""))
+            return cls(offset, str(document["query"]), str(document["instance"]), ends, sources)
         except (ValueError, KeyError, TypeError) as error:
             raise ProgressUnreadable(f"metadata {metadata[:80]!r} is not a progress record: {error}") from error
 

@@ -91,10 +91,11 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What OffsetFetch found: the progress record, and the source offsets."""
+    """What OffsetFetch found: the progress record, the source offsets, and which of them the newest batch committed."""
 
     progress: Progress | None
     offsets: Mapping[At, int]
+    newest: frozenset[At] = frozenset()
 
 
 def transactional_id(name: str) -> str:
@@ -180,18 +181,29 @@ class Questions:
     # ------------------------------------------------------------------------------------------------ group coordinator
 
     def progress(self) -> Question[Event]:
-        """OffsetFetch with require_stable (KIP-447): waits until no transaction on the group is open."""
+        """OffsetFetch of the record with require_stable (KIP-447): waits until no transaction on it is open.
+
+        By its name, for asked for everything the broker goes over what is committed already::
+
+            a name is new, or its offsets have expired; its first claim is committed, the marker is not written yet
+            the record is neither there nor unstable: the driver reads nothing, and believes that another one took over
+        """
+        kind = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
+        record = [kind(name=ANCHOR_TOPIC, partition_indexes=[ANCHOR_PARTITION])]
         return Question(
-            GROUP, self._offset_fetch(stable=True), lambda answer: ProgressRead(self._committed(answer).progress)
+            GROUP,
+            self._offset_fetch(stable=True, topics=record),
+            lambda answer: ProgressRead(self._committed(answer).progress),
         )
 
     def committed(self, *, stable: bool) -> Question[Committed]:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
         return Question(GROUP, self._offset_fetch(stable=stable), self._committed)
 
-    def _offset_fetch(self, *, stable: bool) -> Any:
+    def _offset_fetch(self, *, stable: bool, topics: list[Any] | None = None) -> Any:
+        """Of all topics, if none are named."""
         group = OffsetFetchRequest.OffsetFetchRequestGroup(
-            group_id=self.id, member_id=None, member_epoch=-1, topics=None
+            group_id=self.id, member_id=None, member_epoch=-1, topics=topics
         )
         return OffsetFetchRequest(groups=[group], require_stable=stable, max_version=9, min_version=8)
 
@@ -199,6 +211,7 @@ class Questions:
         group = answer.groups[0]
         self._check(group.error_code, "OffsetFetch")
         found: dict[At, int] = {}
+        notes: dict[At, str] = {}
         progress = None
         for topic in group.topics:
             for part in topic.partitions:
@@ -209,7 +222,9 @@ class Questions:
                     progress = self._decoded(part.committed_offset, part.metadata or "")
                 else:
                     found[topic.name, part.partition_index] = part.committed_offset
-        return Committed(progress, found)
+                    notes[topic.name, part.partition_index] = part.metadata or ""
+        newest = _note_of(progress) if progress else ""
+        return Committed(progress, found, frozenset(at for at, note in notes.items() if note and note == newest))
 
     def _decoded(self, offset: int, metadata: str) -> Progress:
         try:
@@ -246,7 +261,7 @@ class Questions:
     def _offset_commit(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Any:
         offset, metadata = progress.encode()
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        entries = [(ANCHOR_TOPIC, ANCHOR_PARTITION, offset, metadata), *_entries(source)]
+        entries = [(ANCHOR_TOPIC, ANCHOR_PARTITION, offset, metadata), *_entries(source, _note_of(progress))]
         return TxnOffsetCommitRequest(
             transactional_id=self.id,
             group_id=self.id,
@@ -334,8 +349,13 @@ def _init_producer_id(expected: Identity | None, transactional_id: str | None, t
     )
 
 
-def _entries(source: Mapping[At, int]) -> list[tuple[str, int, int, str]]:
-    return [(topic, partition, end, "") for (topic, partition), end in sorted(source.items())]
+def _note_of(progress: Progress) -> str:
+    """Stands beside each source offset, and tells those of the newest batch from those of topics that are read no more."""
+    return progress.ends[-1] if progress.ends else ""
+
+
+def _entries(source: Mapping[At, int], note: str = "") -> list[tuple[str, int, int, str]]:
+    return [(topic, partition, end, note) for (topic, partition), end in sorted(source.items())]
 
 
 def _by_topic(topic_type: Any, part_type: Any, entries: Iterable[tuple[str, int, int, str]]) -> list[Any]:

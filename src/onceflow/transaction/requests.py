@@ -18,6 +18,7 @@ from onceflow.transaction.questions import (
     ANCHOR_PARTITION,
     ANCHOR_TOPIC,
     At,
+    Committed,
     Questions,
     idempotent_init,
     transactional_id,
@@ -64,8 +65,12 @@ class Requests:
 
     def read_offsets(self, *, stable: bool = True) -> tuple[Progress | None, dict[At, int]]:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
-        found = self._run(self._asking.read_offsets(stable=stable))
+        found = self.read_committed(stable=stable)
         return found.progress, dict(found.offsets)
+
+    def read_committed(self, *, stable: bool = True) -> Committed:
+        """As ``read_offsets``, and which of the offsets the newest batch committed."""
+        return self._run(self._asking.read_offsets(stable=stable))
 
     def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Event:
         """TxnOffsetCommit of the progress record and of source offsets."""

@@ -21,6 +21,7 @@ from pyspark.util import _load_from_socket
 from onceflow.errors import ProgressConflict, UnsafeSession
 from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.progress import Batch, digest_of
+from onceflow.transaction.source_mark import mark_of
 
 _QUERY_ID = "sql.streaming.queryId"
 _TASK_COLUMN = "_onceflow_task"
@@ -36,10 +37,15 @@ class MicroBatch:
     batch: Batch
     start: Offsets
     end: Offsets
+    run_id: str  # of this run of the query: another one each time that it is started
 
     def kafka_end(self) -> dict[tuple[str, int], int]:
         """End offsets of the Kafka sources; where two sources read one partition, the lower."""
         return _kafka_offsets(self.end)
+
+    def kafka_start(self) -> dict[tuple[str, int], int]:
+        """The same of the batch before; empty where there is none."""
+        return _kafka_offsets(self.start)
 
     def source_rows(self) -> int | None:
         """An upper bound of the rows read from the sources (transaction markers count too); None if not all are Kafka's."""
@@ -70,7 +76,9 @@ def micro_batch(frame: DataFrame, batch_id: int) -> MicroBatch:
     start = _offsets_of(sources, execution.committedOffsets())
     end = _offsets_of(sources, execution.availableOffsets())
     before = digest_of(start) if batch_id > 0 else ""
-    return MicroBatch(Batch(batch_id, str(execution.id()), before, digest_of(end)), start, end)
+    mark = mark_of(_kafka_offsets(end), agree=_readings_agree(end))
+    batch = Batch(batch_id, str(execution.id()), before, digest_of(end), mark)
+    return MicroBatch(batch, start, end, str(execution.runId()))
 
 
 def _offsets_of(sources: Any, progress: Any) -> Offsets:
@@ -230,11 +238,21 @@ def _kafka_offsets(sources: Offsets) -> dict[tuple[str, int], int]:
     merged: dict[tuple[str, int], int] = {}
     for offsets in sources:
         if _is_kafka(offsets):
-            for topic, parts in offsets.items():
-                for partition, offset in parts.items():
-                    at = (topic, int(partition))
-                    merged[at] = min(offset, merged.get(at, offset))
+            for topic, partition, offset in _flat(offsets):
+                merged[topic, partition] = min(offset, merged.get((topic, partition), offset))
     return merged
+
+
+def _readings_agree(sources: Offsets) -> bool:
+    """Whether no two Kafka sources have different offsets of one partition."""
+    ends = {((topic, p), offset) for offsets in sources if _is_kafka(offsets) for topic, p, offset in _flat(offsets)}
+    return len(ends) == len({at for at, _ in ends})
+
+
+def _flat(offsets: dict[str, dict[str, int]]) -> Iterator[tuple[str, int, int]]:
+    for topic, parts in offsets.items():
+        for partition, offset in parts.items():
+            yield topic, int(partition), offset
 
 
 def _rows(start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> int:

@@ -16,6 +16,8 @@ from onceflow.verify.simulator.partition import Partition
 from onceflow.verify.simulator.requests import (
     GROUP,
     INVALID_PRODUCER_EPOCH,
+    INVALID_RECORD,
+    INVALID_TRANSACTION_TIMEOUT,
     NOT_COORDINATOR,
     NOT_ENOUGH_REPLICAS,
     PRODUCER_FENCED,
@@ -38,6 +40,7 @@ from onceflow.verify.simulator.transactions import Transactions
 TRANSACTION_TIMEOUT = 100
 MARKER_DELAYS = (1, 20, 80, 260)
 AWAY = 30
+BY_HAND = 60
 
 
 class Broker:
@@ -59,6 +62,7 @@ class Broker:
         self._markers_missing = 0
         self._coordinator_back = 0
         self._group_back = 0
+        self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
     def ask(self, request: Request) -> Answer:
         """The answer, after the request has had its effect."""
@@ -93,6 +97,8 @@ class Broker:
         raise AssertionError(request)
 
     def _initialise(self, request: InitProducerId) -> Answer:
+        if self._scheduler.now < self._shorter_until:
+            return INVALID_TRANSACTION_TIMEOUT
         answer = self.transactions.initialise(request)
         if request.expected is None and answer.code == codes.NONE:
             self.newest = request.by
@@ -139,13 +145,14 @@ class Broker:
 
     def refuse(self, request: Request, refusal: Answer) -> Answer:
         """Leaders that would append refuse to. They ask the coordinator first: on version 2 the partition has joined by then."""
+        before = [partition.refuses for partition in self.partitions]
         for partition in self.partitions:
             partition.refuses = refusal
         try:
             return self.ask(request)
         finally:
-            for partition in self.partitions:
-                partition.refuses = None
+            for partition, kept in zip(self.partitions, before, strict=True):
+                partition.refuses = kept
 
     def _produce(self, request: Produce) -> Answer:
         leader = self.partitions[request.partition]
@@ -180,6 +187,29 @@ class Broker:
         known = self.transactions.add if self.version >= 2 else self.transactions.verify
         answer = known(identity, partition)
         return INVALID_PRODUCER_EPOCH if answer is PRODUCER_FENCED else answer
+
+    # ------------------------------------------------------------------------------------------------ by people, for a while
+
+    def rewrite_progress(self, foreign: str) -> None:
+        """Somebody resets the group's offsets with a tool of Kafka's, and finds out."""
+        reach("people: what is committed is not ours")
+        self.group.rewrite(foreign)
+        self._scheduler.after(BY_HAND, partial(self.group.rewrite, None))
+
+    def shorten_transactions(self) -> None:
+        """``transaction.max.timeout.ms`` is set below what the pipeline asks for."""
+        reach("people: transactions may not last as long as is asked for")
+        self._shorter_until = self._scheduler.now + BY_HAND
+
+    def compact(self) -> None:
+        """The topic is made a compacted one, which takes no record without a key."""
+        reach("people: leaders refuse the records as they are")
+        self._set_refusal(INVALID_RECORD)
+        self._scheduler.after(BY_HAND, partial(self._set_refusal, None))
+
+    def _set_refusal(self, refusal: Answer | None) -> None:
+        for partition in self.partitions:
+            partition.refuses = refusal
 
     # --------------------------------------------------------------------------------------------- by the broker itself
 

@@ -27,6 +27,7 @@ from onceflow.transaction.messages import (
 )
 from onceflow.transaction.progress import Batch, OnMismatch
 from onceflow.transaction.resuming import starts_elsewhere
+from onceflow.transaction.source_mark import mark_of, why_not_resumed
 from onceflow.verify.simulator import coverage
 from onceflow.verify.simulator.checkpoint import TornCheckpoint
 from onceflow.verify.simulator.client import Client
@@ -85,6 +86,7 @@ class Driver:
         self._commit_sent: Identity | None = None
         self._starts = False  # whatever the machine's state
         self._resumes = world.allowed is OnMismatch.RESUME
+        self._takes_all = world.allowed is OnMismatch.RESTART
 
     def life(self) -> Generator[Wait, Any, Fate]:
         """From its start to its end."""
@@ -128,7 +130,7 @@ class Driver:
         start = self.checkpoint.end_of(number - 1)
         while start is not None:
             end = self._planned(number, start)
-            if end == start:
+            if end == start and self.checkpoint.end_of(number) is None and self._world.is_through(start):
                 return Fate.DONE
             yield from self._moment()
             self.checkpoint.write_offsets(number, end)
@@ -154,7 +156,8 @@ class Driver:
 
     def _commit(self, number: int, start: int, end: int) -> Generator[Wait, Any, Ready | Halt]:
         """As ``Driver.write`` and ``TransactionCoordinator.commit``."""
-        batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end))
+        mark = mark_of({SOURCE: end}, agree=True)
+        batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end), mark)
         if self._starts or must_start(self._machine.context.state):
             self._starts = False
             started = yield from self._run(Start(), range(0))
@@ -163,6 +166,8 @@ class Driver:
         refused = yield from self._check_resumed(batch)
         if refused is not None:
             return refused
+        if self._takes_all or (number == 0 and self._world.progress_expired):
+            self._world.taken_as_it_is(start)
         self._client.source = end
         return (yield from self._run(Offered(batch), range(start, end)))
 
@@ -175,7 +180,12 @@ class Driver:
         except OnceflowError as error:
             return Halt(Stop.UNREACHABLE, error.message)
         initial = {SOURCE: self.checkpoint.initial}
-        wrong = starts_elsewhere(committed.progress, batch.query_id, lambda: initial, committed.offsets)
+        is_another = committed.progress is not None and committed.progress.query_id != batch.query_id
+        if is_another and why_not_resumed(committed.progress, committed.offsets, committed.newest):
+            return Halt(Stop.CONFLICT, "the source offsets are gone")
+        wrong = starts_elsewhere(
+            committed.progress, batch.query_id, lambda: initial, committed.offsets, committed.newest
+        )
         if wrong:
             reach("driver: a resumed query does not start at the committed offsets")
             return Halt(Stop.CONFLICT, "; ".join(wrong))

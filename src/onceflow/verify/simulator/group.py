@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onceflow.transaction.messages import Identity
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
@@ -19,6 +21,7 @@ class Group:
 
     def __init__(self) -> None:
         self.committed = Committed()
+        self.reached = 0  # the source offset that was committed last, whatever became of it
         self._pending: dict[int, Committed] = {}
         self._epochs: dict[int, int] = {}
 
@@ -34,9 +37,9 @@ class Group:
             return INVALID_PRODUCER_EPOCH
         pid = request.identity.producer_id
         before = self._pending.get(pid, self.committed)
-        source = before.source if request.source is None else request.source
+        source, note = (before.source, before.note) if request.source is None else (request.source, request.note)
         self._epochs[pid] = request.identity.epoch
-        self._pending[pid] = Committed(request.progress, source)
+        self._pending[pid] = Committed(request.progress, source, note)
         return OK
 
     def mark(self, identity: Identity, commit: bool) -> None:
@@ -45,6 +48,7 @@ class Group:
         self._epochs[identity.producer_id] = max(identity.epoch, self._epochs.get(identity.producer_id, -1))
         if commit and pending is not None:
             self.committed = pending
+            self.reached = pending.source or self.reached  # a claim brings none
 
     def fetch(self) -> Answer:
         """OffsetFetch; while a transaction holds offsets, a stable answer has to wait."""
@@ -56,6 +60,24 @@ class Group:
     def expire(self) -> None:
         """``producer.id.expiration.ms`` has passed: forgets the epochs of every producer without an open transaction."""
         self._epochs = {pid: epoch for pid, epoch in self._epochs.items() if pid in self._pending}
+
+    def forget(self) -> bool:
+        """``offsets.retention.minutes`` has passed; never while a transaction holds offsets."""
+        if self._pending or self.committed == Committed():
+            return False
+        self.committed = Committed()
+        return True
+
+    def forget_sources(self) -> bool:
+        """They expire alone where each start of a driver that fails claims the progress anew."""
+        if self._pending or not self.committed.source:
+            return False
+        self.committed = replace(self.committed, source=0, note="")
+        return True
+
+    def rewrite(self, foreign: str | None) -> None:
+        """Somebody puts other metadata beside the committed offset, or (None) takes it back."""
+        self.committed = replace(self.committed, foreign=foreign)
 
     @property
     def hanging(self) -> bool:

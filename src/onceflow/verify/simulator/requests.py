@@ -59,6 +59,7 @@ class CommitOffsets:
     identity: Identity
     progress: Progress
     source: int | None
+    note: str = ""  # beside the source offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,12 @@ Request = (
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What OffsetFetch found: the progress record, and the next source offset."""
+    """What OffsetFetch found: the progress record, and the next source offset. ``foreign``: metadata in the record's place."""
 
     progress: Progress | None = None
     source: int = 0
+    note: str = ""
+    foreign: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class Answer:
     committed: Committed | None = None
     producers: tuple[tuple[Identity, int], ...] = ()  # identity and LastSequence
     parts: tuple[Answer, ...] = ()  # to what was asked together
+    message: str = ""
 
 
 OK = Answer()
@@ -150,7 +154,9 @@ OUT_OF_ORDER = Answer(codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
 INVALID_PRODUCER_EPOCH = Answer(47)
 INVALID_TXN_STATE = Answer(48)
 INVALID_PRODUCER_ID_MAPPING = Answer(49)
+INVALID_TRANSACTION_TIMEOUT = Answer(codes.INVALID_TRANSACTION_TIMEOUT)
 CONCURRENT_TRANSACTIONS = Answer(51)
+INVALID_RECORD = Answer(87, message="Compacted topic cannot accept message without key.")
 UNSTABLE_OFFSET_COMMIT = Answer(88)
 PRODUCER_FENCED = Answer(90)
 TRANSACTION_ABORTABLE = Answer(120)

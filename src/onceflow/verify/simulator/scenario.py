@@ -8,7 +8,7 @@ from random import Random
 
 from onceflow.transaction.producing import BUFFER_BYTES
 
-KINDS = (
+_TOGETHER = (
     "request",  # requests and answers: lost, twice, late
     "cut",  # a driver's connection
     "denied",  # an ACL that was taken away, or the broker asks to abort
@@ -23,7 +23,11 @@ KINDS = (
     "checkpoint",  # Spark's files: lost, torn, late, stale
     "plan",  # where a batch ends: no fault, but two drivers may plan differently
 )
-"""The kinds of decisions."""
+KINDS = (
+    *_TOGETHER,
+    "people",  # what is done to the cluster by hand: committed offsets, settings of the broker and of the topic
+)
+"""The kinds of decisions. The first are drawn together; one that is added is drawn by itself, and leaves other seeds alone."""
 
 _RATES = (0.01, 0.03, 0.1)
 _ENABLED = 0.35
@@ -32,6 +36,8 @@ _BY_DRIVER = 0.4
 _RESTARTS = 0.1
 _SILENCES = 0.15
 _SILENT_BATCH = 0.5
+_PEOPLE = 0.06
+_USER_RESTARTS = 0.3
 _SIZES = (
     *((records, size) for records in (6, 9, 12) for size in (3, 4)),
     (30, 15),
@@ -54,6 +60,9 @@ class Scenario:
     )
     batch_bytes: int = 1000  # what a record batch counts for against the limits of requests and buffers
     silent: frozenset[int] = frozenset()  # input records that give no output: a filter drops them
+    user_restarts: bool = (
+        False  # after a conflict, where the checkpoint can be read: what the user chooses instead of to resume
+    )
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -61,7 +70,7 @@ class Scenario:
     def of(cls, seed: int) -> Scenario:
         """Swarm testing: each seed has some kinds of faults, rare or frequent, and none of the others."""
         random = Random(~seed)  # noqa: S311  no secret
-        rates = {kind: random.choice(_RATES) for kind in KINDS if random.random() < _ENABLED}
+        rates = {kind: random.choice(_RATES) for kind in _TOGETHER if random.random() < _ENABLED}
         near = random.random() < _NEAR_THE_LAST_EPOCH
         records, batch_records = random.choice(_SIZES)
         return cls(
@@ -74,7 +83,8 @@ class Scenario:
             batch_bytes=random.choice(_BYTES),
             restarts=random.random() < _RESTARTS,
             silent=_silent(seed, records, batch_records),
-            rates=rates,
+            user_restarts=Random(f"the user of {seed}").random() < _USER_RESTARTS,  # noqa: S311  no secret
+            rates={**rates, **_people(seed)},
         )
 
 
@@ -88,3 +98,9 @@ def _silent(seed: int, records: int, batch_records: int) -> frozenset[int]:
         return frozenset()
     silent = [start for start in range(0, records, batch_records) if random.random() < _SILENT_BATCH]
     return frozenset(record for start in silent for record in range(start, min(start + batch_records, records)))
+
+
+def _people(seed: int) -> Mapping[str, float]:
+    """In some runs somebody works on the cluster; drawn by itself as silent records are."""
+    random = Random(f"people of {seed}")  # noqa: S311  no secret
+    return {"people": random.choice(_RATES)} if random.random() < _PEOPLE else {}

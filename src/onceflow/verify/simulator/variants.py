@@ -76,6 +76,15 @@ class NoClaim(Protocol):
         return super().handle(event)
 
 
+class GoesOnWithoutClaim(Protocol):
+    """Takes committed progress that is gone for its own."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.claimed and isinstance(event, ProgressRead) and event.progress is None:
+            event = ProgressRead(self.context.progress)
+        return super().handle(event)
+
+
 class FencesBack(NoClaim):
     """Takes the name back from whoever has it."""
 
@@ -185,6 +194,7 @@ VARIANTS: Mapping[str, Variant] = {
     "no fresh epoch": Variant(OneEpoch, Rules(continue_sequences=True)),
     "abort after commit": Variant(AbortAfterCommit),
     "no claim": Variant(NoClaim),
+    "goes on without a claim": Variant(GoesOnWithoutClaim),
     "fences back": Variant(FencesBack),
     "progress before fence": Variant(ProgressBeforeFence),
     "no confirmation": Variant(NoConfirm),

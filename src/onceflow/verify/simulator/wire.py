@@ -107,7 +107,9 @@ def _commit(message: Any) -> CommitOffsets:
     parts = {(topic.name, part.partition_index): part for topic in message.topics for part in topic.partitions}
     anchor, source = parts[ANCHOR_TOPIC, ANCHOR_PARTITION], parts.get(SOURCE)
     progress = Progress.decode(anchor.committed_offset, anchor.committed_metadata)
-    return CommitOffsets(_identity(message), progress, None if source is None else source.committed_offset)
+    if source is None:
+        return CommitOffsets(_identity(message), progress, None)
+    return CommitOffsets(_identity(message), progress, source.committed_offset, source.committed_metadata)
 
 
 def worded(message: Any, answer: Answer) -> Any:
@@ -122,7 +124,7 @@ def worded(message: Any, answer: Answer) -> Any:
         case TxnOffsetCommitRequest():
             return _stored(answer)
         case OffsetFetchRequest():
-            return _fetched(answer)
+            return _fetched(message, answer)
         case DescribeTransactionsRequest():
             return _described(answer)
     return _worded_together(message, answer)
@@ -153,12 +155,17 @@ def _stored(answer: Answer) -> Any:
     return TxnOffsetCommitResponse(topics=[kind(name=ANCHOR_TOPIC, partitions=[part])])
 
 
-def _fetched(answer: Answer) -> Any:
+def _fetched(message: Any, answer: Answer) -> Any:
+    """What is committed of all topics; or of the record's alone, if that is named, and -1 where it is not there."""
     kind = OffsetFetchResponse.OffsetFetchResponseGroup
+    named = message.groups[0].topics is not None
     committed = answer.committed or Committed()
-    entries = [(SOURCE_TOPIC, committed.source, "")]
+    entries = [(SOURCE_TOPIC, committed.source, committed.note)] if committed.source and not named else []
     if committed.progress is not None:
-        entries.append((ANCHOR_TOPIC, *committed.progress.encode()))
+        offset, metadata = committed.progress.encode()
+        entries.append((ANCHOR_TOPIC, offset, metadata if committed.foreign is None else committed.foreign))
+    elif named:
+        entries.append((ANCHOR_TOPIC, -1, ""))
     topics = [_fetched_topic(kind.OffsetFetchResponseTopics, *entry) for entry in entries]
     return OffsetFetchResponse(groups=[kind(group_id="", error_code=answer.code, topics=topics)])
 
@@ -192,7 +199,10 @@ def _added(parts: Mapping[int, Answer]) -> Any:
 
 def _appended(parts: Mapping[int, Answer]) -> Any:
     kind = ProduceResponse.TopicProduceResponse
-    results = [kind.PartitionProduceResponse(index=n, error_code=answer.code) for n, answer in parts.items()]
+    results = [
+        kind.PartitionProduceResponse(index=n, error_code=answer.code, error_message=answer.message or None)
+        for n, answer in parts.items()
+    ]
     return ProduceResponse(responses=[kind(name=TOPIC, partition_responses=results)])
 
 

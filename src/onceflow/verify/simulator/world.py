@@ -26,6 +26,8 @@ MOST_EVENTS = 20_000
 PATIENCE_AFTER_FAULTS = 4000
 PARTITIONS = 2
 STRANGER = -1
+FOREIGN = ("", "reset by hand", '{"v": 2}')
+"""What may stand beside the committed offset that no onceflow of this version wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,12 @@ class World:
         self._queries = 1
         self._plans: dict[tuple[str, int], set[int]] = {}
         self.allowed = OnMismatch.REFUSE
+        self._usually_allowed = OnMismatch.REFUSE
         self._started = 0
         self._living: set[int] = set()
         self._identity_doubtful = False  # the coordinator forgot something that a driver needs to know itself by
+        self.progress_expired = False
+        self.begun_anew: set[int] = set()  # where output may begin again, for the user took a checkpoint as it was
 
     # ------------------------------------------------------------------------------------------------ what drivers tell
 
@@ -117,6 +122,7 @@ class World:
         if pick("second", 2) and len(self._living) < 2 and not self.done:
             reach("driver: a second one starts")
             self._start_driver()
+        self._by_hand(pick("people", 5 + len(FOREIGN)))
 
     def _expire(self, what: int) -> None:
         if what == 1 and self.broker.transactions.forget():
@@ -124,6 +130,20 @@ class World:
             self._identity_doubtful = True
         if what == 2:
             self.broker.expire_producers()
+
+    def _by_hand(self, what: int) -> None:
+        """What people do to the cluster, or leave undone for so long that the offsets expire."""
+        if what == 1 and self.broker.group.forget():
+            reach("group: the committed offsets expire")
+            self.progress_expired = True
+        elif what == 2:
+            self.broker.shorten_transactions()
+        elif what == 3:
+            self.broker.compact()
+        elif what == 4 and self.broker.group.forget_sources():
+            reach("group: the source offsets expire, the progress does not")
+        elif what > 4:
+            self.broker.rewrite_progress(FOREIGN[what - 5])
 
     def _start_driver(self) -> None:
         if self._started >= MOST_DRIVERS:
@@ -140,6 +160,7 @@ class World:
         writer = Writer(scheduler, network, self.choices, order, output, variant.rules)
         driver = Driver(self, order, variant.machine(settings), client, writer)
         self._living.add(order)
+        self.allowed = self._usually_allowed
         Process(scheduler, driver.life(), partial(self._ended, driver))
 
     def _ended(self, driver: Driver, fate: Fate) -> None:
@@ -152,7 +173,7 @@ class World:
                 self._check_fenced(driver)
             case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
                 self._check_conflict()
-                self._resume()
+                self._choose(fate)
             case _:
                 pass
 
@@ -164,26 +185,54 @@ class World:
         """
         if driver.order != self.broker.newest:
             reach("driver: an older one stops")
-        elif self._identity_doubtful or self.broker.late_fence:
+        elif self._identity_doubtful or self.broker.late_fence or self.progress_expired:
             reach("driver: the newest stops, for it cannot know that it is")
         else:
             self.anomaly("the newest driver stopped for good")
 
     def _check_conflict(self) -> None:
-        """It has a cause: a batch planned twice, a damaged file, or a commit after the user looked where to resume."""
+        """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, no progress."""
         planned_twice = any(len(ends) > 1 for ends in self._plans.values())
         committed = self.broker.group.committed
         overtaken = committed.source != self.checkpoint.initial and not self._is_ours(committed.progress)
-        if not (planned_twice or self.checkpoint.damaged or overtaken):
+        if not (planned_twice or self.checkpoint.damaged or overtaken or self.progress_expired or self._sources_gone):
             self.anomaly("a conflict, although checkpoint and progress agree")
 
     def _is_ours(self, progress: Progress | None) -> bool:
         return progress is None or progress.query_id in ("", self.checkpoint.query_id)
 
+    def _choose(self, fate: Fate) -> None:
+        """The user resumes or restarts: a torn checkpoint cannot be taken as it is, and without progress that is all there is."""
+        self.done = self.done and not self.progress_expired  # what another driver took for done is in doubt
+        if fate is Fate.CONFLICT and (self.scenario.user_restarts or self._sources_gone):
+            reach("user: restarts with the checkpoint as it is")
+            self.allowed = OnMismatch.RESTART
+        else:
+            self._resume()
+
+    @property
+    def _sources_gone(self) -> bool:
+        """Whether nobody can resume from what is committed."""
+        return not self.broker.group.committed.source and self.broker.group.reached > 0
+
+    def is_through(self, end: int) -> bool:
+        """Whether a driver whose input ends there is done. If not all of it is committed, what it offers next has to show it."""
+        doubtful = self.checkpoint.damaged or self.progress_expired
+        return not doubtful or end == self.broker.group.reached
+
+    def taken_as_it_is(self, start: int) -> None:
+        """Somebody offers a batch that nothing is compared with. Unless it is the next one, the output begins again there.
+
+        A user restarts; or it is batch 0 and the progress has expired: then nothing tells it from the first there ever was.
+        """
+        if start != self.broker.group.reached:
+            self.begun_anew.add(start)
+            self.done = False
+
     def _resume(self) -> None:
-        """The user resumes: a new checkpoint that starts at the committed offsets."""
+        """The user resumes: a new checkpoint that starts at the committed offsets, or, if those are gone, as the old one says."""
         reach("user: resumes with a new checkpoint")
         self._queries += 1
-        self.allowed = OnMismatch.RESUME
-        initial = self.broker.group.committed.source
+        self.allowed = self._usually_allowed = OnMismatch.RESUME
+        initial = self.broker.group.committed.source or self.broker.group.reached
         self.checkpoint = Checkpoint(self._scheduler, self.choices, f"q{self._queries}", initial)

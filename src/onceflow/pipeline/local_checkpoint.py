@@ -1,0 +1,87 @@
+"""A checkpoint in a local directory, read without Spark: whose it is, and what each batch planned in it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onceflow.errors import ConfigurationError
+from onceflow.transaction.progress import digest_of
+
+_ENTRY = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A batch of the offset log. ``end``: the digest of its source end offsets, as the progress record keeps it.
+
+    ``end`` is empty where the entry is of another format; ``finished``: Spark's commit log has the batch too; ``at`` is when it
+    was planned, in seconds since 1970.
+    """
+
+    end: str
+    finished: bool
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCheckpoint:
+    """The query that a checkpoint is of, and the batches that are planned in it."""
+
+    location: Path
+    query_id: str
+    planned: Mapping[int, Planned]
+
+    @classmethod
+    def read(cls, location: Path) -> LocalCheckpoint | None:
+        """None where no query has begun. Raises ConfigurationError where it cannot be read."""
+        try:
+            metadata = _entry(location / "metadata")
+            return None if metadata is None else cls(location, str(json.loads(metadata[0])["id"]), _planned(location))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"the checkpoint {location} cannot be read: {error}",
+                action="ask as the user that runs the pipeline; or leave the checkpoint out: onceflow status NAME "
+                "--bootstrap-servers SERVERS",
+            ) from error
+
+
+def end_of_entry(text: str) -> str:
+    """The digest of an entry of the offset log: a version, a line of metadata, and a line for each source.
+
+    Empty where it is of another format.
+    """
+    version, *lines = text.split("\n")
+    if version != _ENTRY:
+        return ""
+    try:
+        return digest_of([None if line == "-" else json.loads(line) for line in lines[1:]])
+    except ValueError:
+        return ""
+
+
+def _planned(location: Path) -> dict[int, Planned]:
+    """The commit log is looked at last: what is finished by then was planned before."""
+    entries = {number: _entry(location / "offsets" / str(number)) for number in _numbers(location / "offsets")}
+    finished = _numbers(location / "commits")
+    return {
+        number: Planned(end_of_entry(found[0]), number in finished, found[1])
+        for number, found in entries.items()
+        if found is not None
+    }
+
+
+def _entry(path: Path) -> tuple[str, float] | None:
+    """None where it is gone: a running query removes old ones."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(), os.fstat(file.fileno()).st_mtime
+    except FileNotFoundError:
+        return None
+
+
+def _numbers(log: Path) -> set[int]:
+    return {int(each.name) for each in log.iterdir() if each.name.isdecimal()} if log.is_dir() else set()

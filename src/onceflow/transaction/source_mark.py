@@ -1,0 +1,77 @@
+"""What is kept with the progress of the source offsets beside it, so that nobody resumes from offsets that do not fit. Pure.
+
+What it survives::
+
+    the source offsets expire (offsets.retention.minutes), the progress does not, because each start claims it anew: a pipeline
+    that fails at each start for a week; or somebody deletes the offsets (kafka-consumer-groups --delete-offsets), or a topic
+    a resume must not take that for partitions that were added since, and read those from the beginning: all is written twice
+
+    two readings of one partition end a batch at different offsets: two sources with other limits, or the branches of a plan,
+    which Spark asks for their ends one after the other, while records arrive
+    one offset cannot tell both; the lower one is committed, and a resume from there writes again what lies between
+
+    the offsets of a topic that is not read any more stand beside the others
+    the newest batch's have a note, its digest (questions.py); only those are compared
+
+    the progress was written by an older onceflow
+    nothing is known, so nothing is refused, unless there are no offsets at all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from onceflow.transaction.progress import Progress, SourceOffsets, digest_of
+
+_DIFFERENT = "different"
+
+
+def mark_of(offsets: SourceOffsets, *, agree: bool) -> str:
+    """What ``Progress.sources`` says of the ``offsets`` that are committed with it.
+
+    ``agree``: no two readings of a partition end at different offsets.
+    """
+    return _digest(offsets) if agree else _DIFFERENT
+
+
+def with_topics(mark: str, topics: str) -> str:
+    """The mark, with a digest of the ids of the topics (source_topics.py); as it is where they have none."""
+    return f"{mark} {topics}".rstrip()
+
+
+def topics_of(mark: str) -> str:
+    """The digest of the ids of the topics; empty where it is not known."""
+    return mark.partition(" ")[2]
+
+
+def why_not_resumed(progress: Progress | None, offsets: SourceOffsets, newest: Collection[tuple[str, int]]) -> str:
+    """Why the committed ``offsets`` do not tell where the committed output ends; empty if they do.
+
+    ``newest``: those that the newest batch committed.
+    """
+    if progress is None or not progress.query_id:
+        return ""
+    mark = progress.sources.partition(" ")[0]
+    if mark == _DIFFERENT:
+        return (
+            f"in batch {progress.next_batch - 1}, the last one committed, two readings of one partition (two sources, or two "
+            "branches of the plan) had got to different offsets: one committed offset cannot tell both"
+        )
+    found = {at: offsets[at] for at in newest}
+    if _digest(found) != mark if mark else not offsets:
+        return (
+            f"batches up to {progress.next_batch - 1} are committed, but the source offsets next to them are gone, or not all "
+            "there (offsets.retention.minutes, a topic that was deleted, kafka-consumer-groups --delete-offsets)"
+        )
+    return ""
+
+
+NOT_RESUMED = (
+    "where each reading ended stands in the old checkpoint, in the newest file of offsets/. With that checkpoint: run the plan "
+    "as it was until its input rests, then resume. Without it: give starting_offsets (startingOffsets) and restart"
+)
+"""What to do then."""
+
+
+def _digest(offsets: SourceOffsets) -> str:
+    return digest_of([[*at, offset] for at, offset in sorted(offsets.items())])

@@ -1,0 +1,290 @@
+"""From which committed offsets a lost checkpoint is resumed, and from which it is not; topics that were made anew."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from tests.conftest import create_topic
+from tests.test_pipeline import Lab, rows
+
+from onceflow import committed_offsets
+from onceflow.broker import EmbeddedBroker, run_java_tool
+from onceflow.errors import InputError, ProgressConflict
+from onceflow.pipeline import Mode
+from onceflow.transaction import questions, streaming_query
+from onceflow.transaction.source_topics import SourceTopics
+
+if TYPE_CHECKING:
+    from tests.conftest import TopicFactory, Workbench
+
+pytestmark = pytest.mark.usefixtures("spark")
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def lab(tmp_path: Path, broker: EmbeddedBroker, topic: TopicFactory) -> Lab:
+    return Lab(tmp_path, broker, topic)
+
+
+def plan(lab: Lab, *parts: str, guarantee: str = "exactly_once") -> None:
+    """A plan that writes what its sources hold to ``lab.sales``."""
+    servers = lab.settings.bootstrap_servers
+    head = f'name = "{lab.name}"\nguarantee = "{guarantee}"\ncheckpoint = "state"\n[trigger]\navailable_now = true\n'
+    lab.path.write_text("\n".join([head, f'[kafka]\nbootstrap_servers = "{servers}"', *parts]))
+
+
+def source(name: str, *settings: str) -> str:
+    return "\n".join([f'[[source]]\nname = "{name}"\nformat = "raw"', *settings])
+
+
+def sink(lab: Lab, name: str) -> str:
+    return f'[[sink]]\nfrom = "{name}"\ntopic = "{lab.sales}"\nvalue = "concat(\'{name}\', cast(value AS STRING))"'
+
+
+def values(lab: Lab) -> list[str]:
+    return sorted(str(value) for _, value in lab.read(lab.sales))
+
+
+def make_anew(broker: EmbeddedBroker, topic: str, partitions: int) -> None:
+    """Deletes a topic and makes another one of its name, as soon as the broker has forgotten the first."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            create_topic(broker, topic, partitions)
+        except KafkaException:
+            assert time.monotonic() < deadline
+            continue
+        return
+
+
+# --------------------------------------------------------------------------------------------------- offsets that are gone
+
+
+def test_offsets_that_are_gone_are_not_taken_for_new_partitions(lab: Lab) -> None:
+    """As when they expire under a pipeline that fails at each start: its progress is claimed anew each time, they are not."""
+    lab.send(rows(1, 2))
+    lab.run()
+    group = f"onceflow-{lab.name}"
+    servers = lab.settings.bootstrap_servers
+    deleted = ["--bootstrap-server", servers, "--group", group, "--topic", lab.lines, "--delete-offsets"]
+    run_java_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", deleted)
+    with pytest.raises(ProgressConflict, match="the source offsets next to them are gone"):
+        committed_offsets(lab.name, bootstrap_servers=servers)
+    lab.send(rows(3))
+    lab.run()
+    assert lab.ids() == [1, 2, 3], "with its checkpoint it goes on, and commits them again"
+    run_java_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", deleted)
+    shutil.rmtree(lab.checkpoint())
+    with pytest.raises(ProgressConflict, match="the source offsets next to them are gone") as caught:
+        lab.run(Mode.RESUME)
+    assert "offsets/" in caught.value.action
+    assert lab.ids() == [1, 2, 3]
+
+
+def test_a_pipeline_of_an_older_onceflow_is_resumed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has committed neither marks nor notes."""
+    with monkeypatch.context() as older:
+        older.setattr(streaming_query, "mark_of", lambda offsets, agree: "")
+        older.setattr(SourceTopics, "marked", lambda topics, offered: offered)
+        older.setattr(questions, "_note_of", lambda progress: "")
+        lab.send(rows(1, 2))
+        lab.run()
+    lab.send(rows(3))
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(rows(4))
+    lab.run(Mode.RESUME)
+    assert lab.ids() == [1, 2, 3, 4]
+
+
+def test_an_older_onceflows_checkpoint_is_lost_before_the_new_one_has_run(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(streaming_query, "mark_of", lambda offsets, agree: "")
+        older.setattr(SourceTopics, "marked", lambda topics, offered: offered)
+        older.setattr(questions, "_note_of", lambda progress: "")
+        lab.send(rows(1, 2))
+        lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(rows(3))
+    lab.run(Mode.RESUME)
+    assert lab.ids() == [1, 2, 3]
+
+
+# ----------------------------------------------------------------------------------------------- readings that disagree
+
+
+def test_readings_of_one_topic_that_disagree_are_not_resumed_until_they_agree(lab: Lab) -> None:
+    lab.send([f"{number:02d}" for number in range(20)])
+    few = source("a", f'topics = ["{lab.lines}"]', "max_offsets_per_trigger = 4")
+    many = source("b", f'pattern = "{lab.lines}"', "max_offsets_per_trigger = 10")
+    plan(lab, few, many, sink(lab, "a"), sink(lab, "b"))
+
+    def die(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("STORE", 1):
+            raise RuntimeError("died here")
+
+    with pytest.raises(Exception, match="died here"):
+        lab.run(on_step=die)
+    kept = lab.checkpoint().rename(lab.path.parent / "kept")
+    with pytest.raises(ProgressConflict, match="had got to different offsets"):
+        lab.run(Mode.RESUME)
+    kept.rename(lab.checkpoint())
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(["20"])
+    lab.run(Mode.RESUME)
+    assert values(lab) == [f"{name}{number:02d}" for name in "ab" for number in range(21)]
+
+
+# ------------------------------------------------------------------------------------------------- what can be resumed
+
+
+def test_a_checkpoint_that_is_one_batch_behind_is_resumed(lab: Lab) -> None:
+    """Spark has planned another batch under the id of the newest one that is committed."""
+    lab.send(rows(1))
+    lab.run()
+    shutil.copytree(lab.checkpoint(), lab.path.parent / "backup")
+    lab.send(rows(2))
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    (lab.path.parent / "backup").rename(lab.checkpoint())
+    lab.send(rows(3))
+    with pytest.raises(ProgressConflict, match="other source offsets"):
+        lab.run()
+    lab.run(Mode.RESUME)
+    assert lab.ids() == [1, 2, 3]
+
+
+def test_a_topic_that_left_the_plan_does_not_hinder_and_begins_where_its_output_ended(
+    lab: Lab, topic: TopicFactory
+) -> None:
+    other = topic(1)
+    first, second = source("a", f'topics = ["{lab.lines}"]'), source("b", f'topics = ["{other}"]')
+    lab.send(["1"])
+    lab.send(["2"], other)
+    plan(lab, first, sink(lab, "a"))
+    lab.run()
+    plan(lab, second, sink(lab, "b"))
+    lab.run(Mode.RESTART)
+    shutil.rmtree(lab.checkpoint())
+    lab.send(["3"], other)
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "b2", "b3"]
+    plan(lab, first, second, sink(lab, "a"), sink(lab, "b"))
+    lab.send(["4"])
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "a4", "b2", "b3"]
+
+
+def test_at_least_once_is_resumed_at_its_committed_offsets_and_goes_on_as_exactly_once(lab: Lab) -> None:
+    parts = source("a", f'topics = ["{lab.lines}"]'), sink(lab, "a")
+    plan(lab, *parts, guarantee="at_least_once")
+    lab.send(["1"])
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(["2"])
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "a2"]
+    plan(lab, *parts)
+    lab.send(["3"])
+    with pytest.raises(ProgressConflict, match="no progress is committed under this name"):
+        lab.run()
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "a2", "a3"]
+
+
+def test_branches_in_another_order_are_told_as_that_and_resumed(lab: Lab, topic: TopicFactory) -> None:
+    """Spark would say that records were lost: each source would go on at the other one's offsets."""
+    other = topic(1)
+    sources = source("a", f'topics = ["{lab.lines}"]'), source("b", f'topics = ["{other}"]')
+    lab.send(["1"])
+    lab.send(["2"], other)
+    plan(lab, *sources, sink(lab, "a"), sink(lab, "b"))
+    lab.run()
+    plan(lab, *sources, sink(lab, "b"), sink(lab, "a"))
+    lab.send(["3"])
+    with pytest.raises(ProgressConflict, match="the same topics in another order"):
+        lab.run()
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "a3", "b2"]
+
+
+def test_a_source_that_is_new_in_a_resumed_plan_starts_where_the_plan_says(lab: Lab, topic: TopicFactory) -> None:
+    """Also one whose topic is only made now."""
+    old = topic(1)
+    first = source("a", f'topics = ["{lab.lines}"]')
+    lab.send(["1"])
+    lab.send(["old"], old)
+    plan(lab, first, sink(lab, "a"))
+    lab.run()
+    later = source("b", f'topics = ["{old}"]', 'starting_offsets = "latest"')
+    made = source("c", f'topics = ["{old}-new"]')
+    plan(lab, "create_topics = true", first, later, made, *(sink(lab, name) for name in "abc"))
+    lab.run(Mode.RESUME)
+    for at in (lab.lines, old, f"{old}-new"):
+        lab.send(["2"], at)
+    lab.run()
+    assert values(lab) == ["a1", "a2", "b2", "c2"]
+
+
+# ------------------------------------------------------------------------------------------------ topics made anew
+
+
+def test_a_source_topic_that_was_made_anew_between_two_runs_is_refused(lab: Lab, broker: EmbeddedBroker) -> None:
+    """Its first records would be passed over: Spark only sees that it does not end before the old offset."""
+    lab.send(rows(1, 2, 3))
+    lab.run()
+    make_anew(broker, lab.lines, 2)
+    lab.send(rows(*range(10, 50)))
+    for _ in range(2):
+        with pytest.raises(InputError, match="deleted and made anew since the batch before"):
+            lab.run()
+    assert lab.ids() == [1, 2, 3]
+    lab.run(Mode.RESTART)
+    assert lab.ids() == [1, 2, 3, *range(10, 50)]
+    lab.send(rows(50))
+    lab.run()
+    assert lab.ids() == [1, 2, 3, *range(10, 51)]
+
+
+def test_a_source_on_another_cluster_is_refused(
+    bench: Workbench, broker: EmbeddedBroker, broker_v1: EmbeddedBroker
+) -> None:
+    origin, target = bench.topic(), bench.topic(on=broker_v1)
+    bench.fill(origin, [("k", "1")])
+    written_to = {"bootstrap_servers": broker_v1.bootstrap_servers}
+    with pytest.raises(Exception, match=r"TOPIC_MISSING.*not on the cluster that is written to"):
+        bench.run(origin, target, written_to)
+    assert bench.read(target, on=broker_v1) == []
+
+
+def test_a_source_topic_that_is_made_anew_under_a_batch_is_refused(bench: Workbench, broker: EmbeddedBroker) -> None:
+    origin, target = bench.topic(), bench.topic()
+    bench.fill(origin, [("k", str(number)) for number in range(10)])
+
+    def replace(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("PRODUCE", 1):
+            make_anew(broker, origin, 1)
+            bench.fill(origin, [("k", str(number)) for number in range(50, 70)])
+
+    few: dict[str, Any] = {"maxOffsetsPerTrigger": 4}
+    with pytest.raises(Exception, match="made anew while the batch was read"):
+        bench.run(origin, target, {"on_step": replace}, **few)
+    assert len(bench.read(target)) == 4, "only the first batch"
+    with pytest.raises(Exception, match="made anew since the batch before"):
+        bench.run(origin, target)
+    bench.run(origin, target, {"on_mismatch": "restart"}, **few)
+    assert len(bench.read(target)) == 20, "on purpose, from the old offset on"
+    bench.fill(origin, [("k", "70")])
+    bench.run(origin, target, **few)
+    assert len(bench.read(target)) == 21

@@ -1,0 +1,35 @@
+"""The runs in which every branch has to be met: ordinary seeds, and some frames in which rare things meet often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onceflow.verify.simulator import Scenario
+
+ORDINARY = 2000
+OF_A_FRAME = 250
+Run = tuple[int, "Scenario | None"]
+
+
+def runs() -> Iterator[Run]:
+    """Seeds and scenarios; a seed without one has that of its own."""
+    yield from ((seed, None) for seed in range(ORDINARY))
+    for scenario in _frames():
+        yield from ((seed, scenario) for seed in range(OF_A_FRAME))
+
+
+def _frames() -> Iterator[Scenario]:
+    from onceflow.verify.simulator import Scenario  # not before the probes are installed
+
+    conflicts = {"driver": 0.1, "checkpoint": 0.1, "plan": 0.3}
+    for version in (1, 2):
+        yield Scenario(version, 12, 2, drivers=2, rates=conflicts)
+        yield Scenario(version, 12, 2, drivers=2, user_restarts=True, rates={**conflicts, "people": 0.3})
+        yield Scenario(version, 12, 2, drivers=2, rates={**conflicts, "people": 0.3, "request": 0.2})
+        yield Scenario(version, rates={"request": 0.25, "expire": 0.3})
+        yield Scenario(version, drivers=2, rates={"expire": 0.2, "cut": 0.05, "driver": 0.1, "second": 0.2})
+        yield Scenario(version, 6, 1, by_driver=True, rates={"request": 0.2, "driver": 0.2})
+        hijacked = {"hijack": 0.4, "request": 0.1, "second": 0.2, "driver": 0.05}
+        yield Scenario(version, first_epoch=32764, faults_until=300, rates=hijacked)
