@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -144,7 +145,7 @@ def test_who_looks_at_an_answer_is_told_that_there_is_none(store: RedisStore, gr
     """It would be true for every event, and ``if tx.exists(key): return`` leave out all effects."""
     with store.unit() as unit:
         unit.admit(take(store), events(0))
-        answer = unit.handle.exists(f"key:{group}")
+        answer: Any = unit.handle.exists(f"key:{group}")
         for look in (bool, list, lambda found: found == 1):
             with pytest.raises(TypeError, match="no answer to look at"):
                 look(answer)
