@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
+from onceflow.errors import BrokerUnreachable
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 from onceflow.reader.remainder import Remainder
@@ -151,6 +152,45 @@ def test_a_member_with_partitions_takes_over_those_of_one_that_goes_away(
         assert waiting.is_alive() is not early
         silent.close()
     assert (sorted(map(int, place.effects())) == list(range(len(EVENTS)))) is not early
+
+
+def test_what_it_gets_before_its_first_look_works_is_not_taken_for_handled(
+    places: Places, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own partition is at its end, and the brokers do not answer what else there is; until then it gets another one."""
+    place = places(2)
+    place.send(EVENTS)
+    all_ends, has_other = Remainder._all_ends, threading.Event()
+
+    def unanswered(remainder: Remainder) -> dict[tuple[str, int], int]:
+        if not has_other.is_set():
+            raise BrokerUnreachable("tests: not yet")
+        return all_ends(remainder)
+
+    monkeypatch.setattr(Remainder, "_all_ends", unanswered)
+    monkeypatch.setattr("onceflow.reader.remainder.LOOK_EVERY_S", 0.0)
+    reader = place.reader(batch_size=1)
+    silent = silent_member(reader)
+
+    def owned() -> set[int]:
+        silent.poll(0.1)
+        return {each.partition for each in silent.assignment()}
+
+    def looked() -> bool:
+        left.intersection_update(owned())
+        return said(caplog, "tests: not yet")
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if event.partition in left:
+            has_other.set()
+
+    left = eventually(owned, {0, 1}.__eq__, "partitions of the silent member")
+    with running(lambda: reader.run(until_end=True)):
+        eventually(looked, bool, "the first look")
+        silent.close()
+    assert sorted(map(int, place.effects())) == list(range(len(EVENTS)))
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
