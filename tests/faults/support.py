@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.faults.light import RECORDS_PER_BATCH, Job
 from tests.forkserver import Ended, ForkServer
@@ -18,6 +18,7 @@ from onceflow.broker import EmbeddedBroker
 TIMEOUT_S = 60.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
 PARTITIONS = 3
+LEADER_MOVES = {KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 
 T = TypeVar("T")
 Row = tuple[int, str | None, str | None]  # partition, key, value
@@ -76,10 +77,20 @@ class Cluster:
         return eventually(look, bool, f"the partitions of {topic}")
 
     def ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+        """A leader that has just moved may not know yet, and librdkafka does not ask again."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, number): latest for number in self.partitions(topic)}
-        asked = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
-        return {at.partition: future.result(TIMEOUT_S).offset for at, future in asked.items()}
+
+        def look() -> dict[int, int]:
+            asked = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
+            try:
+                return {at.partition: future.result(TIMEOUT_S).offset for at, future in asked.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in LEADER_MOVES:
+                    raise
+                return {}
+
+        return eventually(look, bool, f"the ends of {topic}")
 
     def stable_end(self, topic: str) -> None:
         """Waits until the last stable offset is the end of every partition: nothing is left hanging."""
