@@ -14,6 +14,7 @@ from tests.faults.support import Cluster, LightDrivers, expected_records
 
 from onceflow import KafkaSink
 from onceflow.broker import EmbeddedBroker
+from onceflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -154,6 +155,12 @@ def test_a_source_that_passes_over_what_is_gone(bench: Bench) -> None:
         bench.run(None, {}, failOnDataLoss="false")
     assert bench.written() == Counter()
     bench.works()
+
+
+@pytest.mark.parametrize(("name", "other"), [("ingest-day", "ingest 'day'"), ("outbox-shop", "outbox 'shop'")])
+def test_a_sink_does_not_take_the_id_of_an_ingest_or_a_relay(name: str, other: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"its transactional id is that of the {other}"):
+        KafkaSink("t", name=name, bootstrap_servers="localhost:1")
 
 
 def test_mistakes_in_the_sinks_own_options_all_at_once() -> None:

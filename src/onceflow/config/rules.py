@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from onceflow.config.lines import Path
 from onceflow.config.model import Plan, Source, Transform
 from onceflow.kafka import settings_check
-from onceflow.kafka.names import whose
+from onceflow.kafka.names import taken_by
 from onceflow.kafka.options import KNOWN, REFUSED
 
 Mistake = tuple[Path, str]
@@ -55,8 +55,8 @@ def mistakes_of(plan: Plan) -> list[Mistake]:
 
 
 def _name(plan: Plan) -> Iterator[Mistake]:
-    if other := whose(plan.name):
-        yield ("name",), f"{plan.name!r}: its transactional id is that of {other}; choose another one"
+    if why_not := taken_by(plan.name):
+        yield ("name",), f"{plan.name!r}: {why_not}"
 
 
 def _views(plan: Plan) -> Iterator[Mistake]:

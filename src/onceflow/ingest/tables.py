@@ -49,7 +49,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,7 +62,7 @@ from onceflow.ingest.numbers import Numbers, another_series, fallen_behind, seri
 from onceflow.ingest.source import SourceBatch
 from onceflow.ingest.table_uri import in_fragment
 from onceflow.ingest.terms import Terms
-from onceflow.sqlite import file_of
+from onceflow.sqlite import FORMS, file_of
 
 PAGE_ROWS = 10_000
 PAGE_CHARACTERS = 16 << 20
@@ -194,10 +194,8 @@ def connect(url: str, options: TableOptions) -> Database:
 
 
 def _sqlite_file(url: str) -> str:
-    parts, path = urlsplit(url), file_of(url)
-    if not path or parts.netloc or parts.query or parts.fragment:
-        forms = "sqlite:///relative.db or sqlite:////absolute.db (a ? in it as %3F, a # as %23)"
-        raise ConfigurationError.of("the arguments", [f"--from {url} names no file: write {forms}"])
+    if not (path := file_of(url)):
+        raise ConfigurationError.of("the arguments", [f"--from {url} names no file: write {FORMS}"])
     return path
 
 

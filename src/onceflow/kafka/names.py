@@ -6,8 +6,6 @@ import re
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PIPELINE = re.compile(r"[A-Za-z0-9._-]{1,200}")
-
-
 _NOT_PIPELINES = ("ingest-", "outbox-")
 
 
@@ -21,10 +19,12 @@ def is_pipeline(name: str) -> bool:
     return _PIPELINE.fullmatch(name) is not None
 
 
-def whose(name: str) -> str:
-    """Of which ingest or relay the group and the transactional id of a pipeline of that name would be; empty if of none.
+def taken_by(name: str) -> str:
+    """Why a pipeline cannot have a name: its group and transactional id are an ingest's or a relay's. Empty if it can.
 
     The two would fence each other, and each take the other's progress for its own.
     """
     kind = next((kind for kind in _NOT_PIPELINES if name.startswith(kind)), "")
-    return f"the {kind.rstrip('-')} {name.removeprefix(kind)!r}" if kind else ""
+    if not kind:
+        return ""
+    return f"its transactional id is that of the {kind.rstrip('-')} {name.removeprefix(kind)!r}; choose another one"

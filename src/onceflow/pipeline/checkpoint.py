@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from onceflow.pipeline.local_checkpoint import source_offsets
 from onceflow.transaction.progress import digest_of
 
 REHEARSALS = "_rehearsals"
@@ -33,12 +34,6 @@ class CheckpointState:
     topics: tuple[frozenset[str], ...] = ()
 
 
-def read_offsets(entry: str) -> list[Any]:
-    """Of an entry of the offset log: a version, a line of metadata, and a line for each source ("-": it has none yet)."""
-    _, _, *sources = entry.splitlines()
-    return [None if line == "-" else json.loads(line) for line in sources]
-
-
 class Checkpoint:
     """One checkpoint directory. Runs on the driver."""
 
@@ -56,11 +51,12 @@ class Checkpoint:
         if not self._files.exists(metadata):
             return None
         last = self._last_batch()
-        ends = {batch: digest_of(self._offsets(batch)) for batch in (last - 1, last) if self._is_planned(batch)}
         query_id = str(json.loads(self._read(metadata))["id"])
         if last < 0:
             return CheckpointState(query_id, last, None)
-        newest = self._offsets(last)
+        planned = {batch: self._offsets(batch) for batch in (last - 1, last) if self._is_planned(batch)}
+        ends = {batch: digest_of(offsets) for batch, offsets in planned.items()}
+        newest = planned[last]
         return CheckpointState(query_id, last, len(newest), ends, tuple(frozenset(offsets or ()) for offsets in newest))
 
     def set_aside(self, why: str) -> str | None:
@@ -97,7 +93,7 @@ class Checkpoint:
         return bool(self._files.exists(self._make(self._path, f"offsets/{batch_id}")))
 
     def _offsets(self, batch_id: int) -> list[Any]:
-        return read_offsets(self._read(self._make(self._path, f"offsets/{batch_id}")))
+        return source_offsets(self._read(self._make(self._path, f"offsets/{batch_id}")))
 
     def _read(self, path: Any) -> str:
         stream = self._files.open(path)

@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onceflow.errors import ConfigurationError
 from onceflow.transaction.progress import digest_of
 
-_ENTRY = "v1"
+_VERSION = "v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,21 @@ class LocalCheckpoint:
             ) from error
 
 
-def end_of_entry(text: str) -> str:
-    """The digest of an entry of the offset log: a version, a line of metadata, and a line for each source.
+def source_offsets(entry: str) -> list[Any]:
+    """Of an entry of the offset log: a version, a line of metadata, and a line for each source ("-": it has none yet).
 
-    Empty where it is of another format.
+    Raises ValueError.
     """
-    version, *lines = text.split("\n")
-    if version != _ENTRY:
+    _, _, *sources = entry.split("\n")
+    return [None if line == "-" else json.loads(line) for line in sources]
+
+
+def end_of_entry(entry: str) -> str:
+    """The digest of an entry of the offset log; empty where it is of another format."""
+    if not entry.startswith(f"{_VERSION}\n"):
         return ""
     try:
-        return digest_of([None if line == "-" else json.loads(line) for line in lines[1:]])
+        return digest_of(source_offsets(entry))
     except ValueError:
         return ""
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from onceflow.errors import ConfigurationError, Draining
-from onceflow.kafka.names import is_pipeline, whose
+from onceflow.kafka.names import is_pipeline, taken_by
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import OnStep
@@ -108,8 +108,8 @@ class KafkaSink:
 def _checked_name(name: str, mistakes: list[str]) -> str:
     if not is_pipeline(name):
         mistakes.append(f"name = {name!r}: 1 to 200 letters, digits, '.', '_' or '-'")
-    if other := whose(name):
-        mistakes.append(f"name = {name!r}: its transactional id is that of {other}; choose another one")
+    if why_not := taken_by(name):
+        mistakes.append(f"name = {name!r}: {why_not}")
     return name
 
 

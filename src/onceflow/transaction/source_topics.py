@@ -50,7 +50,7 @@ class SourceTopics:
     def were_made_anew(self, offered: MicroBatch, progress: Progress | None) -> bool:
         """Since the newest committed batch, where that is the one before this batch, or this batch itself.
 
-        A topic that is not read any more (failOnDataLoss=false) has no id to compare.
+        A topic that this batch does not read has no id to compare.
         """
         if progress is None or not progress.ends or progress.query_id != offered.batch.query_id:
             return False
