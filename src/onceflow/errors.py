@@ -23,6 +23,7 @@
     ├── TransactionError          the batch transaction cannot go on
     │   ├── Fenced                another driver with the same name took over
     │   ├── ProgressConflict      checkpoint and committed progress disagree
+    │   ├── ProgressGone          the committed progress is gone: it expired, or somebody deleted it
     │   ├── UnsafeSession         the Spark session would break the guarantee
     │   ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
     │   ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
@@ -65,12 +66,18 @@ class OnceflowError(Exception):
 
     code: ClassVar[str] = "ONCEFLOW"
     retriable: ClassVar[bool] = False
+    _is_final: ClassVar[bool] = False
 
     def __init__(self, message: str, *, action: str = "", **fields: Any) -> None:
         super().__init__(message)
         self.message = message
         self.action = action
         self.fields = fields
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the writer or the driver that raised it is at its end: whatever comes next needs a new one."""
+        return bool(self.fields.get("fatal", self._is_final))
 
     def __str__(self) -> str:
         hint = f"\n  What to do: {self.action}" if self.action else ""
@@ -206,12 +213,19 @@ class Fenced(TransactionError):
     """Another driver with the same name took over; this one stops and never fences back."""
 
     code = "FENCED"
+    _is_final = True
 
 
 class ProgressConflict(TransactionError):
     """Spark's checkpoint and the committed progress disagree; going on could lose or repeat records."""
 
     code = "PROGRESS_CONFLICT"
+
+
+class ProgressGone(TransactionError):
+    """The committed progress is gone: it expired, or somebody deleted it. Nothing tells any more what is committed."""
+
+    code = "PROGRESS_GONE"
 
 
 class UnsafeSession(TransactionError):
@@ -238,6 +252,7 @@ class OutcomeForgotten(OutcomeUnknown):
 
     code = "OUTCOME_FORGOTTEN"
     retriable = False
+    _is_final = True
 
 
 class Draining(TransactionError):
@@ -269,6 +284,7 @@ class WriterClosed(WriterError):
     """The writer was closed before."""
 
     code = "WRITER_CLOSED"
+    _is_final = True
 
 
 class StoreError(OnceflowError):

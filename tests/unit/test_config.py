@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,52 @@ def test_offsets_to_start_from_are_read_per_partition(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "wrong", ["1.5", "120.0", "true", "-3", '"5.0"', '"05"', '" 5"', '"-3"', "[5]", "{}", "1979-05-27"]
+)
+def test_an_offset_is_neither_rounded_nor_guessed(tmp_path: Path, wrong: str) -> None:
+    """1.5 was read as 1, and true as 1: records were read again, or passed over."""
+    text = PLAN.replace(
+        'topics = ["invoices"]', f'topics = ["invoices"]\nstarting_offsets = {{invoices = {{0 = {wrong}}}}}'
+    )
+    (mistake,) = mistakes_in(tmp_path, text)
+    assert "source[0].starting_offsets: must be " in mistake
+
+
+def test_an_offset_may_come_from_the_environment(tmp_path: Path) -> None:
+    """What an error tells its user to give: text there, as all variables are."""
+    text = PLAN.replace(
+        'topics = ["invoices"]', 'topics = ["invoices"]\nstarting_offsets = {invoices = {0 = 5, 1 = "${FROM}"}}'
+    )
+    given = {"ONCEFLOW_SOURCE__0__STARTING_OFFSETS__INVOICES__0": "120", "FROM": "-2"}
+    assert loaded(tmp_path, text, **given).plan.source[0].starting_offsets == {"invoices": {0: 120, 1: -2}}
+
+
+def test_a_variable_that_the_plan_names_is_no_misspelled_setting(tmp_path: Path) -> None:
+    given = {"ONCEFLOW_SINK_TOPIC": "totals", "ONCEFLOW_CHECKPOINTS": "/data"}
+    text = re.sub(
+        "^checkpoint = .*", 'checkpoint = "${ONCEFLOW_CHECKPOINTS}/${ONCEFLOW_SINK_TOPIC}"', PLAN, flags=re.MULTILINE
+    )
+    assert loaded(tmp_path, text, **given).plan.checkpoint == "/data/totals"
+
+
+@pytest.mark.parametrize("partitions", ["0 = 5, 00 = 7", "1_0 = 5", '"+1" = 5', '" 1" = 5', '"\u0661" = 5', "a = 5"])
+def test_a_partition_has_one_spelling(tmp_path: Path, partitions: str) -> None:
+    """0 and 00 were one partition, and the last of them counted."""
+    text = PLAN.replace(
+        'topics = ["invoices"]', f'topics = ["invoices"]\nstarting_offsets = {{invoices = {{{partitions}}}}}'
+    )
+    (mistake,) = mistakes_in(tmp_path, text)
+    assert "source[0].starting_offsets: must be " in mistake
+
+
+@pytest.mark.parametrize("wrong", ["true", "4.0", "0"])
+def test_a_count_is_a_whole_number(tmp_path: Path, wrong: str) -> None:
+    text = PLAN.replace("max_offsets_per_trigger = 10000", f"max_offsets_per_trigger = {wrong}")
+    (mistake,) = mistakes_in(tmp_path, text)
+    assert "source[0].max_offsets_per_trigger: must be " in mistake
+
+
+@pytest.mark.parametrize(
     ("text", "ms", "words"),
     [("500 ms", 500, "500 milliseconds"), ("1 second", 1000, "1 second"), ("90s", 90_000, "90 seconds"),
      ("2 Hours", 7_200_000, "2 hours"), ("0 seconds", 0, "0 milliseconds")],
@@ -177,6 +224,72 @@ def test_overrides_find_names_with_capitals(tmp_path: Path) -> None:
 def test_a_wrong_value_from_the_environment_names_the_variable(tmp_path: Path) -> None:
     (mistake,) = mistakes_in(tmp_path, PLAN, ONCEFLOW_GUARANTEE="perhaps")
     assert mistake.startswith("ONCEFLOW_GUARANTEE: guarantee: must be 'exactly_once'")
+
+
+@pytest.mark.parametrize("spelled", ["spark.sql.session.timeZone", "sql.session.timeZone", None])
+def test_a_spark_setting_from_the_environment_is_spelled_as_spark_does(tmp_path: Path, spelled: str | None) -> None:
+    """Spark takes sql.session.timezone without a word, and goes on in the old time zone; nor are there two of one name."""
+    text = PLAN + (f'[spark]\n"{spelled}" = "UTC"\n' if spelled else "")
+    spark = loaded(tmp_path, text, ONCEFLOW_SPARK__SQL__SESSION__TIMEZONE="CET").plan.spark
+    assert spark == {spelled or "spark.sql.session.timeZone": "CET"}
+
+
+NEARLY = {
+    "ONCEFLOW_KAFKA_BOOTSTRAP_SERVERS": "ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS",
+    "ONCEFLOW_KAFKA_BOOTSTRAP_SERVER": "ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS",
+    "ONCEFLOW_BOOTSTRAP_SERVERS": "ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS",
+    "ONCEFLOW__KAFKA__BOOTSTRAP_SERVERS": "ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS",
+    "ONCEFLOW_KAFKA_SASL_PASSWORD": "ONCEFLOW_KAFKA__SASL__PASSWORD",
+    "ONCEFLOW_GARANTEE": "ONCEFLOW_GUARANTEE",
+    "ONCEFLOW_CHECKPOINT_": "ONCEFLOW_CHECKPOINT",
+    "ONCEFLOW_TRIGGER_AVAILABLE_NOW": "ONCEFLOW_TRIGGER__AVAILABLE_NOW",
+    "ONCEFLOW_TRANSACTION_TIMEOUT": "ONCEFLOW_OUTPUT__TRANSACTION_TIMEOUT",
+    "ONCEFLOW_SOURCE_LINES_TOPICS": "ONCEFLOW_SOURCE__LINES__TOPICS",
+    "ONCEFLOW_SOURCE_LINES__TOPICS": "ONCEFLOW_SOURCE__LINES__TOPICS",
+    "ONCEFLOW_SOURCE_LINES_OPTIONS_MINPARTITIONS": "ONCEFLOW_SOURCE__LINES__OPTIONS__MINPARTITIONS",
+    "ONCEFLOW_TRANSFORM_SALES_WATERMARK_DELAY": "ONCEFLOW_TRANSFORM__SALES__WATERMARK__DELAY",
+    "ONCEFLOW_SINK_0_TOPIC": "ONCEFLOW_SINK__0__TOPIC",
+    "ONCEFLOW_SINK_TOPIC": "ONCEFLOW_SINK__0__TOPIC",
+    "ONCEFLOW_SPARK_MASTER": "ONCEFLOW_SPARK__MASTER",
+}
+
+
+@pytest.mark.parametrize(("variable", "meant"), NEARLY.items())
+def test_a_variable_that_is_nearly_a_setting_is_a_mistake(tmp_path: Path, variable: str, meant: str) -> None:
+    """It was passed over: the pipeline ran on the cluster, or under the guarantee, that the file names."""
+    (mistake,) = mistakes_in(tmp_path, PLAN, **{variable: "x"})
+    assert mistake.startswith(f"{variable}: ")
+    assert mistake.endswith(f"did you mean {meant}?")
+
+
+def test_what_others_call_onceflow_is_left_alone(tmp_path: Path) -> None:
+    """Of ours, and of Kubernetes, which makes seven variables for a service of the name onceflow-kafka."""
+    services = [
+        f"ONCEFLOW_{service}_{what}"
+        for service in ("KAFKA", "SOURCE", "SINK", "SPARK", "OUTPUT")
+        for what in (
+            "SERVICE_HOST",
+            "SERVICE_PORT",
+            "PORT",
+            "PORT_9092_TCP",
+            "PORT_9092_TCP_PROTO",
+            "PORT_9092_TCP_ADDR",
+        )
+    ]
+    others = [
+        "ONCEFLOW_OUTBOX",
+        "ONCEFLOW_HOME",
+        "ONCEFLOW_SERVICE_HOST",
+        "ONCEFLOW_LOG_LEVEL",
+        "ONCEFLOW_VERSION",
+        *services,
+    ]
+    assert loaded(tmp_path, PLAN, **dict.fromkeys(others, "x")).plan == loaded(tmp_path).plan
+
+
+def test_an_override_without_a_name_is_not_the_first_sinks(tmp_path: Path) -> None:
+    (mistake,) = mistakes_in(tmp_path, PLAN, ONCEFLOW_SINK____TOPIC="elsewhere")
+    assert mistake.startswith("ONCEFLOW_SINK____TOPIC: there is no sink ''")
 
 
 @pytest.mark.parametrize("name", ["ONCEFLOW_KAFKKA__X", "ONCEFLOW_SOURCE__NOPE__TOPICS", "ONCEFLOW_SINK__7__TOPIC"])
@@ -256,6 +369,9 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_lines(tmp_path: Path) -> 
         ('bootstrap_servers = "a:9092,b:9092"', "", "kafka.security.protocol", "takes no client options"),
         ("[trigger]", "[spark]\nsql.streaming.stateStore.checkpointFormatVersion = 1\n[trigger]", "spark", "must be 2"),
         ("[trigger]", "[spark]\nx = [1]\n[trigger]", "spark", "values must be text"),
+        ("[trigger]", '[spark]\n"a.b" = 1\na.b = 2\n[trigger]', "spark", "a.b is given twice"),
+        ("[trigger]", "[spark]\nspark.a.b = 1\na.b = 2\n[trigger]", "spark.a.b", "is given as spark.a.b too"),
+        ('sasl.username = "alice"', 'sasl.username = "a"\n"sasl.username" = "b"', "kafka", "is given twice"),
         ("[trigger]", "[trigger", "", "this is not TOML"),
     ],
 )
@@ -263,6 +379,23 @@ def test_a_mistake_names_its_setting_and_line(tmp_path: Path, old: str, new: str
     assert old in PLAN
     found = mistakes_in(tmp_path, PLAN.replace(old, new, 1))
     assert any(part in m and f": {setting}" in m and m.startswith("pipeline.toml") for m in found), found
+
+
+@pytest.mark.parametrize("source", ['topics = ["invoices", "sales"]', 'pattern = "sal.*|invoices"'])
+def test_a_plan_that_reads_what_it_writes_is_refused_unless_it_says_so(tmp_path: Path, source: str) -> None:
+    text = PLAN.replace('topics = ["invoices"]', source)
+    (mistake,) = mistakes_in(tmp_path, text)
+    assert mistake.startswith(
+        f"pipeline.toml:{line_of('topic = ', text)}: sink[0].topic: sales is read by source lines: "
+    )
+    assert "feeds_back = true" in mistake
+    assert loaded(tmp_path, f"{text}feeds_back = true\n").plan.sink[0].feeds_back
+
+
+def test_a_pattern_is_of_whole_names(tmp_path: Path) -> None:
+    loaded(tmp_path, PLAN.replace('topics = ["invoices"]', 'pattern = "sale"'))
+    (mistake,) = mistakes_in(tmp_path, f"{PLAN}feeds_back = true\n")
+    assert "sink[0].feeds_back: no source reads sales" in mistake
 
 
 def test_a_plan_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:

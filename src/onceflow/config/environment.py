@@ -9,18 +9,20 @@ An override's name is ``ONCEFLOW_`` and the setting's path in capitals, two unde
     ONCEFLOW_SINK__0__TOPIC                            the first [[sink]]
     ONCEFLOW_SPARK__SQL__SHUFFLE__PARTITIONS           [spark] sql.shuffle.partitions
 
-Names that the file spells in capitals are found whatever their case; others are taken in small letters.
+Names that the file spells in capitals are found whatever their case, and so are Spark's that onceflow sets itself; others are
+taken in small letters. A variable whose name is nearly that of a setting is a mistake (``near.py``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from onceflow.config.lines import Path
+from onceflow.config.near import PREFIX, setting_meant
+from onceflow.session import DEFAULTS
 
-PREFIX = "ONCEFLOW_"
 TOP_LEVEL = ("name", "guarantee", "checkpoint")
 ARRAYS = ("source", "transform", "sink")
 TABLES = ("trigger", "kafka", "output", "spark")
@@ -42,16 +44,24 @@ def overrides(
 ) -> Iterator[tuple[str, str, Path | NoSuchSetting]]:
     """The overrides as (variable, value, path), in the order of their names; the error where there is no such setting.
 
-    Variables with one part are others' business unless it is ``NAME``, ``GUARANTEE`` or ``CHECKPOINT``.
+    Variables with one part are others' business unless it is ``NAME``, ``GUARANTEE`` or ``CHECKPOINT``, or nearly a setting; one
+    that the plan itself names as ``${NAME}`` is nearly none.
     """
-    for variable in sorted(environment):
+    named = {name for _, name in expand(plan, {})[1]}
+    for variable in sorted(name for name in environment if name.startswith(PREFIX)):
         parts = variable.removeprefix(PREFIX).lower().split("__")
-        if not variable.startswith(PREFIX) or (len(parts) == 1 and parts[0] not in TOP_LEVEL):
-            continue
-        try:
-            yield variable, environment[variable], _path_of(parts, plan)
-        except NoSuchSetting as error:
-            yield variable, environment[variable], error
+        if len(parts) > 1 or parts[0] in TOP_LEVEL:
+            yield variable, environment[variable], _target(variable, parts, plan)
+        elif variable not in named and (meant := setting_meant(variable, plan)):
+            yield variable, environment[variable], NoSuchSetting(f"names no setting, did you mean {meant}?")
+
+
+def _target(variable: str, parts: list[str], plan: Mapping[str, Any]) -> Path | NoSuchSetting:
+    try:
+        return _path_of(parts, plan)
+    except NoSuchSetting as error:
+        meant = setting_meant(variable, plan)
+        return NoSuchSetting(f"{error}; did you mean {meant}?") if meant else error
 
 
 def _path_of(parts: list[str], plan: Mapping[str, Any]) -> Path:
@@ -68,14 +78,26 @@ def _path_of(parts: list[str], plan: Mapping[str, Any]) -> Path:
 
 def _inside(kind: tuple[str, ...], parts: list[str], table: Any) -> Path:
     known = table if isinstance(table, Mapping) else {}
+    if kind == ("spark",):
+        return (_spelled_for_spark(".".join(parts), known),)
     if kind in DOTTED:
         return (_spelled(".".join(parts), known),)
     name = _spelled(parts[0], known)
     return (name,) if len(parts) == 1 else (name, *_inside((*kind, name), parts[1:], known.get(name)))
 
 
-def _spelled(name: str, known: Mapping[str, Any]) -> str:
+def _spelled(name: str, known: Iterable[str]) -> str:
     return next((spelled for spelled in known if spelled.lower() == name), name)
+
+
+def _spelled_for_spark(name: str, known: Iterable[str]) -> str:
+    """Spark takes ``sql.session.timezone`` for a setting that it does not know, and says nothing.
+
+    With the prefix ``spark.`` or without, as the file has it: otherwise there would be two of one name.
+    """
+    full = f"spark.{name.removeprefix('spark.')}"
+    spellings = {f"spark.{each.removeprefix('spark.')}".lower(): each for each in (*DEFAULTS, *known)}
+    return spellings.get(full, name)
 
 
 def _index_of(kind: str, text: str, elements: Any) -> int:
@@ -83,7 +105,7 @@ def _index_of(kind: str, text: str, elements: Any) -> int:
     if text.isdecimal() and int(text) < len(found):
         return int(text)
     for index, element in enumerate(found):
-        if isinstance(element, Mapping) and str(element.get("name", "")).lower() == text:
+        if text and isinstance(element, Mapping) and str(element.get("name", "")).lower() == text:
             return index
     raise NoSuchSetting(f"there is no {kind} {text!r}")
 

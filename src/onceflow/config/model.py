@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from onceflow.config.values import (
+    Count,
     Duration,
     DurationField,
     NonEmpty,
@@ -44,8 +45,8 @@ class KafkaCluster(Section):
 
     bootstrap_servers: NonEmpty | None = None
     create_topics: bool | None = None
-    partitions: PositiveInt = 4
-    replication_factor: PositiveInt | None = None
+    partitions: Count = 4
+    replication_factor: Count | None = None
     options: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -80,7 +81,7 @@ class Source(Section):
     schema_: NonEmpty | None = Field(default=None, alias="schema")
     on_malformed: Literal["fail", "drop", "null"] = "fail"
     starting_offsets: Offsets = "earliest"
-    max_offsets_per_trigger: PositiveInt | None = None
+    max_offsets_per_trigger: Count | None = None
     watermark: Watermark | None = None
     options: Options = Field(default_factory=dict)
 
@@ -94,7 +95,10 @@ class Transform(Section):
 
 
 class Sink(Section):
-    """Records made of the rows of a view. All but ``from`` and ``topic`` are SQL expressions."""
+    """Records made of the rows of a view. All but ``from``, ``topic`` and ``feeds_back`` are SQL expressions.
+
+    ``feeds_back``: a source of the plan reads what is written here, on purpose.
+    """
 
     from_: ViewName = Field(alias="from")
     topic: TopicName | None = None
@@ -104,6 +108,7 @@ class Sink(Section):
     headers: dict[NonEmpty, NonEmpty] = Field(default_factory=dict)
     timestamp: NonEmpty | None = None
     partition: NonEmpty | None = None
+    feeds_back: bool = False
 
 
 class Output(Section):

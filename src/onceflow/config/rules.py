@@ -50,7 +50,7 @@ _REFUSED_SOURCE_OPTIONS = {
 
 def mistakes_of(plan: Plan) -> list[Mistake]:
     """Every broken rule, with the path of the setting to change."""
-    checks = (_name, _views, _sources, _offsets, _sinks, _trigger, _cluster, _topics, _spark)
+    checks = (_name, _views, _sources, _offsets, _sinks, _trigger, _cluster, _topics, _loops, _spark)
     return [mistake for check in checks for mistake in check(plan)]
 
 
@@ -173,7 +173,34 @@ def _topics(plan: Plan) -> Iterator[Mistake]:
             yield where, f"{topic!r} is no topic name"
 
 
+def _loops(plan: Plan) -> Iterator[Mistake]:
+    """What a topic_expr gives is looked at when it runs (``pipeline/loops.py``)."""
+    for index, sink in enumerate(plan.sink):
+        if sink.topic is None:
+            continue
+        readers = [source.name for source in plan.source if _reads(source, sink.topic)]
+        if readers and not sink.feeds_back:
+            yield (
+                ("sink", index, "topic"),
+                f"{sink.topic} is read by source {readers[0]}: each record would come back as input, without end; if that is "
+                "meant, set feeds_back = true",
+            )
+        if sink.feeds_back and not readers:
+            yield ("sink", index, "feeds_back"), f"no source reads {sink.topic}"
+
+
+def _reads(source: Source, topic: str) -> bool:
+    if source.pattern is not None:
+        return _compiles(source.pattern) and re.fullmatch(source.pattern, topic) is not None
+    return topic in source.topics
+
+
 def _spark(plan: Plan) -> Iterator[Mistake]:
+    full: dict[str, str] = {}
+    for name in plan.spark:
+        other = full.setdefault(name.removeprefix("spark."), name)
+        if other != name:
+            yield ("spark", name), f"is given as {other} too; keep one of them"
     for name, value in plan.spark.items():
         if name.removeprefix("spark.") == "sql.streaming.stateStore.checkpointFormatVersion" and value != "2":
             yield ("spark", name), "must be 2: with 1, a late task of an old driver can replace committed state"

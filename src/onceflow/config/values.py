@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainValidator, StringConstraints
+from pydantic import BeforeValidator, PlainValidator, PositiveInt, StringConstraints
 
 _UNITS_MS = {
     "ms": 1, "millisecond": 1, "milliseconds": 1,
@@ -17,6 +17,8 @@ _UNITS_MS = {
     "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
 }  # fmt: skip
 _DURATION = re.compile(r"(\d+)\s*([a-z]+)")
+_PARTITION = re.compile(r"0|[1-9][0-9]*")
+_OFFSET = re.compile(r"-[12]|0|[1-9][0-9]*")  # Spark's codes: -2 is the beginning, -1 the end
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,15 +49,17 @@ def flatten(table: object, prefix: str = "") -> dict[str, str]:
     """Nested tables as one table of dotted names with text values.
 
     TOML reads an unquoted ``sasl.mechanism = ...`` as a table ``sasl`` with a field ``mechanism``; Kafka and Spark mean
-    one name. Raises ValueError for lists and dates.
+    one name. Raises ValueError for lists and dates, and for a name that is written in both ways.
     """
     if not isinstance(table, Mapping):
         raise ValueError("must be a table")
     found: dict[str, str] = {}
     for name, value in table.items():
-        found |= (
-            flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": _scalar(value)}
-        )
+        full = f"{prefix}{name}"
+        inner = flatten(value, f"{full}.") if isinstance(value, Mapping) else {full: _scalar(value)}
+        if twice := sorted(set(inner) & set(found)):
+            raise ValueError(f"{twice[0]} is given twice, in quotes and as a table; keep one of them")
+        found |= inner
     return found
 
 
@@ -75,17 +79,37 @@ def _list_of_text(value: Any) -> Any:
 def _offsets(value: object) -> str | dict[str, dict[int, int]]:
     if isinstance(value, str) and value in ("earliest", "latest"):
         return value
-    try:
-        if isinstance(value, Mapping) and value:
-            return {str(topic): {int(p): int(o) for p, o in ends.items()} for topic, ends in value.items()}
-    except (AttributeError, TypeError, ValueError):
-        pass
-    raise ValueError('must be "earliest", "latest" or a table of offsets, as in {invoices = {0 = 120, 1 = 95}}')
+    if isinstance(value, Mapping) and value and all(_are_offsets(ends) for ends in value.values()):
+        return {str(topic): {int(p): int(o) for p, o in ends.items()} for topic, ends in value.items()}
+    raise ValueError(
+        'must be "earliest", "latest" or a table of whole numbers, as in {invoices = {0 = 120, 1 = 95}} (-2 earliest, -1 latest)'
+    )
+
+
+def _are_offsets(ends: object) -> bool:
+    """Nothing is rounded or guessed: 120.7 would begin at 120, true at 1, and 0 and 00 are one partition.
+
+    A number as text is one too: environment variables hold nothing else.
+    """
+    if not isinstance(ends, Mapping):
+        return False
+    return all(
+        _PARTITION.fullmatch(str(partition)) and type(offset) in (int, str) and _OFFSET.fullmatch(str(offset))
+        for partition, offset in ends.items()
+    )
+
+
+def _whole(value: object) -> object:
+    """A number as text is one too: environment variables hold nothing else. Neither true nor 4.0 is meant as a number."""
+    if isinstance(value, bool | float):
+        raise ValueError("must be a whole number")
+    return value
 
 
 Offsets = Annotated[str | dict[str, dict[int, int]], PlainValidator(_offsets)]
 DurationField = Annotated[Duration, PlainValidator(Duration.parse)]
 Options = Annotated[dict[str, str], BeforeValidator(flatten)]
+Count = Annotated[PositiveInt, BeforeValidator(_whole)]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 TopicName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_list_of_text)]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from onceflow.errors import (
@@ -27,6 +27,7 @@ from onceflow.errors import (
     RequestFailed,
     TopicMissing,
 )
+from onceflow.kafka.rights import is_denied, may_be_hidden
 from onceflow.kafka.settings import ClusterSettings
 
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
@@ -35,8 +36,7 @@ _librdkafka.addHandler(logging.NullHandler())
 Partition = tuple[str, int]
 T = TypeVar("T")
 
-_UNAUTHORISED = {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
-_UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"}
+_UNREACHABLE = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "REQUEST_TIMED_OUT"}
 _NO_LEADER_NOW = {
     "NOT_LEADER_FOR_PARTITION",
     "LEADER_NOT_AVAILABLE",
@@ -45,12 +45,12 @@ _NO_LEADER_NOW = {
     "UNKNOWN_LEADER_EPOCH",
     "OFFSET_NOT_AVAILABLE",
     "KAFKA_STORAGE_ERROR",
-    "REQUEST_TIMED_OUT",
     "_NOENT",  # none of the partitions that were asked for has a leader
     "_UNKNOWN_PARTITION",  # added a moment ago, and not known to every broker
 }
 _TLS = re.compile(r"\bSSL handshake|\bSSL routines|certificate", re.IGNORECASE)
 _FIRST_TRY_S = 0.2
+_GRACE_S = 5.0  # for what librdkafka has bound itself
 
 
 class ClusterAdmin:
@@ -82,26 +82,55 @@ class ClusterAdmin:
         topics = self._metadata(self._patience_s).topics
         return {name: tuple(sorted(topic.partitions)) for name, topic in topics.items() if topic.error is None}
 
-    def create_topics(self, names: Iterable[str], *, partitions: int, replication_factor: int | None = None) -> None:
-        """Makes topics; one that exists already is left as it is.
+    def missing(self, names: Iterable[str], *, needed: str = "DESCRIBE") -> list[str]:
+        """Those of the topics that do not exist. Raises NotAuthorized where one may be hidden: ``needed`` is what to grant."""
+        known = self.partitions()
+        absent = sorted(set(names) - known.keys())
+        if not absent:
+            return []
+        asked = self._client.describe_topics(TopicCollection(absent), request_timeout=self._patience_s)
+        return [name for name in absent if not self._exists(name, asked[name], needed)]
+
+    def _exists(self, topic: str, described: Future[Any], needed: str) -> bool:
+        try:
+            self._result(described, f"topic {topic}")
+        except TopicMissing:
+            return False
+        except NotAuthorized as error:
+            error.action = may_be_hidden(needed, topic)
+            raise
+        return True
+
+    def create_topics(
+        self,
+        names: Iterable[str],
+        *,
+        partitions: int,
+        replication_factor: int | None = None,
+        needed: str = "DESCRIBE",
+    ) -> None:
+        """Makes those of the topics that are missing. ``needed`` is the right to them that whoever asks will need then.
 
         A broker hears of a topic after the controller has made it, so it is waited for until one lists them all: whoever asks
         for them next would be told that they do not exist.
         """
-        self._connect()
-        new = [NewTopic(name, partitions, replication_factor or -1) for name in sorted(set(names))]
+        new = [NewTopic(name, partitions, replication_factor or -1) for name in self.missing(names, needed=needed)]
         if not new:
             return
-        for name, made in self._client.create_topics(new, operation_timeout=self._patience_s).items():
+        asked = self._client.create_topics(new, operation_timeout=self._patience_s, request_timeout=self._patience_s)
+        for name, made in asked.items():
             try:
                 self._result(made, f"topic {name} cannot be created")
+            except NotAuthorized as error:
+                error.action = may_be_hidden(needed, name)
+                raise
             except RequestFailed as error:
                 if error.fields.get("error") != "TOPIC_ALREADY_EXISTS":
                     raise
         self._await_listed({topic.topic for topic in new})
 
     def _await_listed(self, names: set[str]) -> None:
-        """Not for longer than the patience: the principal may not see what it may make."""
+        """Not for longer than the patience: somebody may have deleted one."""
         deadline = time.monotonic() + self._patience_s
         while not names <= self.partitions().keys() and time.monotonic() < deadline:
             time.sleep(_FIRST_TRY_S)
@@ -128,12 +157,26 @@ class ClusterAdmin:
             raise BrokerUnreachable(error.message, action="try again: its leader moves", **error.fields) from error
 
     def broker_setting(self, name: str) -> str | None:
-        """A setting of one of the brokers; None if it is not shown, or not to this principal."""
+        """A setting of one of the brokers; None if it is not shown, or not to this principal.
+
+        One that was killed or has frozen stands in the metadata for a while: another one is asked then, with patience of its own.
+        """
         self._connect()
-        broker_ids: Sequence[int] = sorted(self._metadata(self._patience_s).brokers)
-        asked = self._client.describe_configs([ConfigResource(ResourceType.BROKER, str(broker_ids[0]))])
+        problem: KafkaError = BrokerUnreachable(
+            f"{self._servers} name no broker", action="try again: the cluster starts"
+        )
+        for broker_id in sorted(self._metadata(self._patience_s).brokers):
+            try:
+                return self._setting_of(broker_id, name)
+            except BrokerUnreachable as error:
+                problem = error
+        raise problem
+
+    def _setting_of(self, broker_id: int, name: str) -> str | None:
+        resource = ConfigResource(ResourceType.BROKER, str(broker_id))
+        asked = self._client.describe_configs([resource], request_timeout=self._patience_s)
         try:
-            settings: Mapping[str, Any] = self._result(next(iter(asked.values())), "the broker's settings")
+            settings: Mapping[str, Any] = self._result(asked[resource], f"the settings of broker {broker_id}")
         except NotAuthorized:
             return None
         return settings[name].value if name in settings else None
@@ -162,15 +205,17 @@ class ClusterAdmin:
 
     def _result(self, asked: Future[T], what: str) -> T:
         try:
-            return asked.result(timeout=self._patience_s + 5)
+            return asked.result(timeout=self._patience_s + _GRACE_S)
         except KafkaException as error:
             raise self._translated(error.args[0], what) from None
+        except TimeoutError:  # librdkafka's own bound has not held
+            raise self._translated(confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT), what) from None  # noqa: SLF001
 
     def _translated(self, error: confluent_kafka.KafkaError, what: str) -> KafkaError:
         name = error.name()
         if name in _UNREACHABLE:
             return self._why_unreachable(error)
-        if name in _UNAUTHORISED:
+        if is_denied(error):
             return NotAuthorized(f"{what}: {error.str()}", action="grant the principal the ACLs that it lacks")
         if name in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
             return TopicMissing(f"{what}: the topic does not exist")
