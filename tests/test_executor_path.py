@@ -178,7 +178,7 @@ def test_only_a_task_that_writes_must_not_run_again(tmp_path: Path) -> None:
 
 def test_a_writer_without_chunks_opens_no_connection() -> None:
     """Nobody listens there."""
-    write = executor_path._Write(Target(Identity(1, 0), "any", 2), {"bootstrap_servers": ["127.0.0.1:9"]})
+    write = executor_path._Write(Target(Identity(1, 0), "any", 2), {"bootstrap_servers": ["127.0.0.1:9"]}, 60.0)
     assert write._write(iter([])) == {}
 
 

@@ -23,6 +23,7 @@ from onceflow.errors import (
     ProgressConflict,
     RecordTooLarge,
     TopicMissing,
+    UnsafeSession,
 )
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run
@@ -34,7 +35,7 @@ from onceflow.transaction.sink import KafkaSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.conftest import TopicFactory
+    from tests.conftest import Reader, TopicFactory
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -102,11 +103,14 @@ mode = "update"
             text = text.replace(CHANGES[old], new)
         self.path.write_text(text)
 
-    def send(self, rows: Iterable[dict[str, object] | str | None], topic: str | None = None) -> None:
+    def send(
+        self, rows: Iterable[dict[str, object] | str | None], topic: str | None = None, *, over: int | None = None
+    ) -> None:
+        """``over`` so many partitions, evenly; without it librdkafka spreads them as its batches come."""
         producer = Producer(self.settings.for_librdkafka())
-        for row in rows:
+        for number, row in enumerate(rows):
             value = json.dumps(row) if isinstance(row, dict) else row
-            producer.produce(topic or self.lines, value)
+            producer.produce(topic or self.lines, value, partition=-1 if over is None else number % over)
         assert producer.flush(30) == 0
 
     def run(
@@ -114,6 +118,7 @@ mode = "update"
         mode: Mode = Mode.REFUSE,
         control: Control | None = None,
         on_step: Callable[[str, int], None] | None = None,
+        sink: type[KafkaSink] = KafkaSink,
     ) -> Finished:
         self.events.clear()
         return run(
@@ -121,7 +126,7 @@ mode = "update"
             tell=self.events.append,
             control=control or Control(),
             mode=mode,
-            make_sink=partial(KafkaSink, on_step=on_step),
+            make_sink=partial(sink, on_step=on_step),
         )
 
     def told(self, kind: type[Event]) -> list[Event]:
@@ -311,12 +316,12 @@ def test_malformed_values_are_kept_as_null_on_request(lab: Lab) -> None:
 
 
 EXACT = ["12.5", "12.50", "-0.01", "9999999999.99", '"12.34"', "1e2", "null", "0.10000"]
-ROUNDED = ["12.505", "0.004999", "9999999999.995", '"12.345"', "1e-3", "99999999999"]
+ROUNDED = ["12.505", "0.004999", "9999999999.995", '"12.345"', "1e-3", "99999999999", '"12,50"', '"1,234.50"']
 
 
 @pytest.mark.parametrize("kind", ["{}", "ARRAY<{}>", "STRUCT<a: {}>", "STRUCT<a: ARRAY<STRUCT<b: {}>>>"])
 def test_a_decimal_is_exact_or_malformed(lab: Lab, kind: str) -> None:
-    """Spark makes 12.51 of 12.505; who moves money wants to know of it. Wherever in a row it stands."""
+    """Spark makes 12.51 of 12.505 and 1250.00 of "12,50"; who moves money wants to know of it. Wherever in a row it stands."""
     schema = (
         f'schema = "id INT, country STRING, amount INT, price {kind.format("DECIMAL(12, 2)")}"\non_malformed = "null"'
     )
@@ -337,6 +342,188 @@ def test_exact_decimals_arrive_as_the_schema_has_them(lab: Lab) -> None:
     lab.send(['{"id":1,"price":12.5}', '{"id":2,"price":9999999999.99}', '{"id":3,"price":"0.10"}'])
     lab.run()
     assert sorted(v or "" for _, v in lab.read(lab.sales)) == ["0.10", "12.50", "9999999999.99"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "around"),
+    [("TINYINT", "{}"), ("MAP<STRING, TINYINT>", '{{"a":1,"b":{}}}'), ("ARRAY<MAP<STRING, TINYINT>>", '[null,{{"a":{}}}]'),
+     ("STRUCT<a: MAP<STRING, ARRAY<TINYINT>>>", '{{"a":{{"b":[{}]}}}}')],
+)  # fmt: skip
+def test_a_tinyint_is_the_number_that_is_written_or_malformed(lab: Lab, kind: str, around: str) -> None:
+    """Spark makes -56 of 200, and -1 of 255. Wherever in a row it stands, in a map too."""
+    schema = f'schema = "id INT, country STRING, amount INT, level {kind}"\non_malformed = "null"'
+    value = "value = \"coalesce(concat(id, ' ', to_json(struct(level))), concat('bad ', cast(_value AS string)))\""
+    lab.write_plan(schema=schema, amount_filter="", sales_value=value)
+    good = [f'{{"level":{around.format(number)}}}' for number in (127, -128)]
+    bad = [f'{{"level":{around.format(number)}}}' for number in (128, 200, 255, -129)]
+    lab.send([f'{{"id":7,{text[1:]}' for text in [*good, *bad]])
+    lab.run()
+    expected = [*(f"7 {text}" for text in good), *(f'bad {{"id":7,{text[1:]}' for text in bad)]
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == sorted(expected)
+
+
+def test_decimals_in_a_map_are_exact_or_malformed(lab: Lab) -> None:
+    schema = 'schema = "id INT, country STRING, amount INT, price MAP<STRING, DECIMAL(12, 2)>"'
+    lab.write_plan(schema=schema, amount_filter="", sales_value="value = \"cast(price['a'] AS string)\"")
+    lab.send(['{"id":1,"price":{"a":12.5,"b":null}}', '{"id":2}'])
+    lab.run()
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == ["", "12.50"]
+    lab.send(['{"id":3,"price":{"a":1,"b":12.505}}'])
+    with pytest.raises(InputError, match="does not fit its type"):
+        lab.run()
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "ARRAY<TIMESTAMP>", "MAP<STRING, STRUCT<b: TIMESTAMP>>"])
+def test_a_time_in_milliseconds_is_malformed(lab: Lab, kind: str) -> None:
+    """Spark counts seconds: 1700000000000 is a time in the year 55840, 1807783200000000 has wrapped around to one in 2042."""
+    schema = f'schema = "id INT, country STRING, amount INT, at {kind}"\non_malformed = "null"'
+    value = "value = \"coalesce(cast(id AS string), concat('bad ', cast(_value AS string)))\""
+    lab.write_plan(schema=schema, amount_filter="", sales_value=value)
+    around = {"TIMESTAMP": "{}", "ARRAY<TIMESTAMP>": "[null,{}]"}.get(kind, '{{"a":null,"c":{{"b":{}}}}}')
+    good = ["1700000000", "null", '"0001-01-01"', '"9999-12-31T23:59:59-12:00"', '"2024-02-29T12:00:00.123456Z"', "-1"]
+    bad = ["1700000000000", "1700000000000000", "-1700000000000", '"10000-01-03"', '"2024-02-30"']
+    bad += ["1807783200000000", "9223372036854775807", '"12:30:00"', '"202401"']
+    lab.send([f'{{"id":{n},"at":{around.format(text)}}}' for n, text in enumerate(good)])
+    values = [f'{{"id":7,"at":{around.format(text)}}}' for text in bad]
+    lab.send(values)
+    lab.run()
+    expected = [*(str(n) for n in range(len(good))), *(f"bad {text}" for text in values)]
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP_NTZ", "MAP<STRING, ARRAY<DATE>>"])
+def test_a_day_is_of_the_year_that_is_written_or_malformed(lab: Lab, kind: str) -> None:
+    """Spark takes "20240101" for so many days since 1970, and "202401" for a year."""
+    schema = f'schema = "id INT, country STRING, amount INT, at {kind}"\non_malformed = "null"'
+    value = "value = \"coalesce(cast(id AS string), concat('bad ', cast(_value AS string)))\""
+    lab.write_plan(schema=schema, amount_filter="", sales_value=value)
+    around = '{{"a":[null,{}]}}' if kind.startswith("MAP") else "{}"
+    good = ['"2024-02-29"', '"0001-01-01"', '"9999-12-31"', "null"]
+    bad = ['"20240101"', '"202401"', '"19723"', '"-5"', '"0000-01-01"', '"10000-01-01"', "19723"]
+    lab.send([f'{{"id":{n},"at":{around.format(text)}}}' for n, text in enumerate(good)])
+    values = [f'{{"id":7,"at":{around.format(text)}}}' for text in bad]
+    lab.send(values)
+    lab.run()
+    expected = [*(str(n) for n in range(len(good))), *(f"bad {text}" for text in values)]
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == sorted(expected)
+
+
+@pytest.mark.parametrize(("kind", "around"), [("DOUBLE", "{}"), ("MAP<STRING, FLOAT>", '{{"a":null,"b":{}}}')])
+def test_a_number_beyond_all_others_is_malformed_and_not_infinite(lab: Lab, kind: str, around: str) -> None:
+    schema = f'schema = "id INT, country STRING, amount INT, rate {kind}"\non_malformed = "null"'
+    value = "value = \"coalesce(cast(id AS string), concat('bad ', cast(_value AS string)))\""
+    lab.write_plan(schema=schema, amount_filter="", sales_value=value)
+    good = ["1e30", "Infinity", '"-Infinity"', "NaN", "null"]
+    lab.send([f'{{"id":{n},"rate":{around.format(text)}}}' for n, text in enumerate(good)])
+    values = [f'{{"id":7,"country":"INFORMATION","rate":{around.format(text)}}}' for text in ("1e400", "-1e400")]
+    lab.send(values)
+    lab.run()
+    expected = [*(str(n) for n in range(len(good))), *(f"bad {text}" for text in values)]
+    assert sorted(v or "" for _, v in lab.read(lab.sales)) == sorted(expected)
+
+
+def test_a_decimal_without_room_for_more_digits_is_told_at_the_start(lab: Lab) -> None:
+    lab.write_plan(schema='schema = "id INT, country STRING, amount DECIMAL(38, 18)"')
+    lab.run()
+    (note,) = [event.text for event in lab.events if isinstance(event, Note)]
+    assert "source[0].schema: DECIMAL(38, 18) leaves no room" in note
+
+
+# ------------------------------------------------------------------------------------------------- times and partitions
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])
+def test_a_timestamp_without_a_time_zone_is_one_of_the_sessions(
+    lab: Lab, spark: SparkSession, read: Reader, kind: str
+) -> None:
+    """It was taken for UTC. Midsummer in Berlin: 12:00 is 10:00 UTC."""
+    extra = f"""
+[[sink]]
+from = "lines"
+topic = "{lab.revenue}"
+timestamp = "timestamp'2024-06-01 12:00:00'"
+value = "'timed'"
+
+[spark]
+"sql.session.timeZone" = "Europe/Berlin"
+"sql.timestampType" = "{kind}"
+"""
+    lab.write_plan(extra)
+    lab.send(rows(1))
+    try:
+        lab.run()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.unset("spark.sql.timestampType")
+    (timed,) = [message for message in read(lab.revenue) if message.value() == b"timed"]
+    assert timed.timestamp()[1] == 1_717_236_000_000
+
+
+def test_a_partition_that_is_none_is_refused_without_ansi_mode_too(lab: Lab, spark: SparkSession) -> None:
+    """As an INT it would be partition 1."""
+    extra = f"""
+[[sink]]
+from = "lines"
+topic = "{lab.revenue}"
+partition = "4294967297"
+value = "'astray'"
+
+[spark]
+"sql.ansi.enabled" = false
+"""
+    lab.write_plan(extra)
+    lab.send(rows(1))
+    try:
+        with pytest.raises(InputError, match="partition holds 4294967297"):
+            lab.run()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_a_spark_setting_in_another_case_has_no_effect_and_is_told(lab: Lab) -> None:
+    lab.write_plan('[spark]\n"spark.sql.session.timezone" = "CET"\nexecutor.memoryoverhead = "1g"\n"mine.own" = 1')
+    with pytest.raises(ConfigurationError) as caught:
+        lab.run()
+    timezone, memory = caught.value.fields["mistakes"]
+    assert "spark.spark.sql.session.timezone: has no effect: Spark spells it spark.sql.session.timeZone" in timezone
+    assert "spark.executor.memoryoverhead: has no effect: Spark spells it spark.executor.memoryOverhead" in memory
+
+
+def test_speculation_is_refused_as_pyspark_writes_it(lab: Lab, spark: SparkSession) -> None:
+    """``True`` is ``"True"`` for it, which Spark takes for true."""
+    lab.send(rows(1))
+    settings = spark.sparkContext._conf
+    settings.set("spark.speculation", True)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(UnsafeSession, match=r"set spark\.speculation to false"):
+            lab.run()
+    finally:
+        settings.set("spark.speculation", "false")
+
+
+# ----------------------------------------------------------------------------------------------------------------- loops
+
+
+def test_a_topic_that_is_read_is_not_written_by_an_expression(lab: Lab) -> None:
+    """Each record would come back as input, without end."""
+    loop = f"""
+[[sink]]
+from = "lines"
+topic_expr = "if(id = 2, '{lab.lines}', '{lab.revenue}')"
+value = '{{value}}'
+"""
+    back = "to_json(struct(9 AS id, country, amount))"
+    lab.write_plan(loop.format(value=back))
+    lab.send(rows(1))
+    lab.run()
+    lab.send(rows(2))
+    with pytest.raises(InputError, match=f"a topic_expr gives {lab.lines}, which a source of the plan reads"):
+        lab.run()
+    assert lab.ids() == [1]
+    lab.write_plan(f"{loop.format(value=back)}feeds_back = true\n")
+    lab.run()
+    lab.run()
+    assert lab.ids() == [1, 2, 9], "on purpose, and it ends with id 9"
 
 
 # -------------------------------------------------------------------------------------------------------------- stopping
@@ -487,6 +674,23 @@ value = "id"
     assert f"{at('key = ' + chr(34) + 'nope' + chr(34))}sink[2].key: " in found
     assert f"{at('value = ' + chr(34) + 'id' + chr(34))}sink[2].value: is int, it must be string or binary" in found
     assert not lab.told(Started)
+
+
+def test_a_column_of_every_source_is_no_name_for_another(lab: Lab) -> None:
+    lab.write_plan(schema='schema = "id INT, country STRING, amount INT, _OFFSET STRING, _partition INT"')
+    with pytest.raises(ConfigurationError) as caught:
+        lab.run()
+    found = "\n".join(caught.value.fields["mistakes"])
+    assert "source[0].schema: _partition is a column of every source already" in found
+    assert "source[0].schema: _offset is a column of every source already: leave it out" in found
+    assert "get_json_object(cast(_value AS STRING), '$._OFFSET')" in found, "a field is spelled as it is in the text"
+
+
+def test_sinks_that_do_not_go_together_are_a_mistake(lab: Lab) -> None:
+    """Each expression is good alone."""
+    lab.write_plan(f'[[sink]]\nfrom = "paid"\ntopic = "{lab.revenue}"\nvalue = "explode(array(country, country))"')
+    with pytest.raises(ConfigurationError, match="together the sinks cannot be written"):
+        lab.run()
 
 
 def test_a_missing_topic_alone_is_topic_missing_and_created_on_request(lab: Lab, broker: EmbeddedBroker) -> None:

@@ -15,9 +15,11 @@ from tests.test_pipeline import Lab, rows
 
 from onceflow import committed_offsets
 from onceflow.broker import EmbeddedBroker, run_java_tool
-from onceflow.errors import InputError, ProgressConflict
+from onceflow.errors import InputError, ProgressConflict, ProgressGone
 from onceflow.pipeline import Mode
+from onceflow.pipeline.events import Note
 from onceflow.transaction import questions, streaming_query
+from onceflow.transaction.committed import read_committed
 from onceflow.transaction.source_topics import SourceTopics
 
 if TYPE_CHECKING:
@@ -186,6 +188,32 @@ def test_a_topic_that_left_the_plan_does_not_hinder_and_begins_where_its_output_
     assert values(lab) == ["a1", "a4", "b2", "b3"]
 
 
+def test_a_plan_that_reads_fewer_topics_is_told_its_way_out_and_keeps_its_checkpoint(
+    lab: Lab, topic: TopicFactory
+) -> None:
+    """A resume of what is left would end at the sink, which takes a topic that is not there for one that was forgotten."""
+    other = topic(1)
+    first, second = source("a", f'topics = ["{lab.lines}"]'), source("b", f'topics = ["{other}"]')
+    lab.send(["1"])
+    lab.send(["2"], other)
+    plan(lab, first, second, sink(lab, "a"), sink(lab, "b"))
+    lab.run()
+    plan(lab, first, sink(lab, "a"))
+    lab.send(["3"])
+    for mode in (Mode.REFUSE, Mode.RESUME):
+        with pytest.raises(ProgressConflict) as caught:
+            lab.run(mode)
+        assert "--restart" in caught.value.action
+        assert "--resume" not in caught.value.action
+    assert f"does not read {other} any more" in caught.value.message
+    assert lab.checkpoint("offsets/0").exists()
+    ends = {p: o for (t, p), o in read_committed(lab.name, lab.settings).ends.items() if t == lab.lines}
+    table = ", ".join(f"{partition} = {offset}" for partition, offset in ends.items())
+    plan(lab, f"{first}\nstarting_offsets = {{{lab.lines} = {{{table}}}}}", sink(lab, "a"))
+    lab.run(Mode.RESTART)
+    assert values(lab) == ["a1", "a3", "b2"]
+
+
 def test_at_least_once_is_resumed_at_its_committed_offsets_and_goes_on_as_exactly_once(lab: Lab) -> None:
     parts = source("a", f'topics = ["{lab.lines}"]'), sink(lab, "a")
     plan(lab, *parts, guarantee="at_least_once")
@@ -197,8 +225,9 @@ def test_at_least_once_is_resumed_at_its_committed_offsets_and_goes_on_as_exactl
     assert values(lab) == ["a1", "a2"]
     plan(lab, *parts)
     lab.send(["3"])
-    with pytest.raises(ProgressConflict, match="no progress is committed under this name"):
+    with pytest.raises(ProgressGone, match="no progress is committed under this name") as caught:
         lab.run()
+    assert "resume" in caught.value.action
     lab.run(Mode.RESUME)
     assert values(lab) == ["a1", "a2", "a3"]
 
@@ -231,6 +260,8 @@ def test_a_source_that_is_new_in_a_resumed_plan_starts_where_the_plan_says(lab: 
     made = source("c", f'topics = ["{old}-new"]')
     plan(lab, "create_topics = true", first, later, made, *(sink(lab, name) for name in "abc"))
     lab.run(Mode.RESUME)
+    told = [event.text for event in lab.events if isinstance(event, Note)]
+    assert f"nothing is committed of {', '.join(sorted([old, f'{old}-new']))}: " in told[-1]
     for at in (lab.lines, old, f"{old}-new"):
         lab.send(["2"], at)
     lab.run()
@@ -245,7 +276,7 @@ def test_a_source_topic_that_was_made_anew_between_two_runs_is_refused(lab: Lab,
     lab.send(rows(1, 2, 3))
     lab.run()
     make_anew(broker, lab.lines, 2)
-    lab.send(rows(*range(10, 50)))
+    lab.send(rows(*range(10, 50)), over=2)  # a partition that ended before the old offset would be Spark's to refuse
     for _ in range(2):
         with pytest.raises(InputError, match="deleted and made anew since the batch before"):
             lab.run()
@@ -266,6 +297,41 @@ def test_a_source_on_another_cluster_is_refused(
     with pytest.raises(Exception, match=r"TOPIC_MISSING.*not on the cluster that is written to"):
         bench.run(origin, target, written_to)
     assert bench.read(target, on=broker_v1) == []
+
+
+def test_at_least_once_refuses_a_source_topic_that_was_made_anew(bench: Workbench, broker: EmbeddedBroker) -> None:
+    """It loses nothing: the first records of the new topic were passed over, between two runs and in one."""
+    origin, target = bench.topic(), bench.topic()
+    at_least_once = {"guarantee": "at_least_once"}
+    bench.fill(origin, [("k", str(number)) for number in range(4)])
+    bench.run(origin, target, at_least_once)
+    make_anew(broker, origin, 1)
+    bench.fill(origin, [("k", str(number)) for number in range(50, 70)])
+    for _ in range(2):
+        with pytest.raises(Exception, match="made anew since the batch before"):
+            bench.run(origin, target, at_least_once)
+    assert len(bench.read(target)) == 4
+    bench.run(origin, target, {**at_least_once, "on_mismatch": "restart"})
+    assert len(bench.read(target)) == 20, "on purpose, from the old offset on"
+    bench.fill(origin, [("k", "70")])
+    bench.run(origin, target, at_least_once)
+    assert len(bench.read(target)) == 21
+
+
+def test_at_least_once_refuses_a_source_topic_that_is_made_anew_in_a_run(
+    bench: Workbench, broker: EmbeddedBroker
+) -> None:
+    origin, target = bench.topic(), bench.topic()
+    bench.fill(origin, [("k", str(number)) for number in range(8)])
+
+    def replace(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("PRODUCE", 0):
+            make_anew(broker, origin, 1)
+            bench.fill(origin, [("k", str(number)) for number in range(50, 70)])
+
+    with pytest.raises(Exception, match="made anew"):
+        bench.run(origin, target, {"guarantee": "at_least_once", "on_step": replace}, maxOffsetsPerTrigger=4)
+    assert [message.value() for message in bench.read(target)] == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_source_topic_that_is_made_anew_under_a_batch_is_refused(bench: Workbench, broker: EmbeddedBroker) -> None:

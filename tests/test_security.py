@@ -216,7 +216,7 @@ def _ask_admin(settings: ClusterSettings) -> None:
 
 def test_a_certificate_of_an_unknown_authority_is_not_trusted(secured: SecuredBroker) -> None:
     options = {"security.protocol": "SSL", "ssl.truststore.location": str(secured.pki / "other.crt")}
-    with pytest.raises(AuthenticationFailed, match="certificate could not be verified") as caught:
+    with pytest.raises(AuthenticationFailed, match="certificate verify failed") as caught:  # more follows, most times
         _ask_admin(ClusterSettings.of(secured.servers("SSL"), options))
     assert "ssl.truststore.location" in caught.value.action
 

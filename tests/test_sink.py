@@ -11,7 +11,7 @@ from pyspark.sql.functions import array, col, expr, lit, struct, when
 from onceflow.broker import EmbeddedBroker, run_java_tool
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import Workbench
 
 RECORDS = [(f"k{number % 37}", f"value {number} äß") for number in range(2000)]
@@ -77,6 +77,28 @@ def test_one_transaction_over_several_topics_with_headers_tombstones_and_times(
     assert {m.timestamp()[1] for m in evens + odds} == {1700000000123}
     assert sorted(int(m.key() or b"") for m in odds) == list(range(1, 100, 2))
     assert all(m.value() is None for m in odds)
+
+
+@pytest.mark.parametrize("driver_bytes", [ON_DRIVER, ON_EXECUTORS], ids=["driver", "executors"])
+def test_columns_in_another_case_and_a_time_of_the_sessions_zone(
+    driver_bytes: int, bench: Workbench, spark: SparkSession
+) -> None:
+    """A Key was no key, and a time without a zone one of UTC. Midsummer in Berlin: 12:00 is 10:00 UTC."""
+    source, target = bench.topic(1), bench.topic(3)
+    bench.fill(source, [(str(number), f"value {number}") for number in range(20)])
+
+    def shaped(lines: DataFrame) -> DataFrame:
+        time = "timestamp_ntz'2024-06-01 12:00:00' AS Timestamp"
+        return lines.selectExpr("key AS Key", "value AS VALUE", "2 AS Partition", time)
+
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        bench.run(source, target, {"driver_bytes": driver_bytes}, transform=shaped)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    messages = bench.read(target)
+    assert [m.key() for m in messages] == [str(number).encode() for number in range(20)]
+    assert {(m.partition(), m.timestamp()[1]) for m in messages} == {(2, 1_717_236_000_000)}
 
 
 def test_a_batch_without_records_is_committed_too(

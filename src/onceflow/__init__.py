@@ -1,7 +1,8 @@
 """Exactly-once event processing: Kafka → Spark → Kafka, in Python.
 
-The public names; everything else may change without notice, except ``onceflow.errors``. They load what they need when they are
-first used: ``import onceflow`` alone loads neither Spark nor a Kafka client.
+The public names; everything else may change without notice, except ``onceflow.errors``, and what a store of one's own needs:
+``onceflow.reader.stores.interface`` and ``onceflow.testing``. They load what they need when they are first used: ``import
+onceflow`` alone loads neither Spark nor a Kafka client.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ SOURCE_HEADER = "ce_source"
 TYPE_HEADER = "ce_type"
 SPECVERSION_HEADER = "ce_specversion"
 SEQUENCE_HEADER = "ce_sequence"
-_SEQUENCES_END = 1 << 63  # databases keep eight bytes
+SEQUENCES_END = 1 << 63  # databases keep eight bytes
 _NO_TEXT = "\uffff"
 _LOOKS_LIKE_BYTES = re.compile(_NO_TEXT + "([0-9a-f]{2})+")
 _MOST_DIGITS = 100  # with zeros in front; Python refuses to read thousands
@@ -87,4 +87,4 @@ def sequence_number(text: str) -> int | None:
     if len(text) > _MOST_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     number = int(text)
-    return number if number < _SEQUENCES_END else None
+    return number if number < SEQUENCES_END else None

@@ -112,7 +112,9 @@ class LightDriver:
             batch_of(batch_id, self.job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
         )
         self.step("DONE", batch_id)
-        self._commits.write_text(str(batch_id + 1))
+        new = self._commits.with_suffix(".new")  # whole or not at all: the process may be killed here, too
+        new.write_text(str(batch_id + 1))
+        new.replace(self._commits)
 
     def done(self) -> int:
         return int(self._commits.read_text()) if self._commits.exists() else 0

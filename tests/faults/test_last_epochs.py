@@ -6,17 +6,13 @@ coordinator finds the pipeline near the end of its epochs.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import signal
-import struct
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
-from confluent_kafka import KafkaError, Producer
 from tests.faults.support import Cluster, Job, LightDrivers, expected_records
 from tests.verify.simulator.real import RealBroker
 
@@ -26,6 +22,7 @@ from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.messages import Described, Identity
 from onceflow.transaction.questions import transactional_id
 from onceflow.transaction.requests import Requests
+from onceflow.verify.cluster.transaction_log import Entry, write_entries
 from onceflow.verify.simulator.requests import UNKNOWN_SERVER_ERROR, InitProducerId
 
 pytestmark = pytest.mark.faults
@@ -63,27 +60,13 @@ def producer_id(epoch: int, number: int = 0) -> int:
 
 
 def write_transaction_log(broker: EmbeddedBroker) -> None:
-    """Empty transactions of the pipelines, as the coordinator writes them; it reads them at its next start.
-
-    Only clients with this id may write to internal topics.
-    """
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "__admin_client", "acks": "all"})
-    failed: list[str] = []
-    for epoch, number in itertools.product(FIRST_EPOCHS, range(CONTROL + 1)):
-        text = transactional_id(aged(epoch, number)).encode()
-        key = struct.pack(f">hh{len(text)}s", 0, len(text), text)
-        # TransactionLogValue, version 0: producer id and epoch, timeout, state Empty, no partitions, last update, start.
-        now_ms = int(time.time() * 1000)
-        value = struct.pack(">hqhibiqq", 0, producer_id(epoch, number), epoch, 60_000, 0, -1, now_ms, -1)
-        log = functools.partial(note_failure, failed)
-        producer.produce("__transaction_state", key=key, value=value, partition=0, on_delivery=log)
-    assert producer.flush(60) == 0
-    assert not failed, failed
-
-
-def note_failure(failed: list[str], error: KafkaError | None, _: object) -> None:
-    if error:
-        failed.append(str(error))
+    """Empty transactions of the pipelines, as the coordinator writes them; it reads them at its next start."""
+    pipelines = itertools.product(FIRST_EPOCHS, range(CONTROL + 1))
+    entries = {
+        transactional_id(aged(epoch, number)): Entry(producer_id(epoch, number), epoch, timeout_ms=60_000)
+        for epoch, number in pipelines
+    }
+    write_entries(broker.bootstrap_servers, 0, entries)
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.light import Job, LightDriver
 from tests.faults.support import Cluster, expected_records
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import OutcomeUnknown
+from onceflow.broker.settings import HOST
+from onceflow.errors import BrokerUnreachable, OutcomeUnknown
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction import executor_path
+from onceflow.transaction.compression import Codec
+from onceflow.transaction.router import Encoding
 from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, Wire, apis
+
+if TYPE_CHECKING:
+    from tests.conftest import Workbench
 
 pytestmark = pytest.mark.faults
 
@@ -119,3 +129,24 @@ def test_a_slow_query_does_not_use_up_the_patience_of_the_write(v2: Cluster, tmp
         driver.run()
     assert loss.applied == 1
     v2.check_exactly(driver.topic, expected_records(2))
+
+
+def test_executors_are_as_patient_as_the_sink(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = bench.topic(), bench.topic()
+    bench.fill(source, [("k", "1")])
+    direct = ClusterSettings.for_protocol
+    with Wire() as wire:
+        wire.rules.add(Rule(Do.DROP, frozenset({apis.PRODUCE}), Direction.ANSWER))
+        monkeypatch.setattr(ClusterSettings, "for_protocol", lambda self: {**direct(self), "proxy_url": wire.url})
+        with pytest.raises(Exception, match="no record was acknowledged for 3 s"):
+            bench.run(source, target, {"driver_bytes": 0, "patience_s": 3.0})
+    assert bench.read(target) == []
+
+
+def test_a_task_that_asks_for_a_topic_is_as_patient_as_the_sink() -> None:
+    """Of a broker that takes the connection, and says nothing."""
+    with socket.create_server((HOST, 0)) as silent, ExitStack() as opened:
+        servers = {"bootstrap_servers": ["{}:{}".format(*silent.getsockname())]}
+        task = executor_path._Encode(Encoding(None, Codec.NONE, 0, 0), {}, servers, patience_s=0.3, writers=1)
+        with pytest.raises(BrokerUnreachable, match=r"answered within 0\.3 s"):
+            executor_path._Finder(task, opened).find("asked")

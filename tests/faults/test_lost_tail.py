@@ -6,7 +6,6 @@ broker; what is in sync on three is lost with all three alone. What is lost afte
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +15,10 @@ from tests.faults.light import Job, LightDriver
 from tests.faults.support import Cluster, expected_records
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.verify.faults.disk import cut_tails
 from onceflow.verify.simulator.variants import NoAudit
 
 pytestmark = pytest.mark.faults
-
-HEADER_BYTES = 12  # of a batch in a segment: its first offset, and how many bytes follow
 
 
 class LosesPower(LightDriver):
@@ -36,28 +34,6 @@ class LosesPower(LightDriver):
             self._lose()
 
 
-def newest_batch(log: bytes) -> int:
-    """Where it begins."""
-    at = last = 0
-    while at + HEADER_BYTES <= len(log):
-        (size,) = struct.unpack_from(">i", log, at + 8)
-        if size <= 0:
-            break  # the rest was reserved and not written
-        last, at = at, at + HEADER_BYTES + size
-    return last
-
-
-def cut_logs(broker: EmbeddedBroker, topic: str) -> int:
-    """Cuts the newest batch off each of the topic's logs; of how many. (A log has several segments: its markers are younger.)"""
-    logs = [found for found in broker.directory.rglob(f"{topic}-*") if found.is_dir()]
-    newest = [max(log.glob("*.log")) for log in logs]
-    held = [file for file in newest if file.stat().st_size]
-    for file in held:
-        with file.open("r+b") as log:
-            log.truncate(newest_batch(file.read_bytes()))
-    return len(held)
-
-
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def broker_that_loses(request: pytest.FixtureRequest, mortal: Callable[[int], EmbeddedBroker]) -> EmbeddedBroker:
     return mortal(request.param)
@@ -70,7 +46,7 @@ def run(broker: EmbeddedBroker, directory: Path) -> tuple[Cluster, Job, list[tup
 
     def lose() -> None:
         broker.kill()
-        assert cut_logs(broker, job.topic) > 0
+        assert cut_tails(broker.directory, [job.topic], markers_too=False) > 0
         broker.start()
 
     driver = LosesPower(job, lose)

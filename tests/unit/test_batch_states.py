@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import ConfigurationError
-from onceflow.pipeline.batch_states import batch_states, warning
+from onceflow.pipeline.batch_states import batch_states, is_behind, warning
 from onceflow.pipeline.local_checkpoint import LocalCheckpoint, end_of_entry
 from onceflow.transaction.progress import DIGESTS_KEPT, Batch, Progress, digest_of
 
@@ -72,6 +72,23 @@ def test_an_old_entry_that_another_driver_replaced_is_told_and_no_warning(tmp_pa
     known, found = progress(5, 9, 12), checkpoint(tmp_path, 5, 10, 12)
     assert rows(known, found)[1:3] == [("q", 1, True, False), ("q", 1, False, True)]
     assert warning(known, found, tmp_path) == ""
+
+
+@pytest.mark.parametrize("planned", [(), (5,), (5, 9)])
+def test_a_checkpoint_from_a_backup_is_warned_of_before_a_start(tmp_path: Path, planned: tuple[int, ...]) -> None:
+    """All that is in it is committed as it stands there; what Spark plans next with it is not."""
+    known, found = progress(5, 9, 12), checkpoint(tmp_path, *planned)
+    told = warning(known, found, tmp_path)
+    end = f"ends with batch {len(planned) - 1}" if planned else "has no batch"
+    assert f"{end}, Kafka has committed batches up to 2: it is older" in told
+
+
+def test_a_checkpoint_is_as_new_as_the_progress(tmp_path: Path) -> None:
+    """Nothing is committed but the claim; the newest batch is committed, or only planned."""
+    found = checkpoint(tmp_path, 5, 9)
+    assert [is_behind(known, found) for known in (None, progress(), progress(5), progress(5, 9))] == [False] * 4
+    assert is_behind(progress(5, 9, 12), found)
+    assert not is_behind(progress(5, 9, 12, query="another"), found)
 
 
 def test_without_a_checkpoint_nothing_is_said_of_it(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class Hand:
             responses = []
             for lane, _ in turn.batches:
                 found = code if only in (None, lane.topic) else 0
-                part = SimpleNamespace(index=lane.partition, error_code=found, error_message=None)
+                part = SimpleNamespace(index=lane.partition, error_code=found, error_message=None, record_errors=[])
                 responses.append(SimpleNamespace(name=lane.topic, partition_responses=[part]))
             return Answered(turn.leader, turn.batches, SimpleNamespace(responses=responses))
 
@@ -108,6 +108,23 @@ class Hand:
 
 def nothing() -> None:
     """No answer comes while one waits."""
+
+
+# ------------------------------------------------------------------------------------------- a topic that is another now
+
+
+def test_a_partition_that_is_gone_fails_the_attempt_and_says_so() -> None:
+    hand = Hand(leaders={0: 1})
+    with pytest.raises(AttemptFailed, match="out-3: the topic has 1 partitions now, it was made anew with fewer"):
+        hand.submit((3, 1))
+
+
+def test_a_partition_that_goes_while_it_is_written_fails_the_attempt() -> None:
+    hand = Hand()
+    hand.submit((1, 1))
+    hand.leaders = {0: 1}
+    with pytest.raises(AttemptFailed, match="out-1: the topic has 1 partitions now"):
+        hand.finish(hand.answer(NOT_LEADER))
 
 
 # ------------------------------------------------------------------------------------------------------------- repairs
@@ -469,6 +486,39 @@ def test_who_has_to_do_something_is_told_what(code: int, text: str, action: str)
     assert isinstance(error, OnceflowError)
     assert re.search(text, error.message)
     assert re.search(action, error.action)
+
+
+def test_records_that_the_leader_names_are_counted_in_all_that_is_written_to_the_partition() -> None:
+    hand = Hand()
+    hand.submit((0, 5), (0, 3))
+    answer = hand.answer(32)
+
+    def named() -> Answered:
+        found = answer()
+        [part] = found.answer.responses[0].partition_responses
+        part.record_errors = [SimpleNamespace(batch_index=2, batch_index_error_message="of 2100")]
+        return found
+
+    with pytest.raises(InputError) as raised:
+        hand.finish(hand.answer(), named)
+    assert raised.value.fields == {"topic": "out", "partition": 0, "records": {5 + 2: "of 2100"}}
+
+
+@pytest.mark.parametrize("named", [[], None])
+def test_a_leader_that_names_no_records_leaves_the_error_without_any(named: list[Any] | None) -> None:
+    hand = Hand()
+    hand.submit((0, 5))
+    answer = hand.answer(32)
+
+    def unnamed() -> Answered:
+        found = answer()
+        [part] = found.answer.responses[0].partition_responses
+        part.record_errors = named
+        return found
+
+    with pytest.raises(InputError) as raised:
+        hand.finish(unnamed)
+    assert raised.value.fields == {}
 
 
 def test_patience_ends_when_nothing_is_acknowledged_for_so_long() -> None:

@@ -23,9 +23,12 @@ from onceflow.transaction.messages import (
     Offered,
     ProgressRead,
     ReadProgress,
+    ReadSources,
     Ready,
     Refused,
+    Renew,
     Snapshot,
+    SourcesRead,
     Start,
     Stop,
     Store,
@@ -46,6 +49,7 @@ ANEW = Identity(8, 0)  # what a coordinator gives that does not know the transac
 COUNTS = {("out", 0): 3, ("out", 1): 0}
 CLAIM = Progress.empty("me")
 DONE = CLAIM.advanced(BATCH, "me")
+SOURCES = ((("in", 0), 3), (("in", 1), 5))
 
 
 def at(epoch: int) -> Identity:
@@ -59,10 +63,13 @@ def seen(state: Coordinated, identity: Identity | None) -> Described:
 class Life:
     """A machine, and which rows of the table it has used."""
 
-    def __init__(self, version: int = 1, attempts: int = 3, allowed: OnMismatch = OnMismatch.REFUSE) -> None:
+    def __init__(
+        self, version: int = 1, attempts: int = 3, allowed: OnMismatch = OnMismatch.REFUSE, planned: bool = False
+    ) -> None:
         self.version = version
         self.rows: set[tuple[State, type]] = set()
-        self.machine = Protocol(Settings("me", epoch_per_end=version == 2, allowed=allowed, max_attempts=attempts))
+        settings = Settings("me", epoch_per_end=version == 2, allowed=allowed, max_attempts=attempts, planned=planned)
+        self.machine = Protocol(settings)
         self.effect: Effect | None = None
 
     def hear(self, *events: Event) -> Effect:
@@ -104,6 +111,11 @@ class Life:
         self.storing().hear(Stored())
         return self
 
+    def renewing(self, found: Progress | None = DONE) -> Life:
+        """Has committed DONE, rests, and has read what is committed."""
+        self.ready(DONE.claimed_by("before")).hear(Renew(), SourcesRead(found, SOURCES))
+        return self
+
     def looks_first(self, epoch: int) -> Effect:
         """After a batch was given up, its next offer: another driver may have committed it. The effect of the offer."""
         assert self.state is State.BROKEN
@@ -137,6 +149,27 @@ def start_in_order() -> Life:
 
 def first_start_claims_an_unused_name() -> Life:
     life = Life().fenced(None)
+    assert life.effect == Store(at(1), CLAIM, batch=None)
+    return life
+
+
+def start_whose_checkpoint_has_batches_needs_progress() -> Life:
+    life = Life(planned=True)
+    assert life.hear(Start(), seen(ABSENT, None), Initialised(at(1))) == ReadProgress()
+    halted(life.hear(ProgressRead(None)), Stop.GONE, "but the checkpoint has batches")
+    assert life.hear(Start()) == Describe()
+    halted(life.hear(seen(EMPTY, at(1)), Initialised(at(2)), ProgressRead(None)), Stop.GONE)  # it has claimed nothing
+    return life
+
+
+def start_whose_checkpoint_has_batches_finds_the_claim_that_came_before_them() -> Life:
+    life = Life(planned=True).fenced(CLAIM.claimed_by("before"))
+    assert life.effect == Store(at(1), CLAIM, batch=None)
+    return life
+
+
+def start_over_takes_the_name_whatever_the_checkpoint_has() -> Life:
+    life = Life(planned=True, allowed=OnMismatch.RESTART).fenced(None)
     assert life.effect == Store(at(1), CLAIM, batch=None)
     return life
 
@@ -290,7 +323,8 @@ def conflict_with_what_another_driver_committed_is_none() -> Life:
 def conflict_where_the_progress_is_gone() -> Life:
     life = Life().ready(DONE)
     life.hear(Offered(Batch(0, "other", "", "d0")))
-    halted(life.hear(ProgressRead(None)), Stop.FENCED, "the committed progress is gone")
+    halted(life.hear(ProgressRead(None)), Stop.GONE, "nobody can tell whether another driver took over")
+    assert life.hear(Start()) == Describe()  # somebody may have brought it back
     return life
 
 
@@ -312,6 +346,116 @@ def batch_taken_up_on_purpose_says_why() -> Life:
     assert "query other offers batch 0" in ready.note
     assert life.machine.context.note == ""
     return life
+
+
+# ---------------------------------------------------------------------------------------------------- nothing to commit
+
+
+def renewal_in_order_version_1() -> Life:
+    """Under a fresh epoch, as a batch is; and so is the batch behind it."""
+    life = Life(1).ready(DONE.claimed_by("before"))
+    assert life.hear(Renew()) == ReadSources()
+    assert life.hear(SourcesRead(DONE, SOURCES)) == Initialise(expected=at(1))
+    assert life.hear(Initialised(at(2))) == Store(at(2), DONE, batch=None, renewed=SOURCES)
+    assert life.hear(Stored()) == End(at(2), commit=True)
+    assert life.hear(Ended(None)) == Ready(committed=True)
+    assert life.machine.context.renewed is None
+    assert life.hear(Offered(Batch(1, "q", "d0", "d1"))) == Initialise(expected=at(2))
+    return life
+
+
+def renewal_in_order_version_2() -> Life:
+    life = Life(2).renewing()
+    assert life.effect == Store(at(2), DONE, batch=None, renewed=SOURCES)
+    assert life.hear(Stored(), Ended(at(3))) == Ready(committed=True)
+    assert life.machine.context.progress == DONE
+    following = Batch(1, "q", "d0", "d1")
+    assert life.hear(Offered(following)) == Write(at(3), following, 1)
+    return life
+
+
+def renewal_of_what_is_gone_puts_it_back() -> Life:
+    """Only what the epoch permits: whoever came meanwhile has fenced it."""
+    life = Life(1).ready(DONE.claimed_by("before"))
+    assert life.hear(Renew(), SourcesRead(None, ())) == Initialise(expected=at(1))
+    assert life.hear(Initialised(at(2))) == Store(at(2), DONE, batch=None)
+    return life
+
+
+def renewal_by_a_zombie_that_sees_the_newer_claim() -> Life:
+    life = Life(2).renewing(DONE.claimed_by("newer"))
+    assert life.effect == Describe()
+    halted(life.hear(seen(EMPTY, at(4))), Stop.FENCED, "holds the transactional id")
+    halted(life.hear(Renew()), Stop.FENCED)
+    halted(life.hear(Offered(BATCH)), Stop.FENCED)
+    return life
+
+
+def renewal_by_a_zombie_whose_newer_driver_has_not_claimed_yet() -> Life:
+    """Nothing but the epoch tells: version 1 hears of it when it refreshes."""
+    life = Life(1).renewing()
+    assert life.hear(Refused("fenced")) == Describe()
+    assert life.hear(seen(EMPTY, at(2))) == ReadProgress()
+    assert life.hear(ProgressRead(DONE)) == Initialise(expected=at(1))
+    halted(life.hear(Refused("fenced")), Stop.FENCED, "taken over")
+    return life
+
+
+def renewal_by_a_zombie_whose_offsets_are_refused() -> Life:
+    life = Life(2).renewing()
+    assert life.hear(Refused("fenced")) == Describe()
+    halted(life.hear(seen(COMPLETE, at(4))), Stop.FENCED, "holds the transactional id")
+    return life
+
+
+def renewal_by_a_zombie_whose_transactional_id_was_forgotten() -> Life:
+    """InitProducerId compares nothing then; the newer claim does."""
+    life = Life(1).renewing()
+    assert life.hear(Initialised(ANEW)) == ReadProgress()
+    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def renewal_when_all_have_forgotten_everything() -> Life:
+    life = Life(1).renewing(None)
+    life.hear(Initialised(ANEW))
+    halted(life.hear(ProgressRead(None)), Stop.GONE)
+    return life
+
+
+def renewal_that_finds_progress_of_its_own_that_it_does_not_know_lets_that_decide() -> Life:
+    """Somebody reset it by hand."""
+    life = Life(2).renewing(CLAIM)
+    assert life.effect == Describe()
+    life.hear(seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(3)))
+    assert life.hear(ProgressRead(CLAIM)) == Ready()
+    assert life.machine.context.progress == CLAIM
+    return life
+
+
+def renewal_that_timed_out_may_come_again() -> Life:
+    life = Life(2).renewing()
+    life.hear(Stored(), Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(DONE), Initialised(at(4)))
+    assert life.hear(ProgressRead(DONE)) == Ready()
+    assert life.hear(Renew(), SourcesRead(DONE, SOURCES)) == Store(at(4), DONE, batch=None, renewed=SOURCES)
+    return life
+
+
+def renewal_without_an_answer_is_looked_up() -> Life:
+    life = Life(2).renewing()
+    halted(life.hear(Stored(), Unreachable("gone")), Stop.UNREACHABLE, "gone")
+    assert life.machine.context.renewed is None
+    assert life.hear(Start()) == Describe()
+    life.hear(seen(ONGOING, at(2)), Initialised(at(3)))
+    assert life.hear(ProgressRead(DONE)) == Ready()
+    return life
+
+
+def test_a_renewal_that_is_refused_near_the_last_epoch_takes_nothing_back() -> None:
+    """The last epoch, empty, is then another driver's: what was refused was no lost answer."""
+    life = near_the_last_epoch(Renew(), SourcesRead(CLAIM, ()))
+    life.hear(Refused("fenced"), seen(EMPTY, at(LAST_EPOCH)))
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH - 1))
 
 
 # ------------------------------------------------------------------------------------------------------ failed attempts
@@ -407,7 +551,21 @@ def refresh_that_brings_another_producer_id_finds_the_newer_claim() -> Life:
 def refresh_that_brings_another_producer_id_finds_no_progress() -> Life:
     life = Life(1).ready()
     life.hear(Offered(BATCH), Initialised(ANEW))
-    halted(life.hear(ProgressRead(None)), Stop.FENCED, "the committed progress is gone")
+    halted(life.hear(ProgressRead(None)), Stop.GONE, "nobody can tell whether another driver took over")
+    return life
+
+
+def looks_and_finds_no_progress() -> Life:
+    life = Life(2).writing()
+    life.hear(Refused("unknown producer id"), seen(ABSENT, None))
+    halted(life.hear(ProgressRead(None)), Stop.GONE)
+    return life
+
+
+def resolves_and_finds_no_progress() -> Life:
+    life = Life(1).writing()
+    life.hear(Refused("odd"), seen(ONGOING, at(2)), Initialised(at(3)))
+    halted(life.hear(ProgressRead(None)), Stop.GONE)
     return life
 
 
@@ -503,13 +661,13 @@ def timed_out_driver_goes_on() -> Life:
     return life
 
 
-def near_the_last_epoch() -> Life:
-    """Version 1, its REFRESH asked with the epoch before the last one."""
+def near_the_last_epoch(*events: Event) -> Life:
+    """Version 1, its REFRESH asked with the epoch before the last one, of a batch or of what is said."""
     life, own = Life(1), at(LAST_EPOCH - 1)
     life.hear(
         Start(), seen(ABSENT, None), Initialised(own), ProgressRead(None), seen(EMPTY, own), Stored(), Ended(None)
     )
-    assert life.hear(Offered(BATCH)) == Initialise(expected=own)
+    assert life.hear(*(events or [Offered(BATCH)])) == Initialise(expected=own)
     return life
 
 
@@ -625,6 +783,9 @@ def test_the_producer_id_that_follows_the_last_epoch_is_ours(own: Identity, then
 CASES: list[Callable[[], Life]] = [
     start_in_order,
     first_start_claims_an_unused_name,
+    start_whose_checkpoint_has_batches_needs_progress,
+    start_whose_checkpoint_has_batches_finds_the_claim_that_came_before_them,
+    start_over_takes_the_name_whatever_the_checkpoint_has,
     start_overtaken_by_another_start,
     start_whose_claim_timed_out,
     start_whose_claim_was_committed_although_it_looked_refused,
@@ -655,6 +816,19 @@ CASES: list[Callable[[], Life]] = [
     refresh_that_brings_another_producer_id_looks_at_the_progress_first,
     refresh_that_brings_another_producer_id_finds_the_newer_claim,
     refresh_that_brings_another_producer_id_finds_no_progress,
+    looks_and_finds_no_progress,
+    resolves_and_finds_no_progress,
+    renewal_in_order_version_1,
+    renewal_in_order_version_2,
+    renewal_of_what_is_gone_puts_it_back,
+    renewal_by_a_zombie_that_sees_the_newer_claim,
+    renewal_by_a_zombie_whose_newer_driver_has_not_claimed_yet,
+    renewal_by_a_zombie_whose_offsets_are_refused,
+    renewal_by_a_zombie_whose_transactional_id_was_forgotten,
+    renewal_when_all_have_forgotten_everything,
+    renewal_that_finds_progress_of_its_own_that_it_does_not_know_lets_that_decide,
+    renewal_that_timed_out_may_come_again,
+    renewal_without_an_answer_is_looked_up,
     offsets_that_ask_for_an_abort,
     audit_that_is_denied_aborts_and_is_not_tried_again,
     offsets_that_are_denied_abort_and_are_not_tried_again,
@@ -695,6 +869,7 @@ def reach(state: State) -> Life:
         State.CONFIRM: lambda: (Life(), [Start(), seen(ABSENT, None), Initialised(at(1)), ProgressRead(None)]),
         State.CLAIM_STORE: lambda: (Life().fenced(), []),
         State.CLAIM_COMMIT: lambda: (Life().fenced(), [Stored()]),
+        State.RENEW: lambda: (Life().ready(), [Renew()]),
         State.CHECK_CONFLICT: lambda: (Life().ready(), [Offered(Batch(1, "q", "d0", "d1"))]),
         State.REFRESH: lambda: (Life().ready(), [Offered(BATCH)]),
         State.WRITE: lambda: (Life().writing(), []),

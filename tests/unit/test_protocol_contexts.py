@@ -19,7 +19,9 @@ from onceflow.transaction.messages import (
     ProgressRead,
     Ready,
     Refused,
+    Renew,
     Snapshot,
+    SourcesRead,
     Start,
     Stored,
     Unreachable,
@@ -34,6 +36,7 @@ CLAIM = Progress.empty("me")
 DONE = CLAIM.advanced(BATCH, "me")
 COUNTS = {("out", 1): 2, ("out", 0): 3, ("out", 2): 0}
 COUNTED = ((("out", 0), 3), (("out", 1), 2))
+SOURCES = ((("in", 0), 3),)
 HELD = {("out", 0): 3, ("out", 1): 2}
 ENDED_BY_THE_BROKER = (
     "; the broker had ended the transaction, as it does after transaction_timeout_ms (in a pipeline file transaction_timeout): "
@@ -276,6 +279,50 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         ],
         replace(RESTING, identity=at(4), progress=DONE),
     ),
+    "renews": ([*READY_2, Renew()], replace(RESTING, state=State.RENEW)),
+    "refreshes for a renewal": (
+        [*READY_1, Renew(), SourcesRead(CLAIM, SOURCES)],
+        replace(RESTING, state=State.REFRESH, identity=at(1), fresh=False, attempt=1, renewed=SOURCES),
+    ),
+    "stores a renewal": (
+        [*READY_2, Renew(), SourcesRead(CLAIM, SOURCES)],
+        replace(RESTING, state=State.CLAIM_STORE, fresh=False, attempt=1, renewed=SOURCES),
+    ),
+    "has renewed": (
+        [*READY_2, Renew(), SourcesRead(CLAIM, SOURCES), Stored(), Ended(at(3))],
+        replace(RESTING, identity=at(3)),
+    ),
+    "looks, for what is committed is not what it knows": (
+        [*READY_2, Renew(), SourcesRead(DONE, SOURCES)],
+        replace(
+            RESTING,
+            state=State.LOOK,
+            fresh=False,
+            failure="the committed progress is not what this driver has committed",
+            renewed=(),
+        ),
+    ),
+    "ready after a renewal that was refused": (
+        [
+            *READY_2,
+            Renew(),
+            SourcesRead(CLAIM, SOURCES),
+            Refused("no"),
+            seen(COMPLETE, at(2)),
+            ProgressRead(CLAIM),
+            Initialised(at(4)),
+            ProgressRead(CLAIM),
+        ],
+        replace(RESTING, identity=at(4)),
+    ),
+    "broken in a renewal": (
+        [*READY_2, Renew(), SourcesRead(CLAIM, SOURCES), Unreachable("gone")],
+        replace(RESTING, state=State.BROKEN, fresh=False),
+    ),
+    "broken, for the progress is gone": (
+        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(None)],
+        replace(RESTING, state=State.BROKEN, fresh=False),
+    ),
     "stopped": (
         [*WRITING, Refused("no"), seen(EMPTY, at(9))],
         replace(
@@ -301,9 +348,9 @@ def test_what_it_knows(name: str) -> None:
 
 
 def test_what_it_knows_at_first() -> None:
-    fields = (State.NEW, None, "", 0, False, None, False, False, "", None, 0, "", False, (), "")
+    fields = (State.NEW, None, "", 0, False, None, False, False, "", None, 0, "", False, (), "", None)
     assert Context() == Context(*fields)
-    assert Settings("me", epoch_per_end=True) == Settings("me", True, OnMismatch.REFUSE, 5)
+    assert Settings("me", epoch_per_end=True) == Settings("me", True, OnMismatch.REFUSE, 5, False)
     assert LAST_EPOCH == 32766
     assert Describe() == Describe(settle=False)
     assert Ready() == Ready(None, committed=False, note="")

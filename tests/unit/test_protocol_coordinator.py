@@ -15,6 +15,7 @@ from onceflow.errors import (
     OnceflowError,
     OutcomeUnknown,
     ProgressConflict,
+    ProgressGone,
 )
 from onceflow.transaction.coordinator import TransactionCoordinator
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
@@ -31,6 +32,7 @@ from onceflow.transaction.messages import (
     Ready,
     Refused,
     Snapshot,
+    SourcesRead,
     Stored,
 )
 from onceflow.transaction.progress import Batch, Progress, SourceOffsets
@@ -82,6 +84,9 @@ class Cluster:
 
     def read_progress(self) -> Event:
         return self._answer("progress")
+
+    def read_sources(self) -> Event:
+        return self._answer("sources")
 
     def audit(self, identity: Identity, counts: Counts) -> Event:
         return self._answer("audit", identity, dict(counts))
@@ -202,6 +207,75 @@ def test_a_transaction_that_is_being_completed_is_waited_for() -> None:
     assert bench.failures[bench.steps.index(("LOOK", 0))] == "fenced or timed out"
 
 
+# ----------------------------------------------------------------------------------------------------- nothing to commit
+
+
+def test_a_renewal_commits_the_claim_with_the_source_offsets_that_are_committed() -> None:
+    kept = ((("in", 0), 10), (("in", 1), 4))
+    bench = Bench(*START, *BATCH_WRITTEN, SourcesRead(DONE, kept), Stored(), Ended(at(4)))
+    assert bench.commit().committed
+    assert bench.coordinator.renew()
+    assert bench.cluster.asked[9:] == [("sources",), ("store", at(3), DONE, dict(kept)), ("end", at(3), True)]
+    assert [step for step, _ in bench.steps[-3:]] == ["RENEW", "CLAIM_STORE", "CLAIM_COMMIT"]
+
+
+def test_a_name_that_was_not_claimed_is_not_renewed() -> None:
+    """The start that would claim it could fence a driver that came meanwhile."""
+    bench = Bench(BrokerUnreachable("gone"))
+    assert bench.coordinator.renew() is False
+    with pytest.raises(BrokerUnreachable):
+        bench.coordinator.start()
+    assert not bench.coordinator.renew()
+    assert bench.cluster.asked == [("describe", False)]
+
+
+def test_a_renewal_that_was_not_answered_is_looked_up_by_the_next() -> None:
+    bench = Bench(*START, SourcesRead(CLAIM, ()), Stored(), BrokerUnreachable("gone"))
+    bench.coordinator.start()
+    with pytest.raises(BrokerUnreachable):
+        bench.coordinator.renew()
+    bench.cluster.answers += [complete(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)]
+    bench.cluster.answers += [SourcesRead(CLAIM, ()), Stored(), Ended(at(5))]
+    assert bench.coordinator.renew()
+    assert [step for step, _ in bench.steps[-7:]] == [
+        *("LOOK", "CHECK_CLAIM", "RETAKE", "RESOLVE"),
+        *("RENEW", "CLAIM_STORE", "CLAIM_COMMIT"),
+    ]
+
+
+def looked(epoch: int) -> Answers:
+    return [complete(epoch), ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM)]
+
+
+def test_a_renewal_that_had_to_look_first_comes_again_at_once() -> None:
+    """With the identity that it has just been given: the next look may find it forgotten again."""
+    bench = Bench(*START, SourcesRead(CLAIM, ()), Refused("unknown producer id"), *looked(3))
+    bench.cluster.answers += [SourcesRead(CLAIM, ()), Stored(), Ended(at(5))]
+    bench.coordinator.start()
+    assert bench.coordinator.renew()
+    assert bench.cluster.asked[-2:] == [("store", at(4), CLAIM, {}), ("end", at(4), True)]
+
+
+def test_a_renewal_comes_again_once() -> None:
+    bench = Bench(*START, *[SourcesRead(CLAIM, ()), Refused("odd"), *looked(3), SourcesRead(CLAIM, ()), Refused("odd")])
+    bench.cluster.answers += looked(4)
+    bench.coordinator.start()
+    assert not bench.coordinator.renew()
+    assert bench.coordinator.state is State.READY
+    assert not bench.cluster.answers
+
+
+def test_progress_that_is_gone_is_no_other_driver() -> None:
+    bench = Bench(*START, complete(3), ProgressRead(None), writes=[IdentityRefused("unknown producer id")])
+    with pytest.raises(
+        ProgressGone, match=r"'orders', batch 0: the committed progress is gone \(group onceflow-orders,"
+    ) as caught:
+        bench.commit()
+    assert "offsets.retention.minutes" in caught.value.action
+    assert "resume" in caught.value.action
+    assert "restart" in caught.value.action
+
+
 # -------------------------------------------------------------------------------------------------------- writes that fail
 
 
@@ -296,7 +370,7 @@ def test_a_commit_without_an_answer_is_never_aborted(error: OnceflowError) -> No
 
 def test_a_driver_that_was_fenced_says_so_from_then_on() -> None:
     bench = Bench(*START[:3], empty(2))
-    with pytest.raises(Fenced, match="pipeline 'orders', batch -1: another driver took over: ") as caught:
+    with pytest.raises(Fenced, match=r"\] pipeline 'orders': another driver took over: ") as caught:
         bench.coordinator.start()
     assert caught.value.fields == {"name": "orders", "batch_id": -1}
     assert caught.value.__cause__ is None

@@ -31,9 +31,12 @@ from onceflow.transaction.messages import (
     Offered,
     ProgressRead,
     ReadProgress,
+    ReadSources,
     Ready,
     Refused,
+    Renew,
     Snapshot,
+    SourcesRead,
     Start,
     Stop,
     Store,
@@ -98,6 +101,8 @@ class Broker:
                 return self._initialise(expected)
             case ReadProgress():
                 return self, AGAIN if self.pending else ProgressRead(self.progress)
+            case ReadSources():
+                return self, AGAIN if self.pending else SourcesRead(self.progress, ())
             case Write(identity, batch):
                 return self._write(identity, (batch.id, partition))
             case Audit(identity, counts):
@@ -386,6 +391,8 @@ def faults(world: World) -> Iterator[World]:
             yield started_beside(replace(world, drivers=tuple(d for d in world.drivers if d is not driver)))
         if driver.effect is not None:
             yield from broken_requests(world, driver)
+        elif driver.context.state is State.READY:
+            yield advance(world, driver, Renew())  # no fault, but it may come at any time
 
 
 def started_beside(world: World) -> World:

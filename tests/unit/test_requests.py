@@ -33,6 +33,7 @@ from onceflow.transaction.messages import (
     ProgressRead,
     Refused,
     Snapshot,
+    SourcesRead,
     Stored,
     WriteFailed,
 )
@@ -392,13 +393,16 @@ def test_what_is_committed() -> None:
     ]
     answer = fetched(0, 0, *everything)
     assert V2.progress().read(answer) == ProgressRead(PROGRESS)
-    assert V2.committed(stable=False).read(answer) == Committed(
-        PROGRESS, {(asking.ANCHOR_TOPIC, 1): 9, ("in", 0): 0, ("in", 2): 12}
-    )
+    plainly = {(asking.ANCHOR_TOPIC, 1): 9, ("in", 0): 0, ("in", 2): 12}
+    assert V2.committed(stable=False).read(answer) == Committed(PROGRESS, plainly, plain=frozenset(plainly))
     noted = [everything[0], ("in", 0, 4, "d1"), ("in", 1, 5, "d0"), ("left", 0, 6, ""), ("old", 0, 7, None)]
     places = {("in", 0): 4, ("in", 1): 5, ("left", 0): 6, ("old", 0): 7}
-    newest = frozenset({("in", 0)})
-    assert V2.committed(stable=False).read(fetched(0, 0, *noted)) == Committed(PROGRESS, places, newest)
+    newest, plainly_too = frozenset({("in", 0)}), frozenset({("left", 0), ("old", 0)})
+    assert V2.committed(stable=False).read(fetched(0, 0, *noted)) == Committed(PROGRESS, places, newest, plainly_too)
+    alone = {("in", 0): 0, ("in", 2): 12}
+    assert V2.committed(stable=False).read(fetched(0, 0, *everything[2:])) == Committed(
+        None, alone, plain=frozenset(alone)
+    )
     assert V2.progress().read(fetched(0, 0, *everything[1:])) == ProgressRead(None)
     assert V2.progress().read(fetched(0, 0, (asking.ANCHOR_TOPIC, 0, -1, None))) == ProgressRead(None)
 
@@ -541,7 +545,17 @@ def test_offsets_are_read_stable_unless_asked_otherwise(monkeypatch: pytest.Monk
     requests.read_offsets()
     requests.read_offsets(stable=False)
     requests.read_progress()
-    assert seen == [True, False, True]
+    requests.read_sources()
+    assert seen == [True, False, True, True]
+
+
+def test_a_renewal_is_of_the_newest_batch_alone(scripted: Scripted) -> None:
+    """Beside its offsets stand those of topics that are read no more."""
+    record = (asking.ANCHOR_TOPIC, 0, *PROGRESS.encode())
+    newest = [("in", number, 4 + number, "d1") for number in range(20)]
+    requests, _ = scripted(fetched(0, 0, record, *reversed(newest), ("old", 0, 7, "d0")))
+    kept = tuple((("in", number), 4 + number) for number in range(20))
+    assert requests.read_sources() == SourcesRead(PROGRESS, kept)
 
 
 def test_a_question_is_repeated_until_it_is_answered(scripted: Scripted) -> None:
@@ -634,6 +648,12 @@ def test_each_leader_is_asked_once_for_all_its_partitions(scripted: Scripted) ->
     assert requests.audit(OURS, COUNTS) == Audited(COUNTS)
     assert client.asked == [(1, {"a": [0], "b": [0]}), (2, {"a": [1]})]
     assert client.refreshed == []
+
+
+def test_a_partition_that_is_gone_holds_nothing(scripted: Scripted) -> None:
+    """Its topic was made anew with fewer, between the write and the audit."""
+    requests, _ = scripted(leader(("a", 0, 2)), leader(("b", 0, 1)))
+    assert requests.audit(OURS, {**COUNTS, ("a", 7): 4}) == Audited({("a", 0): 3, ("a", 7): 0, ("b", 0): 2})
 
 
 def test_an_audit_goes_on_with_the_leaders_that_did_not_answer(scripted: Scripted) -> None:

@@ -7,6 +7,8 @@ What it survives::
 
     a checkpoint is restored from a backup, Spark plans batch 6 anew, the start is refused; Kafka has a batch 6 too
     by query and id they are one batch; what each is made of, its source offsets, tells them apart
+
+    the same, before the start: the checkpoint ends with batch 5 and fits; but Kafka has batches 6 to 9 too
 """
 
 from __future__ import annotations
@@ -71,11 +73,19 @@ def _is_committed(progress: Progress | None, batch_id: int, end: str | None, pla
     return batch_id < progress.next_batch
 
 
+def is_behind(progress: Progress | None, checkpoint: LocalCheckpoint | None) -> bool:
+    """Whether more is committed of the checkpoint's query than is planned in it. A batch is planned before it is committed."""
+    if progress is None or checkpoint is None or checkpoint.query_id != progress.query_id:
+        return False
+    return max(checkpoint.planned, default=-1) < progress.next_batch - 1
+
+
 def warning(progress: Progress | None, checkpoint: LocalCheckpoint | None, location: Path | None) -> str:
     """Why the checkpoint in ``location`` does not continue the progress; empty where it does, or nothing is committed.
 
-    Of a batch that is planned and committed with other offsets only the newest counts: below it a slower driver that shared the
-    checkpoint may have replaced what the committing one had planned, and Spark never looks there again.
+    A checkpoint that ``is_behind`` has to be read after the progress. Of a batch that is planned and committed with other offsets
+    only the newest counts: below it a slower driver that shared the checkpoint may have replaced what the committing one had
+    planned, and Spark never looks there again.
     """
     if progress is None or location is None:
         return ""
@@ -91,5 +101,11 @@ def warning(progress: Progress | None, checkpoint: LocalCheckpoint | None, locat
         return (
             f"the checkpoint in {location} gives batch {newest} other source offsets than those that are committed: it is older "
             "than the progress, and Spark planned the batch anew; a start with it will be refused"
+        )
+    if is_behind(progress, checkpoint):
+        end = f"ends with batch {newest}" if newest >= 0 else "has no batch"
+        return (
+            f"the checkpoint in {location} {end}, Kafka has committed batches up to {progress.next_batch - 1}:"
+            " it is older than the progress; a start with it will be refused, unless Spark plans those batches just as they were"
         )
     return ""

@@ -59,6 +59,11 @@ class Checkpoint:
         newest = planned[last]
         return CheckpointState(query_id, last, len(newest), ends, tuple(frozenset(offsets or ()) for offsets in newest))
 
+    @property
+    def has_batches(self) -> bool:
+        """Whether a batch was planned in it."""
+        return self._last_batch() >= 0
+
     def set_aside(self, why: str) -> str | None:
         """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing in it.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from onceflow.errors import InputError, OnceflowError, ProgressConflict, TopicMissing
+from onceflow.pipeline.loops import find_loop
 from onceflow.pipeline.malformed import find_malformed
 from onceflow.pipeline.views import words_of
 
@@ -26,10 +27,10 @@ class QueryFailed(OnceflowError):
 def explain(error: BaseException) -> BaseException:
     """The error to show for what a batch or a query raised; errors of onceflow itself stay as they are."""
     texts = list(_texts(error))
-    malformed = next((found for text in texts if (found := find_malformed(text))), None)
-    if malformed is not None:
-        return malformed
-    if isinstance(error, ProgressConflict):
+    of_a_row = next((found for text in texts if (found := find_malformed(text) or find_loop(text))), None)
+    if of_a_row is not None:
+        return of_a_row
+    if isinstance(error, ProgressConflict) and "batch_id" in error.fields:  # others name a way out of their own
         return ProgressConflict(error.message, action=_CONFLICT_ACTION, **error.fields)
     if isinstance(error, OnceflowError):
         return error

@@ -8,11 +8,13 @@ Spark's ``from_json`` alone is too forgiving::
     (an empty value)         gives null without being called corrupt
     {"name": "\xff"}         gives a replacement character
     {"amount": 12.505}       gives 12.51 for DECIMAL(12, 2)
+    {"amount": "12,50"}      gives 1250.00 for DECIMAL(12, 2)
+    {"level": 200}           gives -56 for TINYINT
+    {"at": 1700000000000}    gives the year 55840 for TIMESTAMP, which counts seconds
 
 so the value is parsed as the first of two elements of an array in an outer object: what follows a whole value would make
-them more, or end the object before the second. Its UTF-8 is checked too, and whether each decimal is exact
-(``exact_decimals.py``). A null value is a tombstone, not a malformed row:
-all its columns are null.
+them more, or end the object before the second. Its UTF-8 is checked too, and whether each number and each time is the one that
+is written (``exact_numbers.py``). A null value is a tombstone, not a malformed row: all its columns are null.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
 from onceflow.errors import InputError
-from onceflow.pipeline.exact_decimals import all_exact, narrowed, widened
+from onceflow.pipeline.exact_numbers import all_exact, narrowed, texts, widened
 
 OBSERVED = "onceflow_malformed"
 """The prefix of the observed metric that counts a source's malformed rows."""
@@ -32,7 +34,7 @@ OBSERVED = "onceflow_malformed"
 _MARK = "onceflow: malformed JSON"
 _MARKED = re.compile(rf"{_MARK} in topic (\S+), partition (\d+), offset (-?\d+)")
 _ROWS, _END, _BAD = "rows", "_onceflow_end", "bad"
-_PARSED, _PLACE = "_onceflow_parsed", "_onceflow_place"
+_PARSED, _TEXTS, _PLACE = "_onceflow_parsed", "_onceflow_texts", "_onceflow_place"
 
 
 def parse(frame: DataFrame, schema: StructType, on_malformed: str, source: str) -> DataFrame:
@@ -44,9 +46,12 @@ def parse(frame: DataFrame, schema: StructType, on_malformed: str, source: str) 
     others = frame.columns
     # The place (any non-deterministic column would do) keeps the optimizer from moving the filter below the parsing,
     # which would then be done twice.
-    parsed = frame.select("*", _from_json(widened(schema)).alias(_PARSED), F.spark_partition_id().alias(_PLACE))
-    row = F.get(F.col(_PARSED)[_ROWS], 0)
-    good = F.col("_value").isNull() | (_is_whole() & all_exact(row, schema.fields))
+    looked_at = texts(schema)
+    seen = [_from_json(looked_at).alias(_TEXTS)] if looked_at.fields else []
+    parsed = frame.select("*", _from_json(widened(schema)).alias(_PARSED), *seen, F.spark_partition_id().alias(_PLACE))
+    row, text = (F.get(F.col(name)[_ROWS], 0) for name in (_PARSED, _TEXTS))
+    is_exact = all_exact(row, text, schema.fields, F.col("_value").cast("string"))
+    good = F.col("_value").isNull() | (_is_whole() & is_exact)
     columns = [narrowed(row[each.name], each.dataType).alias(each.name) for each in schema.fields]
     if on_malformed == "fail":
         return parsed.where(_or_raise(good)).select(*columns, *others)
@@ -90,8 +95,9 @@ def find_malformed(text: str) -> InputError | None:
         return None
     topic, partition, offset = match[1], int(match[2]), int(match[3])
     return InputError(
-        f"the value in topic {topic}, partition {partition}, offset {offset} is not JSON of the source's schema, or a decimal in "
-        "it has more digits than that holds; nothing of its batch was written",
+        f"the value in topic {topic}, partition {partition}, offset {offset} is not JSON of the source's schema, or a number or "
+        "time in it does not fit its type (more digits than that holds, a comma; a TIMESTAMP counts seconds, text begins with a "
+        "year as in 2024-01-31); under exactly_once nothing of its batch was written",
         action="correct the schema, or set the source's on_malformed to null (the row is kept, its text is in _value) "
         "or to drop",
         topic=topic,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from onceflow.config import PlanFile
@@ -11,9 +12,11 @@ from onceflow.errors import KafkaError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.missing import meant
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.exact_numbers import without_room
 from onceflow.pipeline.records import records_of, sink_mistakes
+from onceflow.pipeline.spark_settings import misspelled
 from onceflow.pipeline.topics import MissingTopic, Partitions, missing_topics, offset_mistakes
-from onceflow.pipeline.views import Mistake, Starting, build_views
+from onceflow.pipeline.views import Mistake, Starting, build_views, words_of
 
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 RETENTION = "offsets.retention.minutes"
@@ -43,6 +46,7 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
     except KafkaError as error:
         found.error = error
         return found
+    found.notes += _rounding_notes(file)
     found.missing = missing_topics(file, found.known)
     found.mistakes += offset_mistakes(file, found.known)
     return found
@@ -61,8 +65,21 @@ def _retention_notes(minutes: str | None) -> list[str]:
     if minutes is None or int(minutes) >= LEAST_RETENTION_MINUTES:
         return []
     return [
-        f"the brokers drop a pipeline's progress {minutes} minutes after its last commit ({RETENTION}); if it rests for longer "
-        f"it stops and asks. Set it to {LEAST_RETENTION_MINUTES} (7 days) or more"
+        f"the brokers drop a pipeline's progress {minutes} minutes after its last commit ({RETENTION}); if it is not started "
+        f"for longer it stops and asks. Set it to {LEAST_RETENTION_MINUTES} (7 days) or more"
+    ]
+
+
+def _rounding_notes(file: PlanFile) -> list[str]:
+    """Of a decimal with more digits than its type holds a pipeline says so, unless that type is as large as there is one."""
+    return [
+        file.mistake(
+            ("source", index, "schema"),
+            f"{kind} leaves no room to see digits behind the point that it does not hold: they are rounded. With one of at most "
+            "35 digits such a row is malformed",
+        )
+        for index, source in enumerate(file.plan.source)
+        for kind in without_room(source.schema_ or "")
     ]
 
 
@@ -74,7 +91,7 @@ def check_plan(
     A problem of the cluster that stands alone keeps its own kind: BrokerUnreachable, TopicMissing, ...
     """
     views = build_views(spark, file.plan, settings, starting)
-    mistakes = [*cluster.mistakes, *views.mistakes, *sink_mistakes(file.plan, views)]
+    mistakes = [*cluster.mistakes, *_spark_mistakes(file, spark), *views.mistakes, *sink_mistakes(file.plan, views)]
     missing = [] if file.plan.kafka.creates_topics else cluster.missing
     if mistakes:
         mistakes += [(entry.path, f"topic {entry.topic} does not exist") for entry in missing]
@@ -84,7 +101,19 @@ def check_plan(
         raise cluster.error
     if missing:
         raise _missing_error(file, missing, cluster.known)
-    return records_of(file.plan, views)
+    try:
+        return records_of(file.plan, views)
+    except PySparkException as error:  # each expression is good alone
+        raise file.error(
+            [f"{file.path.name}: sink: together the sinks cannot be written: {words_of(error)}"]
+        ) from error
+
+
+def _spark_mistakes(file: PlanFile, spark: SparkSession) -> list[Mistake]:
+    return [
+        (("spark", name), f"has no effect: Spark spells it {right}; so write it in [spark], a variable then follows")
+        for name, right in misspelled(spark, file.plan.spark)
+    ]
 
 
 def _missing_error(file: PlanFile, missing: list[MissingTopic], known: Partitions) -> TopicMissing:

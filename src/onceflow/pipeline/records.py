@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from onceflow.config import Plan, Sink
+from onceflow.pipeline.loops import never_read
 from onceflow.pipeline.views import Mistake, Views, words_of
 
 ORIGIN = ("_topic", "_partition", "_offset")
@@ -37,8 +38,10 @@ _ACCEPTED: dict[str, tuple[tuple[type[DataType], ...], str, str]] = {
     "key": (_BYTES, "string or binary", "binary"),
     "value": (_BYTES, "string or binary", "binary"),
     "headers": (_BYTES, "string or binary", "binary"),
-    "timestamp": ((TimestampType, TimestampNTZType, NullType), "timestamp", "timestamp"),
-    "partition": ((ByteType, ShortType, IntegerType, LongType, NullType), "int", "int"),
+    # Without a time zone it is of the session's. Where spark.sql.timestampType says so, "timestamp" would be without one.
+    "timestamp": ((TimestampType, TimestampNTZType, NullType), "timestamp", "timestamp_ltz"),
+    # Not as int: without ANSI mode 4294967297 would become partition 1.
+    "partition": ((ByteType, ShortType, IntegerType, LongType, NullType), "int", "bigint"),
 }
 _HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -88,21 +91,27 @@ def records_of(plan: Plan, views: Views) -> DataFrame:
     for view, sinks in by_view.items():
         frame = views.find(view)
         assert frame is not None
-        branches.append(_branch(frame, sinks, used))
+        branches.append(_branch(frame, plan, sinks, used))
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), branches)
 
 
-def _branch(frame: DataFrame, sinks: list[Sink], used: list[str]) -> DataFrame:
+def _branch(frame: DataFrame, plan: Plan, sinks: list[Sink], used: list[str]) -> DataFrame:
     origin = [F.col(name) for name in ORIGIN] if set(ORIGIN) <= set(frame.columns) else []
     if len(sinks) == 1:
-        return frame.select(*_columns(sinks[0], used), *origin)
-    records = F.array(*(F.struct(*_columns(sink, used)) for sink in sinks))
+        return frame.select(*_columns(sinks[0], plan, used), *origin)
+    records = F.array(*(F.struct(*_columns(sink, plan, used)) for sink in sinks))
     return frame.select(F.inline(records), *origin)
 
 
-def _columns(sink: Sink, used: list[str]) -> list[Column]:
-    topic = F.lit(sink.topic) if sink.topic is not None else F.expr(sink.topic_expr or "")
-    return [topic.cast("string").alias("topic"), *(_column(sink, name).alias(name) for name in ["value", *used])]
+def _columns(sink: Sink, plan: Plan, used: list[str]) -> list[Column]:
+    return [_topic(sink, plan).alias("topic"), *(_column(sink, name).alias(name) for name in ["value", *used])]
+
+
+def _topic(sink: Sink, plan: Plan) -> Column:
+    if sink.topic is not None:
+        return F.lit(sink.topic)
+    topic = F.expr(sink.topic_expr or "").cast("string")
+    return topic if sink.feeds_back else never_read(topic, plan.source)
 
 
 def _column(sink: Sink, name: str) -> Column:

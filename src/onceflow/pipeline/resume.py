@@ -35,11 +35,12 @@ def prepare(
     """What the sink shall allow, and where sources start (by source name; empty: as the plan says).
 
     ``sources``: the topics of each of the plan's readings, in Spark's order. Sets the old checkpoint aside where a new one is
-    needed. Raises ProgressConflict if the checkpoint is another plan's, or if there is nothing to resume.
+    needed. Raises ProgressConflict if the checkpoint is another plan's, if there is nothing to resume, or if a topic of the
+    newest batch is not read any more: the sink would refuse that too, with the old checkpoint out of its place.
     """
     state = checkpoint.state()
     if mode is OnMismatch.REFUSE:
-        _check_same_plan(state, sources)
+        _check_same_plan(file.plan, state, sources)
         return mode, {}
     if mode is OnMismatch.RESTART:
         _set_aside(checkpoint, mode, tell)
@@ -56,21 +57,30 @@ def prepare(
     if _fits(file.plan, state, progress, sources):
         tell(Note("the checkpoint continues the committed progress: there is nothing to resume, it simply goes on"))
         return OnMismatch.REFUSE, {}
-    if committed.why_not_resumed:
+    # Its offsets have no note, and the progress next to them is of when it ran exactly_once.
+    at_least_once_since = file.plan.guarantee == "at_least_once" and committed.plain and not committed.newest
+    if committed.why_not_resumed and not at_least_once_since:
         raise ProgressConflict(
             f"pipeline {file.plan.name!r} cannot resume: {committed.why_not_resumed}", action=NOT_RESUMED
         )
+    left = _left(file.plan, frozenset(topic for topic, _ in committed.ends), sources)
+    if left and is_known:
+        raise ProgressConflict(
+            f"pipeline {file.plan.name!r} cannot resume: it does not read {left} any more, as the newest batch did",
+            action=_LEFT,
+        )
     _set_aside(checkpoint, mode, tell)
     tell(Note("resume: reads from the committed offsets; aggregations and joins begin with an empty state"))
+    _tell_of_new(committed, sources, tell)
     return mode, starting_offsets(file.plan, committed, known)
 
 
-def _check_same_plan(state: CheckpointState | None, sources: Sequence[frozenset[str]]) -> None:
+def _check_same_plan(plan: Plan, state: CheckpointState | None, sources: Sequence[frozenset[str]]) -> None:
     if state is not None and state.sources not in (None, len(sources)):
         raise ProgressConflict(
             f"the checkpoint was written by a plan that reads its sources {state.sources} times (once for every branch "
             f"that ends in a sink), this one reads them {len(sources)} times",
-            action=_ANOTHER_PLAN,
+            action=_LEFT if _left(plan, frozenset().union(*state.topics), sources) else _ANOTHER_PLAN,
         )
     if state is not None and _another_order(state, sources):
         raise ProgressConflict(
@@ -84,6 +94,36 @@ _ANOTHER_PLAN = (
     "go back to the plan as it was, or run with --resume: a new checkpoint begins at the committed offsets, and aggregations "
     "begin empty"
 )
+_LEFT = (
+    "go back to the plan as it was. Or, to read fewer topics from now on (or where one was deleted), give each source the "
+    "committed offsets of its topics (onceflow status) as starting_offsets and run with --restart: nothing of them is lost or "
+    "repeated, and aggregations begin empty"
+)
+
+
+def _left(plan: Plan, before: frozenset[str], sources: Sequence[frozenset[str]]) -> str:
+    """The topics that were read before and are not any more, as text; at least once may do without them."""
+    if plan.guarantee == "at_least_once":
+        return ""
+    return ", ".join(sorted(before - frozenset().union(*sources)))
+
+
+def _tell_of_new(committed: Committed, sources: Sequence[frozenset[str]], tell: Listener) -> None:
+    """A topic that has left the plan is new again when the cluster has dropped its offsets, and nobody can tell the two apart.
+
+    ::
+
+        the plan reads a and b, then (restarted) b alone, for longer than offsets.retention.minutes; then a and b again, resumed
+    """
+    new = frozenset().union(*sources) - {topic for topic, _ in committed.offsets}
+    if new:
+        tell(
+            Note(
+                f"nothing is committed of {', '.join(sorted(new))}: it counts as new and is read from starting_offsets (from the "
+                "beginning, where its source has topics that are committed). If this pipeline has read it before, what was "
+                "written then is written again: stop, and give starting_offsets where that ended"
+            )
+        )
 
 
 def _another_order(state: CheckpointState, sources: Sequence[frozenset[str]]) -> bool:

@@ -14,6 +14,7 @@ finishes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import signal
 import threading
@@ -26,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onceflow.config import PlanFile
-from onceflow.errors import Draining
+from onceflow.errors import Draining, Fenced, OnceflowError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import topics
@@ -40,8 +41,11 @@ from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
 from onceflow.session import spark_session
+from onceflow.transaction.committed import read_committed
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.sink import KafkaSink
+
+log = logging.getLogger(__name__)
 
 Mode = OnMismatch
 COMMIT_LOG_PATIENCE_S = 10.0
@@ -81,7 +85,8 @@ def run(
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
         sink = _sink(make_sink, file, settings, allowed)
-        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute()
+        planned = checkpoint.has_batches
+        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute(planned)
     finally:
         if is_own:
             spark.stop()
@@ -135,24 +140,65 @@ class _Run:
         self._triggered = triggered
         self._sink = sink
         self._batch = Remembering(self._sink)
+        self._claiming = threading.Lock()
+        self._is_open = True  # to a claim
         self._told = -1
         self._batches = 0
         self._records = 0
 
-    def execute(self) -> Finished:
-        """Starts the query and sees it through."""
-        listener = ProgressListener(self._inbox.put, readings(self._frame), self._triggered)
+    def execute(self, planned: bool) -> Finished:
+        """Claims a name without progress, starts the query and sees it through.
+
+        Such a name is claimed before the query plans its first batch (``planned``: it did so in an earlier run), so that progress
+        which is not there has been forgotten by the cluster, and never was missing. Another one may have a driver at work, and a
+        query that cannot start must not fence it: that is claimed with the first batch, or when the query has triggered.
+        """
+        self._planned = planned
+        listener = ProgressListener(self._inbox.put, readings(self._frame), self._ran)
         self._spark.streams.addListener(listener)
         try:
+            if not self._has_progress():
+                self._claim()
             query = self._start()
             threading.Thread(target=self._watch, args=(query,), name="onceflow-watch", daemon=True).start()
             reason = self._follow(query)
         finally:
             self._spark.streams.removeListener(listener)
-            self._sink.close()
+            self._close()
         finished = Finished(self._file.plan.name, self._batches, self._records, reason)
         self._tell(finished)
         return finished
+
+    def _has_progress(self) -> bool:
+        plan = self._file.plan
+        return plan.guarantee != "at_least_once" and read_committed(plan.name, self._settings).progress is not None
+
+    def _claim(self) -> None:
+        """Until it is claimed, and not behind the end: a trigger may be told of when the sink is closed.
+
+        A name that was lost to another driver is not claimed again, or the two would fence each other for ever.
+        """
+        with self._claiming:
+            if self._is_open:
+                try:
+                    self._sink.open(planned=self._planned)
+                except Fenced:
+                    self._is_open = False
+                    raise
+                self._is_open = False
+
+    def _ran(self) -> None:
+        """Without input no batch claims the name, and what is committed under it has to be renewed."""
+        try:
+            self._claim()
+        except OnceflowError as error:  # the first batch raises it; until then the next trigger may mend it
+            log.warning("pipeline %s rests, and its name could not be claimed: %s", self._file.plan.name, error)
+        self._triggered()
+
+    def _close(self) -> None:
+        self._is_open = False  # no claim begins any more
+        with self._claiming:
+            self._sink.close()
 
     def _start(self) -> StreamingQuery:
         plan = self._file.plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.pipeline.batch_states import BatchState, batch_states, warning
+from onceflow.pipeline.batch_states import BatchState, batch_states, is_behind, warning
 from onceflow.pipeline.local_checkpoint import LocalCheckpoint
 from onceflow.pipeline.topics import Partitions
 from onceflow.transaction.committed import Committed, read_committed
@@ -50,7 +50,8 @@ class PipelineStatus:
 def read_status(name: str, settings: ClusterSettings, location: Path | None, last: int) -> PipelineStatus:
     """Asks the cluster and looks at a local checkpoint; ``last`` bounds the number of batches, of each query.
 
-    The checkpoint comes first: of a batch that a running pipeline commits meanwhile, Kafka then knows more, and never less.
+    The checkpoint comes first: of a batch that a running pipeline commits meanwhile, Kafka then knows more, and never less. One
+    that ends before the progress is looked at once more: what was committed meanwhile is planned in it by now.
     """
     checkpoint = None if location is None else LocalCheckpoint.read(location)
     admin = ClusterAdmin(settings)
@@ -63,10 +64,15 @@ def read_status(name: str, settings: ClusterSettings, location: Path | None, las
         settings.bootstrap_servers,
         committed.progress,
         checkpoint.query_id if checkpoint else "",
-        warning(progress, checkpoint, location),
+        warning(progress, _now(progress, checkpoint), location),
         _lags(admin, known, committed),
         tuple(batch_states(progress, checkpoint, last)),
     )
+
+
+def _now(progress: Progress | None, checkpoint: LocalCheckpoint | None) -> LocalCheckpoint | None:
+    """The checkpoint, read again where that may say more."""
+    return LocalCheckpoint.read(checkpoint.location) if checkpoint and is_behind(progress, checkpoint) else checkpoint
 
 
 def _lags(admin: ClusterAdmin, known: Partitions, committed: Committed) -> tuple[PartitionLag, ...]:

@@ -33,6 +33,7 @@ from onceflow.errors import (
     InputError,
     NotAuthorized,
     ProgressConflict,
+    ProgressGone,
     RestartsExhausted,
     SetupError,
     TopicMissing,
@@ -61,7 +62,7 @@ IDLE_S = 15.0  # without data there is no first batch to wait for
 _LOOK_S = 0.5
 _USUAL = Limits()
 _FOR_A_USER = (
-    ConfigurationError, SetupError, InputError, Fenced, ProgressConflict, UnsafeSession, NotAuthorized,
+    ConfigurationError, SetupError, InputError, Fenced, ProgressConflict, ProgressGone, UnsafeSession, NotAuthorized,
     AuthenticationFailed, TopicMissing,
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -49,6 +50,7 @@ def build_views(spark: SparkSession, plan: Plan, settings: ClusterSettings, star
             views.mistakes.append(((*where, "schema"), words_of(error)))
             views.failed.add(source.name.lower())
         else:
+            views.mistakes += [((*where, "schema"), text) for text in _taken(frame)]
             _register(views, source, where, frame)
     for index, transform in enumerate(plan.transform):
         where = ("transform", index)
@@ -59,6 +61,22 @@ def build_views(spark: SparkSession, plan: Plan, settings: ClusterSettings, star
         else:
             _register(views, transform, where, frame)
     return views
+
+
+def _taken(frame: DataFrame) -> list[str]:
+    """A name in the schema that every source has: nobody could say which one is meant, the sinks' own columns among them."""
+    names = Counter(name.lower() for name in frame.columns)
+    return [
+        f"{name} is a column of every source already: leave it out of the schema; where it is needed, "
+        f"get_json_object(cast(_value AS STRING), '$.{_as_given(name, frame)}') takes it from the text"
+        for name in KAFKA_COLUMNS
+        if names[name] > 1
+    ]
+
+
+def _as_given(name: str, frame: DataFrame) -> str:
+    """As the schema spells it, whose columns come first: so is the field called."""
+    return next(column for column in frame.columns if column.lower() == name)
 
 
 def _failed(views: Views, transform: Transform, where: Path, error: PySparkException) -> None:

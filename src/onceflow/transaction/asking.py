@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from onceflow.kafka.client import Again, Topic
-from onceflow.transaction.messages import Audited, Counts, Event, Identity, Refused, Stored, WriteFailed
+from onceflow.transaction.messages import Audited, Counts, Event, Identity, Refused, SourcesRead, Stored, WriteFailed
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import At, Committed, Question, Questions, describe_producers, read_held
 from onceflow.transaction.talk import Forget, Leaders, Pace, Talk, ToCoordinator, ToLeader, repeated
@@ -46,6 +46,11 @@ class Asking:
         assert isinstance(found, Committed), found
         return found
 
+    def read_sources(self) -> Talk[Event]:
+        """The progress, and of the source offsets those that the newest batch committed: others are of topics read no more."""
+        found = yield from self.read_offsets(stable=True)
+        return SourcesRead(found.progress, tuple(sorted((at, found.offsets[at]) for at in found.newest)))
+
     def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Talk[Event]:
         """TxnOffsetCommit of the progress record and of source offsets."""
         for question in self.questions.store(identity, progress, source):
@@ -81,6 +86,9 @@ def _audited(identity: Identity, rest: Collection[At], held: dict[At, int]) -> T
     topics: Mapping[str, Topic] = yield Leaders(named)
     by_leader: dict[int, dict[str, list[int]]] = {}
     for topic, partition in sorted(rest):
+        if partition not in topics[topic].leaders:
+            held[topic, partition] = 0  # the topic was made anew with fewer partitions
+            continue
         by_leader.setdefault(topics[topic].leaders[partition], {}).setdefault(topic, []).append(partition)
     try:
         for leader, wanted in by_leader.items():

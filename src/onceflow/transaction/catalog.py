@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 
+from onceflow.errors import TopicMissing
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.topic_limits import max_message_bytes
 from onceflow.transaction.router import TopicInfo
@@ -24,9 +26,19 @@ class TopicCatalog:
             self._known[topic] = (time.monotonic(), self._ask(topic))
         return self._known[topic][1]
 
+    def forget(self) -> None:
+        """Asks again before it answers: an attempt may have failed for a topic that is not as it was."""
+        self._known = {topic: (-math.inf, info) for topic, (_, info) in self._known.items()}
+
     def known(self) -> dict[str, TopicInfo]:
-        """What is in memory, for tasks that have no connection of their own yet."""
-        return {topic: info for topic, (_, info) in self._known.items()}
+        """What is known of all topics that were asked for, no older than an answer: tasks of one batch must not differ in it."""
+        found: dict[str, TopicInfo] = {}
+        for topic in list(self._known):
+            try:
+                found[topic] = self.find(topic)
+            except TopicMissing:  # perhaps nobody writes it any more; a task that does will say so
+                del self._known[topic]
+        return found
 
     def _ask(self, topic: str) -> TopicInfo:
         partitions = self._client.topics([topic], refresh=True)[topic].partition_count

@@ -21,12 +21,13 @@ PATIENCE_S = 30.0
 class Committed:
     """The progress record (None: nothing was committed under the name) and the source offsets next to it.
 
-    ``newest``: those that the newest batch committed.
+    ``newest``: those that the newest batch committed; ``plain``: those that were committed without progress.
     """
 
     progress: Progress | None
     offsets: Mapping[tuple[str, int], int]
     newest: frozenset[tuple[str, int]] = frozenset()
+    plain: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def ends(self) -> Mapping[tuple[str, int], int]:
@@ -36,7 +37,7 @@ class Committed:
     @property
     def why_not_resumed(self) -> str:
         """Why nobody can go on from these offsets; empty if one can."""
-        return why_not_resumed(self.progress, self.offsets, self.newest)
+        return why_not_resumed(self.progress, self.offsets, self.newest, self.plain)
 
 
 def read_committed(name: str, settings: ClusterSettings) -> Committed:
@@ -82,4 +83,4 @@ def _read(client: KafkaClient, name: str) -> Committed:
     Should that be committed after all, the resumed sink, which fences before it reads, finds the difference and refuses.
     """
     found = Requests(client, name, version=1, timeout_ms=0).read_committed(stable=False)
-    return Committed(found.progress, found.offsets, found.newest)
+    return Committed(found.progress, found.offsets, found.newest, found.plain)

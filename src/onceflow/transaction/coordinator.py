@@ -13,6 +13,7 @@ from onceflow.errors import (
     OnceflowError,
     OutcomeUnknown,
     ProgressConflict,
+    ProgressGone,
 )
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import (
@@ -27,8 +28,10 @@ from onceflow.transaction.messages import (
     Initialise,
     Offered,
     ReadProgress,
+    ReadSources,
     Ready,
     Refused,
+    Renew,
     Start,
     Stop,
     Store,
@@ -40,7 +43,7 @@ from onceflow.transaction.messages import (
 from onceflow.transaction.progress import Batch, Progress, SourceOffsets
 from onceflow.transaction.protocol import Protocol as Machine
 from onceflow.transaction.protocol import State
-from onceflow.transaction.requests import Requests
+from onceflow.transaction.requests import ANCHOR_TOPIC, Requests, transactional_id
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +52,22 @@ Asked_co = TypeVar("Asked_co", covariant=True)
 WriteBatch = Callable[[Identity, int], Counts]
 """Steps 3 and 4: writes the whole batch under an identity (second argument: the attempt), returns acknowledged counts."""
 
+_RENEWALS = 2
+
 OnStep = Callable[[str, int], None]
 """Told before each effect: the step's name and the batch id (-1 at the start); and inside WRITE, while the driver writes,
 PRODUCE before each produce request. Crash tests and the demo hook in here."""
 
 
+RETENTION = "offsets.retention.minutes"
+
 _ACTIONS = {
     Stop.FENCED: "nothing, if the other driver is meant to run; otherwise stop it, then start this one again",
     Stop.CONFLICT: "resume (a new checkpoint that starts at the committed offsets) or, to write on purpose again what may "
     "be written already, restart; the committed progress shows with `onceflow status`",
+    Stop.GONE: f"the cluster drops it when nothing was committed for {RETENTION}, or somebody deleted it. Where source offsets "
+    "are still committed (`onceflow status`), resume: a new checkpoint begins there. Otherwise restart, with starting_offsets "
+    "(startingOffsets) where the output ends: what is behind them is written again",
     Stop.EXHAUSTED: "see the cause; the next start runs the batch again",
     Stop.OUTCOME_UNKNOWN: "start again: it finds out whether the batch is committed and finishes it",
     Stop.UNREACHABLE: "check the cluster, then start again: nothing is lost",
@@ -65,6 +75,7 @@ _ACTIONS = {
 _ERRORS: dict[Stop, type[OnceflowError]] = {
     Stop.FENCED: Fenced,
     Stop.CONFLICT: ProgressConflict,
+    Stop.GONE: ProgressGone,
     Stop.EXHAUSTED: AttemptsExhausted,
     Stop.OUTCOME_UNKNOWN: OutcomeUnknown,
     Stop.UNREACHABLE: BrokerUnreachable,
@@ -106,6 +117,17 @@ class TransactionCoordinator:
         self.ensure_started()
         self._batch_id = batch.id
         return self._run(Offered(batch), source_offsets, write)
+
+    def renew(self) -> bool:
+        """Commits once more what is committed, before the cluster drops it. Whether it did; if not, a later call may.
+
+        Never takes a name that this driver has not claimed, nor one that it has lost. A second try comes at once: the first may
+        have had to look whether the name is still ours, for the coordinator had forgotten it. Raises as ``start``.
+        """
+        if not self._protocol.context.claimed:
+            return False
+        self.ensure_started()
+        return any(self._run(Renew(), {}, _no_write).committed for _ in range(_RENEWALS))
 
     def _run(self, event: Event, source_offsets: SourceOffsets, write: WriteBatch) -> Ready:
         self._cause = None
@@ -155,7 +177,9 @@ class TransactionCoordinator:
             return cause
         name = self._requests.name
         kind = _ERRORS[halt.stop]
-        message = f"pipeline {name!r}, batch {self._batch_id}: {halt.stop.value}: {halt.reason}"
+        where = f" (group {transactional_id(name)}, topic {ANCHOR_TOPIC})" if halt.stop is Stop.GONE else ""
+        at = f", batch {self._batch_id}" if self._batch_id >= 0 else ""  # the start comes before any batch
+        message = f"pipeline {name!r}{at}: {halt.stop.value}{where}: {halt.reason}"
         error = kind(message, action=_ACTIONS[halt.stop], name=name, batch_id=self._batch_id)
         error.__cause__ = cause
         return error
@@ -167,6 +191,7 @@ class Asks(Protocol[Asked_co]):
     def describe(self, settle: bool) -> Asked_co: ...
     def initialise(self, expected: Identity | None) -> Asked_co: ...
     def read_progress(self) -> Asked_co: ...
+    def read_sources(self) -> Asked_co: ...
     def audit(self, identity: Identity, counts: Counts) -> Asked_co: ...
     def store(self, identity: Identity, progress: Progress, source: SourceOffsets) -> Asked_co: ...
     def end(self, identity: Identity, commit: bool) -> Asked_co: ...
@@ -181,10 +206,12 @@ def asked(asks: Asks[Asked_co], effect: Effect, source_offsets: SourceOffsets) -
             return asks.initialise(expected)
         case ReadProgress():
             return asks.read_progress()
+        case ReadSources():
+            return asks.read_sources()
         case Audit(identity, counts):
             return asks.audit(identity, counts)
-        case Store(identity, progress, batch):
-            return asks.store(identity, progress, source_offsets if batch else {})
+        case Store(identity, progress, batch, renewed):
+            return asks.store(identity, progress, source_offsets if batch else dict(renewed))
         case End(identity, commit):
             return asks.end(identity, commit)
     raise AssertionError(f"no request for {effect}")

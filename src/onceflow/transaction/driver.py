@@ -28,13 +28,21 @@ from onceflow.transaction.once_a_batch import check_first, note_done
 from onceflow.transaction.producer import Target
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.transaction.read_topics import ReadTopics
+from onceflow.transaction.renewing import LEAST_RETENTION_S, retention_s
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.resuming import starts_elsewhere
 from onceflow.transaction.router import Encoding
 from onceflow.transaction.session_check import check_session
 from onceflow.transaction.source_mark import NOT_RESUMED, why_not_resumed
 from onceflow.transaction.source_topics import SourceTopics, made_anew_error
-from onceflow.transaction.streaming_query import MicroBatch, driver_memory_bytes, initial_offsets, micro_batch
+from onceflow.transaction.streaming_query import (
+    MicroBatch,
+    driver_memory_bytes,
+    initial_offsets,
+    micro_batch,
+    planned_at,
+)
 from onceflow.transaction.writing import BatchWriter, SizeEstimate
 
 log = logging.getLogger(__name__)
@@ -77,12 +85,14 @@ class BatchReport:
 
 
 class Driver:
-    """Opens on the first batch. Not thread-safe; after an error the next batch finds out what happened first."""
+    """Opens on the first batch, or by ``open``. Not thread-safe; after an error the next batch finds out what happened first."""
 
     def __init__(self, options: Options, on_step: OnStep | None) -> None:
         self._options = options
         self._on_step = on_step
+        self._planned = False  # a batch, before the name was claimed
         self._client: KafkaClient | None = None
+        self._committed_at = 0.0
         self._run_id = ""  # of the run of a query that was checked
 
     def run(self, frame: DataFrame, batch_id: int) -> BatchReport:
@@ -96,11 +106,14 @@ class Driver:
             limit = self._options.driver_bytes
             self._estimate = SizeEstimate(driver_memory_bytes(frame) if limit is None else limit)
         if self._client is None:
+            self._planned = self._planned or self._needs_progress(frame, batch_id)
             self._client = self._open()
-        if self._has_progress:
+        if self.has_progress:
             check_first(self._cluster, self._options.name, offered.run_id, batch_id)
-        if begins and self._has_progress and self._options.on_mismatch is OnMismatch.RESUME:
+        if begins and self.has_progress and self._options.on_mismatch is OnMismatch.RESUME:
             self._check_resumed(frame, offered)
+        if begins and not self.has_progress:
+            self._read_topics = ReadTopics(frame)
         self._run_id = offered.run_id
         writer = BatchWriter(
             frame,
@@ -115,12 +128,38 @@ class Driver:
         written = self._guaranteed(offered, writer)
         if not written:
             writer.skip()
-        if self._has_progress:
+        if self.has_progress:
             note_done(self._cluster, self._options.name, offered.run_id, batch_id)
         return BatchReport(batch_id, written, sum(writer.counts.values()), time.monotonic() - started)
 
+    def _needs_progress(self, frame: DataFrame, batch_id: int) -> bool:
+        """Whether a name without progress is none that is new: there were batches, or one that may have been committed long ago.
+
+        A first batch that is younger than the cluster keeps progress has failed before the name was claimed.
+        """
+        if batch_id > 0 or not self.has_progress:
+            return self.has_progress
+        age_s = time.time() - planned_at(frame)
+        options = self._options
+        return age_s > LEAST_RETENTION_S and age_s > retention_s(options.cluster, options.patience_s)
+
+    def open(self, *, planned: bool) -> None:
+        """Connects, and claims the name where a guarantee has progress. ``planned``: see ``KafkaSink.open``."""
+        if self._client is None:
+            self._planned = self._planned or planned
+            self._client = self._open()
+        if self.has_progress:
+            self._coordinator.ensure_started()
+
+    def renew(self, older_than_s: float) -> None:
+        """Commits once more what is committed, if nothing was for so long. Raises as a batch does."""
+        rests = self._client is not None and time.monotonic() - self._committed_at >= older_than_s
+        if rests and self._coordinator.renew():
+            log.info("pipeline %s rests: its progress is renewed", self._options.name)
+            self._committed_at = time.monotonic()
+
     @property
-    def _has_progress(self) -> bool:
+    def has_progress(self) -> bool:
         """Whether a batch that was committed is recognised; at least once writes whatever comes."""
         return self._options.guarantee is not Guarantee.AT_LEAST_ONCE
 
@@ -153,10 +192,12 @@ class Driver:
         version = client.transaction_version()
         self._requests = Requests(client, self._options.name, version, self._options.transaction_timeout_ms)
         instance = uuid.uuid4().hex[:12]
-        settings = Settings(instance, version >= 2, self._options.on_mismatch, self._options.max_attempts)
+        options = self._options
+        settings = Settings(instance, version >= 2, options.on_mismatch, options.max_attempts, self._planned)
         self._protocol = Protocol(settings)
         self._coordinator = TransactionCoordinator(self._requests, self._protocol, self._on_step)
         self._cluster = client.cluster_id()
+        self._committed_at = time.monotonic()  # the claim comes next
         log.info("pipeline %s: driver %s, transaction version %d", self._options.name, instance, version)
 
     def _reach(self, client: KafkaClient) -> None:
@@ -175,7 +216,7 @@ class Driver:
         found = self._requests.read_committed()
         query_id = offered.batch.query_id
         is_another = found.progress is not None and found.progress.query_id != query_id
-        why_not = why_not_resumed(found.progress, found.offsets, found.newest) if is_another else ""
+        why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain) if is_another else ""
         if why_not:
             raise ProgressConflict(f"pipeline {self._options.name!r} cannot resume: {why_not}", action=NOT_RESUMED)
         wrong = starts_elsewhere(found.progress, query_id, lambda: initial_offsets(frame), found.offsets, found.newest)
@@ -183,7 +224,8 @@ class Driver:
             raise ProgressConflict(
                 f"pipeline {self._options.name!r} cannot resume: the new checkpoint does not start at the committed "
                 f"offsets: {'; '.join(wrong[:5])}",
-                action="give the source onceflow.committed_offsets(…) as startingOffsets, with a new checkpoint",
+                action="resume once more: a new checkpoint that starts at the committed offsets (startingOffsets = "
+                "onceflow.committed_offsets(…))",
             )
 
     # ------------------------------------------------------------------------------------------------------ guarantees
@@ -209,8 +251,18 @@ class Driver:
         return committed
 
     def _at_least_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
-        """Records at once visible, offsets after them: a crash in between repeats them, nothing loses them."""
+        """Records at once visible, offsets after them: a crash in between repeats them, nothing loses them.
+
+        Raises InputError where a source topic is not the one that the batch before was read from.
+        """
+        assert self._client is not None
+        topics = SourceTopics.of(self._client, offered)
+        goes_on = {topic for topic, _ in offered.kafka_start()}
+        if self._read_topics.made_anew(goes_on, topics.ids):
+            self._refuse_made_anew(offered)
+        self._read_topics.note(topics.ids)
         self._write_plain(writer, self._options.max_attempts)
+        topics.check_unchanged()
         self._requests.commit_offsets(offered.kafka_end())
         return True
 
@@ -228,6 +280,8 @@ class Driver:
             return counts
 
         ready = self._coordinator.commit(topics.marked(offered).batch, offered.kafka_end(), write_unchanged)
+        if ready.committed:
+            self._committed_at = time.monotonic()
         if ready.note:
             log.warning(
                 "pipeline %s took up batch %d, as on_mismatch allows: %s",

@@ -60,20 +60,26 @@ _WRITTEN_SCHEMA = pa.schema(
 
 
 def write_on_executors(
-    frame: DataFrame, encoding: Encoding, topics: Mapping[str, TopicInfo], target: Target, options: Mapping[str, Any]
+    frame: DataFrame,
+    encoding: Encoding,
+    topics: Mapping[str, TopicInfo],
+    target: Target,
+    options: Mapping[str, Any],
+    patience_s: float,
 ) -> Counts:
     """Writes ``frame`` from executors and returns the acknowledged records per target partition.
 
-    ``topics``: what is known already; tasks ask for the rest. Raises AttemptFailed, or what a task found wrong.
+    ``topics``: what is known already; tasks ask for the rest, with clients of these ``options`` and this patience. Raises
+    AttemptFailed, or what a task found wrong.
     """
     session = frame.sparkSession
     writers = max(1, session.sparkContext.defaultParallelism)
     session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES_PER_BATCH))
-    encoded = frame.mapInArrow(_Encode(encoding, dict(topics), dict(options), writers), _ENCODED_DDL)
+    encoded = frame.mapInArrow(_Encode(encoding, dict(topics), dict(options), patience_s, writers), _ENCODED_DDL)
     placed = encoded.repartitionById(writers, "writer").sortWithinPartitions("topic", "partition", "task", "chunk")
     try:
         with refusing_stage_retries(frame):
-            rows = placed.mapInArrow(_Write(target, dict(options)), _WRITTEN).collect()
+            rows = placed.mapInArrow(_Write(target, dict(options), patience_s), _WRITTEN).collect()
     except AttemptFailed:
         raise
     except Exception as error:  # a lost executor or worker, or the user's own query: another attempt tells
@@ -95,6 +101,7 @@ class _Encode:
     encoding: Encoding
     topics: dict[str, TopicInfo]
     options: dict[str, Any]
+    patience_s: float
     writers: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -126,16 +133,16 @@ class _Finder:
     """What a topic accepts: told by the driver, else asked for by the task."""
 
     def __init__(self, task: _Encode, stack: ExitStack) -> None:
-        self._topics = task.topics
-        self._options = task.options
+        self._task = task
         self._stack = stack
         self._catalog: TopicCatalog | None = None
 
     def find(self, topic: str) -> TopicInfo:
-        if topic in self._topics:
-            return self._topics[topic]
+        if topic in self._task.topics:
+            return self._task.topics[topic]
         if self._catalog is None:
-            self._catalog = TopicCatalog(self._stack.enter_context(KafkaClient(self._options)))
+            client = KafkaClient(self._task.options, patience_s=self._task.patience_s)
+            self._catalog = TopicCatalog(self._stack.enter_context(client))
         return self._catalog.find(topic)
 
 
@@ -145,6 +152,7 @@ class _Write:
 
     target: Target
     options: dict[str, Any]
+    patience_s: float
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -158,7 +166,7 @@ class _Write:
         first = next(chunks, None)
         if first is None:
             return {}  # most writers of a batch for few partitions: not worth a connection
-        with KafkaClient(self.options) as client:
+        with KafkaClient(self.options, patience_s=self.patience_s) as client:
             producer = BatchProducer(client, self.target)
             for topic, chunk in chain([first], chunks):
                 producer.submit(topic, chunk)

@@ -38,12 +38,16 @@ class Snapshot:
 Counts = Mapping[tuple[str, int], int]
 """Records per target partition: (topic, partition) to count."""
 
+Sources = tuple[tuple[tuple[str, int], int], ...]
+"""Source offsets as a value that can be hashed: ((topic, partition), offset), in order."""
+
 
 class Stop(Enum):
     """Why a machine gave up; production turns each into an error of ``onceflow.errors``."""
 
     FENCED = "another driver took over"
     CONFLICT = "checkpoint and committed progress disagree"
+    GONE = "the committed progress is gone"
     EXHAUSTED = "the batch failed too often"
     REJECTED = "the batch cannot be written as it is"
     UNREACHABLE = "the cluster did not answer"
@@ -66,6 +70,11 @@ class Offered:
 
 
 @dataclass(frozen=True, slots=True)
+class Renew:
+    """Nothing was committed for long: what is committed is to be committed once more, before the cluster drops it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Described:
     """DescribeTransactions answered."""
 
@@ -84,6 +93,14 @@ class ProgressRead:
     """OffsetFetch (require stable) answered; None when nothing is committed under the name."""
 
     progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesRead:
+    """OffsetFetch of everything answered: the progress, and the source offsets that the newest batch committed with it."""
+
+    progress: Progress | None
+    sources: Sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +154,11 @@ class Unreachable:
 Event = (
     Start
     | Offered
+    | Renew
     | Described
     | Initialised
     | ProgressRead
+    | SourcesRead
     | Written
     | WriteFailed
     | Audited
@@ -172,6 +191,11 @@ class ReadProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSources:
+    """Send OffsetFetch of everything with require_stable."""
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """Steps 3 and 4: encode and produce the batch under ``identity``."""
 
@@ -190,11 +214,15 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Step 6: send TxnOffsetCommit; ``batch`` is None for a claim, which carries no source offsets."""
+    """Step 6: send TxnOffsetCommit. ``batch`` is None for a claim, which carries no source offsets of its own.
+
+    ``renewed``: those that a renewed claim commits once more.
+    """
 
     identity: Identity
     progress: Progress
     batch: Batch | None
+    renewed: Sources = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +235,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Nothing to do: the machine is open. ``committed``/``skipped`` tell what became of the offered batch."""
+    """Nothing to do: the machine is open. ``committed`` tells what became of the offered batch, or of the renewal."""
 
     batch: Batch | None = None
     committed: bool = False
@@ -222,4 +250,4 @@ class Halt:
     reason: str
 
 
-Effect = Describe | Initialise | ReadProgress | Write | Audit | Store | End | Ready | Halt
+Effect = Describe | Initialise | ReadProgress | ReadSources | Write | Audit | Store | End | Ready | Halt

@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka.protocol.producer import ProduceRequest
 
-from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized
+from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized, RecordTooLarge
 from onceflow.kafka import codes
 from onceflow.kafka.client import ALL_RIGHTS, Topic
 from onceflow.transaction.enrolling import enrol
@@ -102,7 +102,7 @@ class Producing:
         lane = self._lanes.get((topic, partition))
         if lane is None:
             topics: Mapping[str, Topic] = yield Leaders(frozenset({topic}))
-            lane = self._lanes[topic, partition] = Lane(topic, partition, topics[topic].leaders[partition], self._pace)
+            lane = self._lanes[topic, partition] = Lane(topic, partition, _led(topics, topic, partition), self._pace)
         return lane
 
     # --------------------------------------------------------------------------------------------------------- sending
@@ -182,7 +182,10 @@ class Producing:
         elif meaning in (Meaning.LATER, Meaning.AFTER_GAP):
             lane.retry_later(sealed, codes.name_of(part.error_code))
         else:
-            raise error_of(part.error_code, f"produce to {lane.topic}-{lane.partition}", part.error_message)
+            where = f"produce to {lane.topic}-{lane.partition}"
+            refused = _refused_records(lane, sealed, part)
+            said = part.error_message or next(iter(refused.get("records", {}).values()), None)
+            raise error_of(part.error_code, where, said, **refused)
 
     def meaning(self, lane: Lane, sealed: Sealed, code: int) -> Meaning:
         """What an answer means; a simulator notes it."""
@@ -197,7 +200,21 @@ class Producing:
         self._check_patience()
         topics: Mapping[str, Topic] = yield Leaders(frozenset(lane.topic for lane in broken), refresh=True)
         for lane in broken:
-            lane.repair(topics[lane.topic].leaders[lane.partition], now)
+            lane.repair(_led(topics, lane.topic, lane.partition), now)
+
+
+def _led(topics: Mapping[str, Topic], topic: str, partition: int) -> int:
+    """The leader. Raises AttemptFailed for a partition that is gone::
+
+    four partitions are known; the topic is deleted and made anew with two
+    what was encoded for the others has no place; another attempt asks how many there are
+    """
+    leaders = topics[topic].leaders
+    if partition not in leaders:
+        raise AttemptFailed(
+            f"{topic}-{partition}: the topic has {len(leaders)} partitions now, it was made anew with fewer"
+        )
+    return leaders[partition]
 
 
 def _taken(lanes: Iterable[Lane]) -> Batches:
@@ -229,17 +246,33 @@ def produce_request(target: Target, batches: Batches) -> Any:
     )
 
 
+def _refused_records(lane: Lane, sealed: Sealed, part: Any) -> dict[str, Any]:
+    """What a broker says of single records of a batch (KIP-467): why, by their number in all that is written to the partition.
+
+    A batch that is too large it names none of; one that is alone in its batch is the one.
+    """
+    said = {sealed.sequence + each.batch_index: each.batch_index_error_message for each in part.record_errors or ()}
+    if part.error_code in codes.TOO_LARGE and sealed.count == 1:
+        said = {
+            sealed.sequence: f"it takes {len(sealed.data):,} bytes as a batch of its own, which the topic does not accept"
+        }
+    return {"topic": lane.topic, "partition": lane.partition, "records": said} if said else {}
+
+
 def _mend_of(code: int) -> str:
     if code in codes.TOO_LARGE:
         return (
-            "raise the topic's max.message.bytes, which was lowered since the pipeline learned it; the next start names the "
-            "record that is too large, if one is"
+            "raise the topic's max.message.bytes, which was lowered since it was learned (the next start names the record that "
+            "is too large, if one is) or is not told to the principal: then grant it DESCRIBE_CONFIGS on the topic, so that "
+            "batches are kept below it"
         )
     return "correct the records or the topic's configuration"
 
 
-def error_of(code: int, where: str, message: str | None) -> Exception:
-    """What ends the attempt: IdentityRefused, NotAuthorized, InputError when the records are refused, or AttemptFailed."""
+def error_of(code: int, where: str, message: str | None, **fields: Any) -> Exception:
+    """What ends the attempt: IdentityRefused, NotAuthorized, InputError (with ``fields``) when the records are refused, of
+    which RecordTooLarge when it is known which one, or AttemptFailed.
+    """
     meaning = final_meaning(code)
     text = f"{where}: {codes.name_of(code)}" + (f": {message}" if message else "")
     if meaning is Meaning.REFUSED:
@@ -248,5 +281,6 @@ def error_of(code: int, where: str, message: str | None) -> Exception:
         right = codes.lacking(code, "WRITE")
         return NotAuthorized(f"{text}: the principal lacks {right}", action=f"grant it {right}; {ALL_RIGHTS}")
     if meaning is Meaning.UNWRITABLE:
-        return InputError(text, action=f"{_mend_of(code)}; nothing of the batch is visible")
+        kind = RecordTooLarge if fields and code in codes.TOO_LARGE else InputError
+        return kind(text, action=f"{_mend_of(code)}; nothing of the batch is visible", **fields)
     return AttemptFailed(text)

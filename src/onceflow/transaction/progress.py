@@ -30,6 +30,12 @@ FORMAT_VERSION = 1
 DIGESTS_KEPT = 64  # 64 digests of 16 characters stay far below the broker's default of 4096 bytes of metadata
 
 
+NO_PROGRESS = (
+    "no progress is committed under this name, but the checkpoint has batches: it was used with another name, cluster or "
+    "guarantee (at_least_once), or the progress has expired since (offsets.retention.minutes)"
+)
+
+
 class ProgressUnreadable(ValueError):
     """The committed metadata was not written by this version of onceflow."""
 

@@ -11,6 +11,7 @@ The steps, numbered as in ARCHITECTURE.md::
     an attempt that failed before its commit was sent      ABORT -> [REFRESH] -> WRITE
     a refused identity, or a commit with unknown outcome   LOOK -> CHECK_CLAIM -> RETAKE -> RESOLVE -> READY or WRITE
     a batch that does not continue the known progress      CHECK_CONFLICT -> READY or STOPPED
+    nothing to commit for long                             RENEW -> [REFRESH] -> CLAIM_STORE -> CLAIM_COMMIT -> READY
 
 Why the start fences before it reads: progress that is read first may be overtaken::
 
@@ -26,6 +27,13 @@ was fenced by a newer driver are refused with the same errors, and the older of 
     CHECK_CLAIM: the committed progress names the driver that claimed the name last; not us -> stop
     RETAKE: InitProducerId with the identity seen by LOOK is refused if anybody initialised in between -> stop
     RESOLVE: only now nothing of the old identity can arrive any more, so what progress says is final
+
+Why a driver that rests renews its claim in a transaction of its own: the cluster drops committed offsets, the progress among
+them, when nothing was committed for offsets.retention.minutes. What a renewal commits is what is committed, so whether it was
+is of no matter to the next batch; but an older driver must not put its claim over a newer one's::
+
+    driver 1 rests; driver 2 takes over, commits three batches, and rests too
+    driver 1 renews: under its own epoch, as a batch would be committed, and is refused as a batch would be
 
 Why nothing is ever aborted after a commit was sent: its answer may be lost while it is durable (KAFKA-17754 shows what a
 late EndTxn can do). COMMIT has no way to ABORT in the table.
@@ -55,9 +63,13 @@ from onceflow.transaction.messages import (
     Offered,
     ProgressRead,
     ReadProgress,
+    ReadSources,
     Ready,
     Refused,
+    Renew,
     Snapshot,
+    Sources,
+    SourcesRead,
     Start,
     Stop,
     Store,
@@ -67,7 +79,7 @@ from onceflow.transaction.messages import (
     WriteFailed,
     Written,
 )
-from onceflow.transaction.progress import Batch, OnMismatch, Progress, Verdict, decide
+from onceflow.transaction.progress import NO_PROGRESS, Batch, OnMismatch, Progress, Verdict, decide
 
 _ENDED_BY_THE_BROKER = (
     "; the broker had ended the transaction, as it does after transaction_timeout_ms (in a pipeline file transaction_timeout): "
@@ -87,6 +99,7 @@ class State(Enum):
     CLAIM_STORE = auto()
     CLAIM_COMMIT = auto()
     READY = auto()
+    RENEW = auto()
     CHECK_CONFLICT = auto()
     REFRESH = auto()
     WRITE = auto()
@@ -108,12 +121,19 @@ class IllegalMove(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What never changes in a machine's life."""
+    """What never changes in a machine's life.
+
+    ``planned``: the checkpoint has batches, and whoever planned them had claimed the name before. So there is progress::
+
+        batch 0 is committed; the driver is killed before Spark notes it, and nobody starts it again for a week
+        the cluster has dropped the progress; a start that takes the name for a new one writes batch 0 again
+    """
 
     instance: str  # this driver's own id, new for each machine
     epoch_per_end: bool  # transaction version 2: EndTxn returns the next epoch
     allowed: OnMismatch = OnMismatch.REFUSE
     max_attempts: int = 5
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +155,7 @@ class Context:
     terminal: bool = False  # ... and whether another attempt is pointless
     counts: tuple[tuple[tuple[str, int], int], ...] = ()  # what the writers of the running attempt report
     note: str = ""  # why a batch was taken up although it does not continue the progress
+    renewed: Sources | None = None  # the source offsets that a renewal under way commits once more
 
 
 Step = tuple[Context, Effect]
@@ -185,6 +206,8 @@ def _read(settings: Settings, context: Context, event: Initialised) -> Step:
 
 
 def _first_read(settings: Settings, context: Context, event: ProgressRead) -> Step:
+    if event.progress is None and settings.planned and settings.allowed is not OnMismatch.RESTART:
+        return _progress_gone(context, NO_PROGRESS)
     seen = event.progress.instance if event.progress else ""
     return replace(context, state=State.CONFIRM, progress=event.progress, seen_claim=seen), Describe()
 
@@ -222,8 +245,28 @@ def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
 
 
 def _claimed(settings: Settings, context: Context, event: Ended) -> Step:
-    renewed = _renewed(context, event.identity)
-    return replace(renewed, state=State.READY, claimed=True, attempt=0, failure=""), Ready()
+    after = _renewed(context, event.identity)
+    ready = Ready(committed=context.renewed is not None)
+    return replace(after, state=State.READY, claimed=True, attempt=0, failure="", renewed=None), ready
+
+
+# --------------------------------------------------------------------------------------------------- nothing to commit
+
+
+def _renew(settings: Settings, context: Context, event: Renew) -> Step:
+    return replace(context, state=State.RENEW), ReadSources()
+
+
+def _sources_read(settings: Settings, context: Context, event: SourcesRead) -> Step:
+    """What is committed is that of this driver as long as nobody else came; if it is not, it is looked into, not written over.
+
+    Progress that is gone is put back from memory, as the next batch would do: that nobody came since, the epoch proves, and
+    where the coordinator has forgotten that too, REFRESH and LOOK find out.
+    """
+    if event.progress not in (None, context.progress):
+        refused = Refused("the committed progress is not what this driver has committed")
+        return _look(settings, replace(context, renewed=()), refused)
+    return _attempt(replace(context, attempt=1, renewed=event.sources))
 
 
 # -------------------------------------------------------------------------------------------------------------- a batch
@@ -247,7 +290,7 @@ def _checked_conflict(settings: Settings, context: Context, event: ProgressRead)
     the query of driver 1 starts again in its process, at the batch after that: beyond the progress that driver 1 knows
     """
     if not _holds(context, event.progress):
-        return _fenced(context, _held_by(context, event.progress))
+        return _not_ours(context, event.progress)
     return replace(context, state=State.READY, failure=""), Halt(Stop.CONFLICT, context.failure)
 
 
@@ -255,6 +298,10 @@ def _attempt(context: Context) -> Step:
     """Step 1, then 3: an attempt always runs under an epoch that no earlier request has used."""
     if not context.fresh:
         return replace(context, state=State.REFRESH), Initialise(expected=_owned(context))
+    if context.renewed is not None:
+        assert context.progress is not None
+        moved = replace(context, state=State.CLAIM_STORE, fresh=False)
+        return moved, Store(_owned(context), context.progress, batch=None, renewed=context.renewed)
     assert context.batch is not None
     moved = replace(context, state=State.WRITE, fresh=False)
     return moved, Write(_owned(context), context.batch, context.attempt)
@@ -409,8 +456,9 @@ def _checked_claim(settings: Settings, context: Context, event: ProgressRead) ->
     yet, we fence it, and it stops: once in 32767 epochs the older of two may win; never both.
     """
     if not _holds(context, event.progress):
-        return _fenced(context, _held_by(context, event.progress))
-    if context.next_empty and _owned(context).epoch == LAST_EPOCH - 1 and context.claimed and context.batch is None:
+        return _not_ours(context, event.progress)
+    nothing_refused = context.claimed and context.batch is None and context.renewed is None
+    if context.next_empty and _owned(context).epoch == LAST_EPOCH - 1 and nothing_refused:
         return _inspect(settings, replace(context, claimed=False), Start())
     return replace(context, state=State.RETAKE), Initialise(expected=context.identity)
 
@@ -420,10 +468,10 @@ def _holds(context: Context, progress: Progress | None) -> bool:
     return (progress.instance if progress else "") in _tolerated(context)
 
 
-def _held_by(context: Context, progress: Progress | None) -> str:
+def _not_ours(context: Context, progress: Progress | None) -> Step:
     if progress is None:
-        return "the committed progress is gone (offsets.retention.minutes), so nobody can tell whether another driver took over"
-    return f"driver {progress.instance} has claimed the name, we are {context.name}"
+        return _progress_gone(context, "nobody can tell whether another driver took over meanwhile")
+    return _fenced(context, f"driver {progress.instance} has claimed the name, we are {context.name}")
 
 
 def _tolerated(context: Context) -> set[str]:
@@ -451,12 +499,12 @@ def _retaken(settings: Settings, context: Context, event: Initialised) -> Step:
 def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step:
     """The identity is fenced off and new: what progress says now is final, and decides the batch in doubt."""
     if not _holds(context, event.progress):
-        return _fenced(context, _held_by(context, event.progress))
+        return _not_ours(context, event.progress)
     if not context.claimed:
         return _claim_again(settings, context, event.progress)
     known = replace(context, progress=event.progress)
     if known.batch is None:
-        return replace(known, state=State.READY, failure=""), Ready()
+        return replace(known, state=State.READY, attempt=0, failure="", renewed=None), Ready()
     if event.progress is not None and event.progress.contains(known.batch):
         return _done(known)
     return _again(settings, known)
@@ -466,7 +514,12 @@ def _fenced(context: Context, reason: str) -> Step:
     return replace(context, state=State.STOPPED, batch=None, failure=reason), Halt(Stop.FENCED, reason)
 
 
-def _refuse_to_go_on(settings: Settings, context: Context, event: Start | Offered) -> Step:
+def _progress_gone(context: Context, why: str) -> Step:
+    """Somebody may bring it back, or another driver come: the next batch looks first."""
+    return _broken(context), Halt(Stop.GONE, why)
+
+
+def _refuse_to_go_on(settings: Settings, context: Context, event: Start | Offered | Renew) -> Step:
     return context, Halt(Stop.FENCED, context.failure)
 
 
@@ -483,7 +536,8 @@ def _outcome_unknown(settings: Settings, context: Context, event: Unreachable) -
 
 
 def _broken(context: Context) -> Context:
-    return replace(context, state=State.BROKEN, batch=None, counts=(), attempt=0, fresh=False, failure="", note="")
+    forgotten = replace(context, batch=None, counts=(), attempt=0, fresh=False, failure="", note="", renewed=None)
+    return replace(forgotten, state=State.BROKEN)
 
 
 def _owned(context: Context) -> Identity:
@@ -513,6 +567,8 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.CLAIM_COMMIT, Refused): _look,
     (State.READY, Offered): _offered,
     (State.READY, Start): _look_again,
+    (State.READY, Renew): _renew,
+    (State.RENEW, SourcesRead): _sources_read,
     (State.CHECK_CONFLICT, ProgressRead): _checked_conflict,
     (State.REFRESH, Initialised): _refreshed,
     (State.REFRESH, Refused): _look,
@@ -538,6 +594,7 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.BROKEN, Start): _look_again,
     (State.STOPPED, Start): _refuse_to_go_on,
     (State.STOPPED, Offered): _refuse_to_go_on,
+    (State.STOPPED, Renew): _refuse_to_go_on,
 }
 
 _WAITING = set(State) - {State.NEW, State.READY, State.COMMIT, State.BROKEN, State.STOPPED}

@@ -91,11 +91,15 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What OffsetFetch found: the progress record, the source offsets, and which of them the newest batch committed."""
+    """What OffsetFetch found: the progress record, the source offsets, and which of them the newest batch committed.
+
+    ``plain``: those that were committed without progress: by at least once, a tool of Kafka's, or an older onceflow.
+    """
 
     progress: Progress | None
     offsets: Mapping[At, int]
     newest: frozenset[At] = frozenset()
+    plain: frozenset[At] = frozenset()
 
 
 def transactional_id(name: str) -> str:
@@ -197,7 +201,10 @@ class Questions:
         )
 
     def committed(self, *, stable: bool) -> Question[Committed]:
-        """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
+        """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end.
+
+        Not for the first claim of a name (``progress``): until its marker is written there is no record.
+        """
         return Question(GROUP, self._offset_fetch(stable=stable), self._committed)
 
     def _offset_fetch(self, *, stable: bool, topics: list[Any] | None = None) -> Any:
@@ -211,7 +218,7 @@ class Questions:
         group = answer.groups[0]
         self._check(group.error_code, "OffsetFetch")
         found: dict[At, int] = {}
-        notes: dict[At, str] = {}
+        notes: dict[At, str | None] = {}
         progress = None
         for topic in group.topics:
             for part in topic.partitions:
@@ -222,9 +229,10 @@ class Questions:
                     progress = self._decoded(part.committed_offset, part.metadata or "")
                 else:
                     found[topic.name, part.partition_index] = part.committed_offset
-                    notes[topic.name, part.partition_index] = part.metadata or ""
-        newest = _note_of(progress) if progress else ""
-        return Committed(progress, found, frozenset(at for at, note in notes.items() if note and note == newest))
+                    notes[topic.name, part.partition_index] = part.metadata
+        of_newest = _note_of(progress) if progress else None
+        newest = frozenset(at for at, note in notes.items() if note and note == of_newest)
+        return Committed(progress, found, newest, frozenset(at for at, note in notes.items() if not note))
 
     def _decoded(self, offset: int, metadata: str) -> Progress:
         try:

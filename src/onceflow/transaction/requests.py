@@ -63,6 +63,10 @@ class Requests:
         """OffsetFetch, once no transaction on the group is open."""
         return self._run(self._asking.read_progress())
 
+    def read_sources(self) -> Event:
+        """OffsetFetch of everything, once no transaction on the group is open."""
+        return self._run(self._asking.read_sources())
+
     def read_offsets(self, *, stable: bool = True) -> tuple[Progress | None, dict[At, int]]:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
         found = self.read_committed(stable=stable)

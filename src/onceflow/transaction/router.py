@@ -17,14 +17,18 @@ from onceflow.transaction.record_batch import BodyEncoder
 
 SOURCE_COLUMNS = ("_topic", "_partition", "_offset")
 """Where a row came from; optional, not written, only named in errors."""
+_UNTOLD_LIMIT_BYTES = (100 << 20) - 1024
+"""Where the topic's limit is not told: as much as a broker reads by default (``socket.request.max.bytes``), or it hangs up."""
+_TOLD_LIMIT = "the topic accepts (max.message.bytes = {:,})"
+_UNTOLD_LIMIT = "brokers read by default (assumed: {:,}; the principal is not told the topic's max.message.bytes)"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What the encoder must know of a target topic; ``limit_bytes`` is its max.message.bytes."""
+    """What the encoder must know of a target topic; ``limit_bytes`` is its max.message.bytes, None where nobody tells."""
 
     partitions: int
-    limit_bytes: int
+    limit_bytes: int | None
 
 
 FindTopic = Callable[[str], TopicInfo]
@@ -85,7 +89,7 @@ class _TopicEncoder:
         self._info = info
         self._seed = encoding.seed
         self._rows = 0
-        self._encoder = BodyEncoder(info.limit_bytes, encoding.codec, encoding.timestamp_ms)
+        self._encoder = BodyEncoder(info.limit_bytes or _UNTOLD_LIMIT_BYTES, encoding.codec, encoding.timestamp_ms)
 
     def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
         partitions = assign_partitions(
@@ -109,11 +113,18 @@ class _TopicEncoder:
         """The same error with the topic, and where the record came from."""
         row = error.fields["row"]
         mask = pa.array(np.arange(batch.num_rows) == row)
-        fields = {**error.fields, "topic": self._topic}
+        is_told = self._info.limit_bytes is not None
+        fields = {**error.fields, "topic": self._topic, "is_told": is_told}
+        limit = _TOLD_LIMIT if is_told else _UNTOLD_LIMIT
+        mend = (
+            "raise the topic's max.message.bytes"
+            if is_told
+            else "grant DESCRIBE_CONFIGS on the topic, if it takes more"
+        )
         return RecordTooLarge(
-            f"a record of {fields['size_bytes']:,} bytes for {self._topic}-{fields['partition']} is larger than the topic "
-            f"accepts (max.message.bytes = {fields['limit_bytes']:,}){_origin(batch, mask)}{_key(batch, row)}",
-            action="raise the topic's max.message.bytes, or drop or split the record; nothing of the batch is visible",
+            f"a record of {fields['size_bytes']:,} bytes for {self._topic}-{fields['partition']} is larger than "
+            f"{limit.format(fields['limit_bytes'])}{_origin(batch, mask)}{_key(batch, row)}",
+            action=f"{mend}, or drop or split the record; nothing of the batch is visible",
             **fields,
         )
 

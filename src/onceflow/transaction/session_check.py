@@ -46,7 +46,7 @@ def _named(options: Mapping[str, str]) -> str | None:
 
 def _speculation(frame: DataFrame) -> list[str]:
     """A speculative copy of a writer may not write, and wins all the same, because it is done at once."""
-    if frame.sparkSession.sparkContext.getConf().get("spark.speculation", "false") != "true":
+    if frame.sparkSession.sparkContext.getConf().get("spark.speculation", "false").lower() != "true":
         return []
     return ["tasks are run speculatively: set spark.speculation to false"]
 

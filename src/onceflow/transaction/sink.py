@@ -16,6 +16,7 @@ from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import OnStep
 from onceflow.transaction.driver import BatchReport, Driver, Guarantee, Options
 from onceflow.transaction.progress import OnMismatch
+from onceflow.transaction.renewing import Renewal, retention_s
 
 _Choice = TypeVar("_Choice", bound=Enum)
 
@@ -36,6 +37,9 @@ class KafkaSink:
     hold) are written by the driver alone, larger ones by executors. A batch is tried ``max_attempts`` times; a request is
     repeated for ``patience_s`` seconds. ``kafka`` holds Java client options (``security.protocol``, …) without prefix.
     ``on_step`` is told each protocol step before it is taken, for tests.
+
+    While there is no input what is committed is renewed, so that the cluster does not drop it, from the first batch on or from
+    ``open``, until ``close``.
 
     Raises ConfigurationError at once; while running Fenced, ProgressConflict, InputError and others of ``onceflow.errors``.
     Runs on the driver; executors need onceflow installed. Sources: KIP-98, KIP-447, KIP-664, KIP-890.
@@ -81,6 +85,7 @@ class KafkaSink:
         self._driver: Driver | None = None
         self._running = threading.Lock()
         self._draining = False
+        self._renewal: Renewal | None = None
         self.last: BatchReport | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -88,21 +93,50 @@ class KafkaSink:
         with self._running:
             if self._draining:
                 raise Draining(f"pipeline {self._options.name!r} ends; batch {batch_id} was not begun")
-            if self._driver is None:
-                self._driver = Driver(self._options, self._on_step)
-            self.last = self._driver.run(batch, batch_id)
+            self.last = self._opened().run(batch, batch_id)
+
+    def open(self, *, planned: bool) -> None:
+        """Connects and claims the name now: before the query plans its first batch, and not with it.
+
+        ``planned``: the query's checkpoint has batches already (files in its ``offsets``). Whoever planned them had opened a
+        sink before, so a cluster that knows of no progress has forgotten it: ProgressGone. Nobody can tell later, for the claim
+        of a new name hides it. Without ``open`` only the age of batch 0 says so: one that was planned longer ago than the
+        cluster keeps progress. Raises as the first batch does.
+        """
+        with self._running:
+            self._opened().open(planned=planned)
+
+    def _opened(self) -> Driver:
+        if self._driver is None:
+            self._driver = Driver(self._options, self._on_step)
+        if self._renewal is None and self._driver.has_progress:
+            self._renewal = Renewal(self._options.name, self._renew, lambda: retention_s(self._options.cluster))
+            self._renewal.start()
+        return self._driver
+
+    def _renew(self, older_than_s: float) -> None:
+        with self._running:
+            if self._driver is not None and not self._draining:
+                self._driver.renew(older_than_s)
 
     def drain(self) -> None:
         """Waits for the running batch and lets none begin after it: then the query can be stopped without an abort."""
         self._draining = True
+        self._end_renewal()
         with self._running:
             pass
 
     def close(self) -> None:
         """Closes the connections, once the running batch has ended."""
+        self._end_renewal()
         with self._running:
             if self._driver is not None:
                 self._driver.close()
+
+    def _end_renewal(self) -> None:
+        if self._renewal is not None:
+            self._renewal.stop()
+            self._renewal = None
 
 
 def _checked_name(name: str, mistakes: list[str]) -> str:

@@ -13,6 +13,10 @@ What it survives::
     the offsets of a topic that is not read any more stand beside the others
     the newest batch's have a note, its digest (questions.py); only those are compared
 
+    a name runs exactly once, and then at least once, which commits newer offsets without a note, and no progress
+    they are all there, and are another output's than the progress: whoever would go on exactly once is told that, and not that
+    they are gone
+
     the progress was written by an older onceflow
     nothing is known, so nothing is refused, unless there are no offsets at all
 """
@@ -44,26 +48,38 @@ def topics_of(mark: str) -> str:
     return mark.partition(" ")[2]
 
 
-def why_not_resumed(progress: Progress | None, offsets: SourceOffsets, newest: Collection[tuple[str, int]]) -> str:
+def why_not_resumed(
+    progress: Progress | None,
+    offsets: SourceOffsets,
+    newest: Collection[tuple[str, int]],
+    plain: Collection[tuple[str, int]] = (),
+) -> str:
     """Why the committed ``offsets`` do not tell where the committed output ends; empty if they do.
 
-    ``newest``: those that the newest batch committed.
+    ``newest``: those that the newest batch committed; ``plain``: those that were committed without progress.
     """
     if progress is None or not progress.query_id:
         return ""
     mark = progress.sources.partition(" ")[0]
+    found = {at: offsets[at] for at in newest}
+    if _digest(found) == mark if mark else offsets:
+        return ""
+    last = progress.next_batch - 1
+    if plain and not newest:
+        return (
+            f"newer source offsets than those of batch {last}, the last one committed with its progress, were committed without "
+            "(at_least_once, kafka-consumer-groups --reset-offsets): they tell where that ended, and not where the output of the "
+            "batch did. `onceflow status` shows them"
+        )
     if mark == _DIFFERENT:
         return (
-            f"in batch {progress.next_batch - 1}, the last one committed, two readings of one partition (two sources, or two "
+            f"in batch {last}, the last one committed, two readings of one partition (two sources, or two "
             "branches of the plan) had got to different offsets: one committed offset cannot tell both"
         )
-    found = {at: offsets[at] for at in newest}
-    if _digest(found) != mark if mark else not offsets:
-        return (
-            f"batches up to {progress.next_batch - 1} are committed, but the source offsets next to them are gone, or not all "
-            "there (offsets.retention.minutes, a topic that was deleted, kafka-consumer-groups --delete-offsets)"
-        )
-    return ""
+    return (
+        f"batches up to {last} are committed, but the source offsets next to them are gone, or not all "
+        "there (offsets.retention.minutes, a topic that was deleted, kafka-consumer-groups --delete-offsets)"
+    )
 
 
 NOT_RESUMED = (

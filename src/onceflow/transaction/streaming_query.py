@@ -109,6 +109,11 @@ def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
     return _kafka_offsets(initial)
 
 
+def checkpoint_root(frame: DataFrame) -> str:
+    """Where the running query keeps its checkpoint, as Spark has resolved it."""
+    return str(_execution(frame).resolvedCheckpointRoot())
+
+
 def source_options(frame: DataFrame) -> list[dict[str, str]]:
     """The options of each Kafka source of the running query, keys in lower case."""
     found = []
@@ -123,6 +128,11 @@ def source_options(frame: DataFrame) -> list[dict[str, str]]:
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the running query keeps state (aggregation, deduplication, join, …)."""
     return "state info" in str(_execution(frame).lastExecution().executedPlan().toString()).lower()
+
+
+def planned_at(frame: DataFrame) -> float:
+    """When the running batch was planned, in seconds since the epoch: in an earlier run of the query, if it is a repetition."""
+    return int(_execution(frame).lastExecution().offsetSeqMetadata().batchTimestampMs()) / 1000
 
 
 def driver_memory_bytes(frame: DataFrame) -> int:
@@ -168,13 +178,13 @@ def _last_stage_run_again(context: Any, tag: str) -> int | None:
 
 
 def arrow_batches(frame: DataFrame, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """These columns of ``frame`` as (task index, Arrow batch), without any Python worker, while later tasks still run.
+    """These columns (SQL) of ``frame`` as (task index, Arrow batch), without any Python worker, while later tasks still run.
 
     Spark hands a task's batches over as soon as it is done, in any order. Here they come in task order, because a source
     partition may be split over several tasks; what is done early waits, and behind an empty task all wait for the end.
     Raises what the Spark job raised.
     """
-    marked = frame.selectExpr(*(f"`{column}`" for column in columns), f"spark_partition_id() AS {_TASK_COLUMN}")
+    marked = frame.selectExpr(*columns, f"spark_partition_id() AS {_TASK_COLUMN}")
     port, secret, server = marked._jdf.collectAsArrowToPython()
     with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:  # type: ignore[no-untyped-call]
         yield from _in_task_order(_until_failure(stream, server))

@@ -87,10 +87,14 @@ class BatchWriter:
         self._estimate = estimate
         self._source_rows = source_rows
         self._on_request = on_request
+        self._has_begun = False
         self.counts: Counts = {}
 
     def write(self, target: Target) -> Counts:
         """Writes every record under ``target`` and waits for the acknowledgements."""
+        if self._has_begun:
+            self._catalog.forget()
+        self._has_begun = True
         if self._estimate.fits_driver(self._source_rows):
             self.counts = self._on_driver(target)
         else:
@@ -130,5 +134,6 @@ class BatchWriter:
 
     def _on_executors(self, target: Target) -> Counts:
         log.debug("batch of about %s source rows goes to the executors", self._source_rows)
-        records = self._frame.select(*self._columns)
-        return write_on_executors(records, self._encoding, self._catalog.known(), target, self._client.options)
+        records = self._frame.selectExpr(*self._columns)
+        client, topics = self._client, self._catalog.known()
+        return write_on_executors(records, self._encoding, topics, target, client.options, client.patience_s)
