@@ -34,9 +34,9 @@ from onceflow.reader.stores.sqlite import SqliteStore
 class Job:
     """What a light reader does. ``interrupt`` is (step, how often before, signal). ``ledger`` is where effects go.
 
-    ``mode``: ``inbox`` (effects through the transaction), ``redis`` (the same, in a list named as the topic), ``claims``
-    (effects in a database of their own), or an undefended one: ``apart`` (effects in the store's file, but committed by
-    themselves), ``ahead`` (a plain consumer that commits its offsets before it handles the events).
+    ``mode``: ``inbox`` (effects through the transaction), ``redis`` (the same, in a list named as the topic, and who did it in a
+    set), ``claims`` (effects in a database of their own), or an undefended one: ``apart`` (effects in the store's file, but
+    committed by themselves), ``ahead`` (a plain consumer that commits its offsets before it handles the events).
     """
 
     bootstrap_servers: str
@@ -102,6 +102,7 @@ def make_reader(job: Job) -> Reader:
         @reader.handler
         def in_redis(event: Event, tx: Any) -> None:
             tx.rpush(job.topic, text_of(event, job))
+            tx.sadd(f"{job.topic}:pids", os.getpid())
 
     else:
         ledger = sqlite3.connect(job.ledger, isolation_level=None, timeout=60, check_same_thread=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import Leases
+from onceflow.reader.steps import Step
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore
@@ -119,6 +121,31 @@ def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_han
     while lane.pending:
         claims.handle(lane, lane.pending)
     assert effects == dict.fromkeys(range(4), 1)
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the monotonic clock is the one that counts")
+def test_a_reader_whose_machine_slept_between_two_events_handles_none_that_is_another_reader_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its partition moved meanwhile; the monotonic clock has not seen the sleep."""
+    store = MemoryStore()
+    (ours,) = store.take("t", [0], "reader")
+    effects: list[int] = []
+    asleep_s = [0.0]
+    clock = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + asleep_s[0])
+
+    def sleep(step: Step) -> None:
+        if step is Step.COMMITTED:
+            asleep_s[0] = 3600.0
+            store.take("t", [0], "the next one")
+
+    lane = Lane(ours, None)
+    lane.pending = [event_at(offset) for offset in range(3)]
+    Claims(store, Handler(lambda event: effects.append(event.offset)), sleep, Leases(store, 60), Tally()).handle(
+        lane, lane.pending
+    )
+    assert effects == [0]
 
 
 def event_at(offset: int) -> Event:

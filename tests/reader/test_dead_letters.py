@@ -56,6 +56,28 @@ def test_letters_are_handled_once_when_the_reason_is_mended(place: Place, ids: b
     assert bank.keys[-2:] == [f"{source}/3", f"{source}/7"]
 
 
+def test_a_store_in_memory_takes_no_letter_for_its_event(place: Place) -> None:
+    """They have one id, and one store object; the event counts as handled, and the letter is not."""
+    place.send(EVENTS)
+    unknown, handled = {b"3"}, []
+    reader = place.reader(store="memory:", retries=0)
+
+    @reader.handler
+    def book(event: Event) -> None:
+        if event.value in unknown:
+            raise ValueError("no account")
+        handled.append(event.value)
+
+    reader.run(until_end=True)
+    unknown.clear()
+    handled.clear()
+    letters = reader.dead_letters()
+    letters.run(until_end=True)
+    assert handled == [b"3"]
+    letters.run(until_end=True)
+    assert handled == [b"3"]
+
+
 def test_a_letter_that_was_written_twice_is_handled_once(place: Place, read: ReadAll) -> None:
     """Dying between letter and commit writes it again."""
     from confluent_kafka import Producer

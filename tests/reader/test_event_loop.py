@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
-from onceflow.errors import ConfigurationError, ReaderError
+from onceflow.errors import ConfigurationError, HandlerFailed, ReaderError
 from onceflow.reader import on_loop
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
@@ -112,7 +113,7 @@ def test_a_loop_that_was_closed_before_a_handler_is_to_run(place: Place, inbox: 
     loop = asyncio.new_event_loop()
     loop.close()
     with pytest.raises(ReaderError, match="none was booked"):
-        reader._run(on_loop.OnLoop(loop), until_end=True, progress=False)
+        reader._run(on_loop.OnLoop(loop), threading.Event(), until_end=True, progress=False)
     assert called == []
     check_nothing_was_booked(place)
 
@@ -128,7 +129,7 @@ def test_a_handler_that_had_not_begun_on_a_loop_that_was_left_does_not_begin_whe
     called = heard_by_a_handler(reader, inbox=inbox)
     loop = asyncio.new_event_loop()
     with pytest.raises(ReaderError, match="none was booked"):
-        reader._run(on_loop.OnLoop(loop), until_end=True, progress=False)
+        reader._run(on_loop.OnLoop(loop), threading.Event(), until_end=True, progress=False)
     loop.run_until_complete(others_end())
     loop.close()
     assert called == []
@@ -146,10 +147,46 @@ def test_somebody_cancels_all_tasks_of_the_loop(place: Place, caplog: pytest.Log
             task.cancel()
         await asyncio.Event().wait()
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(ReaderError, match="none was booked"):
         asyncio.run(reader.run_async(until_end=True))
     assert "event loop of the handlers" in caplog.text
     check_nothing_was_booked(place)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
+def test_whoever_cancels_all_tasks_still_waits_for_the_thread_and_hears_of_its_error(place: Place, fails: bool) -> None:
+    """As a service does when it is shut down: the thread has the store and the partitions until it has ended."""
+    place.send(["1"])
+    reader = place.reader(retries=0, dead_letters=None)
+    go_on = threading.Event()
+
+    async def service() -> None:
+        loop, working = asyncio.get_running_loop(), asyncio.Event()
+
+        @reader.handler
+        def book(event: Event, tx: Any) -> None:
+            loop.call_soon_threadsafe(working.set)
+            assert go_on.wait(TIMEOUT_S)
+            if fails:
+                raise ValueError("no account")
+            insert(tx, event)
+
+        task = asyncio.create_task(reader.run_async())
+        await asyncio.wait_for(working.wait(), TIMEOUT_S)
+        for _ in range(3):
+            for each in asyncio.all_tasks() - {asyncio.current_task()}:
+                each.cancel()
+            await asyncio.wait([task], timeout=0)
+            await asyncio.sleep(0)
+        was_done = task.done()
+        go_on.set()
+        with pytest.raises(HandlerFailed if fails else asyncio.CancelledError):
+            await task
+        assert not was_done
+        assert not reader._running.locked()
+
+    asyncio.run(service())
+    assert place.effects() == ([] if fails else ["1"])
 
 
 def test_what_a_handler_itself_cancels_or_limits_is_its_failure(place: Place, caplog: pytest.LogCaptureFixture) -> None:

@@ -166,6 +166,28 @@ def test_so_has_one_with_effects_elsewhere(bench: Bench, form: str) -> None:
     assert bench.position() == 3
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "asyncio"])
+@pytest.mark.parametrize(("count", "blamed"), [(3, None), (1, 0)])
+def test_a_batch_that_its_handler_empties_fails_as_any_other(
+    bench: Bench, is_async: bool, count: int, blamed: int | None
+) -> None:
+    """Of three the second fails, and the third is left: it is not that one's failure. One alone is known, though none is left."""
+    del bench.lane.pending[count:]
+
+    def work(events: list[Event], tx: Any) -> None:
+        while events:
+            if events.pop(0).offset == count // 2:
+                raise ValueError("no account")
+
+    async def later(events: list[Event], tx: Any) -> None:
+        work(events, tx)
+
+    with pytest.raises(Failed) as raised:
+        bench.run(later if is_async else work, batch=True)
+    assert (raised.value.event and raised.value.event.offset) == blamed
+    assert len(bench.lane.pending) == count
+
+
 def test_a_failure_behind_a_decorator_is_that_of_its_event(bench: Bench) -> None:
     @decorated
     async def book(each: Event, tx: Any) -> None:

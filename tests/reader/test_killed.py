@@ -17,7 +17,7 @@ CLAIM_STEPS = ["taken", "polled", "claimed", "committed", "offsets", "revoked"]
 
 def job(place: Place, step: str, before: int, **given: object) -> Job:
     """With an instance id the next process gets the partition at once; small batches, so that there are many steps."""
-    options = {"batch_size": 10, "group_instance_id": "one"}
+    options = {"batch_size": 10, "group_instance_id": "one", "retries": 0}
     return place.job(interrupt=(step, before, signal.SIGKILL), options=options, **given)
 
 
@@ -63,6 +63,35 @@ def test_killed_before_the_confirmation_one_effect_repeats_and_no_other(place: P
     place.send(EVENTS)
     kill_and_finish(place, job(place, "handled", 24, mode="claims", ledger=elsewhere(tmp_path)))
     assert effects_in(tmp_path) == [*EVENTS[:25], "24", *EVENTS[25:]]
+
+
+OF_A_FORGETFUL_STORE = [
+    ("polled", 2),
+    ("witnessed", 0),
+    ("claimed", 3),
+    ("handled", 24),
+    ("committed", 24),
+    ("offsets", 0),
+    ("revoked", 0),
+]
+
+
+@pytest.mark.parametrize(("step", "before"), OF_A_FORGETFUL_STORE)
+def test_killed_with_a_store_in_memory_what_kafka_has_not_heard_of_repeats_and_no_other(
+    place: Place, tmp_path: Path, step: str, before: int
+) -> None:
+    """The stated limit of that store. What Kafka has heard of is known again by its id: the ten that were sent twice."""
+    place.send([*EVENTS, *EVENTS[:10]])
+    wanted = job(place, step, before, mode="claims", store="memory:", ledger=elsewhere(tmp_path))
+    assert place.start(wanted).wait() == -signal.SIGKILL
+    done, told = effects_in(tmp_path), place.committed().get(0, 0)
+    assert done == EVENTS[: len(done)]
+    assert told <= len(done) or done == EVENTS
+    assert bool(told) is bool(done), "it is told behind the first batch"
+    if step == "offsets":
+        assert told == len(done), "Kafka's answer was waited for"
+    place.finish(wanted)
+    assert effects_in(tmp_path) == [*done, *EVENTS[told:]]
 
 
 def test_control_effects_in_a_transaction_apart_from_the_ids_repeat(place: Place) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from onceflow.errors import StoreUnavailable
+from onceflow.errors import CommitUnknown, StoreUnavailable
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event, entry_of, position_source
@@ -18,11 +20,15 @@ from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import Leases
 from onceflow.reader.loop import Loop
-from onceflow.reader.offsets import Committed, _committed
+from onceflow.reader.membership import Membership
+from onceflow.reader.offsets import Committed, _committed, tell_kafka
 from onceflow.reader.reader import Reader
+from onceflow.reader.remainder import Remainder
+from onceflow.reader.same_topics import SameTopics
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.tally import Tally
+from onceflow.reader.topic_watch import TopicWatch
 
 PLACE = ("t", 0)
 
@@ -52,7 +58,7 @@ class Scripted:
 
     def __init__(self, *messages: Message) -> None:
         self.messages = list(messages)
-        self.committed: list[tuple[int, str | None]] = []
+        self.told: list[tuple[int, str | None]] = []
 
     def poll(self, _: float) -> Message | None:
         return self.messages.pop(0) if self.messages else None
@@ -61,8 +67,11 @@ class Scripted:
         found, self.messages = self.messages[:count], self.messages[count:]
         return found
 
+    def committed(self, partitions: list[TopicPartition], **_: Any) -> list[TopicPartition]:
+        return partitions
+
     def commit(self, offsets: list[TopicPartition], **_: Any) -> list[TopicPartition]:
-        self.committed += [(each.offset, each.metadata) for each in offsets]
+        self.told += [(each.offset, each.metadata) for each in offsets]
         return offsets
 
 
@@ -105,13 +114,46 @@ def test_a_reader_that_is_to_end_begins_no_other_partition_s_batch() -> None:
     assert handled == [0]
 
 
+def test_partitions_that_are_never_at_their_ends_all_at_once_end_a_run_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events keep coming to each of them: what there was at the beginning is handled when each was at its end once."""
+    asked: list[frozenset[Any]] = []
+
+    def is_handled(_: Remainder, consumer: object, own: frozenset[Any]) -> bool:
+        asked.append(own)
+        return True
+
+    monkeypatch.setattr(Remainder, "is_handled", is_handled)
+    bench = Bench(lambda event: None, Scripted())
+    first, second = bench.begin_at(0, 0), bench.begin_at(0, 1)
+    first.at_end = True
+    assert not bench.loop._at_end()
+    first.at_end, first.pending = False, [event(0)]
+    second.at_end = True
+    assert bench.loop._at_end()
+    assert asked == [{("t", 0), ("t", 1)}]
+
+
+def test_a_partition_of_others_is_not_handled_because_it_has_no_offset_where_the_group_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was added to the topic later, so whoever owns it begins at its beginning, with ``start="latest"`` too."""
+    settings = Reader("t", group="g", store="memory:", start="latest")._settings
+    remainder = Remainder(settings, Membership(settings), threading.Event())
+    offsets = {("t", 0): Committed(40, 40)}
+    monkeypatch.setattr(Remainder, "_all_ends", lambda _: {("t", 0): 40, ("t", 1): 5})
+    monkeypatch.setattr(
+        "onceflow.reader.remainder.committed_offsets", lambda _, places: {p: offsets[p] for p in places if p in offsets}
+    )
+    assert not remainder.is_handled(Scripted(), {("t", 0)})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("position", [None, 0, 7])
 def test_before_the_first_event_kafka_hears_that_there_is_one(position: int | None) -> None:
     """And hears it again as long as the position is the same: told without the note it would tell of no lost store."""
     told: list[list[tuple[int, str | None]]] = []
 
     def book(_: Event) -> None:
-        told.append([*consumer.committed])
+        told.append([*consumer.told])
         raise ValueError("no")
 
     consumer = Scripted(message(7))
@@ -124,7 +166,7 @@ def test_before_the_first_event_kafka_hears_that_there_is_one(position: int | No
     lane.sent_position = None
     bench.loop._offsets_at = 0.0
     bench.loop._round()
-    assert consumer.committed == [note, note]
+    assert consumer.told == [note, note]
     assert bench.store.take("t", [0], "next")[0].next_offset == (7 if position is None else None)
 
 
@@ -147,11 +189,11 @@ def test_until_kafka_has_heard_of_it_the_first_event_is_not_handled(name: str) -
     lane.position, lane.sent_position, lane.is_witnessed = None, None, False
     bench.loop._offsets_at = math.inf
     bench.loop._round()
-    assert (refused, handled, consumer.committed, lane.stored) == ([name], [], [], 7)
+    assert (refused, handled, consumer.told, lane.stored) == ([name], [], [], 7)
     lane.not_before = 0.0
     bench.loop._round()
     assert handled == [7]
-    assert {*consumer.committed} == {(7, "handles-from-here;")}
+    assert {*consumer.told} == {(7, "handles-from-here;")}
 
 
 def test_an_offset_that_kafka_refused_is_told_again() -> None:
@@ -163,11 +205,48 @@ def test_an_offset_that_kafka_refused_is_told_again() -> None:
     bench.loop._round()
     bench.loop._offsets_at = 0.0
     bench.loop._round()
-    assert consumer.committed == [(40, "")]
+    assert consumer.told == [(40, "")]
     bench.loop._committed(KafkaError(KafkaError.REBALANCE_IN_PROGRESS), [TopicPartition("t", 0, 40)])
     bench.loop._offsets_at = 0.0
     bench.loop._round()
-    assert consumer.committed == [(40, ""), (40, "")]
+    assert consumer.told == [(40, ""), (40, "")]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_an_offset_that_kafka_has_not_confirmed_yet_is_told_again_when_the_partition_goes(is_answered: bool) -> None:
+    """Nobody hears of the refusal of an asynchronous commit behind the end of the lane."""
+    consumer = Scripted()
+    bench = Bench(lambda event: None, consumer)
+    lane = bench.begin_at(40)
+    lane.sent_position = None
+    tell_kafka(cast("Consumer", consumer), [lane], wait=False)
+    if is_answered:
+        bench.loop._committed(None, [TopicPartition("t", 0, 40)])
+    bench.assignment.revoked(cast("Consumer", consumer), [TopicPartition("t", 0)])
+    assert [offset for offset, _ in consumer.told] == ([40] if is_answered else [40, 40])
+
+
+def test_an_offset_that_is_refused_for_one_partition_is_told_again_and_the_others_count_as_told() -> None:
+    class RefusesOne(Scripted):
+        def commit(self, offsets: list[TopicPartition], **options: Any) -> Any:
+            super().commit(offsets, **options)
+            return [Answered(each.topic, each.partition, each.partition == 1) for each in offsets]
+
+    consumer = RefusesOne()
+    bench = Bench(lambda event: None, consumer)
+    lanes = [bench.begin_at(position, partition) for partition, position in enumerate((40, 50))]
+    for lane in lanes:
+        lane.sent_position = None
+    assert not tell_kafka(cast("Consumer", consumer), lanes, wait=True)
+    assert [lane.has_news() for lane in lanes] == [False, True]
+
+
+class Answered(NamedTuple):
+    """What a commit gives for one partition."""
+
+    topic: str
+    partition: int
+    error: bool
 
 
 def test_what_lies_behind_the_last_event_is_noted_when_all_before_it_is_handled() -> None:
@@ -179,10 +258,10 @@ def test_what_lies_behind_the_last_event_is_noted_when_all_before_it_is_handled(
     lane.read_until = 45
     assert (lane.empty_until, lane.has_news()) == (40, False)
     bench.loop._round()
-    assert consumer.committed == [(42, "empty-until:45;")]
+    assert consumer.told == [(42, "empty-until:45;")]
     bench.loop._offsets_at = 0.0
     bench.loop._round()
-    assert len(consumer.committed) == 1
+    assert len(consumer.told) == 1
 
 
 def test_the_note_says_where_the_group_began_as_long_as_it_has_handled_nothing() -> None:
@@ -191,11 +270,11 @@ def test_the_note_says_where_the_group_began_as_long_as_it_has_handled_nothing()
     lane = bench.begin_at(40)
     lane.begins_at, lane.read_until = 40, 45
     bench.loop._round()
-    assert consumer.committed == [(40, "begins-here,empty-until:45;")]
+    assert consumer.told == [(40, "begins-here,empty-until:45;")]
     lane.pending = [event(45)]
     bench.loop._offsets_at = 0.0
     bench.loop._round()
-    assert consumer.committed[1:] == [(46, "")]
+    assert consumer.told[1:] == [(46, "")]
 
 
 @pytest.mark.parametrize(
@@ -250,3 +329,46 @@ def test_the_patience_with_a_store_begins_anew_when_it_has_answered() -> None:
         store.is_away, lane.doubtful = is_away, False
         bench.loop._attempt(lane)
     assert (lane.attempts, lane.troubles) == (1, 1)
+
+
+def test_the_patience_begins_anew_when_a_commit_without_an_answer_turns_out_to_have_worked() -> None:
+    """Nothing is left to handle then, so nothing else would end the trouble: the next one, hours later, would end the reader."""
+    bench = Bench(lambda event: None, Scripted())
+    lane = bench.begin_at(40)
+    lane.pending = [event(40)]
+    bench.loop._wait_for_better(lane, CommitUnknown("no answer"))
+    bench.store.claim(lane.ownership, [event(40).entry], 60)
+    bench.store.confirm(lane.ownership, [event(40).entry])
+    bench.loop._attempt(lane)
+    assert (lane.pending, lane.position, lane.doubtful) == ([], 41, False)
+    assert lane.troubled_since is None
+    assert lane.troubles == 0
+
+
+def test_a_topic_that_one_broker_does_not_know_is_asked_for_before_the_reader_ends() -> None:
+    """One that has just started: what it says passes by itself, and what comes behind it is handled."""
+    asked: list[tuple[str, ...]] = []
+
+    class Known:
+        """Topics of which another broker knows."""
+
+        @property
+        def ids(self) -> Known:
+            return self
+
+        def ask(self, topics: tuple[str, ...]) -> dict[str, Future[Any]]:
+            asked.append(topics)
+            answer: Future[Any] = Future()
+            answer.set_result(SimpleNamespace(topic_id="AAAAAAAA"))
+            return {"t": answer}
+
+        def compare(self, *_: object) -> None: ...
+
+    handled: list[int] = []
+    unknown = Message(topic="t", error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    bench = Bench(lambda event: handled.append(event.offset), Scripted(unknown, message(0)))
+    bench.begin_at(0)
+    bench.loop._watch = TopicWatch(("t",), cast("SameTopics", Known()))
+    for _ in range(3):
+        bench.loop._round()
+    assert (handled, asked) == ([0], [("t",)])

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ from onceflow.events import identity_of
 from onceflow.reader.event import Event, entry_of
 from onceflow.reader.lane import Lane
 from onceflow.reader.patience import Stopped
+from onceflow.reader.rebuild import _is_end
 from onceflow.reader.remainder import _read
 from onceflow.reader.retries import Backoff
 from onceflow.reader.stores.blame import causes
@@ -68,6 +69,12 @@ def test_a_try_ends_before_the_event_that_failed_and_then_begins_with_it() -> No
     assert (lane.position, lane.poison(0), lane.poison(1)) == (5, True, False)
 
 
+def test_what_was_booked_is_what_the_store_must_know_from_then_on() -> None:
+    lane = lane_of(3, 4, 8)
+    lane.advance(2)
+    assert (lane.ownership, lane.stored) == (Ownership("t", 0, 1, 5), 5)
+
+
 def test_only_the_event_that_failed_waits_for_its_next_try() -> None:
     lane = lane_of(3, 4)
     lane.failed(lane.pending[1], ValueError())
@@ -108,6 +115,13 @@ def test_the_garbage_collector_is_as_it_was_when_the_last_reader_has_ended() -> 
     assert gc.get_threshold()[0] == 40_000
     second.__exit__(None, None, None)
     assert gc.get_threshold() == before
+
+
+def test_a_topic_is_given_once() -> None:
+    """librdkafka would refuse the list, without a word that says which."""
+    with pytest.raises(ConfigurationError) as raised:
+        onceflow.Reader(["a", "b", "a", "c", "b"], group="g", store="memory:")
+    assert raised.value.fields["mistakes"] == ("topic a is given more than once", "topic b is given more than once")
 
 
 def test_every_mistake_is_named_at_once() -> None:
@@ -248,6 +262,26 @@ def test_a_reader_that_looks_for_what_is_left_ends_when_it_is_asked_to() -> None
         consumer.assign([TopicPartition("t", 0, 0)])
         with pytest.raises(Stopped):
             next(_read(consumer, ("t", 0), stop))
+
+
+@pytest.mark.parametrize("name", ["COORDINATOR_NOT_AVAILABLE", "_TRANSPORT"])
+def test_what_passes_by_itself_in_the_loop_passes_where_others_are_looked_after_and_ids_are_read_again(
+    name: str,
+) -> None:
+    """No error that is polled says of itself that it is retriable."""
+    trouble = Message(error=KafkaError(getattr(KafkaError, name)), topic="t", partition=0)
+    end = Message(error=KafkaError(KafkaError._PARTITION_EOF), topic="t", partition=0)
+
+    class Scripted:
+        def __init__(self) -> None:
+            self.messages = iter([trouble, message(5), end])
+
+        def poll(self, _: float) -> Message:
+            return next(self.messages)
+
+    consumer: Any = Scripted()
+    assert [found.offset() for found in _read(consumer, ("t", 0), threading.Event())] == [5]
+    assert [_is_end(messages, "t-0") for messages in ([trouble], [trouble, end])] == [False, True]
 
 
 def test_errors_that_are_raised_from_each_other_are_looked_at_once() -> None:

@@ -7,6 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,24 @@ from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.memory import MemoryStore
 
 EVENTS = [str(number) for number in range(300)]
+
+
+def test_without_a_store_it_is_a_sqlite_file_in_the_working_directory(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for texts in (["a", "b"], ["c"]):
+        place.send(texts)
+        reader = onceflow.Reader(place.topic, group=place.group, bootstrap_servers=place.servers)
+
+        @reader.handler
+        def book(event: Event, tx: Any) -> None:
+            tx.execute("CREATE TABLE IF NOT EXISTS ledger (event TEXT)")
+            tx.execute("INSERT INTO ledger VALUES (?)", (event.value,))
+
+        reader.run(until_end=True)
+    with closing(sqlite3.connect(tmp_path / "onceflow-store.db")) as file:
+        assert [row[0] for row in file.execute("SELECT event FROM ledger ORDER BY rowid")] == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -1,19 +1,26 @@
-"""Reading the ids again ends: when the reader is stopped, and where the topic has nothing to read any more."""
+"""Reading the ids again: it ends when the reader is stopped, and survives troubles of the store and of the group."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from confluent_kafka import Message, TopicPartition
-from tests.reader.support import TIMEOUT_S, Place
+from tests.reader.support import TIMEOUT_S, Place, insert
 from tests.reader.test_positions import EVENTS, lose_the_store
+from tests.reader.test_until_end import booking
 
+from onceflow.errors import CommitUnknown, StoreUnavailable
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reader import Reader
 from onceflow.reader.rebuild import Rebuilder
-from onceflow.reader.stores.interface import Ownership
+from onceflow.reader.steps import Step
+from onceflow.reader.stores.interface import Ownership, Retention
+from onceflow.reader.stores.sqlite import SqliteStore
 
 
 def test_a_reader_that_is_stopped_stops_reading_the_ids() -> None:
@@ -66,3 +73,84 @@ def test_a_topic_that_retention_has_emptied_is_read_to_its_end(place: Place) -> 
     place.send(["30"])
     place.book_all(lost_store="rebuild")
     assert place.effects() == [*EVENTS, "30"]
+
+
+def test_a_store_that_is_away_for_a_moment_while_the_ids_are_read_is_waited_for(place: Place) -> None:
+    """Behind the commit as well, of which then nobody knows whether it has worked."""
+    lost_with_one_behind(place)
+    reader = place.reader(lost_store="rebuild", batch_size=7)
+    unit = reader._store.unit
+    troubles = iter([None, StoreUnavailable("away"), None, CommitUnknown("no answer")])
+
+    @contextmanager
+    def troubled() -> Iterator[Any]:
+        trouble = next(troubles, None)
+        if isinstance(trouble, StoreUnavailable):
+            raise trouble
+        with unit() as opened:
+            yield opened
+        if trouble:
+            raise trouble
+
+    reader._store.unit = troubled  # type: ignore[method-assign]
+    reader.handler(lambda event, tx: insert(tx, event))
+    reader.run(until_end=True)
+    assert next(troubles, "all of them came") == "all of them came"
+    assert place.effects() == [*EVENTS, "30"]
+
+
+def test_a_reader_that_is_put_out_of_its_group_while_it_reads_the_ids_joins_it_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than the group waits; the next one takes the partition, and the store refuses the first."""
+    taken = threading.Event()
+    options: dict[str, Any] = {"lost_store": "rebuild", "batch_size": 7}
+    options |= {"session_timeout_s": 1, "max_poll_interval_s": 1}
+    lost_with_one_behind(place)
+    first = booking(place, inbox=True, **options)
+    second = booking(place, inbox=True, **options, on_step=lambda step: taken.set() if step is Step.TAKEN else None)
+    read = Rebuilder.__call__
+    begun = threading.Event()
+
+    def late(rebuilder: Rebuilder, *arguments: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert taken.wait(TIMEOUT_S)
+        read(rebuilder, *arguments)
+
+    monkeypatch.setattr(Rebuilder, "__call__", late)
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(first.run, until_end=True)]
+        assert begun.wait(TIMEOUT_S)
+        runs.append(threads.submit(second.run, until_end=True))
+        assert [run.exception(TIMEOUT_S) for run in runs] == [None, None]
+    assert place.effects() == [*EVENTS, "30"]
+
+
+def test_a_reader_that_is_fenced_by_one_that_was_late_goes_on_reading_the_ids(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is still a member: nobody would handle the partition if it gave way."""
+    lost_with_one_behind(place)
+    read = Rebuilder.__call__
+    epochs: list[int] = []
+
+    def overtaken(rebuilder: Rebuilder, *arguments: Any) -> None:
+        if not epochs:
+            with closing(SqliteStore(place.file)) as rival:
+                rival.open(place.group, Retention())
+                epochs.append(rival.take(place.topic, [0], "rival")[0].epoch)
+        read(rebuilder, *arguments)
+
+    monkeypatch.setattr(Rebuilder, "__call__", overtaken)
+    place.book_all(lost_store="rebuild", batch_size=7)
+    assert len(epochs) == 1
+    assert place.effects() == [*EVENTS, "30"]
+
+
+def lost_with_one_behind(place: Place) -> None:
+    """A store that is lost, one event that was never handled, and one that the source repeats."""
+    place.send(EVENTS)
+    place.book_all()
+    lose_the_store(place)
+    place.send(["30", EVENTS[0]])

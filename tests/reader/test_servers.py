@@ -15,6 +15,8 @@ import pytest
 import redis
 from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.effects import effects_of
+from tests.reader.light import Job
 from tests.reader.servers import Server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.support import Place, eventually
@@ -45,20 +47,36 @@ def ledger(database: Server) -> Callable[[], list[str]]:
 
 
 INSIDE_A_UNIT = [("admitted", None), ("handled", None), ("buried", "15")]
+KILLED_AT = [  # step, how often before, poison; taken, begun and witnessed: test_lost_at_once.py
+    ("polled", 2, None),
+    ("admitted", 2, None),
+    ("handled", 2, None),
+    ("buried", 0, "15"),
+    ("committed", 2, None),
+    ("offsets", 0, None),
+    ("revoked", 0, None),
+]
+SERVERS = ["postgresql", "redis"]
 
 
 def insert(tx: Any, event: Event) -> None:
     tx.execute("INSERT INTO ledger (event, pid) VALUES (%s, 0)", ((event.value or b"").decode(),))
 
 
-@pytest.mark.parametrize("step", ["admitted", "handled", "committed"])
-def test_a_reader_killed_at_a_step(place: Place, database: Server, ledger: Callable[[], list[str]], step: str) -> None:
+@pytest.mark.parametrize(("step", "before", "poison"), KILLED_AT)
+def test_a_reader_killed_at_a_step(
+    place: Place,
+    database: Server,
+    ledger: Callable[[], list[str]],
+    read: ReadAll,
+    step: str,
+    before: int,
+    poison: str | None,
+) -> None:
     place.send([*EVENTS, *EVENTS[:10]])
-    options = {"batch_size": 10, "group_instance_id": "one"}
-    job = place.job(store=database.url, mark="%s", interrupt=(step, 2, signal.SIGKILL), options=options)
-    assert place.start(job).wait() == -signal.SIGKILL
-    place.finish(job)
-    assert ledger() == EVENTS
+    kill_and_finish(place, killed_at(place, step, before, store=database.url, mark="%s", poison=poison))
+    assert ledger() == [text for text in EVENTS if text != poison]
+    assert letters(place, read) == ([] if poison is None else [b"15", b"15"])  # the first one's unit was rolled back
 
 
 @pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
@@ -149,14 +167,14 @@ def pushed(server: Server, place: Place) -> list[str]:
         return [str(each) for each in client.lrange(place.topic, 0, -1)]
 
 
-@pytest.mark.parametrize("step", ["admitted", "handled", "committed"])
-def test_redis_a_reader_killed_at_a_step(place: Place, redis_server: Server, step: str) -> None:
+@pytest.mark.parametrize(("step", "before", "poison"), KILLED_AT)
+def test_redis_a_reader_killed_at_a_step(
+    place: Place, redis_server: Server, read: ReadAll, step: str, before: int, poison: str | None
+) -> None:
     place.send([*EVENTS, *EVENTS[:10]])
-    options = {"batch_size": 10, "group_instance_id": "one"}
-    job = place.job(store=redis_server.url, mode="redis", interrupt=(step, 2, signal.SIGKILL), options=options)
-    assert place.start(job).wait() == -signal.SIGKILL
-    place.finish(job)
-    assert pushed(redis_server, place) == EVENTS
+    kill_and_finish(place, killed_at(place, step, before, store=redis_server.url, mode="redis", poison=poison))
+    assert pushed(redis_server, place) == [text for text in EVENTS if text != poison]
+    assert letters(place, read) == ([] if poison is None else [b"15", b"15"])
 
 
 @pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
@@ -181,12 +199,20 @@ def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_parti
     assert letters(place, read) == ([] if poison is None else [b"15", b"15"])
 
 
-@pytest.mark.parametrize("step", ["offsets", "revoked"])
-@pytest.mark.parametrize("store", ["postgresql", "redis"])
+@pytest.mark.parametrize(
+    ("step", "number"), [("offsets", signal.SIGSTOP), ("revoked", signal.SIGSTOP), ("revoked", signal.SIGKILL)]
+)
+@pytest.mark.parametrize("store", SERVERS)
 def test_a_reader_stopped_outside_of_its_transaction_repeats_nothing(
-    places: Places, database: Server, ledger: Callable[[], list[str]], redis_server: Server, store: str, step: str
+    places: Places,
+    database: Server,
+    ledger: Callable[[], list[str]],
+    redis_server: Server,
+    store: str,
+    step: str,
+    number: signal.Signals,
 ) -> None:
-    """It has told Kafka, or a partition is taken from it because a second reader came. It loses both of them, and wakes."""
+    """It has told Kafka, or a partition is taken from it because a second reader came. It loses both, and wakes or not."""
     place = places(2)
     server = database if store == "postgresql" else redis_server
     look = ledger if store == "postgresql" else lambda: pushed(redis_server, place)
@@ -194,20 +220,85 @@ def test_a_reader_stopped_outside_of_its_transaction_repeats_nothing(
     mode = "inbox" if store == "postgresql" else store
     job = place.job(store=server.url, mode=mode, mark="%s", options=options, until_end=False)
     place.send(EVENTS)
-    stopped = place.start(replace(job, interrupt=(step, 0, signal.SIGSTOP)))
+    stopped = place.start(replace(job, interrupt=(step, 0, number)))
     if step == "revoked":
         eventually(lambda: len(look()), len(EVENTS).__eq__, "effects of the first")
     else:
         stopped.until_stopped()
     other = place.start(job)
-    stopped.until_stopped()
+    if number is signal.SIGKILL:
+        assert stopped.wait() == -signal.SIGKILL
+    else:
+        stopped.until_stopped()
     place.send(range(60, 80))
     eventually(lambda: len(set(look())), (80).__eq__, "effects of the second, in both partitions")
-    stopped.signal(signal.SIGCONT)
+    if number is signal.SIGSTOP:
+        stopped.signal(signal.SIGCONT)
     place.send(range(80, 100))
     eventually(lambda: len(set(look())), (100).__eq__, "what came after")
-    assert (stopped.stop(), other.stop()) == (0, 0)
+    assert other.stop() == 0
+    assert number is signal.SIGKILL or stopped.stop() == 0
     assert sorted(map(int, look())) == list(range(100))
+
+
+class Zombie:
+    """A reader that stops itself at a step, and the one that takes over."""
+
+    def __init__(self, place: Place, job: Job, step: str, effects: Callable[[], list[str]]) -> None:
+        place.send(EVENTS)
+        self.place = place
+        self.effects = effects
+        self._job = job
+        self._stopped = place.start(replace(job, interrupt=(step, 0, signal.SIGSTOP)))
+
+    def replace(self) -> None:
+        self._stopped.until_stopped()
+        self.place.start(self._job)
+
+    def until_replaced(self) -> None:
+        eventually(lambda: set(self.effects()), set(EVENTS).__eq__, "the new owner's effects")
+
+    def wake(self) -> None:
+        self._stopped.signal(signal.SIGCONT)
+        self._stopped.until_it_says("is owned under epoch", "put out of the group", "lost to other readers")
+        self.place.send(["more"])
+
+    def end(self) -> None:
+        eventually(self.effects, lambda effects: "more" in effects, "what came after")
+        assert [process.stop() for process in self.place.processes] == [0, 0]
+
+
+ZOMBIES = [  # mode, step, and how many effects repeat: of those elsewhere the one in hand, which is their stated limit
+    *(("inbox", step, 0) for step in ("taken", "polled", "begun", "witnessed", "committed")),
+    ("claims", "claimed", 0),
+    ("claims", "handled", 1),
+]
+
+
+@pytest.mark.parametrize("store", SERVERS)
+def test_readers_stopped_at_each_step_and_woken_after_their_partitions_moved(
+    places: Places, request: pytest.FixtureRequest, tmp_path: Path, store: str
+) -> None:
+    """All at once: that a group waits for its silent member is waited for once."""
+    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
+
+    def zombie(mode: str, step: str) -> Zombie:
+        place = places()
+        effects = effects_of(store, place, request)
+        job = place.job(options=options, until_end=False, **effects.job)
+        if mode == "inbox":
+            return Zombie(place, job, step, effects.texts)
+        directory = tmp_path / step
+        directory.mkdir()
+        job = replace(job, mode=mode, mark="?", ledger=elsewhere(directory))
+        return Zombie(place, job, step, lambda: effects_in(directory))
+
+    zombies = [zombie(mode, step) for mode, step, _ in ZOMBIES]
+    for what in (Zombie.replace, Zombie.until_replaced, Zombie.wake, Zombie.end):
+        for each in zombies:
+            what(each)
+    found = {(mode, step): each.effects() for (mode, step, _), each in zip(ZOMBIES, zombies, strict=True)}
+    assert found == {(mode, step): [*EVENTS[:repeated], *EVENTS, "more"] for mode, step, repeated in ZOMBIES}
 
 
 def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redis_server: Server) -> None:
@@ -232,7 +323,7 @@ def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redi
 
 
 @pytest.mark.parametrize("step", CLAIM_STEPS)
-@pytest.mark.parametrize("store", ["postgresql", "redis"])
+@pytest.mark.parametrize("store", SERVERS)
 def test_killed_outside_of_the_handler_claims_repeat_nothing(
     place: Place, database: Server, redis_server: Server, tmp_path: Path, store: str, step: str
 ) -> None:
@@ -243,7 +334,7 @@ def test_killed_outside_of_the_handler_claims_repeat_nothing(
     assert effects_in(tmp_path) == EVENTS
 
 
-@pytest.mark.parametrize("store", ["postgresql", "redis"])
+@pytest.mark.parametrize("store", SERVERS)
 def test_killed_before_the_confirmation_one_effect_repeats_and_no_other(
     place: Place, database: Server, redis_server: Server, tmp_path: Path, store: str
 ) -> None:
@@ -251,6 +342,38 @@ def test_killed_before_the_confirmation_one_effect_repeats_and_no_other(
     url = (database if store == "postgresql" else redis_server).url
     kill_and_finish(place, killed_at(place, "handled", 24, mode="claims", ledger=elsewhere(tmp_path), store=url))
     assert effects_in(tmp_path) == [*EVENTS[:25], "24", *EVENTS[25:]]
+
+
+@pytest.mark.parametrize("store", [None, *SERVERS], ids=["sqlite", *SERVERS])
+def test_killed_before_a_letter_is_confirmed_it_comes_again_with_the_same_id(
+    place: Place, request: pytest.FixtureRequest, read: ReadAll, tmp_path: Path, store: str | None
+) -> None:
+    place.send(EVENTS)
+    fixtures = {"postgresql": "database", "redis": "redis_server"}
+    url = request.getfixturevalue(fixtures[store]).url if store else place.store
+    kill_and_finish(
+        place, killed_at(place, "buried", 0, mode="claims", ledger=elsewhere(tmp_path), store=url, poison="15")
+    )
+    assert effects_in(tmp_path) == [text for text in EVENTS if text != "15"]
+    assert letters(place, read) == [b"15", b"15"]
+
+
+# ---------------------------------------------------------------------------------------------------- the group is rewound
+
+
+@pytest.mark.parametrize("store", SERVERS)
+def test_rewinding_the_group_repeats_nothing(place: Place, request: pytest.FixtureRequest, store: str) -> None:
+    """Of events without ids: their position tells."""
+    effects = effects_of(store, place, request)
+    job = place.job(**effects.job)
+    place.send(EVENTS, ids=False)
+    place.finish(job)
+    assert place.committed() == {0: 60}
+    place.set_committed({0: 0})
+    place.send(["60"], ids=False)
+    place.finish(job)
+    assert effects.texts() == [*EVENTS, "60"]
+    assert place.committed() == {0: 61}
 
 
 # ------------------------------------------------------------------------------- the connection is cut after the effect

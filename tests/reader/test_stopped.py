@@ -54,6 +54,7 @@ def test_a_reader_that_wakes_after_its_partition_moved(
 
 OUTSIDE_OF_A_UNIT = [
     ("inbox", "taken"),
+    ("inbox", "witnessed"),
     ("inbox", "committed"),
     ("inbox", "offsets"),
     ("claims", "taken"),

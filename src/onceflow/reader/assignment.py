@@ -19,6 +19,10 @@ What this survives::
     A takes partition 0 at position 10 and is stopped; B takes it, handles offsets 10 to 19, and Kafka hears of 20; A wakes
     Kafka's offset is read before the store's position: read after it, 20 would look like a store that lost ten events
 
+    A rebuilds partition 0 for so long that the group puts it out, and B takes it
+    A is refused by the store, and by Kafka, which it asks with a commit of the old offset: it goes back, and joins again. Had
+    somebody late taken it, A would still be a member, and take the partition again; what is booked by then stays so
+
     A takes partition 0 late (it was stopped inside this callback), after B took it
     B is refused by the store, finds that it is still a member of the group, and takes it back (loop.py); A is no member
 
@@ -47,11 +51,11 @@ from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from onceflow.errors import StoreLost
+from onceflow.errors import StoreFenced, StoreLost
 from onceflow.reader.beginnings import Beginnings
 from onceflow.reader.lane import Lane
 from onceflow.reader.membership import PutOut
-from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, tell_kafka
+from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, note_again, tell_kafka
 from onceflow.reader.patience import patiently
 from onceflow.reader.same_topics import SameTopics
 from onceflow.reader.settings import LostStore, ReaderSettings, Start
@@ -90,19 +94,41 @@ class Assignment:
         self._stop = stop
         self._on_step = on_step
         self._settle = settle
+        self._is_ended = False
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: takes them in the store and begins where it says. Raises Stopped if it is to end meanwhile."""
         self.topics.check(each.topic for each in partitions)
         places = [(each.topic, each.partition) for each in partitions]
         committed = patiently(lambda: self._committed(consumer, places), self._settings, self._stop)
-        owned = patiently(lambda: self.take(places), self._settings, self._stop)
-        self._on_step(Step.TAKEN)
         try:
-            committed = {**self._noted(consumer, owned, committed), **committed}
+            starts = self._begin(consumer, places, committed)
         except PutOut as error:
             self._take_in_vain(consumer, places, error)
             return
+        consumer.incremental_assign(starts)
+        consumer.resume(starts)
+
+    def _begin(
+        self, consumer: Consumer, places: Sequence[Place], committed: Mapping[Place, Committed]
+    ) -> list[TopicPartition]:
+        """Makes a lane of each; where to read from. Raises PutOut.
+
+        Only rebuilding takes so long that another reader may have fenced this one: a later owner, or one that was late.
+        """
+        while True:
+            try:
+                return self._begin_once(consumer, places, committed)
+            except StoreFenced as error:
+                log.warning("%s", error.message)
+                patiently(lambda: note_again(consumer, committed), self._settings, self._stop)
+
+    def _begin_once(
+        self, consumer: Consumer, places: Sequence[Place], committed: Mapping[Place, Committed]
+    ) -> list[TopicPartition]:
+        owned = patiently(lambda: self.take(places), self._settings, self._stop)
+        self._on_step(Step.TAKEN)
+        committed = {**self._noted(consumer, owned, committed), **committed}
         starts = []
         for taken in owned:
             place = taken.topic, taken.partition
@@ -119,8 +145,7 @@ class Assignment:
             starts.append(TopicPartition(*place, start))
             where = "the beginning" if start == OFFSET_BEGINNING else start
             log.info("%s: begins at %s, epoch %d", lane.name, where, ownership.epoch)
-        consumer.incremental_assign(starts)
-        consumer.resume(starts)
+        return starts
 
     def _committed(self, consumer: Consumer, places: Sequence[Place]) -> Mapping[Place, Committed]:
         """The group's offsets, without those of a topic that was deleted since."""
@@ -134,6 +159,8 @@ class Assignment:
     def _take_in_vain(self, consumer: Consumer, places: Iterable[Place], error: PutOut) -> None:
         """They go back as soon as the callback has returned. librdkafka wants to be told where it begins until then: nowhere."""
         log.warning("put out of the group while it took its partitions, and joins again: %s", error)
+        for place in places:
+            self.lanes.pop(place, None)
         partitions = [TopicPartition(*place, OFFSET_BEGINNING) for place in places]
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
@@ -167,12 +194,27 @@ class Assignment:
 
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that go to another reader; what waits in their lanes is that one's."""
+        if not self._is_ended:
+            self._give_back(consumer, partitions)
+        self._going(partitions)
+        log.info("revoked: %s", _names(partitions))
+
+    def end(self, consumer: Consumer) -> None:
+        """To be called before ``consumer`` is closed: while it closes, librdkafka answers no question, and waits for minutes
+        where a broker answers no commit.
+        """
+        self._is_ended = True
+        if self.lanes:
+            self._give_back(consumer, [TopicPartition(*place) for place in self.lanes])
+
+    def _give_back(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._on_step(Step.REVOKED)
-        going = self._going(partitions)
+        going = [lane for each in partitions if (lane := self.lanes.get((each.topic, each.partition))) is not None]
         for lane in going:
             self._settle(lane)
+            if lane.unanswered:
+                lane.sent_position = None
         tell_kafka(consumer, going, wait=True)
-        log.info("revoked: %s", _names(partitions))
 
     def lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that have gone already."""

@@ -65,7 +65,7 @@ class Beginnings:
         topics = unknown.difference(each.topic for each in owned if each.next_offset is not None)
         if not topics:
             return {}
-        admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
+        admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)
         places = sorted(_listed(admin, topics).union(_place(each) for each in owned if each.topic in topics))
         told = committed_offsets(consumer, places)
         ends = _ends(admin, _not_begun(places, told))

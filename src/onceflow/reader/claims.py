@@ -23,7 +23,8 @@ What it survives::
     the effect is confirmed, and that reader is quicker when it comes back
 
     the process is stopped between two events of a batch that it has claimed, its partition moves, it wakes
-    it sees that it stood still, and claims the rest again before it handles any of it: refused, nothing repeats
+    it sees that it stood still, and claims the rest again before it handles any of it: refused, nothing repeats. So it does where
+    the whole machine slept
 
     a batch takes longer than its lease, and its source has sent one of its events to another partition as well
     half of the lease is for handling: what is left then is claimed again, and is a duplicate if the other reader was quicker
@@ -55,6 +56,12 @@ NAME = "claim, process, confirm"
 STOOD_STILL_S = 1.0  # far longer than nothing takes, far shorter than a group waits for a member
 
 
+def awake_and_asleep() -> float:
+    """Seconds that pass while the machine sleeps too: Linux's monotonic clock stands still then, those of others do not."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 class Held(Exception):
     """The event in front is claimed by another reader, under the same id in another partition."""
 
@@ -76,16 +83,16 @@ class Claims:
         What is not handled when half of the lease is over stays pending, and is claimed again.
         """
         entries = [event.entry for event in events]
-        half_over_at = time.monotonic() + self._leases.lease_s / 2
+        half_over_at = awake_and_asleep() + self._leases.lease_s / 2
         standings = self._leases.claim(lane.ownership, entries)
-        self._asked_at = time.monotonic()
+        self._asked_at = awake_and_asleep()
         self._on_step(Step.CLAIMED)
         free = standings.index(Standing.HELD) if Standing.HELD in standings else len(events)
         if self._handler.batch:
             self._part(lane, events[:free], standings[:free])
         else:
             for number, (event, standing) in enumerate(zip(events[:free], standings, strict=False)):
-                if number and time.monotonic() > half_over_at:
+                if number and awake_and_asleep() > half_over_at:
                     return
                 self._part(lane, [event], [standing])
         if free < len(events):
@@ -93,7 +100,7 @@ class Claims:
 
     def _part(self, lane: Lane, events: Sequence[Event], standings: Sequence[Standing]) -> None:
         """Events that are confirmed together."""
-        if not events or time.monotonic() - self._asked_at > STOOD_STILL_S:
+        if not events or awake_and_asleep() - self._asked_at > STOOD_STILL_S:
             return  # what is not handled stays pending, and is claimed again
         done = lane.effects_done
         new = [e for e, standing in zip(events[done:], standings[done:], strict=True) if standing is Standing.NEW]
@@ -106,7 +113,7 @@ class Claims:
 
     def _confirm(self, lane: Lane, events: Sequence[Event]) -> None:
         self._store.confirm(lane.ownership, [event.entry for event in events])
-        self._asked_at = time.monotonic()
+        self._asked_at = awake_and_asleep()
         self._on_step(Step.COMMITTED)
         lane.advance(len(events))
 

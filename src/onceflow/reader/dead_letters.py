@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from typing import cast
 
 from confluent_kafka import KafkaError as Problem
 from confluent_kafka import KafkaException, Producer
 
-from onceflow.errors import BrokerUnreachable, RequestFailed, TopicMissing
+from onceflow.errors import BrokerUnreachable, NotAuthorized, RequestFailed, TopicMissing
 from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.rights import is_denied
 from onceflow.reader.event import Event
+from onceflow.reader.patience import Stopped
 from onceflow.reader.reasons import told
 from onceflow.reader.settings import ReaderSettings
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 _REASON_CHARS = 1000
+_WAIT_S = 1.0
 _LARGEST = 1_000_000_000  # librdkafka's own bound; its default is below what a topic takes by default
 PREFIX = "onceflow_"
 SEQUENCE = PREFIX + "sequence"
@@ -38,15 +42,22 @@ class DeadLetters:
 
         the letters' topic bounds the timestamps that it takes, and the event is older than that (or from the future)
         the brokers refuse the letter, and would at each start: it is written with the time of now, and a header with the event's
+
+        the brokers do not answer
+        librdkafka itself gives the letter up: as long as it may still send it, a second try would write another one
+
+        the same, and the reader is to end
+        it ends, and the event comes again; the letter may have been written by then, and is written again, with the same id
     """
 
-    def __init__(self, settings: ReaderSettings) -> None:
+    def __init__(self, settings: ReaderSettings, stop: threading.Event) -> None:
         self._settings = settings
+        self._stop = stop
         self._producer: Producer | None = None
         self._partitions: dict[str, int] = {}
 
     def write(self, event: Event, reason: Exception, attempts: int) -> None:
-        """Returns when the brokers have it. Raises KafkaError."""
+        """Returns when the brokers have it. Raises KafkaError, and Stopped if it is to end meanwhile."""
         topic = self._settings.dead_letter_topic(event.topic)
         partition = event.partition % self._partitions_of(topic, like=event.topic)
         headers = _headers(event, reason, attempts, self._settings.group)
@@ -60,17 +71,22 @@ class DeadLetters:
 
     def _send(self, topic: str, partition: int, event: Event, headers: Headers, timestamp_ms: int) -> Problem | None:
         """What the brokers refuse it with, or None."""
-        refusals: list[Problem] = []
+        answers: list[Problem | None] = []
         try:
             self._open().produce(
                 topic,
                 event.value,
                 event.key,
                 partition,
-                lambda refusal, _: refusals.append(refusal) if refusal else None,
+                lambda refusal, _: answers.append(refusal),
                 timestamp=timestamp_ms,
                 headers=headers,
             )
+            # Not by ``flush``: that goes on behind a fatal error, and reports the letter while that one is being raised.
+            while not answers:
+                self._open().poll(_WAIT_S)
+                if not answers and self._stop.is_set():
+                    raise Stopped
         except KafkaException as error:
             return cast("Problem", error.args[0])
         except (ValueError, TypeError, OverflowError, BufferError) as error:
@@ -78,9 +94,10 @@ class DeadLetters:
                 f"a dead letter of {event!r} to {topic} cannot be sent: {told(error)}",
                 action="see the message; the event comes again first, and dead_letters=None stops the reader there instead",
             ) from error
-        if self._open().flush(self._settings.patience_s):
-            raise BrokerUnreachable(f"a dead letter to {topic} was not acknowledged in {self._settings.patience_s:g} s")
-        return refusals[0] if refusals else None
+        refusal = answers[0]
+        if refusal is not None and refusal.code() == Problem._MSG_TIMED_OUT:  # noqa: SLF001
+            raise BrokerUnreachable(f"a dead letter to {topic} was not acknowledged in {self._settings.answer_s:g} s")
+        return refusal
 
     def close(self) -> None:
         """Ends the producer; nothing waits in it."""
@@ -88,11 +105,10 @@ class DeadLetters:
 
     def _open(self) -> Producer:
         if self._producer is None:
-            timeout_ms = int(self._settings.patience_s * 1000)
             options = {
                 "enable.idempotence": True,
                 "linger.ms": 0,
-                "message.timeout.ms": timeout_ms,
+                "message.timeout.ms": int(self._settings.answer_s * 1000),
                 "message.max.bytes": _LARGEST,
                 "log_level": 3,
             }
@@ -104,20 +120,22 @@ class DeadLetters:
 
     def _partitions_of(self, topic: str, like: str) -> int:
         if topic not in self._partitions:
-            admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
+            admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)
             known = admin.partitions()
             if topic not in known:
                 if like not in known:
                     raise TopicMissing(
                         f"{like}: the topic of a dead letter's event is gone", action="find out who deleted it"
                     )
-                admin.create_topics([topic], partitions=len(known[like]))
+                admin.create_topics([topic], partitions=len(known[like]), needed="WRITE")
                 known[topic] = known[like]
             self._partitions[topic] = len(known[topic])
         return self._partitions[topic]
 
 
-def _refused(topic: str, error: Problem) -> RequestFailed:
+def _refused(topic: str, error: Problem) -> RequestFailed | NotAuthorized:
+    if is_denied(error):  # perhaps of the cluster, where the principal may write no topic at all
+        return NotAuthorized(f"a dead letter to {topic}: {error.str()}", action=f"grant WRITE on the topic {topic}")
     too_large = error.code() == Problem.MSG_SIZE_TOO_LARGE
     action = "raise the topic's max.message.bytes: a letter has some headers more than its event" if too_large else ""
     return RequestFailed(f"a dead letter to {topic}: {error.str()}", action=action, error=error.name())

@@ -54,6 +54,8 @@ class Handler:
             return
         call = self._call_with(transaction)
         parts: Sequence[Any] = [events] if self.batch else events
+        if self.batch:
+            call = _with_a_list_of_its_own(call)
         if self.is_async:
             self._run_on_loop(call, parts)
         else:
@@ -116,6 +118,15 @@ class Handler:
         if not self.batch:
             return cast("Event", part)
         return part[0] if len(part) == 1 else None
+
+
+def _with_a_list_of_its_own(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A handler may empty it as it works (``while events: book(events.pop())``), and whose failure it was is asked of ours.
+
+    Of an empty one nobody could say: it would be tried again for ever, at once. Of one with a single event left it would be that
+    one's, to which the handler had not come.
+    """
+    return lambda events: call(list(events))
 
 
 def _store_error(error: Exception) -> StoreError | None:

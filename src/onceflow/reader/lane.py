@@ -21,9 +21,9 @@ class Lane:
     begins_at: int | None = None  # where the group has begun, as far as Kafka's offset still tells
     handles_from: int | None = None  # where Kafka was told that the group handles events from there on
     is_witnessed: bool = True  # Kafka's offset would tell that the store was lost
-    stored: int | None = None  # the position that the store is known to have
     sent_position: int | None = None  # what Kafka was told
     sent_until: int | None = None
+    unanswered: int = 0  # of what Kafka was told without waiting
     read_until: int | None = None  # every event before it has come
     place: str = ""
     pending: list[Event] = field(default_factory=list)
@@ -42,11 +42,15 @@ class Lane:
 
     def __post_init__(self) -> None:
         self.place = position_source(self.ownership.topic, self.ownership.partition)
-        self.stored = self.ownership.next_offset
 
     @property
     def name(self) -> str:
         return f"{self.ownership.topic}-{self.ownership.partition}"
+
+    @property
+    def stored(self) -> int | None:
+        """The position that the store is known to have: one that has less has lost something (``stores/rules.py``)."""
+        return self.ownership.next_offset
 
     @property
     def empty_until(self) -> int | None:
@@ -81,14 +85,14 @@ class Lane:
     def begin(self, ownership: Ownership) -> None:
         """The store knows where the group begins."""
         self.ownership = ownership
-        self.stored = self.position = ownership.next_offset
+        self.position = ownership.next_offset
 
     def advance(self, count: int) -> None:
         """The store has committed that the first ``count`` events are handled."""
         self.position = self.pending[count - 1].offset + 1
+        self.ownership = self.ownership.at(self.position)
         del self.pending[:count]
         self.effects_done = max(0, self.effects_done - count)
-        self.stored = self.position
         self.troubled_since, self.troubles = None, 0
 
     def store_answered(self) -> None:
@@ -106,14 +110,9 @@ class Lane:
         """Whether the event in front has failed once and ``retries`` times more."""
         return self.pending[0].offset == self.failing_offset and self.attempts > retries
 
-    def went_back(self, ownership: Ownership) -> bool:
-        """Whether the store knows less than it did."""
-        return (ownership.next_offset or 0) < (self.stored or 0)
-
     def taken(self, ownership: Ownership) -> None:
         """The partition was taken anew: what the store has committed meanwhile is not handled again."""
         self.ownership = ownership
-        self.stored = ownership.next_offset
         self.doubtful = False
         self.position = max((p for p in (ownership.next_offset, self.position) if p is not None), default=None)
         waiting = len(self.pending)

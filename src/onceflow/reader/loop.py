@@ -24,7 +24,8 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as Problem
 
-from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreFenced, StoreLost
+from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreFenced
+from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims, Held
@@ -41,6 +42,7 @@ from onceflow.reader.remainder import Remainder
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Store
+from onceflow.reader.stores.rules import check_not_behind
 from onceflow.reader.tally import Tally
 from onceflow.reader.topic_watch import TopicWatch
 from onceflow.reader.witness import Witness
@@ -72,10 +74,11 @@ class Loop:
         tally: Tally,
     ) -> None:
         self._settings = settings
+        self._who = f"the consumer of group {settings.group}"
         self._store = store
         self._mode = mode
         self._assignment = assignment
-        self._letters = DeadLetters(settings)
+        self._letters = DeadLetters(settings, stop)
         self._stop = stop
         self._on_step = on_step
         self._tally = tally
@@ -83,9 +86,8 @@ class Loop:
         self._witness = Witness(store, settings.lease_s, on_step)
         self._remainder = Remainder(settings, self._membership, stop)
         self._watch = TopicWatch(settings.topics, assignment.topics)
-        self._handled: frozenset[Place] = (
-            frozenset()
-        )  # its own partitions when they were all at their end for the first time
+        self._handled: set[Place] = set()  # partitions that it has had at their end, with nothing left to handle
+        self._is_done = False  # each of its own was, and it looks after those of others
         self._offsets_at = 0.0
         self._forget_at = 0.0
 
@@ -96,7 +98,7 @@ class Loop:
             "enable.partition.eof": True,
             "on_commit": self._committed,
         }
-        self._consumer = trouble.opened(lambda: Consumer(options, logger=_librdkafka))
+        self._consumer = opened(lambda: Consumer(options, logger=_librdkafka), "the reader's Kafka settings")
         try:
             self._forget()  # a reader that is run every now and then may never live for long
             self._consumer.subscribe(
@@ -110,8 +112,11 @@ class Loop:
                     self._round()
         finally:
             self._letters.close()
-            with suppress(Stopped):  # of an assignment that came with the end
-                self._consumer.close()  # hands the partitions back, and tells Kafka the last positions
+            try:
+                self._assignment.end(self._consumer)  # tells Kafka the last positions
+            finally:
+                with suppress(Stopped):  # of an assignment that came with the end
+                    self._consumer.close()  # hands the partitions back
 
     def _round(self) -> None:
         self._poll()
@@ -124,12 +129,14 @@ class Loop:
         self._tally.now_and_then()
 
     def _at_end(self) -> bool:
+        """Each of them once: where events keep coming, they may never be at their ends all at the same time."""
         lanes = self._assignment.lanes
-        if not self._handled and all(lane.at_end and not lane.pending for lane in lanes.values()):
-            self._handled = frozenset(lanes)
-        if lanes and not self._handled:
+        if not self._is_done:
+            self._handled |= {place for place, lane in lanes.items() if lane.at_end and not lane.pending}
+            self._is_done = bool(lanes) and self._handled.issuperset(lanes)
+        if lanes and not self._is_done:
             return False
-        return self._remainder.is_handled(self._consumer, self._handled)
+        return self._remainder.is_handled(self._consumer, frozenset(self._handled if self._is_done else ()))
 
     # -------------------------------------------------------------------------------------------------------- receiving
 
@@ -149,8 +156,8 @@ class Loop:
                 came = self._receive(self._consumer.consume(rest, 0)) or came
         except KafkaException as error:
             # Raised by a rebalance callback too; going on without its partitions would leave them blocked in silence.
-            trouble.check(error.args[0], "the consumer")
-            raise RequestFailed(f"the consumer: {error.args[0].str()}") from error
+            trouble.check(error.args[0], self._who)
+            raise RequestFailed(f"{self._who}: {error.args[0].str()}") from error
         if came:
             self._on_step(Step.POLLED)
 
@@ -187,7 +194,12 @@ class Loop:
             if lane is not None:
                 lane.at_end, lane.read_until = True, message.offset()
             return
-        trouble.check(error, lane.name if lane else message.topic() or "the consumer", lane.position if lane else None)
+        if error.code() == Problem.UNKNOWN_TOPIC_OR_PART:
+            log.info("%s: %s", message.topic() or self._who, error.str())
+            self._watch.ask_soon()
+            return
+        where, position = (lane.name, lane.position) if lane else (message.topic() or self._who, None)
+        trouble.check(error, where, position, message.offset())
 
     # --------------------------------------------------------------------------------------------------------- handling
 
@@ -211,9 +223,11 @@ class Loop:
             if lane.doubtful and not self._take_again(lane):
                 return
             lane.pending = lane.unhandled(lane.pending)
-            if lane.pending:
-                self._witness.call(self._consumer, lane)
-                self._handle(lane)
+            if not lane.pending:  # a commit whose answer was lost had worked
+                lane.store_answered()
+                return
+            self._witness.call(self._consumer, lane)
+            self._handle(lane)
         except Failed as failure:
             lane.store_answered()
             self._failed(lane, failure)
@@ -270,12 +284,7 @@ class Loop:
             lane.not_before = time.monotonic() + ASK_AGAIN_S
             return False
         (ownership,) = self._assignment.take([(lane.ownership.topic, lane.ownership.partition)])
-        if lane.went_back(ownership):
-            raise StoreLost(
-                f"{lane.name}: the store had handled the events before offset {lane.stored}, "
-                f"and knows of those before {ownership.next_offset or 0} now",
-                action="find out what became of the store before anything is handled twice",
-            )
+        check_not_behind(lane.ownership, ownership.next_offset)
         lane.taken(ownership)
         self._on_step(Step.TAKEN)
         return True
@@ -304,7 +313,10 @@ class Loop:
         """What became of an asynchronous commit; what was refused is told again."""
         for each in offsets or ():
             lane = self._assignment.lanes.get((each.topic, each.partition))
-            if lane is not None and (error or each.error):
+            if lane is None:
+                continue
+            lane.unanswered = max(0, lane.unanswered - 1)  # of an earlier lane of the partition it may be
+            if error or each.error:
                 log.info("%s: offset not committed: %s", lane.name, error or each.error)
                 lane.sent_position = None
 

@@ -57,7 +57,7 @@ class Membership:
     def _described(self) -> Any:
         group = self._settings.group
         try:
-            asked = self._admin.describe_consumer_groups([group], request_timeout=self._settings.patience_s)
+            asked = self._admin.describe_consumer_groups([group], request_timeout=self._settings.answer_s)
             return asked[group].result()
         except KafkaException as error:
             log.info("the group %s cannot be described: %s", group, error.args[0].str())

@@ -5,6 +5,12 @@ What it survives::
     an asynchronous commit is refused (the group is just being rebalanced), and no new event comes
     what was refused is told again; otherwise the lag would stay for ever
 
+    the same, and the reader ends, or the partition is revoked, before the refusal has come back
+    what is not answered yet does not count as told there: it is told once more, and waited for
+
+    the broker freezes; the reader, which has handled an event since it last told Kafka, is asked to end
+    it does not wait for the answer to a commit where it gets none to a question (``_commit_now``)
+
     a process dies after the store's commit and before Kafka's; the next one finds nothing new
     a lane begins with what Kafka was told, so the difference is told
 
@@ -39,13 +45,15 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from onceflow.errors import BrokerUnreachable
+from onceflow.errors import BrokerUnreachable, NotAuthorized
+from onceflow.kafka.rights import is_denied
 from onceflow.reader.lane import Lane
 from onceflow.reader.membership import PutOut, is_put_out
 
 log = logging.getLogger("onceflow.reader")
 Place = tuple[str, int]
 KAFKA_TIMEOUT_S = 60.0
+ANSWER_S = 10.0
 # confluent-kafka may give more bytes than the metadata has; so the note has an end of its own, and one, whatever it says.
 _BEGINS, _HANDLES = "begins-here", "handles-from-here"
 _NOTE = re.compile(rf"(?:topic:([\w-]{{8}}))?,?({_BEGINS}|{_HANDLES})?,?(?:empty-until:(\d+))?;", re.ASCII)
@@ -69,6 +77,13 @@ class Committed(NamedTuple):
         """Whether a store that knows nothing of the partition, or less, was lost. A plain 0 may be one that it was reset to."""
         return self.handles or (self.offset > 0 and not self.is_beginning)
 
+    @property
+    def note(self) -> str:
+        """As Kafka has it."""
+        word = _HANDLES if self.handles else _BEGINS if self.is_beginning else None
+        empty_until = self.empty_until if self.empty_until > self.offset else None
+        return _note(word, empty_until=empty_until, topic_id=self.topic_id)
+
 
 def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool:
     """Commits the lanes' positions to the group; whether that is known to have worked. Nothing depends on it."""
@@ -78,7 +93,7 @@ def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool
     offsets = [_offset_of(lane) for lane in news]
     try:
         if wait:
-            refused = [each for each in consumer.commit(offsets=offsets, asynchronous=False) or () if each.error]
+            refused = _commit_now(consumer, offsets)
         else:
             refused = []
             consumer.commit(offsets=offsets, asynchronous=True)
@@ -87,9 +102,22 @@ def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool
         return False
     for each in refused:
         log.info("%s-%d: offset not committed: %s", each.topic, each.partition, each.error)
+    untold = {(each.topic, each.partition) for each in refused}
     for lane in news:
-        lane.sent_position, lane.sent_until = lane.position, lane.empty_until
+        if (lane.ownership.topic, lane.ownership.partition) not in untold:
+            lane.sent_position, lane.sent_until = lane.position, lane.empty_until
+            lane.unanswered += not wait
     return not refused
+
+
+def _commit_now(consumer: Consumer, offsets: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Commits, and waits for the answer: what was refused. Raises KafkaException.
+
+    librdkafka waits for that answer for minutes, whoever wants to end meanwhile. For how long it waits for the answer to a
+    question can be told, so the coordinator is asked first.
+    """
+    consumer.committed([TopicPartition(each.topic, each.partition) for each in offsets], timeout=ANSWER_S)
+    return [each for each in consumer.commit(offsets=list(offsets), asynchronous=False) or () if each.error]
 
 
 def committed_offsets(consumer: Consumer, places: Sequence[Place]) -> Mapping[Place, Committed]:
@@ -116,6 +144,11 @@ def note_beginnings(consumer: Consumer, beginnings: Mapping[Place, int]) -> None
     _commit(consumer, [TopicPartition(*each, at, metadata=_note(_BEGINS)) for each, at in beginnings.items()])
 
 
+def note_again(consumer: Consumer, committed: Mapping[Place, Committed]) -> None:
+    """Commits what Kafka has already: that asks it whether the consumer is a member. Raises as ``note_beginnings``."""
+    _commit(consumer, [TopicPartition(*place, each.offset, metadata=each.note) for place, each in committed.items()])
+
+
 def note_handling(consumer: Consumer, lane: Lane) -> None:
     """Commits that the group handles events from the lane's position on. Raises as ``note_beginnings``."""
     lane.handles_from = lane.position
@@ -125,11 +158,14 @@ def note_handling(consumer: Consumer, lane: Lane) -> None:
 
 def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
     try:
-        refused = [each.error for each in consumer.commit(offsets=offsets, asynchronous=False) or () if each.error]
+        refused = [each.error for each in _commit_now(consumer, offsets) if each.error]
     except KafkaException as error:
         refused = [error.args[0]]
     if any(map(is_put_out, refused)):
         raise PutOut(refused[0].str())
+    if refused and is_denied(refused[0]):
+        named = ", ".join(dict.fromkeys(each.topic for each in offsets))
+        raise NotAuthorized(f"offsets of {named}: {refused[0].str()}", action=f"grant READ on the group and on {named}")
     if refused:
         raise BrokerUnreachable(f"where the group begins was not noted: {refused[0].str()}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import logging
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from onceflow import collector
@@ -26,12 +28,14 @@ from onceflow.reader.inbox import Inbox
 from onceflow.reader.leases import Leases
 from onceflow.reader.loop import Loop
 from onceflow.reader.on_loop import OnLoop
+from onceflow.reader.one_at_a_time import OneAtATime
 from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.rebuild import Rebuilder
 from onceflow.reader.retries import Backoff
 from onceflow.reader.settings import Checker, GroupProtocol, LostStore, ReaderSettings, Start
 from onceflow.reader.steps import OnStep
-from onceflow.reader.stores import FORMS, open_store
+from onceflow.reader.stops import Stops
+from onceflow.reader.stores import DEFAULT, FORMS, open_store
 from onceflow.reader.stores.interface import Retention, Store
 from onceflow.reader.tally import Tally
 
@@ -60,7 +64,8 @@ class Reader:
     long) inside it; ``event.idempotency_key`` is the same then. ``@reader.handler(batch=True)`` gets a list of events. Both may
     be ``async def``. A handler may run again for an event whose transaction was rolled back.
 
-    ``store`` is a URL (``memory:``, ``sqlite:///path``, ``postgresql://…``, ``redis://…``) or a store of your own.
+    ``store`` is a URL (``memory:``, ``sqlite:///path``, ``postgresql://…``, ``redis://…``) or a store of your own. Without one it
+    is a SQLite file in the working directory, ``onceflow-store.db``.
     ``kafka`` holds Java client options (``security.protocol``, …). ``group_protocol`` is ``classic`` or ``consumer``
     (KIP-848); with a ``group_instance_id`` a restarted process gets its partitions back at once. A group without a position
     begins at ``start`` (``earliest``, ``latest``). Ids are kept for ``keep_ids_s`` seconds and as the newest
@@ -80,7 +85,7 @@ class Reader:
         topics: str | Sequence[str],
         *,
         group: str,
-        store: str | Store,
+        store: str | Store = DEFAULT,
         bootstrap_servers: str = "localhost:9092",
         kafka: Mapping[str, object] | None = None,
         group_protocol: str = "classic",
@@ -141,8 +146,9 @@ class Reader:
         self._store = opened
         self._on_step = on_step or (lambda step: None)
         self._handler: Handler | None = None
-        self._stop = threading.Event()
-        self._running = threading.Lock()  # one lock for it and the readers of its dead letters, as they have one store
+        self._stops = Stops()
+        # Shared by the readers of its dead letters: they have one store and one handler.
+        self._running = OneAtATime(opened)
 
     # ---------------------------------------------------------------------------------------------------- the handler
 
@@ -196,7 +202,7 @@ class Reader:
             raise ConfigurationError.of("Reader.dead_letters", ["this reader writes none: dead_letters is None"])
         reader = copy.copy(self)
         reader._settings = self._settings.of_dead_letters()  # noqa: SLF001
-        reader._stop = threading.Event()  # noqa: SLF001
+        reader._stops = Stops()  # noqa: SLF001
         return reader
 
     # --------------------------------------------------------------------------------------------------------- running
@@ -208,68 +214,76 @@ class Reader:
         Every ten seconds and at the end it logs how much it did (``onceflow.reader``, INFO); ``progress`` prints that as well.
         On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
         """
+        stop = self._stops.begin()  # before a signal can come that is for this run
         # Not entered, the runner makes its loop when a handler needs one: inside of a running loop it could not end it.
         with self._ended_by_signals(), closing(asyncio.Runner()) as runner:
-            self._run(runner.run, until_end=until_end, progress=progress)
+            self._run(runner.run, stop, until_end=until_end, progress=progress)
 
     async def run_async(self, *, until_end: bool = False, progress: bool = False) -> None:
         """As ``run``, within a running event loop: asyncio handlers run on it, the rest on a thread. Cancelling stops it.
 
-        Await it to its end: a loop that is closed before ends the reader with ReaderError, in the log.
+        Cancelled, it raises when the thread has ended: CancelledError, or the error that ended the reader. Await it to its end: a
+        loop that is closed before ends the reader with ReaderError, in the log.
         """
-        work = asyncio.ensure_future(
-            asyncio.to_thread(
-                self._run,
-                OnLoop(asyncio.get_running_loop()),
-                until_end=until_end,
-                progress=progress,
-            )
-        )
+        stop = self._stops.begin()
+        loop = asyncio.get_running_loop()
+        run = partial(self._run, OnLoop(loop), stop, until_end=until_end, progress=progress)
+        # As asyncio.to_thread, but no task: whoever cancels all of the loop's would end that one, and the thread would go on.
+        work = loop.run_in_executor(None, contextvars.copy_context().run, run)
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
-            self.stop()
+            stop.set()
             await _ended(work)
             raise
 
     def stop(self) -> None:
-        """Ends ``run`` after the batch in hand. May be called from any thread."""
-        self._stop.set()
+        """Ends ``run`` after the batch in hand; before the first one has begun it ends that, and behind the end of one nothing.
 
-    def _run(self, run_coroutine: RunCoroutine, *, until_end: bool, progress: bool) -> None:
-        handler = self._required_handler()
-        if not self._running.acquire(blocking=False):
-            mistake = "it runs already, or the reader does whose dead letters it reads: they share store and handler"
-            raise ConfigurationError.of("Reader.run", [mistake])
+        May be called from any thread.
+        """
+        self._stops.set()
+
+    def _run(self, run_coroutine: RunCoroutine, stop: threading.Event, *, until_end: bool, progress: bool) -> None:
         try:
-            self._run_alone(handler, run_coroutine, until_end=until_end, progress=progress)
+            handler = self._required_handler()
+            if not self._running.acquire():
+                mistake = (
+                    "it runs already, or another reader does that has the same store object, as that of its dead letters has: "
+                    "let one end first, or give each a store of its own"
+                )
+                raise ConfigurationError.of("Reader.run", [mistake])
+            try:
+                self._run_alone(handler, run_coroutine, stop, until_end=until_end, progress=progress)
+            finally:
+                self._running.release()
         finally:
-            self._running.release()
+            self._stops.over(stop)
 
-    def _run_alone(self, handler: Handler, run_coroutine: RunCoroutine, *, until_end: bool, progress: bool) -> None:
+    def _run_alone(
+        self, handler: Handler, run_coroutine: RunCoroutine, stop: threading.Event, *, until_end: bool, progress: bool
+    ) -> None:
         handler.run_coroutine = run_coroutine
         self._check_topics()
         settings, store = self._settings, self._store
         try:
-            patiently(lambda: store.open(settings.group, settings.retention), settings, self._stop)
+            patiently(lambda: store.open(settings.group, settings.retention), settings, stop)
         except Stopped:
             log.info("ended before the store could be opened")
-            self._stop.clear()
             return
         try:
             tally = Tally(_printed if progress else log.info)
             leases = Leases(store, settings.lease_s)
             mode = self._mode(handler, tally, leases)
             owner = f"{socket.gethostname()}-{os.getpid()}"
-            rebuilder = Rebuilder(settings, mode.book, self._stop)
-            assignment = Assignment(settings, store, owner, rebuilder, self._stop, self._on_step, mode.settle)
-            loop = Loop(settings, store, mode, assignment, self._stop, self._on_step, tally)
+            rebuilder = Rebuilder(settings, mode.book, stop)
+            assignment = Assignment(settings, store, owner, rebuilder, stop, self._on_step, mode.settle)
+            loop = Loop(settings, store, mode, assignment, stop, self._on_step, tally)
             with leases, collector.seldom(settings.batch_size * _OBJECTS_PER_EVENT):
                 loop.run(until_end=until_end)
             tally.tell("ended")
         finally:
             store.close()
-            self._stop.clear()
 
     def _mode(self, handler: Handler, tally: Tally, leases: Leases) -> Inbox | Claims:
         if handler.takes_transaction:
@@ -277,12 +291,12 @@ class Reader:
         return Claims(self._store, handler, self._on_step, leases, tally)
 
     def _check_topics(self) -> None:
-        known = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s).partitions()
-        missing = [name for name in self._settings.topics if name not in known]
+        admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)
+        missing = admin.missing(self._settings.topics, needed="READ")
         if missing:
             raise TopicMissing(
                 f"topics that do not exist: {', '.join(missing)}",
-                action=f"create them, or correct the names; {meant(missing, known)}",
+                action=f"create them, or correct the names; {meant(missing, admin.partitions())}",
                 topics=tuple(missing),
             )
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from onceflow.errors import RequestFailed
 from onceflow.reader import trouble
 from onceflow.reader.event import entry_of, position_source
 from onceflow.reader.offsets import beginning
-from onceflow.reader.patience import Stopped
+from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.interface import EventKey, Ownership
 
@@ -65,19 +65,20 @@ class Rebuilder:
             if self._stop.is_set():
                 raise Stopped
             messages = consumer.consume(self._settings.batch_size, _WAIT_S)
-            at_end = _is_end(messages, source)
+            at_end = _is_end(messages, f"{ownership.topic}-{ownership.partition}")
             good = (message for message in messages if message.error() is None and self._settings.reads(message))
             entries = [entry for entry in (entry_of(message, source) for message in good) if entry.offset < end]
             if entries:
-                self._book(ownership, entries)
+                # The store may be away for a moment; what is booked already is booked again without a trace.
+                patiently(partial(self._book, ownership, entries), self._settings, self._stop)
             count += len(entries)
         return count
 
 
-def _is_end(messages: Sequence[Message], source: str) -> bool:
-    """Whether the partition's end is among them."""
-    problems = [error for message in messages if (error := message.error()) is not None]
-    for error in problems:
-        if not trouble.is_end(error) and not error.retriable():
-            raise RequestFailed(f"{source}: {error.str()}")
-    return any(map(trouble.is_end, problems))
+def _is_end(messages: Sequence[Message], where: str) -> bool:
+    """Whether the partition's end is among them. Raises what does not pass by itself."""
+    problems = [(error, message.offset()) for message in messages if (error := message.error()) is not None]
+    for error, at in problems:
+        if not trouble.is_end(error):
+            trouble.check(error, where, at=at)
+    return any(trouble.is_end(error) for error, _ in problems)

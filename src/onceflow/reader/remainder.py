@@ -43,8 +43,9 @@ from contextlib import closing
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from onceflow.errors import BrokerUnreachable, OnceflowError, RequestFailed
+from onceflow.errors import BrokerUnreachable, OnceflowError
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.beginnings import begun
 from onceflow.reader.membership import Membership
@@ -94,8 +95,9 @@ class Remainder:
 
     def _look(self, consumer: Consumer, own: Collection[Place]) -> bool:
         if self._ends is None:
-            self._ends = {place: end for place, end in self._all_ends().items() if place not in own}
-            self._places = list(self._ends)
+            ends = self._all_ends()
+            self._ends = {place: end for place, end in ends.items() if place not in own}
+            self._places = list(ends)  # its own too: they tell whether the group has begun in a topic
             if self._ends:
                 whose = f"{len(self._ends)} partition(s) belong to others" if own else "no partition for this member"
                 log.info("%s; it ends when the others have handled all there is now", whose)
@@ -110,7 +112,7 @@ class Remainder:
         return True
 
     def _all_ends(self) -> dict[Place, int]:
-        admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.patience_s)
+        admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)
         known = admin.partitions()
         return admin.end_offsets((topic, number) for topic in self._settings.topics for number in known.get(topic, ()))
 
@@ -131,7 +133,7 @@ class Remainder:
     def _first_event(self, place: Place, told: Committed | None, end: int) -> int | None:
         """The offset of the first event before the end that the group has not handled."""
         options = {**self._settings.base_options(), "enable.partition.eof": True}
-        with closing(trouble.opened(lambda: Consumer(options, logger=_librdkafka))) as consumer:
+        with closing(opened(lambda: Consumer(options, logger=_librdkafka), "the reader's Kafka settings")) as consumer:
             first = beginning(consumer, place)
             consumer.assign([TopicPartition(*place, first if told is None else max(first, told.offset))])
             for message in _read(consumer, place, self._stop):
@@ -150,12 +152,13 @@ def _read(consumer: Consumer, place: Place, stop: threading.Event) -> Iterator[M
         if stop.is_set():
             raise Stopped
         message = consumer.poll(_WAIT_S)
-        error = message and message.error()
-        if message is None or (error and error.retriable()):
+        if message is None:
             continue
-        if error and trouble.is_end(error):
+        error = message.error()
+        if error is not None and trouble.is_end(error):
             return
-        if error:
-            raise RequestFailed(f"{place[0]}-{place[1]}: {error.str()}", error=error.name())
+        if error is not None:
+            trouble.check(error, f"{place[0]}-{place[1]}", at=message.offset())
+            continue
         yield message
     raise BrokerUnreachable(f"{place[0]}-{place[1]}: not read in {KAFKA_TIMEOUT_S:g} s")

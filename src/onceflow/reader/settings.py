@@ -20,6 +20,7 @@ from onceflow.reader.stores.interface import Retention
 
 GROUP_HEADER = "onceflow_group"
 """Which group wrote a dead letter."""
+SHORTEST_ANSWER_S = 10.0
 _Choice = TypeVar("_Choice", bound=Enum)
 _WHOLE = {"batch_size", "keep_ids", "retries"}
 _DAY_S = 24 * 3600
@@ -93,6 +94,11 @@ class ReaderSettings:
             letters_of=self.group,
         )
 
+    @property
+    def answer_s(self) -> float:
+        """How long a single answer of the brokers is waited for: one takes a moment, however short the patience is."""
+        return max(self.patience_s, SHORTEST_ANSWER_S)
+
     def reads(self, message: Message) -> bool:
         """Whether a record is for this reader.
 
@@ -123,11 +129,14 @@ class ReaderSettings:
         return options
 
     def base_options(self) -> dict[str, Any]:
-        """What every consumer of this reader has: committed records alone, no offset stored or reset behind our back."""
+        """What every consumer of this reader has: committed records alone, as they were written, no offset stored or reset behind
+        our back.
+        """
         return {
             **self.cluster.for_librdkafka(),
             "group.id": self.group,
             "isolation.level": "read_committed",
+            "check.crcs": True,  # as Java's consumer does; what fails is passed over by librdkafka, and told by trouble.py
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
@@ -181,6 +190,10 @@ class Checker:
         if not names:
             self.mistakes.append("no topic is given")
         self.mistakes += [f"{name!r} is no name of a topic" for name in names if not _is_topic(name)]
+        known = [name for name in names if _is_topic(name)]
+        self.mistakes += [
+            f"topic {name} is given more than once" for name in dict.fromkeys(known) if known.count(name) > 1
+        ]
         return names
 
     def dead_letters(self, name: object, topics: Sequence[str]) -> None:

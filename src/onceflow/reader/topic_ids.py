@@ -47,7 +47,7 @@ class TopicIds:
         except KafkaException as error:
             what = f"{topic}: its id cannot be read: {error.args[0].str()}"
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise NotAuthorized(what, action="grant READ on the topics") from error
+                raise NotAuthorized(what, action=f"grant READ on the topic {topic}") from error
             raise BrokerUnreachable(what, action="check that the cluster runs, and has the topic") from error
 
     @cached_property

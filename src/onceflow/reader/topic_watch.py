@@ -9,7 +9,7 @@ What it survives::
     the reader would go on in the middle of it
 
     a broker that has just started does not know the topic yet
-    it counts as missing when a second question, a moment later, says so too
+    it counts as missing when a second question, a moment later, says so too; so it does where librdkafka was told that first
 
     the brokers do not answer
     nobody waits for the answer; the next question comes as it would have come
@@ -40,6 +40,10 @@ class TopicWatch:
         self._answers: Answers = {}
         self._missing: set[str] = set()
         self._ask_at = time.monotonic() + LOOK_EVERY_S
+
+    def ask_soon(self) -> None:
+        """A broker has said that it does not know one of them."""
+        self._ask_at = time.monotonic()
 
     def look(self) -> None:
         """Raises TopicMissing, and EventsGone for a topic that was made anew."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
 from typing import Any
 
@@ -64,6 +65,6 @@ def test_the_largest_can_be_told_to_every_store_and_client(store_url: str) -> No
         assert store.forget_expired() == 0
     consumer = Consumer({**settings.consumer_options(), "log_level": 0})
     consumer.close()
-    letters = DeadLetters(settings)
+    letters = DeadLetters(settings, threading.Event())
     letters._open()
     letters.close()

@@ -314,6 +314,32 @@ class OneGroup(Mutant):
         super().open("all" if group.startswith("conformance") else group, retention)
 
 
+class FirstGroupForEver(Mutant):
+    """Keeps the group that it was opened for first."""
+
+    first: str | None = None
+
+    def open(self, group: str, retention: Retention) -> None:
+        self.first = self.first or group
+        super().open(self.first, retention)
+
+
+class BooksOverGaps(Mutant):
+    """Does not compare its position with what the owner knows."""
+
+    class tables(SqliteTables):  # noqa: N801
+        def position(self, topic: str, partition: int) -> Position | None:
+            found = super().position(topic, partition)
+            return found and Position(found.epoch, found.next_offset and _NeverBehind(found.next_offset))
+
+
+class _NeverBehind(int):
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
 class SequenceMayRepeat(Mutant):
     """Takes the highest sequence for new."""
 
@@ -612,6 +638,8 @@ MUTANTS: dict[type[Store], set[str]] = {
     CutsNames: {"identity-odd_names"},
     CutsLongNames: {"identity-long_names"},
     OneGroup: {"identity-another_group"},
+    FirstGroupForEver: {"identity-groups_one_after_the_other"},
+    BooksOverGaps: {"positions-behind_its_owner"},
     SequenceMayRepeat: {"compact-at_or_below", "compact-never_expires"},
     SequencesOfAllPartitions: {"compact-per_source_and_partition"},
     BlindInOneCall: {"identity-repeated_in_one_call"},

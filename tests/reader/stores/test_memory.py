@@ -131,6 +131,20 @@ def test_a_batch_whose_events_are_new_is_one_piece() -> None:
     assert pieces.claim(owner, [EventKey(10, "shop", "3")], LONG_S) == [Standing.DUPLICATE]
 
 
+def test_groups_that_use_one_object_know_nothing_of_each_other() -> None:
+    """A dead letter has the id of its event: in the group of the letters it is new. Opened again, a group has what it had."""
+    store = MemoryStore()
+    for group in ("group", "group.dead-letter"):
+        store.open(group, Retention())
+        (owner,) = store.take(TOPIC, [0], "reader")
+        assert owner.next_offset is None
+        assert store.claim(owner, [EventKey(0, "shop", "a")], LONG_S) == [Standing.NEW]
+        store.confirm(owner, [EventKey(0, "shop", "a")])
+        store.close()
+    store.open("group", Retention())
+    assert store.take(TOPIC, [0], "reader")[0].next_offset == 1
+
+
 def test_an_epoch_of_before_confirms_no_piece() -> None:
     """Not even one of the same events: the new owner is handling them now."""
     pieces = InPieces()

@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import Message
 from tests.reader.servers import PATIENCE_S, Server, postgresql_server
 from tests.reader.stores.cutting_proxy import CuttingProxy
+from tests.reader.stores.pooler import Pooler
 
-from onceflow.errors import CommitUnknown, StoreError, StoreMismatch, StoreUnavailable
+from onceflow.errors import CommitUnknown, ReaderError, StoreError, StoreMismatch, StoreUnavailable
 from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.inbox import Inbox
@@ -71,7 +72,7 @@ def ledger(url: str) -> list[str]:
         return [row[0] for row in connection.execute("SELECT id FROM ledger ORDER BY id")]
 
 
-def through(proxy: CuttingProxy, url: str) -> str:
+def through(proxy: CuttingProxy | Pooler, url: str) -> str:
     return f"postgresql://postgres@127.0.0.1:{proxy.port}{urlsplit(url).path}"
 
 
@@ -197,6 +198,62 @@ def test_transaction_ended_by_a_handler(store: PostgresqlStore, statement: str) 
         unit.handle.execute(statement)
 
 
+@pytest.mark.parametrize("statements", [["COMMIT"], ["COMMIT", "BEGIN"], ["ROLLBACK", "BEGIN"]], ids=" ".join)
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_handler_that_ends_the_transaction_and_fails_is_no_failure_of_its_event(
+    store: PostgresqlStore, statements: list[str], fails: bool
+) -> None:
+    """Tried again, it would be a duplicate: half of its effects are there, and it would count as handled without a word."""
+
+    def handle(event: Event, tx: Any) -> None:
+        tx.execute("INSERT INTO ledger VALUES ('half')")
+        for statement in statements:
+            tx.execute(statement)
+        if fails:
+            raise ValueError("no account")
+
+    lane = lane_with(store, 0)
+    inbox = Inbox(store, Handler(handle), lambda step: None, Tally())
+    with pytest.raises(StoreError, match="ended inside the unit") as raised:
+        inbox.handle(lane, lane.pending)
+    assert not raised.value.retriable
+    assert take(store).next_offset == (1 if statements[0] == "COMMIT" else None)
+
+
+def test_a_handler_that_was_given_up_writes_nothing_through_a_transaction_that_is_over(
+    store: PostgresqlStore, url: str
+) -> None:
+    """Its loop stood still, the reader has said that nothing was booked, and the loop goes on: one step is left to it."""
+    owner = take(store)
+    with pytest.raises(ReaderError), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        raise ReaderError("the event loop was left")
+    with pytest.raises(psycopg.OperationalError):
+        unit.handle.execute("INSERT INTO ledger VALUES ('event-0')")
+    assert ledger(url) == []
+    assert book(store, owner, 0) == [NEW]
+    assert ledger(url) == ["event-0"]
+
+
+def test_a_block_of_psycopg_s_that_a_handler_leaves_open_ends_with_its_unit(store: PostgresqlStore, url: str) -> None:
+    """Psycopg does not roll back around it; what comes next would be a savepoint of that transaction, committed by nobody."""
+    left_open: list[psycopg.Transaction] = []
+
+    def handle(event: Event, tx: Any) -> None:
+        if not left_open:
+            left_open.append(tx.transaction())
+            left_open[0].__enter__()
+            raise ValueError("no account")
+        tx.execute("INSERT INTO ledger VALUES ('booked')")
+
+    lane = lane_with(store, 0)
+    inbox = Inbox(store, Handler(handle), lambda step: None, Tally())
+    with pytest.raises(Failed):
+        inbox.handle(lane, lane.pending)
+    inbox.handle(lane, lane.pending)
+    assert ledger(url) == ["booked"]
+
+
 def test_commit_by_a_handler(store: PostgresqlStore) -> None:
     owner = take(store)
     with pytest.raises(psycopg.ProgrammingError), store.unit() as unit:  # noqa: PT012
@@ -236,6 +293,13 @@ def test_what_a_deferred_constraint_refuses_is_the_event_s_failure(store: Postgr
     assert raised.value.event is lane.pending[0]
     assert take(store).next_offset == 1
     assert ledger(url) == ["twice"]
+
+
+def lane_with(store: PostgresqlStore, *offsets: int) -> Lane:
+    """What a reader has in hand of a partition."""
+    lane = Lane(take(store), None)
+    lane.pending = [Event(Message(topic="orders", partition=0, offset=key.offset), key) for key in events(*offsets)]
+    return lane
 
 
 AUDIT = """
@@ -292,7 +356,9 @@ def test_swallowed_sql_error_in_a_savepoint(store: PostgresqlStore) -> None:
     assert take(store).next_offset is None
 
 
-@pytest.mark.parametrize("code", ["40P01", "40001", "53100"])
+@pytest.mark.parametrize(
+    "code", ["40P01", "40001", "53100", "53200", "08006", "57P01", "58030", "XX001", "25006", "26000"]
+)
 def test_a_server_that_gives_way_or_is_full_is_no_fault_of_the_event(store: PostgresqlStore, code: str) -> None:
     """A deadlock is another transaction's fault as well; also where the handler makes an error of its own of it."""
     owner = take(store)
@@ -302,6 +368,34 @@ def test_a_server_that_gives_way_or_is_full_is_no_fault_of_the_event(store: Post
             unit.handle.execute(f"DO $$ BEGIN RAISE 'no' USING ERRCODE = '{code}'; END $$")
         except psycopg.Error as error:
             raise ValueError("cannot book") from error
+    assert book(store, take(store), 0) == [NEW]
+
+
+GUILTY = [
+    *[f"DO $$ BEGIN RAISE 'no' USING ERRCODE = '{code}'; END $$" for code in ("08P01", "58P01", "58P02")],
+    "SELECT pg_read_file('/there/is/no/such/file')",
+    "SELECT pg_advisory_xact_lock(each) FROM generate_series(1, 1000000) AS each",
+]
+
+
+@pytest.mark.parametrize("statement", GUILTY, ids=["08P01", "58P01", "58P02", "no file", "too many locks"])
+def test_what_the_statement_alone_is_guilty_of_counts_as_the_event_s_failure(
+    store: PostgresqlStore, statement: str
+) -> None:
+    """It fails each time, with nothing wrong at the server: waiting for that would end each start in the same way."""
+    owner = take(store)
+    with pytest.raises(psycopg.Error), store.unit() as unit, unit.savepoint():  # noqa: PT012
+        unit.admit(owner, events(0))
+        unit.handle.execute(statement)
+    assert book(store, take(store), 0) == [NEW]
+
+
+def test_parameters_that_do_not_fit_their_statement_are_the_event_s_failure(store: PostgresqlStore) -> None:
+    """The server says of that what a pooler says of itself, which closes the connection then."""
+    owner = take(store)
+    with pytest.raises(psycopg.errors.ProtocolViolation), store.unit() as unit, unit.savepoint():  # noqa: PT012
+        unit.admit(owner, events(0))
+        psycopg.RawCursor(unit.handle).execute("SELECT $1::int, $2::int", [1])
     assert book(store, take(store), 0) == [NEW]
 
 
@@ -317,6 +411,56 @@ def test_rows_as_a_handler_wants_them_do_not_blind_the_store(
         assert unit.admit(owner, events(0, 1, 2)) == [DUPLICATE, NEW, NEW]
         assert unit.handle.row_factory is factory
     assert take(store).next_offset == 3
+
+
+def test_a_cursor_as_a_handler_wants_it_is_not_the_store_s(store: PostgresqlStore) -> None:
+    """One that has another sign for a parameter."""
+    owner = take(store)
+    with store.unit() as unit:
+        assert unit.admit(owner, events(0)) == [NEW]
+        unit.handle.cursor_factory = psycopg.RawCursor
+    with store.unit() as unit:
+        assert unit.admit(owner, events(0, 1)) == [DUPLICATE, NEW]
+    assert store.forget_expired() == 0
+
+
+def test_behind_a_pooler_each_transaction_is_in_another_session(url: str) -> None:
+    """A statement that one of them has prepared is unknown to the next, or another client's of the same name."""
+    with Pooler(socket_of(url)) as pooler, closing(PostgresqlStore(through(pooler, url))) as store:
+        store.open("group", Retention())
+        lane = lane_with(store, *range(60))
+        sessions = set()
+
+        def handle(event: Event, tx: Any) -> None:
+            tx.execute("INSERT INTO ledger VALUES (%s)", (event.entry.id,))
+            sessions.add(tx.execute("SELECT pg_backend_pid()").fetchone()[0])
+
+        inbox = Inbox(store, Handler(handle), lambda step: None, Tally())
+        while lane.pending:
+            inbox.handle(lane, lane.pending[:3])
+        assert len(sessions) == 3
+    assert sorted(ledger(url)) == sorted(key.id for key in events(*range(60)))
+
+
+def test_a_server_that_only_reads_is_waited_for_with_a_new_connection(url: str) -> None:
+    """After a failover: the one that it leads to by then may be the one that writes."""
+    with closing(PostgresqlStore(url)) as store:
+        store.open("group", Retention())
+        owner = take(store)
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE application_name = 'onceflow' AND datname = current_database()"
+            )
+            name = psycopg.sql.Identifier(admin.info.dbname)
+            admin.execute(psycopg.sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+            with pytest.raises(StoreUnavailable):
+                book(store, owner, 0)  # on the connection that is gone
+            with pytest.raises(StoreUnavailable, match="read-only"):
+                book(store, owner, 0)
+            admin.execute("SET default_transaction_read_only = off")
+            admin.execute(psycopg.sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
+        assert book(store, owner, 0) == [NEW]
 
 
 def test_a_server_that_vanishes_is_noticed_unless_the_url_says_otherwise(url: str) -> None:

@@ -141,14 +141,63 @@ def test_what_redis_has_no_kind_for_fails_the_handlers_own_call(
     assert client.get(f"key:{group}") is None
 
 
-def test_who_looks_at_an_answer_is_told_that_there_is_none(store: RedisStore, group: str) -> None:
-    """It would be true for every event, and ``if tx.exists(key): return`` leave out all effects."""
+@pytest.mark.parametrize(
+    "command",
+    [("EVAL", "return redis.call('INCR', KEYS[1])", 1, "key"), ("multi",), ("SUBSCRIBE", "news"), ("NO-SUCH",)],
+)
+def test_what_no_script_can_run_fails_the_handlers_own_call(
+    store: RedisStore, group: str, client: redis.Redis, command: tuple[str | int, ...]
+) -> None:
+    """At the unit's end the other commands would be done, and the event count as handled."""
+    with pytest.raises(ValueError, match="does not run it in a script"), store.unit() as unit:  # noqa: PT012
+        unit.admit(take(store), events(0))
+        unit.handle.incr(f"balance:{group}")
+        unit.handle.execute_command(*command)
+    assert client.get(f"balance:{group}") is None
+    assert take(store).next_offset is None
+
+
+def test_a_server_that_tells_of_its_commands_as_no_client_reads_it(
+    store: RedisStore, client: redis.Redis, group: str
+) -> None:
+    """Compatible ones may tell less: that is no failure of the event whose handler gives the first command."""
+    asked = store._session.client
+    read = asked.response_callbacks["COMMAND"]
+    asked.set_response_callback("COMMAND", lambda rows, **options: read([row[:3] for row in rows], **options))
+    assert book(store, take(store), group, 0) == [NEW]
+    assert client.get(f"balance:{group}") == "1"
+
+
+def test_a_command_of_two_words_is_sent_as_two(store: RedisStore, group: str, client: redis.Redis) -> None:
+    """redis-py gives them as one."""
     with store.unit() as unit:
         unit.admit(take(store), events(0))
-        answer: Any = unit.handle.exists(f"key:{group}")
-        for look in (bool, list, lambda found: found == 1):
+        unit.handle.xgroup_create(f"stream:{group}", "readers", mkstream=True)
+    assert [found["name"] for found in client.xinfo_groups(f"stream:{group}")] == ["readers"]
+
+
+def test_who_looks_at_an_answer_is_told_that_there_is_none(store: RedisStore, group: str) -> None:
+    """It would be true for every event, and ``if tx.sadd(key, value): return`` leave out all effects."""
+    with store.unit() as unit:
+        unit.admit(take(store), events(0))
+        answer: Any = unit.handle.set(f"key:{group}", 1, nx=True)
+        for look in (bool, list, lambda found: found == 1, str, "{}".format, "%s".__mod__):
             with pytest.raises(TypeError, match="no answer to look at"):
                 look(answer)
+        assert "no answer yet" in repr(answer)  # for a debugger, and for pytest
+
+
+@pytest.mark.parametrize(
+    "command", [("GET", "key"), ("exists", "key"), ("HGETALL", "key"), ("ZSCORE", "key", "member")]
+)
+def test_what_only_reads_fails_the_handler_s_own_call(
+    store: RedisStore, group: str, client: redis.Redis, command: tuple[str, ...]
+) -> None:
+    """``if tx.get(key) is None: tx.set(key, 0)`` would never be entered, and the event count as handled without its effect."""
+    with pytest.raises(ValueError, match="only reads"), store.unit() as unit:  # noqa: PT012
+        unit.admit(take(store), events(0))
+        unit.handle.execute_command(*command)
+    assert take(store).next_offset is None
 
 
 def test_emptied_inside_a_unit(store: RedisStore, group: str, client: redis.Redis) -> None:

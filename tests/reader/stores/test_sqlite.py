@@ -229,6 +229,23 @@ def test_a_trigger_on_the_stores_tables_that_fails_at_the_commit(path: Path) -> 
         assert take(store).next_offset is None
 
 
+def test_a_trigger_on_the_stores_tables_that_refuses_its_statement_is_not_waited_for(
+    store: SqliteStore, path: Path
+) -> None:
+    owner = take(store)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TRIGGER audit AFTER UPDATE ON onceflow_positions WHEN NEW.next_offset > 0 BEGIN"
+            " SELECT RAISE(ABORT, 'not allowed'); END"
+        )
+    with pytest.raises(StoreError, match="not allowed") as of_unit, store.unit() as unit:
+        unit.admit(owner, events(0))
+    with pytest.raises(StoreError, match="not allowed") as of_confirm:
+        store.confirm(owner, events(0))
+    assert [each.value.retriable for each in (of_unit, of_confirm)] == [False, False]
+    assert take(store).next_offset is None
+
+
 @pytest.mark.usefixtures("accounts")
 def test_foreign_keys_are_off_unless_they_are_asked_for(store: SqliteStore) -> None:
     """As on every connection of SQLite's; a unit is a transaction, in which they cannot be switched on."""

@@ -20,6 +20,8 @@ FORMS = (
     "postgresql://user@host/database",
     "redis://host:6379/0",
 )
+DEFAULT = "sqlite:///onceflow-store.db"
+"""In the working directory: it needs no server, lasts, and takes effects. Lost with a container, it is missed, not made anew."""
 _SWITCH = {"on": True, "off": False}
 
 

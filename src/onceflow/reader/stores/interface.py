@@ -50,12 +50,23 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """One partition as its owner holds it; ``next_offset`` is None if the group never handled anything of it."""
+    """One partition as its owner holds it; ``next_offset`` is None if the group never handled anything of it.
+
+    It moves with what the owner has booked: a store that knows less has lost something, and its epoch need not tell::
+
+        A owns the partition and has handled offsets 0 to 99; the store's server fails over to a replica that lagged, or is
+        restored from a backup that was made a minute ago; A's connection is a pooler's, or is made anew between two units
+        the epoch is A's own, and the position 90. Offsets 100 to 109 booked behind that would hide that 90 to 99 are lost
+    """
 
     topic: str
     partition: int
     epoch: int
     next_offset: int | None
+
+    def at(self, next_offset: int) -> Ownership:
+        """The same, when the store has moved the position."""
+        return Ownership(self.topic, self.partition, self.epoch, next_offset)
 
 
 class EventKey(NamedTuple):
@@ -104,8 +115,8 @@ class Unit(Protocol):
     def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
         """Books these events of one partition (in offset order) as handled, and moves its position behind the last.
 
-        Answers NEW or DUPLICATE for each. Raises StoreFenced when another reader took the partition. Nothing is booked
-        unless the unit commits.
+        Answers NEW or DUPLICATE for each. Raises StoreFenced when another reader took the partition, and StoreLost when its
+        position is below the owner's ``next_offset``. Nothing is booked unless the unit commits.
         """
 
     def savepoint(self) -> AbstractContextManager[None]:
@@ -142,14 +153,14 @@ class Store(Protocol):
         """
 
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
-        """Books events as being handled until the lease runs out. Atomic with the check of the epoch; raises StoreFenced.
+        """Books events as being handled until the lease runs out. Atomic with the check of the epoch; raises as ``admit``.
 
         A claim of an earlier epoch does not wait for its lease: the fence has stopped whoever held it from confirming. Nor
         does the owner wait for itself: the same offset claimed again under the same epoch is NEW, with a fresh lease.
         """
 
     def confirm(self, ownership: Ownership, keys: Sequence[EventKey]) -> None:
-        """Books claimed events as handled and moves the position behind the last. Idempotent; raises StoreFenced."""
+        """Books claimed events as handled and moves the position behind the last. Idempotent; raises as ``admit``."""
 
     def forget_expired(self) -> int:
         """Deletes ids beyond the retention; how many. The reader calls it now and then; cheap when there is nothing to do."""

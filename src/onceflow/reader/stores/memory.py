@@ -1,5 +1,10 @@
 """The store in memory: for tests, and for readers whose topic is short enough to be read again after each start.
 
+What an object keeps of several groups that used it one after the other is kept apart::
+
+    an event fails, and its dead letter is handled later by the same process, under the group of the letters and with the same id
+    in one set of ids it would be a duplicate of itself: counted as handled, and handled by nobody
+
 It is bounded: beyond ``limit`` ids the oldest go, also those that the retention would still keep (then it warns once).
 
 A batch of which nothing is known is claimed and confirmed in one piece: the rules would decide the same of each of its events,
@@ -45,14 +50,20 @@ class _Piece:
 
 
 class MemoryStore:
-    """Keeps positions and ids in this process. ``limit`` bounds the ids of events without a sequence."""
+    """Keeps positions and ids in this process. ``limit`` bounds the ids of events without a sequence, of each group."""
 
     capabilities = Capabilities(transactional=False, durable=False, shared=False)
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self._limit = limit
         self._tables = MemoryTables(limit)
+        self._of_groups: dict[str, MemoryTables] = {}
 
-    def open(self, group: str, retention: Retention) -> None:  # noqa: ARG002 (one object is one group)
+    def open(self, group: str, retention: Retention) -> None:
+        """Each group has tables of its own: to the reader of the dead letters no event is one that was handled before."""
+        if self._of_groups:
+            self._tables = self._of_groups.get(group) or MemoryTables(self._limit)
+        self._of_groups[group] = self._tables
         self._tables.retention = retention
 
     def close(self) -> None:

@@ -23,7 +23,14 @@ from onceflow.errors import StoreUnavailable
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.blame import nobody_else_writes
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
-from onceflow.reader.stores.postgresql_session import Session, available, check_blame, check_whole, translated
+from onceflow.reader.stores.postgresql_session import (
+    Session,
+    available,
+    check_blame,
+    check_failed_savepoint,
+    check_whole,
+    translated,
+)
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
 TAKEOVER_S = 5.0
@@ -117,6 +124,7 @@ class PostgresqlUnit:
                 with available():
                     self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what would be refused at the commit
         except Exception as error:
+            check_failed_savepoint(self._connection, error)
             check_blame(self._connection, error)
             raise
 
@@ -230,15 +238,16 @@ class PostgresqlTables:
         """Deletes ids that were handled before both bounds."""
         if retention.seconds is None and retention.count is None:
             return 0
-        return self._connection.execute(
-            _FORGET,
-            {"group": self._group, "seconds": retention.seconds, "count": retention.count},
-        ).rowcount
+        bounds = {"group": self._group, "seconds": retention.seconds, "count": retention.count}
+        return self._cursor().execute(_FORGET, bounds).rowcount
 
     def _execute(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        """Rows are tuples, whatever ``row_factory`` a handler has left on the connection."""
-        cursor = self._connection.cursor(row_factory=tuple_row).execute(statement.encode(), parameters)
+        cursor = self._cursor().execute(statement.encode(), parameters)
         return cursor.fetchall() if cursor.description else []
+
+    def _cursor(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Rows are tuples, and parameters psycopg's own, whatever factories a handler has left on the connection."""
+        return psycopg.Cursor(self._connection, row_factory=tuple_row)
 
     def _place(self, ownership: Ownership) -> tuple[str, str, int]:
         return (self._group, ownership.topic, ownership.partition)

@@ -6,8 +6,26 @@ What the end of a transaction survives::
     a handler executes "COMMIT": what follows is outside of the transaction
     the state of the connection is looked at before the commit, and anything but "in a transaction" is an error
 
+    a handler executes "COMMIT", and then fails; or "COMMIT" and "BEGIN"
+    ids and position are committed, with half of its effects. Taken for a failure of the event, it would come again as a duplicate
+    and count as handled without a word: StoreError, which says so
+
+    a handler leaves a block of psycopg's open (``tx.transaction()``), which then refuses to end those around it
+    the connection would stay in that transaction, and each later unit be a savepoint in it, committed by nobody: it is closed
+
+    the reader gives the event loop of a handler up (on_loop.py), rolls back, and the handler takes one step more
+    the connection would commit each statement by itself, an effect without its id: it is closed before the rollback, which is
+    the server's then
+
     a deferred constraint is violated, and only the commit finds it
     that is a failure of the events in the unit (CommitRefused), and no unknown: the server has said no
+
+What a pooler that gives each transaction another session (pgbouncer's transaction mode) does to a statement that was prepared::
+
+    it was prepared in one session and is executed in another: that does not know it, or knows another client's of the same name
+    the first is an error of a handler that has made no mistake; the second executes something else
+
+so nothing is prepared on the server, neither the store's statements nor those of handlers.
 """
 
 from __future__ import annotations
@@ -19,14 +37,23 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
+from psycopg.transaction import OutOfOrderTransactionNesting
 
-from onceflow.errors import CommitUnknown, StoreError, StoreUnavailable
+from onceflow.errors import CommitUnknown, ReaderError, StoreError, StoreUnavailable
 from onceflow.postgresql import CONNECTION
 from onceflow.reader.stores.blame import causes, own_refused
 from onceflow.reader.stores.interface import CommitRefused
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 
-_TROUBLE = ("40", "53100", "58030")  # deadlocks and the like, a full disk, an I/O error
+# Deadlocks and the like; no connection (said by a pooler, of another server); no disk, memory or session left; ended by an
+# operator; the system's own errors; damaged data. Not 08P01, which the server says of parameters that do not fit their statement
+# (a pooler closes the connection behind it), nor 58P01 and the like, of a file that a statement names.
+_NO_CONNECTION = ("08000", "08001", "08003", "08004", "08006")
+_TROUBLE = ("40", *_NO_CONNECTION, "53100", "53200", "53300", "57P", "58000", "58030", "XX001", "XX002")
+# Another server or session than the one that was meant: one that only reads (after a failover), one that does not know a
+# statement that was prepared, or knows another one by that name.
+_ELSEWHERE = ("25006", "26000", "42P05")
+_OF_LOCKS = "lock.c"  # says 53200 too: of a transaction that takes more locks than the server has, and would each time
 _LIMIT = "54"  # too large for PostgreSQL, and so it will be: an index row, a number of columns
 
 _LAYOUT = """
@@ -69,7 +96,8 @@ def translated() -> Iterator[None]:
 
 
 def _may_pass(error: psycopg.Error) -> bool:
-    return isinstance(error, psycopg.OperationalError) and not (error.sqlstate or "").startswith(_LIMIT)
+    state = error.sqlstate or ""
+    return state in _ELSEWHERE or (isinstance(error, psycopg.OperationalError) and not state.startswith(_LIMIT))
 
 
 class Session:
@@ -107,14 +135,21 @@ class Session:
             yield connection
             check_whole(connection)
         except BaseException as error:
-            with suppress(psycopg.Error):
-                transaction.__exit__(type(error), error, error.__traceback__)
+            try:
+                check_failed_unit(connection, error)
+            finally:
+                if isinstance(error, ReaderError):  # the handler may still have the connection
+                    connection.close()
+                with suppress(psycopg.Error):
+                    transaction.__exit__(type(error), error, error.__traceback__)
+                _close_unless_clean(connection, error)
             raise
         try:
             transaction.__exit__(None, None, None)
         except psycopg.Error as error:
             if connection.closed:
                 raise CommitUnknown(f"PostgreSQL did not answer the commit: {error}") from error
+            _close_unless_clean(connection, error)
             if not _may_pass(error):
                 raise CommitRefused(f"PostgreSQL: {error}") from error
             with available():
@@ -130,7 +165,7 @@ class Session:
 
     def _connect(self) -> psycopg.Connection[Any]:
         options = {**CONNECTION, **conninfo_to_dict(self._url)}
-        connection = psycopg.connect(**options, autocommit=True)
+        connection = psycopg.connect(**options, autocommit=True, prepare_threshold=None)
         # The rules look at what others committed since the transaction began.
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         return connection
@@ -147,10 +182,46 @@ def check_whole(connection: psycopg.Connection[Any]) -> None:
             action="let SQL errors come out of the handler, or put the statement that may fail into tx.transaction()",
         )
     if status is not TransactionStatus.INTRANS:
-        raise StoreError(
-            "the transaction was ended inside the unit, so effects and ids are not in one transaction",
-            action="do not commit or roll back in a handler",
-        )
+        raise _ended_inside()
+
+
+def check_failed_unit(connection: psycopg.Connection[Any], error: BaseException) -> None:
+    """Raises StoreError where a unit fails that is in no transaction any more: what it has done by then may be committed."""
+    _check_not_ended(connection, error, TransactionStatus.IDLE)
+
+
+def check_failed_savepoint(connection: psycopg.Connection[Any], error: BaseException) -> None:
+    """The same, once psycopg has rolled back to a savepoint: where that was not there any more, it has failed the transaction."""
+    _check_not_ended(connection, error, TransactionStatus.IDLE, TransactionStatus.INERROR)
+
+
+def _check_not_ended(connection: psycopg.Connection[Any], error: BaseException, *ended: TransactionStatus) -> None:
+    is_told = isinstance(error, StoreError | OutOfOrderTransactionNesting)  # the second one has rolled nothing back
+    if not is_told and connection.info.transaction_status in ended:
+        raise _ended_inside() from error
+
+
+def _ended_inside() -> StoreError:
+    return StoreError(
+        "the transaction was ended inside the unit, so effects and ids are not in one transaction",
+        action="do not commit or roll back in a handler. Behind a COMMIT its events count as handled: look which of their "
+        "effects are there",
+    )
+
+
+def _close_unless_clean(connection: psycopg.Connection[Any], error: BaseException) -> None:
+    """The next unit must be a transaction of its own, in a session that can do what it asks."""
+    is_elsewhere = any(_state(each) in _ELSEWHERE for each in causes(error))
+    if is_elsewhere or connection.info.transaction_status is not TransactionStatus.IDLE:
+        connection.close()
+
+
+def _state(error: BaseException) -> str:
+    return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+
+
+def _took_too_many_locks(error: BaseException) -> bool:
+    return _state(error) == "53200" and isinstance(error, psycopg.Error) and error.diag.source_file == _OF_LOCKS
 
 
 def check_blame(connection: psycopg.Connection[Any], error: BaseException) -> None:
@@ -158,8 +229,7 @@ def check_blame(connection: psycopg.Connection[Any], error: BaseException) -> No
     if connection.closed:
         raise StoreUnavailable(f"the connection to PostgreSQL broke in a handler: {error}") from error
     for each in causes(error):
-        state = getattr(each, "sqlstate", None) or "" if isinstance(each, psycopg.Error) else ""
-        if state.startswith(_TROUBLE):
+        if _state(each).startswith(_TROUBLE + _ELSEWHERE) and not _took_too_many_locks(each):
             raise StoreUnavailable(f"PostgreSQL store: {each}", action="the events come again") from error
 
 

@@ -88,7 +88,19 @@ class RedisStore:
 
 
 class NoAnswer:
-    """What a command gives that runs only when the unit commits. Whoever asks it anything is told so: it would be true always."""
+    """What a command gives that runs only when the unit commits. Whoever asks it anything is told so: it would be true always.
+
+    Only ``is None`` cannot be told, and ``repr`` is for those who look for the mistake.
+    """
+
+    def __repr__(self) -> str:
+        return "<no answer yet: the command runs when its events are booked>"
+
+    def __str__(self) -> str:
+        raise _no_answer()
+
+    def __format__(self, _: str) -> str:
+        raise _no_answer()
 
     def __bool__(self) -> bool:
         raise _no_answer()
@@ -105,12 +117,15 @@ class NoAnswer:
 def _no_answer() -> TypeError:
     return TypeError(
         "a Redis command of a handler runs when its events are booked, so there is no answer to look at: read with a client of "
-        "your own, or decide in a script (EVAL)"
+        "your own"
     )
 
 
 class RedisCommands(CoreCommands):
-    """Redis commands that run when the unit commits: every method of redis-py that writes. What they answer is not to be had."""
+    """Redis commands that run when the unit commits: every method of redis-py that writes. What they answer is not to be had.
+
+    What only reads is refused: ``if tx.get(key) is None`` would never be so, and the effect be left out.
+    """
 
     _event_dispatcher: Any = None  # what redis-py asks of a synchronous client
     _is_async_client: Literal[False] = False
@@ -122,7 +137,8 @@ class RedisCommands(CoreCommands):
     def execute_command(self, *arguments: Any, **_: Any) -> NoAnswer:
         """Adds one command, given as Redis writes it: ``execute_command("INCRBY", "balance", 5)``.
 
-        Raises redis-py's DataError at once for a value that cannot be sent: it is the failure of the event in hand.
+        Raises at once what can be told already, redis-py's DataError for a value that cannot be sent, and ValueError for a
+        command that no script can run, or that only reads: it is the failure of the event in hand, and nothing is done.
         """
         if len(arguments) > _MOST_WORDS:
             raise ValueError(f"a command of {len(arguments)} words: a script can run up to {_MOST_WORDS}, so split it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 from redis.backoff import NoBackoff
@@ -28,6 +28,13 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(f"Redis store: {error}", action="check the server; the events come again") from error
 
 
+class _Commands(NamedTuple):
+    """What a server tells of its commands; empty where it does not."""
+
+    runnable: frozenset[str] = frozenset()  # by a script
+    reading: frozenset[str] = frozenset()  # and nothing else
+
+
 class Session:
     """Connects, refuses a Redis that may drop keys, and runs scripts. It never sends a script a second time by itself."""
 
@@ -36,6 +43,7 @@ class Session:
         self._client: redis.Redis | None = None
         self.group = ""
         self.is_durable = False
+        self._commands: _Commands | None = None  # once they are asked for
 
     @property
     def client(self) -> Any:
@@ -47,6 +55,7 @@ class Session:
     def open(self, group: str) -> None:
         self.close()
         self.group = group
+        self._commands = None
         self._client = redis.Redis.from_url(
             self._url, retry=Retry(NoBackoff(), 0), socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
         )
@@ -114,6 +123,39 @@ class Session:
                 action="mend the data by hand: the other commands of the unit were done, and its events count as handled",
             )
         return status.decode(), detail.decode()
+
+    def check_command(self, name: str) -> None:
+        """Raises ValueError for a command that the server does not know, or runs in no script: EVAL, MULTI, SUBSCRIBE.
+
+        In the script it would be refused when all the others are done, and its events count as handled (EffectRefused). So for
+        one that only reads: it has no effect, and when it runs nobody is there any more to look at its answer.
+        """
+        if self._commands is None:
+            self._commands = self._asked_for_commands()
+        if self._commands.runnable and name.lower() not in self._commands.runnable:
+            raise ValueError(f"{name}: this Redis does not run it in a script, as what a handler does is run in one")
+        if name.lower() in self._commands.reading:
+            raise ValueError(
+                f"{name}: it only reads, and runs when its events are booked: read with a client of your own"
+            )
+
+    def _asked_for_commands(self) -> _Commands:
+        """None where the server does not tell: managed ones may refuse COMMAND, and compatible ones tell less than redis-py
+        reads.
+        """
+        try:
+            with translated():
+                known = self.client.command()
+            return _Commands(
+                runnable=frozenset(name for name, told in known.items() if "noscript" not in told["flags"]),
+                reading=frozenset(name for name, told in known.items() if "readonly" in told["flags"]),
+            )
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, redis.ResponseError):
+                raise
+        except (AttributeError, LookupError, TypeError, ValueError):
+            pass  # an answer that cannot be read
+        return _Commands()
 
     def _check_server(self) -> None:
         """Refuses a server that is too old, a cluster, or one that may drop keys when its memory is full."""

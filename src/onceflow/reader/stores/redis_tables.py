@@ -33,9 +33,14 @@ class RedisTables:
         self._claims: dict[EventId, tuple[str, str]] = {}  # as read, and as it shall be; empty is none
 
     def encoded(self, command: Sequence[Any]) -> list[bytes]:
-        """The words of a command as they are sent. Raises redis-py's DataError for a value of a kind that Redis has not."""
+        """The words of a command as they are sent. Raises redis-py's DataError for a value of a kind that Redis has not, and
+        ValueError for a command that no script can run, or that only reads.
+        """
         encode = self._session.client.get_encoder().encode
-        return [bytes(encode(word)) for word in command]
+        name, *rest = (bytes(encode(word)) for word in command)
+        words = name.split()  # redis-py writes XGROUP CREATE as one
+        self._session.check_command(words[0].decode(errors="replace"))
+        return [*words, *rest]
 
     def commit(self, commands: Sequence[Sequence[bytes]] = ()) -> None:
         """Runs the script with ``encoded`` commands. Raises StoreFenced, StoreLost, Conflict, CommitUnknown, EffectRefused."""

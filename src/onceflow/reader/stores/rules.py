@@ -11,6 +11,9 @@ Hazards, as sequences of events::
     two readers: A claims an id, confirms it, and its claim row goes away; B looked into ``ids`` before that, and claims after
     ``claim`` writes its claims first and looks into ``ids`` then: what A confirmed is seen, and the new claim taken back
 
+    the store knew of offset 100 and knows of 90, under the same epoch (``Ownership`` says how)
+    what is booked next would move the position over the gap: each unit, claim and confirmation looks, and refuses
+
     offsets 10 and 11 are claimed, 11 is confirmed first, the process dies
     the position stays at 10, and 11 stays a confirmed claim: 10 comes again, 11 is a duplicate
 """
@@ -78,13 +81,15 @@ def confirm(tables: Tables, ownership: Ownership, keys: Sequence[EventKey]) -> N
 
 def fence(tables: Tables, ownership: Ownership) -> int:
     """The partition's position, or below every event where nothing was ever booked: so what is booked in front of the first event
-    makes 0 the position. Raises StoreFenced if its epoch is not the caller's, StoreLost if the partition was never taken.
+    makes 0 the position. Raises StoreFenced if its epoch is not the caller's, StoreLost if the partition was never taken, or its
+    position is below the one that the caller knows of.
     """
     position = tables.position(ownership.topic, ownership.partition)
     if position is None:
         raise lost(ownership)
     if position.epoch != ownership.epoch:
         raise fenced(ownership, position)
+    check_not_behind(ownership, position.next_offset)
     return _BELOW_ALL if position.next_offset is None else position.next_offset
 
 
@@ -98,6 +103,21 @@ def fenced(ownership: Ownership, position: Position) -> StoreFenced:
         epoch=ownership.epoch,
         current_epoch=position.epoch,
     )
+
+
+def check_not_behind(ownership: Ownership, next_offset: int | None) -> None:
+    """Raises StoreLost for a store that has this position and had the owner's."""
+    known, found = ownership.next_offset or 0, next_offset or 0
+    if found < known:
+        raise StoreLost(
+            f"{ownership.topic}-{ownership.partition}: the store had handled the events before offset {known}, and knows of "
+            f"those before {found} now: it was restored, or failed over to a server that lagged",
+            action="restore it, or start again and say how to go on (lost_store)",
+            topic=ownership.topic,
+            partition=ownership.partition,
+            known=known,
+            position=found,
+        )
 
 
 def lost(ownership: Ownership) -> StoreLost:

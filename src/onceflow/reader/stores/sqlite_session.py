@@ -40,6 +40,12 @@ And a file that goes away while it is in use::
 
 so each transaction looks whether the file is still the one that was opened: at its beginning, before anything is handled or
 claimed in it, and before its commit (StoreLost). The open connection keeps the inode, so no other file can get its number.
+
+And an older copy that is put *into* the file::
+
+    by SQLite (``.restore``): the position goes back, under an epoch that may be the reader's own (rules.py)
+    by ``cp``, beside a log that is newer: where the file has become shorter, and at each start, it is looked whether the two
+    belong together (sqlite_log.py)
 """
 
 from __future__ import annotations
@@ -51,8 +57,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onceflow.errors import CommitUnknown, StoreError, StoreLost, StoreMismatch, StoreUnavailable
-from onceflow.reader.stores.blame import causes
+from onceflow.reader.stores.blame import causes, own_refused
 from onceflow.reader.stores.interface import CommitRefused
+from onceflow.reader.stores.sqlite_log import has_missing_pages
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 from onceflow.sqlite import is_in_place, place_of
 
@@ -92,7 +99,9 @@ class Session:
         self._file = path.absolute()  # as SQLite does: a process may change its directory later
         self._busy_timeout_s = busy_timeout_s
         self._guarded = False
+        self._size = 0
         _check_place(path)
+        self._check_log()
         try:
             self.connection = sqlite3.connect(
                 path, timeout=busy_timeout_s, isolation_level="IMMEDIATE", check_same_thread=False
@@ -139,10 +148,26 @@ class Session:
         """Raises StoreLost if the file is gone, or another one stands in its place: what is committed would be lost."""
         with self._looking_at_the_file():
             in_place = is_in_place(self._file, self._place)
+            size = self._file.stat().st_size if in_place else 0
         if not in_place:
             raise StoreLost(
                 f"{self._path} is not the file any more that the reader has opened: it was replaced or removed",
                 action="end the readers before a file is replaced; restore it, or start again and say how to go on (lost_store)",
+            )
+        if size < self._size:  # a VACUUM does that too
+            self._check_log()
+        self._size = size or self._size  # empty it is for a moment, while something is copied into it
+
+    def _check_log(self) -> None:
+        """Raises StoreLost if the file is an older one than its log."""
+        with self._looking_at_the_file():
+            is_older = has_missing_pages(self._file)
+        if is_older:
+            raise StoreLost(
+                f"{self._path} and {self._path.name}-wal do not belong together: pages are in neither, so an older copy was "
+                "put into the file",
+                action=f"end the readers, put the copy there again, and remove {self._path.name}-wal and -shm before the next "
+                "start: that says what the store has lost, and how to go on (lost_store)",
             )
 
     @contextmanager
@@ -230,12 +255,17 @@ class Session:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """For the store's own statements: rows are tuples of text, and what SQLite says of them is StoreUnavailable."""
+        """For the store's own statements: rows are tuples of text, and what SQLite says of them is StoreUnavailable.
+
+        What a trigger of the user's on its tables refuses does not pass by waiting: StoreError.
+        """
         connection = self.connection
         theirs = connection.row_factory, connection.text_factory
         connection.row_factory, connection.text_factory = None, str
         try:
             yield
+        except sqlite3.IntegrityError as error:
+            raise own_refused(error) from error
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
         finally:
