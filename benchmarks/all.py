@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other: what `make bench` runs. Half an hour on two quiet cores."""
+"""Every benchmark, one after the other: what `make bench` runs. About forty minutes on two quiet cores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-ORDER = ("encoder", "throughput", "overhead", "latency", "writer", "ingest", "stores", "reader", "checker", "recovery")
+ORDER = (
+    "encoder",
+    "throughput",
+    "overhead",
+    "latency",
+    "writer",
+    "ingest",
+    "outbox",
+    "stores",
+    "reader",
+    "checker",
+    "recovery",
+)
 
 
 def main() -> int:

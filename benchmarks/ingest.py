@@ -1,25 +1,36 @@
 """How fast an ingest takes files and tables into a topic: ``python benchmarks/ingest.py [--file FILE] [--rounds 3]``.
 
 Without a file, the day of invoices that the project ships, over and over, about 540,000 rows; gzip, zstd, JSON Lines, Parquet
-and tables of SQLite and PostgreSQL are made of the same rows; ``--only sqlite,postgresql`` measures some of them. The broker is
-real and on the same machine. ``a core`` counts the processor time of the ingesting process alone, so that the broker, a database
-server and other processes disturb less; ``wall`` is what a user sees. One process.
+and tables of SQLite and PostgreSQL are made of the same rows; ``--only sqlite,postgresql`` measures some of them.
+
+Beside them, in each round, *plain* is the program that one would write instead: it reads that CSV file with ``csv.DictReader``
+and produces each row as JSON (``json.dumps``) with confluent-kafka, idempotent but without transactions, ids or positions: killed
+and started again it repeats everything. ``of plain`` divides by it, with a key or without one.
+
+The broker is real and on the same machine. ``a core`` counts the processor time of the ingesting process alone, so that the
+broker, a database server and other processes disturb less; ``wall`` is what a user sees. One process.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv as plain_csv
+import json
 import sqlite3
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+from confluent_kafka import KafkaError, Message, Producer
 from harness import Series
 from pyarrow import csv
 
@@ -42,14 +53,14 @@ PARTITIONS = 4
 KEY = "InvoiceNo"
 
 
-def prepared(directory: Path, given: Path | None) -> dict[str, tuple[Path, Format]]:
+def prepared(directory: Path, given: Path | None, times: int) -> dict[str, tuple[Path, Format]]:
     """The same rows in every format."""
     plain = directory / "rows.csv"
     header, _, rows = DAY.read_bytes().partition(b"\n")
     with (
         pa.input_stream(given, compression="detect")
         if given
-        else pa.BufferReader(header + b"\n" + rows * TIMES) as data
+        else pa.BufferReader(header + b"\n" + rows * times) as data
     ):
         plain.write_bytes(data.read())
     made = {"csv": (plain, Format.CSV)}
@@ -117,16 +128,53 @@ def measure(settings: ClusterSettings, name: str, make: MakeSource, key: str | N
         return rows, time.process_time() - cpu, time.perf_counter() - started
 
 
+def measure_plain(settings: ClusterSettings, name: str, path: Path, key: str | None) -> tuple[int, float, float]:
+    """The same of the plain program."""
+    ClusterAdmin(settings).create_topics([name], partitions=PARTITIONS)
+    started, cpu = time.perf_counter(), time.process_time()
+    rows = produce_plainly(settings.bootstrap_servers, name, path, key)
+    return rows, time.process_time() - cpu, time.perf_counter() - started
+
+
+def produce_plainly(servers: str, topic: str, path: Path, key: str | None) -> int:
+    """As one would write it: each row, each delivery report looked at, waiting where the buffer is full."""
+    failed: list[KafkaError] = []
+
+    def report(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    options = {"enable.idempotence": True, "partitioner": "murmur2_random", "compression.type": "lz4", "log_level": 0}
+    producer = Producer({"bootstrap.servers": servers, **options})
+    rows = 0
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in plain_csv.DictReader(file):
+            value, named = json.dumps(row), row[key] if key else None
+            while True:
+                try:
+                    producer.produce(topic, value, named, on_delivery=report)
+                except BufferError:
+                    producer.poll(0.1)
+                else:
+                    break
+            producer.poll(0)
+            rows += 1
+    assert producer.flush(120) == 0
+    assert not failed
+    return rows
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--times", type=int, default=TIMES, help="how often the day is repeated")
     parser.add_argument("--only", default="", help="some of the kinds, with commas between")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="onceflow-bench-") as name, running_postgresql() as url:
         directory = Path(name)
-        forms = prepared(directory, arguments.file)
+        forms = prepared(directory, arguments.file, arguments.times)
         makers = {label: of_file(*form) for label, form in forms.items()}
         text = csv.ConvertOptions(column_types=dict.fromkeys(csv.read_csv(forms["csv"][0]).schema.names, pa.string()))
         rows = csv.read_csv(forms["csv"][0], convert_options=text)
@@ -135,21 +183,43 @@ def main() -> None:
         with EmbeddedBroker(directory / "broker", heap_mb=1024) as broker:
             settings = ClusterSettings.of(broker.bootstrap_servers)
             measure(settings, "warm-up", makers["csv"], KEY)  # the first array imports pandas, once a process
-            print(f"{'':<22}{'rows':>10}  {'rows/s a core (range)':<34}rows/s wall (range)")
-            for label in arguments.only.split(",") if arguments.only else makers:
-                for key in (KEY, None):
-                    report(settings, f"{label}{', keyed' if key else ''}", makers[label], key, arguments.rounds)
+            chosen = arguments.only.split(",") if arguments.only else list(makers)
+            lines = {
+                (label, key): Line(partial(measure, make=makers[label], key=key))
+                for label in chosen
+                for key in (KEY, None)
+            }
+            plain = {key: Line(partial(measure_plain, path=forms["csv"][0], key=key)) for key in (KEY, None)}
+            for number in range(arguments.rounds):
+                for each in (*plain.values(), *lines.values()):
+                    each.run(settings, number)
+            show(lines, plain)
 
 
-def report(settings: ClusterSettings, label: str, make: MakeSource, key: str | None, rounds: int) -> None:
-    """One line of the table."""
-    core, wall, rows = Series(), Series(), 0
-    for number in range(rounds):
-        name = f"{label.replace(', ', '-').replace(' ', '-')}-{number}"
-        rows, cpu_s, wall_s = measure(settings, name, make, key)
-        core.add(rows / cpu_s)
-        wall.add(rows / wall_s)
-    print(f"{label:<22}{rows:>10,}  {core.text():<34}{wall.text()}", flush=True)
+@dataclass(slots=True)
+class Line:
+    """One line of the table: what is run in each round, and what was measured."""
+
+    measure: Callable[..., tuple[int, float, float]]
+    core: Series = field(default_factory=Series)
+    wall: Series = field(default_factory=Series)
+    rows: int = 0
+
+    def run(self, settings: ClusterSettings, number: int) -> None:
+        self.rows, cpu_s, wall_s = self.measure(settings, f"bench-{uuid.uuid4().hex[:8]}-{number}")
+        self.core.add(self.rows / cpu_s)
+        self.wall.add(self.rows / wall_s)
+
+    def text(self, name: str, plain: Line) -> str:
+        core, wall = (mine.median / its.median for mine, its in ((self.core, plain.core), (self.wall, plain.wall)))
+        return f"{name:<22}{self.rows:>10,}  {self.core.text():<34}{core:<10.2f}{self.wall.text():<34}{wall:.2f}"
+
+
+def show(lines: dict[tuple[str, str | None], Line], plain: dict[str | None, Line]) -> None:
+    """The table."""
+    print(f"{'':<22}{'rows':>10}  {'rows/s a core (range)':<34}{'of plain':<10}{'rows/s wall (range)':<34}of plain")
+    for (label, key), line in {**{("plain csv", key): line for key, line in plain.items()}, **lines}.items():
+        print(line.text(f"{label}{', keyed' if key else ''}", plain[key]), flush=True)
 
 
 if __name__ == "__main__":

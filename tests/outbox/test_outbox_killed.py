@@ -34,7 +34,7 @@ from tests.forkserver import ForkServer
 from tests.outbox.support import Shop, events, make_sqlite
 from tests.outbox.worker import Job
 
-from onceflow.errors import Fenced
+from onceflow.errors import Fenced, OutboxMismatch
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.relay import Relay
@@ -167,6 +167,88 @@ def test_a_relay_that_is_overtaken_in_its_start_by_one_that_connects_again_says_
 
     with relay_of(shop, "late", overtake) as late, pytest.raises(Fenced):
         late.start()
+    shop.check()
+
+
+def test_a_batch_that_the_relay_that_was_fenced_forgets_first_is_forgotten(shop: Shop, workers: ForkServer) -> None:
+    """Both would end as fenced, each because of the other one."""
+    shop.insert_all(events(4))
+    killed_at(workers, shop.job, "COMMITTED")
+    with relay_of(shop, "late") as late, closing(outbox_at(shop.url, shop.table)) as of_the_other:
+        of_the_other.open()
+        claim = late._table.claim
+
+        def claim_and_be_overtaken(name: str, instance: str, *, over: str | None) -> bool:
+            done = claim(name, instance, over=over)
+            of_the_other.forget(late._sent)
+            return done
+
+        late._table.claim = claim_and_be_overtaken  # type: ignore[method-assign]
+        late.start()
+        shop.insert_all(events(2, first=4))
+        assert (late.step(), late.step()) == (2, 0)
+    shop.check()
+
+
+LOST = {
+    "of the relay before": ("instance = 'before', batch = 1", "sent 1 batches, Kafka has 4"),
+    "of this relay": ("batch = 2", "sent 2 batches, Kafka has 4"),
+    "of before any relay": ("instance = null, batch = 3", "now nobody has"),
+    "made anew": (
+        "incarnation = '8b55a43f-d341-4df8-9fb3-ff1b9b1ea4a6', instance = null, batch = 0",
+        "of another table",
+    ),
+}
+
+
+def send_four_batches(shop: Shop) -> None:
+    """The first one by the relay before."""
+    shop.insert_all(events(8))
+    with relay_of(shop, "before") as before:
+        before.start()
+        assert before.step() == 2
+    with relay_of(shop, "running") as running:
+        running.start()
+        assert [running.step(), running.step(), running.step()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("lost", [lost for lost in LOST if lost != "of this relay"])
+def test_a_database_that_was_restored_is_no_relay_that_took_over(shop: Shop, lost: str) -> None:
+    """The relay connects again, and does not find its claim; FENCED would say that somebody else sends what is there."""
+    restored, said = LOST[lost]
+    send_four_batches(shop)
+    shop.change(f"update {shop.table}_relay set {restored}")
+    with relay_of(shop, "running") as again, pytest.raises(OutboxMismatch, match=said):
+        again.start(again=True)
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_database_that_is_restored_in_place_is_none_either(shop: Shop, lost: str) -> None:
+    """The relay keeps its connection."""
+    restored, said = LOST[lost]
+    send_four_batches(shop)
+    with relay_of(shop, "running") as running:
+        running.start(again=True)
+        shop.insert_all(events(2, first=8))
+        shop.change(f"update {shop.table}_relay set {restored}")
+        with pytest.raises(OutboxMismatch, match=said):
+            running.step()
+    assert shop.rows_left() == 2
+
+
+def test_a_relay_that_took_over_and_has_yet_to_forget_a_batch_is_given_way_to(shop: Shop) -> None:
+    """Its table is a batch behind, as one that was restored may be."""
+    send_four_batches(shop)
+    shop.insert_all(events(2, first=8))
+
+    def connect_again(step: str) -> None:
+        if step == "COMMITTED":
+            with relay_of(shop, "running") as again, pytest.raises(Fenced, match="took over"):
+                again.start(again=True)
+
+    with relay_of(shop, "late", connect_again) as late:
+        late.start()
+        assert (late.step(), late.step()) == (2, 0)
     shop.check()
 
 

@@ -18,10 +18,11 @@ from tests.outbox.support import Shop, events, make_postgresql, make_topics
 from tests.outbox.worker import relay_all
 
 from onceflow.errors import InputError, OutboxMismatch, ProgressConflict, RecordTooLarge
+from onceflow.events import identity_of
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox import sql
-from onceflow.outbox.records import unsendable
+from onceflow.outbox.records import as_records, unsendable
 from onceflow.outbox.service import KIND
 from onceflow.outbox.table import Limits, load
 
@@ -290,10 +291,12 @@ def test_text_that_is_no_utf_8_is_set_aside_as_it_stands(shop_sqlite: Shop) -> N
     assert [row[number] for number, row in enumerate(aside)] == ["61FF"] * 5
 
 
-@pytest.mark.parametrize("column", COLUMNS[1:4])  # its id is the table's primary key
+@pytest.mark.parametrize("column", COLUMNS[:4])
 def test_a_null_is_no_name(shop_postgresql: Shop, column: str) -> None:
     """Where the user's own table allows it: as the text "None" it would be the id, or the key, of every such event."""
     shop = shop_postgresql
+    if column == "id":
+        shop.change(f"alter table {shop.table} drop constraint {shop.table}_pkey")
     shop.change(f"alter table {shop.table} alter column {column} drop not null")
     shop.insert_all(events(1))
     with closing(shop.connect()) as connection:
@@ -305,6 +308,31 @@ def test_a_null_is_no_name(shop_postgresql: Shop, column: str) -> None:
     assert shop.relay(dead_letters=True, create_partitions=1) == 2
     assert [letter["reason"] for letter in letters(shop)] == [f"its {column} is null"]
     assert shop.rows_left() == 0
+
+
+def test_letters_of_events_without_an_id_are_told_apart(shop_postgresql: Shop) -> None:
+    """A reader would take the second one for a repetition of the first."""
+    shop = shop_postgresql
+    shop.change(f"alter table {shop.table} drop constraint {shop.table}_pkey")
+    for column in COLUMNS[:4]:
+        shop.change(f"alter table {shop.table} alter column {column} drop not null")
+    shop.insert_all(events(3))
+    shop.change(f"update {shop.table} set id = null, aggregateid = null, type = null where position > 1")
+    assert shop.relay(dead_letters=True, create_partitions=1) == 3
+    told = shop.cluster.messages(f"outbox.dead-letter.{shop.name}")
+    found = [identity_of(letter.headers()) for letter in told]
+    assert [(each.id, each.type) for each in found if each] == [("position:2", ""), ("position:3", "")]
+    assert [letter.key() for letter in told] == [None, None]
+    assert [[letter[name] for name in COLUMNS[:4]] for letter in letters(shop)] == [[None, shop.kind, None, None]] * 2
+    assert set_aside(shop) == [(None,), (None,)]
+
+
+def test_letters_of_long_ids_are_told_apart() -> None:
+    """They are cut in the letter, and may be the same as far as it goes."""
+    rows = load([(number, "x" * 300 + str(number), "a b", "7", "Changed", b"{}", None) for number in (1, 2)], Limits())
+    [(_, batch)] = as_records(rows, "/outbox", 0, unsendable(rows), "letters")
+    found = [identity_of([(each["key"], each["value"]) for each in row]) for row in batch.column("headers").to_pylist()]
+    assert [each.id for each in found if each] == ["position:1", "position:2"]
 
 
 def test_a_constraint_of_the_refused_rows_table_is_told(shop_postgresql: Shop) -> None:
@@ -336,6 +364,39 @@ def test_a_row_from_before_1970_is_named_or_set_aside(shop: Shop) -> None:
     assert shop.relay(dead_letters=True, create_partitions=1) == 2
     shop.check()
     assert [letter["id"] for letter in letters(shop)] == [event_id]
+
+
+def insert_of_another_century(shop: Shop, numbers: set[int], count: int = 12) -> list[str]:
+    """Events of three aggregates, so in several partitions; the ids of those that have a time that no broker takes."""
+    found = []
+    with closing(shop.connect()) as connection:
+        for number in range(count):
+            event_id = shop.insert(connection, f"a{number % 3}", str(number))
+            if number in numbers:
+                found.append(event_id)
+                late = f"update {shop.table} set inserted_at = '2101-01-01 00:00:00Z' where id = {shop.mark}"
+                connection.execute(late, (event_id,))
+            else:
+                shop.inserted.append((f"a{number % 3}", str(number)))
+        connection.commit()
+    return found
+
+
+def test_rows_whose_time_the_broker_refuses_are_named_or_set_aside(shop: Shop) -> None:
+    """It refuses a whole batch of them (``message.timestamp.after.max.ms``), and says which records are at fault."""
+    ids = insert_of_another_century(shop, {1, 4, 5, 11})
+    with pytest.raises(InputError, match=r"Timestamp 4133980800000 .* is out of range") as caught:
+        shop.relay(batch_rows=20)
+    assert not caught.value.retriable
+    assert any(each in caught.value.message for each in ids)
+    assert set(caught.value.fields["positions"]) <= {2, 5, 6, 12}
+    assert (shop.values(), shop.rows_left()) == ([], 12)
+    assert shop.relay(dead_letters=True, create_partitions=1, batch_rows=20) == 12
+    shop.check()
+    told = letters(shop)
+    assert sorted(letter["id"] for letter in told) == sorted(ids)
+    assert all("Timestamp 4133980800000" in letter["reason"] for letter in told)
+    assert [each for (each,) in set_aside(shop)] == ids
 
 
 def test_text_of_a_database_without_an_encoding(cluster: Cluster, postgresql: str) -> None:

@@ -6,11 +6,14 @@ import json
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
 from tests.faults.support import eventually
-from tests.outbox.support import Shop, events, make_topics
+from tests.outbox.support import Shop, events, make_postgresql, make_sqlite, make_topics
+from tests.outbox.worker import relay_all
 
 from onceflow.errors import InputError, OnceflowError, OutboxMismatch, TopicMissing
 
@@ -175,6 +178,25 @@ def test_a_second_name_on_the_same_table_is_refused(shop: Shop) -> None:
     shop.relay()
     with pytest.raises(OutboxMismatch, match="belongs to the relay"):
         shop.relay(name=f"{shop.name}-other")
+
+
+def test_a_start_with_another_table_leaves_the_relay_that_runs_alone(shop: Shop, tmp_path: Path) -> None:
+    """A wrong address: the one that is right would end as fenced."""
+    other = make_postgresql(shop.cluster, shop.url) if shop.mark == "%s" else make_sqlite(shop.cluster, tmp_path)
+    shop.insert_all(events(1))
+    shop.relay()
+    shop.insert_all(events(9, first=1))
+    refused: list[str] = []
+
+    def start_another(step: str, *_: int) -> None:
+        if step == "TAKEN":
+            with pytest.raises(OutboxMismatch, match="is of another table") as caught:
+                relay_all(replace(other.job, name=shop.name))
+            refused.append(caught.value.message)
+
+    assert relay_all(shop.job, start_another) == 9
+    assert len(refused) == 3
+    shop.check()
 
 
 def test_a_table_made_anew_is_refused(shop: Shop) -> None:

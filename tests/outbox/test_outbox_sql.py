@@ -17,9 +17,11 @@ from tests.outbox.support import Shop, events, make_topics
 
 from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
 from onceflow.outbox import arriving, sql
+from onceflow.outbox.checks import check_rows
 from onceflow.outbox.position import Sent
+from onceflow.outbox.postgresql import PostgresqlOutbox
 from onceflow.outbox.service import outbox_at
-from onceflow.outbox.table import Limits
+from onceflow.outbox.table import Limits, load
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "outbox.md").read_text()
 
@@ -51,12 +53,18 @@ def test_the_command_prints_sql_that_can_run_twice(shop: Shop) -> None:
     shop.check()
 
 
-@pytest.mark.parametrize(("kind", "payload"), [("bytea", b"\x00\xff"), ("text", "plain"), ("json", '{"a":  1}')])
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [("bytea", b"\x00\xff"), ("text", "plain"), ("json", '{"a":  1}'), ("thumbnail", b"\x00\xff")],
+)
 def test_payloads_of_other_types_go_as_they_are(
     cluster: Cluster, postgresql: str, kind: str, payload: str | bytes
 ) -> None:
     table = sql.TableName.parse(f"public.box_{kind}")
     with psycopg.connect(postgresql) as connection:
+        if kind == "thumbnail":
+            connection.execute("create domain photo as bytea")
+            connection.execute("create domain thumbnail as photo")
         connection.execute(sql.postgresql(table).replace("jsonb,", f"{kind},").encode())
     shop = Shop(cluster, postgresql, str(table), "%s", f"box-{kind}")
     make_topics(cluster, [shop.topic])
@@ -66,6 +74,43 @@ def test_payloads_of_other_types_go_as_they_are(
     shop.relay()
     [message] = cluster.messages(shop.topic)
     assert message.value() == (payload.encode() if isinstance(payload, str) else payload)
+
+
+@pytest.mark.parametrize(
+    ("types", "payload"),
+    [
+        (("jsonb", "bytea using convert_to(payload::text, 'UTF8')"), '{"a": 1}'),
+        (("bytea", "jsonb using convert_from(payload, 'UTF8')::jsonb"), b'{"a": "b"}'),
+    ],
+    ids=["to bytes", "from bytes"],
+)
+def test_a_payload_whose_type_is_altered_while_the_relay_runs_goes_as_it_is(
+    shop_postgresql: Shop, types: tuple[str, str], payload: str | bytes
+) -> None:
+    """It went as PostgreSQL's text of the bytes, or as Python's of the JSON, and the rows were deleted."""
+    shop = shop_postgresql
+    first, second = types
+    if first != "jsonb":
+        shop.change(f"alter table {shop.table} alter payload type {first} using ''")
+    table = outbox_at(shop.url, shop.table)
+    table.open()
+    with closing(table), closing(shop.connect()) as connection:
+        shop.insert(connection, "7", payload)
+        connection.commit()
+        taken = table.take(0, Limits())
+        shop.change(f"alter table {shop.table} alter payload type {second}")
+        assert [row.payload for row in table.take(0, Limits())] == [row.payload for row in taken]
+
+
+def test_nobody_alters_the_type_between_the_question_and_the_rows(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    shop.insert_all(events(1))
+    table = PostgresqlOutbox(shop.url, sql.TableName.parse(shop.table))
+    table.open()
+    with closing(table), table._all_rows(), closing(shop.connect()) as other:
+        assert not table._holds_bytes()
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute(f"lock table {shop.table} in access exclusive mode nowait")
 
 
 def test_a_table_without_the_trigger_is_refused(shop_postgresql: Shop) -> None:
@@ -122,6 +167,50 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
+def box_of_ids(path: Path, declared: str, *ids: object, is_strict: bool = False) -> Path:
+    """A SQLite outbox whose column ``id`` is declared so."""
+    made = sql.sqlite(sql.TableName.parse("outbox")).replace("id            text ", f"id            {declared} ", 1)
+    if declared == "any" and is_strict:
+        made = made.replace(");", ") strict;", 1)  # elsewhere such a column makes a number of what looks like one
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(made)
+        query = "insert into outbox (id, aggregatetype, aggregateid, type) values (?, 'order', '7', 'Changed')"
+        connection.executemany(query, [(each,) for each in ids])
+        connection.commit()
+    return path
+
+
+@pytest.mark.parametrize("declared", ["", "blob", "any"])
+@pytest.mark.parametrize(("number", "text"), [(1, "1"), (1.5, "1.5")])
+def test_a_number_is_no_id_where_a_text_of_the_same_letters_is_another_one(
+    tmp_path: Path, declared: str, number: float, text: str
+) -> None:
+    """The table holds both, and in Kafka they would have one name: a reader takes the second for a repetition."""
+    outbox = outbox_at(f"sqlite:///{box_of_ids(tmp_path / 'shop.db', declared, text, is_strict=True)}", "outbox")
+    outbox.open()
+    assert [row.id for row in outbox.take(0, Limits())] == [text]
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("update outbox set id = ?", (number,))
+        connection.commit()
+    with pytest.raises(
+        OutboxMismatch, match=rf"position 1: its id is the number {text}, in a column that keeps"
+    ) as caught:
+        outbox.take(0, Limits())
+    outbox.close()
+    assert "text" in caught.value.action
+
+
+@pytest.mark.parametrize("declared", ["integer", "varchar(9)", "numeric", "TEXT", "any"])
+def test_elsewhere_the_column_makes_them_one(tmp_path: Path, declared: str) -> None:
+    path = box_of_ids(tmp_path / "shop.db", declared, 1)
+    with pytest.raises(sqlite3.IntegrityError):
+        box_of_ids(path, declared, "1")
+    outbox = outbox_at(f"sqlite:///{path}", "outbox")
+    outbox.open()
+    assert [row.id for row in outbox.take(0, Limits())] == ["1"]
+    outbox.close()
+
+
 def test_beginning_anew_as_documented(shop: Shop) -> None:
     shop.insert_all(events(2))
     shop.relay()
@@ -142,6 +231,24 @@ def test_a_position_names_its_rows_in_few_words() -> None:
     assert (sent.batch, sent.events, sent.rows) == (4, 16, ((4, 6), (9, 9), (11, 12)))
     assert list(sent.positions()) == [4, 5, 6, 9, 11, 12]
     assert Sent.from_json(sent.to_json()) == sent
+
+
+def test_a_row_whose_id_is_null_is_the_one_that_was_sent() -> None:
+    """Its letter is committed by then: the relay could neither go on nor back."""
+    sent = Sent("x").following(
+        [(row.position, row.id) for row in load([(5, None, "a", "b", "c", None, None)], Limits())]
+    )
+    check_rows("here", sent, [(5, None)])
+    with pytest.raises(OutboxMismatch):
+        check_rows("here", sent, [(5, "another")])
+
+
+def test_a_column_of_another_type_is_not_asked_for_without_end(shop_postgresql: Shop) -> None:
+    shop = shop_postgresql
+    shop.insert_all(events(1))
+    shop.change(f"alter table {shop.table} alter column inserted_at drop default, alter column inserted_at type text")
+    with pytest.raises(OutboxMismatch, match=r"isfinite\(text\)"):
+        shop.relay()
 
 
 def test_what_is_taken_from_sqlite_is_on_disk(shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from onceflow.writer.writer import Writer
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this directory share
 
+from tests.forkserver import ForkServer
 from tests.writer.on_a_loop import OnLoop
 from tests.writer.wire import ProxiedBroker, WireProxy
 
@@ -38,6 +39,13 @@ def writer(request: pytest.FixtureRequest) -> Iterator[Callable[..., Writer | On
     yield make
     for each in made:
         each._end()
+
+
+@pytest.fixture(scope="session")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Services in processes of their own."""
+    with ForkServer("tests.writer.victim", tmp_path_factory.mktemp("victims")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +76,11 @@ def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroke
 
 @pytest.fixture(scope="session")
 def punctual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker that ends a transaction soon after its timeout, and not up to 10 s later."""
-    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    """A broker that ends a transaction soon after its timeout, not up to 10 s later; its groups may give members up soon."""
+    config = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        "group.min.session.timeout.ms": "1000",
+    }
     with EmbeddedBroker(tmp_path_factory.mktemp("punctual"), heap_mb=256, config=config) as broker:
         yield broker
 

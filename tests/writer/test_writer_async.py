@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from tests.conftest import Reader, TopicFactory
+from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import DeliveryFailed, EventRefused, WriterClosed
@@ -125,6 +127,39 @@ def test_a_task_cancelled_in_a_block_aborts_it_and_the_writer_goes_on(
     assert values(read, target) == ["next"]
 
 
+def test_a_task_cancelled_while_its_block_is_refused_ends_no_other_block(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    """The writer has one transaction at a time, and another task's is open."""
+    target = topic()
+
+    async def work() -> None:
+        servers = broker.bootstrap_servers
+        async with AsyncWriter(bootstrap_servers=servers, source="shop", transactional_id=name) as writer:
+            transactions = writer._writer._with_transactions()
+            loop, begin = asyncio.get_running_loop(), transactions.begin
+
+            def cancelled_before_it_is_refused() -> None:
+                loop.call_soon_threadsafe(task.cancel)
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(PATIENCE_S)
+                begin()
+
+            async def second() -> None:
+                async with writer.transaction():
+                    raise AssertionError
+
+            async with writer.transaction():
+                await writer.send(target, "1", id="1")
+                transactions.begin = cancelled_before_it_is_refused  # type: ignore[method-assign]
+                task = asyncio.create_task(second())
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await writer.send(target, "2", id="2")
+
+    run(work())
+    assert values(read, target) == ["1", "2"]
+
+
 def test_a_task_cancelled_while_it_commits_finishes_the_commit(
     broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str
 ) -> None:
@@ -152,6 +187,88 @@ def test_a_task_cancelled_while_it_commits_finishes_the_commit(
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert seen[0].committed is True
+
+    run(work())
+    assert values(read, target) == ["1"]
+
+
+def commits_behind(writer: AsyncWriter, reached: asyncio.Event, may_go_on: Callable[[], bool]) -> None:
+    """Commits come to their last step, tell so, and take it when they may."""
+    transactions = writer._writer._with_transactions()
+    loop, settle = asyncio.get_running_loop(), transactions.settle
+
+    def settle_later() -> bool:
+        loop.call_soon_threadsafe(reached.set)
+        wait_until(may_go_on)
+        return settle()
+
+    transactions.settle = settle_later  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("by_hand", [True, False], ids=["every task is cancelled", "asyncio.run ends"])
+def test_a_commit_is_finished_also_where_every_task_is_cancelled(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str, *, by_hand: bool
+) -> None:
+    """As a shutdown's handler does it: also one that only waits for the commit's thread would be among them."""
+    target, told, noticed = topic(), list[bool | None](), threading.Event()
+
+    async def notice() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(10):  # whoever else was cancelled has come to its end, if it does not wait
+                await asyncio.sleep(0)
+            noticed.set()
+
+    async def service(reached: asyncio.Event) -> None:
+        async with AsyncWriter(
+            bootstrap_servers=broker.bootstrap_servers, source="shop", transactional_id=name
+        ) as writer:
+            commits_behind(writer, reached, noticed.is_set)
+            transaction = writer.transaction()
+            try:
+                async with transaction:
+                    await writer.send(target, "1", id="1")
+            finally:
+                told.append(transaction.committed)
+
+    async def work() -> None:
+        reached = asyncio.Event()
+        tasks = [asyncio.create_task(service(reached)), asyncio.create_task(notice())]
+        await reached.wait()
+        if by_hand:
+            for each in asyncio.all_tasks() - {asyncio.current_task()}:
+                each.cancel()
+            assert [type(ended) for ended in await asyncio.gather(*tasks, return_exceptions=True)] == [
+                asyncio.CancelledError
+            ] * 2
+
+    run(work())
+    assert told == [True]
+    assert values(read, target) == ["1"]
+
+
+def test_a_writer_that_is_closed_while_another_task_commits_waits_for_it(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    target = topic()
+
+    async def work() -> None:
+        reached = asyncio.Event()
+        servers = broker.bootstrap_servers
+        async with AsyncWriter(bootstrap_servers=servers, source="shop", transactional_id=name) as writer:
+            commits_behind(writer, reached, lambda: writer._writer._closed)
+            transaction = writer.transaction()
+
+            async def block() -> None:
+                async with transaction:
+                    await writer.send(target, "1", id="1")
+
+            task = asyncio.create_task(block())
+            await reached.wait()
+            assert transaction.committed is None
+        await task
+        assert transaction.committed is True
 
     run(work())
     assert values(read, target) == ["1"]

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.forkserver import ForkServer
@@ -52,12 +52,6 @@ def name() -> str:
 
 def values(read: Reader, topic: str, on: EmbeddedBroker | None = None) -> list[str]:
     return [(m.value() or b"").decode() for m in read(topic, on=on)]
-
-
-@pytest.fixture(scope="module")
-def victims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    with ForkServer("tests.writer.victim", tmp_path_factory.mktemp("victims")) as found:
-        yield found
 
 
 KINDS = pytest.mark.parametrize(
@@ -230,7 +224,7 @@ def test_a_commit_whose_answer_is_lost_and_whose_writer_is_fenced_counts_as_what
         first.send(name, "1", id="1")
     assert proxied.proxy.lost == 1
     assert transaction.committed is True
-    assert second[0].progress == "done"
+    assert (first.progress, second[0].progress) == ("done", "done")
     with pytest.raises(Fenced), first.transaction():
         first.send(name, "zombie", id="z")
     with second[0].transaction():
@@ -383,6 +377,37 @@ def test_a_commit_that_was_not_made_before_the_fence_is_told_from_it(
     assert values(read, name, proxied) == []
 
 
+def test_a_look_that_is_interrupted_leaves_the_commit_in_doubt(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes behind the fence: whoever heard "not committed" would run the block again, and its events came twice."""
+    target, shop = topic(), writer(name)
+    transactions = shop._with_transactions()
+    ask, final = transactions._ask, transactions._final
+
+    def committed_and_refused(question: Callable[..., object], *arguments: object) -> None:
+        ask(question, *arguments)
+        if question.__name__ == "commit_transaction":
+            raise KafkaException(KafkaError(KafkaError._FENCED, "the answer was lost"))
+
+    def interrupted() -> Marker:
+        final()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "_ask", committed_and_refused)
+        patch.setattr(transactions, "_final", interrupted)
+        with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:
+            shop.send(target, "1", id="1")
+    assert transaction.committed is None
+    with pytest.raises(OutcomeUnknown), shop.transaction():
+        pass
+    assert shop.settle() is True
+    with shop.transaction():
+        shop.send(target, "2", id="2")
+    assert values(read, target) == ["1", "2"]
+
+
 @BOTH_KINDS
 def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
     writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
@@ -461,7 +486,10 @@ def test_an_idle_writer_whose_transactional_id_expired_goes_on(
     with shop.transaction(progress="1"):
         shop.send(name, "1", id="1")
     wait_until(lambda: not knows_id(broker, name))
-    with pytest.raises(TransactionAborted) as caught, shop.transaction():
+    with (
+        pytest.raises(TransactionAborted, match=r"(?s)its producer id has expired .*shop 2 to ") as caught,
+        shop.transaction(),
+    ):
         shop.send(name, "2", id="2")
     assert caught.value.retriable
     assert shop.progress == "1"
@@ -469,6 +497,12 @@ def test_an_idle_writer_whose_transactional_id_expired_goes_on(
         shop.send(name, "2", id="2")
     assert shop.progress == "1"
     assert values(read, name, broker) == ["1", "2"]
+    wait_until(lambda: not knows_id(broker, name))
+    with (
+        pytest.raises(TransactionAborted, match="the marker was refused: its producer id has expired"),
+        shop.transaction(),
+    ):
+        pass
 
 
 @BOTH_KINDS

@@ -36,6 +36,8 @@ def test_the_short_way_writes_the_same_headers(source: str, event_id: str) -> No
         ("s", "1", ("t", 1), None, 1),
         ("s", "", None, None, 1),
         ("s", None, (), None, 1),
+        ("s", None, ("",), None, 1),  # would go out without an id, and be another event when it is sent again
+        ("s", "1", None, 1 << 63, 1),
         ("", "1", None, None, 1),
         ("", None, None, -1, 3),
     ],

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import Message
 from tests.writer.on_a_loop import OnLoop
 
 from onceflow.errors import ConfigurationError, EventRefused
@@ -33,8 +34,15 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("type must be a text", {"type": 7}),
     ("a position is a sequence", {"id": None, "position": "orders:3"}),
     ("a position is a sequence", {"id": None, "position": 3}),
+    ("a position is a sequence.*not set", {"id": None, "position": {"orders", 3}}),
+    ("a position is a sequence.*not dict", {"id": None, "position": {"orders": 3}}),
+    ("parts are texts and whole numbers, not None", {"id": None, "position": ("orders", None)}),
+    ("parts are texts and whole numbers, not None", {"id": None, "position": ["orders", None]}),
+    ("parts are .* numbers, not bytes, float, set", {"id": None, "position": (b"k", 1.5, "t", {1}, 2, {2})}),
+    ("parts are texts and whole numbers, not bool", {"id": None, "position": ("orders", True)}),
     ("sequence must be a whole number", {"sequence": "a", "key": "k"}),
     ("sequence must be a whole number", {"sequence": 1.5, "key": "k"}),
+    ("sequence must be a whole number, not bool", {"sequence": True, "key": "k"}),
     ("headers must be pairs", {"headers": {"a": "b"}}),
     ("headers must be pairs", {"headers": {"ab": "c"}}),
     ("headers must be pairs", {"headers": ["ab"]}),
@@ -43,6 +51,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("partition must be a whole number", {"partition": "0"}),
     ("partition has more than 32 bits", {"partition": 1 << 40}),
     ("timestamp_ms must be a whole number", {"timestamp_ms": 1.5}),
+    ("timestamp_ms is -5", {"timestamp_ms": -5}),
 ]
 
 
@@ -67,6 +76,42 @@ def test_the_refused_event_is_named(writer: MakeWriter) -> None:
     for wrong in ({"sequence": "a", "key": "k"}, {"headers": {"a": "b"}}):
         with pytest.raises(EventRefused, match="event 'shop 4711': "):
             shop.send("orders", b"x", id="4711", **wrong)
+
+
+def test_a_delivery_is_waited_for_no_longer_than_told(writer: Callable[..., Writer]) -> None:
+    """It goes on, and may be asked for again."""
+    shop = writer(on=NOBODY)
+    sender_of(shop).known["orders"] = range(-1, 1)
+    delivery = shop.send("orders", b"x", id="4711")
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match=r"event shop 4711 for orders .* within 0 s"):
+            delivery.result(timeout_s=0)
+    assert not delivery.done
+    assert sender_of(shop).outstanding == 1
+
+
+class Answer:
+    """What is asked of a message that was delivered."""
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 7
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 5
+
+
+def test_what_is_decided_is_told_after_the_end_of_its_writer(writer: Callable[..., Writer]) -> None:
+    shop = writer(on=NOBODY)
+    sender = sender_of(shop)
+    sender.known["orders"] = range(-1, 1)
+    delivery = shop.send("orders", b"x", id="4711")
+    delivery(None, cast(Message, Answer()))
+    sender.producer.purge()
+    shop.close()
+    assert delivery.result().offset == 7
 
 
 def test_a_topic_is_a_text(writer: MakeWriter) -> None:

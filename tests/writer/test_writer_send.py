@@ -235,6 +235,7 @@ def test_nothing_is_written_behind_an_event_that_the_broker_refuses(
     watch_librdkafka_alone(shop, bad, behind)
     with pytest.raises(DeliveryFailed) as caught:
         shop.send(name, "more", id="more")
+    assert caught.value.fatal
     failures = caught.value.fields["failures"]
     assert [each.identity.id for each in failures if each.refused and each.identity.id == "bad"] == ["bad"]
     assert bad.failure is not None
@@ -316,6 +317,19 @@ def test_a_resent_event_has_the_same_id_in_another_life(writer: MakeWriter, topi
         with writer() as shop:
             shop.send(name, b"x", position=("orders", 0, 7))
     assert len({identity_of(m.headers()) for m in read(name)}) == 1
+
+
+def test_a_right_is_lacking_where_a_broker_says_so_and_not_where_an_event_is_called_so() -> None:
+    sender = Sender({"bootstrap.servers": NOBODY}, 1.0, TopicLimits(dict, {}))
+    event = Delivery(sender, "t", "shop", "card authorization failed")
+    for code, is_lacking in ((KafkaError._PURGE_QUEUE, False), (KafkaError.TOPIC_AUTHORIZATION_FAILED, True)):
+        answer = KafkaError(code)
+        for error in (sender.error_of([sender.failure_of(event, answer)]), sender._refusal(answer, event, -1)):
+            assert isinstance(error, DeliveryFailed)
+            assert "card authorization failed" in error.message
+            assert ("grant WRITE" in error.action) is is_lacking
+            assert error.fields["denied"] is is_lacking
+    sender.close()
 
 
 def test_what_failed_by_itself_is_told_before_what_was_taken_back_for_it() -> None:

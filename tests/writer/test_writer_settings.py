@@ -7,6 +7,7 @@ from confluent_kafka import Producer
 
 from onceflow.errors import ConfigurationError
 from onceflow.writer.settings import HARMLESS, REFUSED, SAFE_ONLY, WriterSettings
+from onceflow.writer.writer import Writer
 
 SERVERS = "127.0.0.1:9092"
 
@@ -93,6 +94,14 @@ def test_harmless_settings_reach_librdkafka_which_knows_them(name: str) -> None:
     found = WriterSettings.of(SERVERS, {name: value}, None).for_producer()
     assert str(found[meant]) == str(value)
     Producer({**found, "log_level": 0})
+
+
+@pytest.mark.parametrize("transactional_id", [None, "id"])
+def test_a_certificate_file_that_cannot_be_read_is_a_mistake_of_the_settings(transactional_id: str | None) -> None:
+    kafka = {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere/ca.pem"}
+    shop = Writer(bootstrap_servers=SERVERS, kafka=kafka, transactional_id=transactional_id)
+    with pytest.raises(ConfigurationError, match=r"the writer's settings(?s:.*)ssl\.ca\.location failed"):
+        shop.open()
 
 
 def test_no_secret_is_shown() -> None:

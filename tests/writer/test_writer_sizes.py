@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -28,6 +29,7 @@ from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import DeliveryFailed, RecordTooLarge, TransactionAborted
+from onceflow.writer import limits
 from onceflow.writer.delivery import Delivery
 from onceflow.writer.identity import plain
 from onceflow.writer.limits import size_alone
@@ -120,6 +122,48 @@ def test_nothing_is_handed_over_while_the_producer_is_replaced(
     shop.send(ordinary, "2", id="2")
     shop.close()
     assert (values(read, ordinary), values(read, tight)) == (["1", "2"], ["1"])
+
+
+def test_whoever_meets_a_topic_meanwhile_waits_for_what_it_takes(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or their events go into a batch that the broker refuses, and all of them fail."""
+    tight = topic(config=TIGHT)
+    ask, asking, sent = limits._limit_of, threading.Event(), threading.Event()
+
+    def ask_slowly(name: str, connection: Mapping[str, Any]) -> int | None:
+        asking.set()
+        sent.wait(0.2)  # in vain, as it should be
+        return ask(name, connection)
+
+    monkeypatch.setattr(limits, "_limit_of", ask_slowly)
+    with writer(kafka=IN_ONE_BATCH) as shop:
+        first = threading.Thread(target=shop.send, args=(tight, "first"), kwargs={"id": "first"})
+        first.start()
+        assert asking.wait(60)
+        for n, value in enumerate(numbered(1000)):
+            shop.send(tight, value, id=str(n))
+        sent.set()
+        first.join()
+    assert sorted(values(read, tight)) == sorted(["first", *numbered(1000)])
+
+
+def test_nobody_sends_to_a_topic_before_the_producer_is_replaced_for_it(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as known from then on, and other threads ask nobody."""
+    tight, shop, refit = topic(config=TIGHT), writer(kafka=IN_ONE_BATCH), Sender._refit
+
+    def overtaken(sender: Sender) -> None:
+        monkeypatch.setattr(Sender, "_refit", refit)
+        for n, value in enumerate(numbered(1000)):
+            shop.send(tight, value, id=str(n))
+        refit(sender)
+
+    monkeypatch.setattr(Sender, "_refit", overtaken)
+    shop.send(tight, "last", id="last")
+    shop.close()
+    assert values(read, tight) == [*numbered(1000), "last"]
 
 
 @BOTH_KINDS

@@ -57,9 +57,12 @@ def moved_on(address: str) -> Fenced:
     )
 
 
-def check_rows(address: str, sent: Sent, deleted: Iterable[tuple[int, str]]) -> None:
-    """Raises OutboxMismatch unless the rows deleted are those that were sent; the caller then deletes none."""
-    found = list(deleted)
+def check_rows(address: str, sent: Sent, deleted: Iterable[tuple[int, object]]) -> None:
+    """Raises OutboxMismatch unless the rows deleted are those that were sent; the caller then deletes none.
+
+    Of (position, id) as the database has them: an id that is null, of a row that is set aside, was read as a text as well.
+    """
+    found = [(position, str(event_id)) for position, event_id in deleted]
     if digest_of(found) != sent.digest:
         raise OutboxMismatch(
             f"{address}: batch {sent.batch} is committed in Kafka, but its rows are not those in the table "

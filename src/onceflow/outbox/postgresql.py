@@ -8,6 +8,11 @@ before they are on disk::
 
 The relay marks its own row when it has read, and waits for that commit to be on disk (and on the synchronous standby, where there
 is one): the log is written in order, so every commit that it has read is there too.
+
+*Why the type of payload is asked for in that transaction*: bytes go as they are, and all else as text::
+
+    the relay has found jsonb; somebody alters the column to bytea; the relay reads its text: the value is hexadecimal digits
+    in the transaction, the question takes a lock on the table that lets nobody alter it before the rows are read
 """
 
 from __future__ import annotations
@@ -36,14 +41,14 @@ except ImportError as missing:
     ) from missing
 
 _DEFAULTS = {**CONNECTION, "application_name": "onceflow outbox"}
-_REFUSED = (
-    psycopg.errors.InsufficientPrivilege,
-    psycopg.errors.ReadOnlySqlTransaction,
-    psycopg.errors.UndefinedTable,
-    psycopg.errors.UndefinedColumn,
-)
+_REFUSED = (psycopg.ProgrammingError, psycopg.errors.ReadOnlySqlTransaction)
+"""A missing right, table or column, a column of another type: asked again, it is the same."""
 _UNREADABLE = (psycopg.DataError, UnicodeDecodeError)
 _FETCH_ROWS = 200
+_ROWS = (
+    "select position, id::text, aggregatetype::text, aggregateid::text, type::text, {payload}, {inserted} from {outbox} "
+    "order by position limit %s"
+)
 _INSERTED_AT_MS = "case when isfinite(inserted_at) then (extract(epoch from inserted_at) * 1000)::bigint end"
 
 
@@ -60,7 +65,7 @@ class PostgresqlOutbox:
         self._name = table
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._heard = False
-        self._columns = sql.SQL("")
+        self._inserted = sql.SQL("")
 
     @property
     def address(self) -> str:
@@ -77,7 +82,7 @@ class PostgresqlOutbox:
             found = self._found_columns()
             check_found(str(self._name), found, REQUIRED)
             self._check_trigger()
-            self._columns = _columns(found)
+            self._inserted = sql.SQL(_INSERTED_AT_MS if "inserted_at" in found else "null::bigint")
             self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
 
     def close(self) -> None:
@@ -142,10 +147,18 @@ class PostgresqlOutbox:
 
     def _rows(self, limits: Limits) -> list[OutboxRow]:
         """Over a cursor of the server, so that no more is fetched than a batch holds."""
-        query = sql.SQL("select {} from {} order by position limit %s").format(self._columns, _identifier(self._name))
+        payload = sql.SQL("payload" if self._holds_bytes() else "payload::text")
+        query = sql.SQL(_ROWS).format(payload=payload, inserted=self._inserted, outbox=_identifier(self._name))
         with self._open.cursor(name="onceflow_outbox") as cursor:
             cursor.itersize = _FETCH_ROWS
             return load(cursor.execute(query, [limits.rows]), limits)
+
+    def _holds_bytes(self) -> bool:
+        """Whether payload is bytea, or a domain over it: the server describes a column by the base of its type."""
+        query = sql.SQL("select payload from {} limit 0").format(_identifier(self._name))
+        described = self._open.execute(query).description
+        assert described is not None, "it is a select"
+        return described[0].type_code == psycopg.adapters.types["bytea"].oid
 
     def forget(self, sent: Sent) -> None:
         with self._told(), self._all_rows():
@@ -252,14 +265,6 @@ class PostgresqlOutbox:
             raise OutboxUnavailable(
                 f"{self.address}: {_line(error)}", action="check address, credentials and server; then start again"
             ) from error
-
-
-def _columns(found: dict[str, str]) -> sql.SQL:
-    """``payload`` as text, or as bytes if it is bytea; the time of insertion where there is one."""
-    payload = "payload" if found["payload"] == "bytea" else "payload::text"
-    inserted = _INSERTED_AT_MS if "inserted_at" in found else "null::bigint"
-    names = f"position, id::text, aggregatetype::text, aggregateid::text, type::text, {payload}, {inserted}"
-    return sql.SQL(names)
 
 
 def _identifier(table: TableName) -> sql.Identifier:

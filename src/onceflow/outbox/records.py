@@ -22,6 +22,7 @@ ID_HEADER = "id"
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SHOWN = 10
 _MOST_TOLD = 255
+_NAMES = ("id", "aggregatetype", "aggregateid", "type")
 
 
 Refused = Mapping[int, str]
@@ -75,20 +76,18 @@ def prepare() -> None:
 
 def _letter(row: OutboxRow, reason: str) -> OutboxRow:
     """What tells of a row that is refused: small, whatever stands in the row."""
-    event_id, aggregate, event_type = _told(row.id), _told(row.aggregateid), _told(row.type)
-    told = {
-        "id": event_id,
-        "aggregatetype": _told(row.aggregatetype),
-        "aggregateid": aggregate,
-        "type": event_type,
-        "position": row.position,
-        "size_bytes": len(row.payload or b""),
-        "reason": reason,
-    }
-    payload, at_ms = json.dumps(told, ensure_ascii=False).encode(), row.inserted_at_ms
-    if at_ms is not None and at_ms < 0:
-        at_ms = None
-    return OutboxRow(row.position, event_id, row.aggregatetype, aggregate, event_type, payload, at_ms)
+    names = {name: None if name in row.nulls else _told(getattr(row, name)) for name in _NAMES}
+    told = {**names, "position": row.position, "size_bytes": len(row.payload or b""), "reason": reason}
+    # Without the row's time: that may be what is refused, and an old one would be deleted from the topic at once.
+    payload = json.dumps(told, ensure_ascii=False).encode()
+    event_type = names["type"] or ""
+    return OutboxRow(row.position, _letter_id(row), row.aggregatetype, names["aggregateid"], event_type, payload, None)
+
+
+def _letter_id(row: OutboxRow) -> str:
+    """The event's own, unless that is none, or not told as it is: then readers would take several letters for one."""
+    is_told = "id" not in row.nulls and _told(row.id) == row.id
+    return row.id if is_told else f"position:{row.position}"
 
 
 def _told(text: str) -> str:

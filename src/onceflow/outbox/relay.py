@@ -1,6 +1,7 @@
 """The relay: takes a batch of rows, commits it in Kafka, deletes it from the table; again and again.
 
-1. **Fence.** The committer fences older relays of the name in Kafka, and only then gives the committed position.
+1. **Fence.** The committer fences older relays of the name in Kafka, and only then gives the committed position. Before that it
+   only looks: a relay that is started with another table by mistake is refused, and the one that runs goes on.
 2. **Settle.** The position and the table's own count of batches must be equal, or the table one behind: then the rows of the
    batch that Kafka has are deleted. Anything else is refused. Only now the table is claimed.
 3. **Take.** The rows that are visible now, in the order of their positions, at most a batch.
@@ -8,9 +9,9 @@
 5. **Forget.** The rows are deleted and the batch is booked, in one transaction of the database. They must be those that were
    sent.
 
-A row that Kafka can never take (too large, an aggregatetype that is no topic, text that is none) stops the relay: what comes
-after it may depend on it. With ``dead_letters`` it is set aside instead, in the table beside the outbox, and a small record
-tells of it::
+A row that Kafka can never take (too large, a time that the topic does not take, an aggregatetype that is no topic, text that is
+none) stops the relay: what comes after it may depend on it. With ``dead_letters`` it is set aside instead, in the table beside
+the outbox, and a small record tells of it::
 
     row 5 is refused; the letter and rows 6 to 9 are committed in Kafka, and the relay is killed
     the position names row 5 as refused, so the next start sets it aside before it deletes the batch
@@ -30,27 +31,38 @@ Two relays of one name::
 
     the same, and B, which had claimed the table before, only connects again: the claim is the one that A had found
     A's position does not fit the table; before it says that the two disagree, which an operator would mend, it asks as well
+
+    A and B start at once, and the table is one batch behind; B fences A, claims over A, and A forgets the batch before B does
+    the batch is gone and the table is B's: B goes on, and A learns from its next commit that it is fenced
+
+A database that has lost what was committed there looks like another relay's::
+
+    A ran and was stopped; B runs; the database is restored from a backup of A's time, or fails over to a replica that lagged
+    B connects again and finds A's claim, or nobody's: nobody has taken over, and rows that were sent are in the table again
+    so B looks where Kafka is before it gives way; whoever had taken over would have a table that is one batch behind at most
+
+    the same in place, without B's connection being lost: the table's count of batches is not the one that B has left
 """
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from onceflow.errors import Fenced, OutboxMismatch, RecordTooLarge
+from onceflow.errors import Fenced, InputError, OutboxMismatch
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.outbox.position import KEY, Sent
-from onceflow.outbox.records import Refused, as_records, prepare, topic_of, unsendable
+from onceflow.outbox.records import Refused, as_records, prepare, unsendable
+from onceflow.outbox.refusals import error_of, refused_by_kafka
 from onceflow.outbox.table import Limits, OutboxRow, OutboxTable, Place
 from onceflow.outbox.topics import Topics
 from onceflow.outbox.waker import Waker
 
 OnStep = Callable[[str], None]
 POLL_S = 1.0
-KEEP_S = 24 * 3600.0
 
 
 class Relay:
@@ -86,20 +98,53 @@ class Relay:
         """Steps 1 and 2. ``again``: this instance has been started before, and gives way to one that came since."""
         before = self._table.place().instance
         if again and before != self._instance:
+            self._refuse_lost()
             raise Fenced(
                 f"another relay {self._name!r} took over while this one was not connected",
-                action="nothing, if the other one is meant to run",
+                action="nothing, if the other one is meant to run; if there is none, the database has lost this one's claim "
+                "(restored, failed over): start it again",
                 name=self._name,
             )
         prepare()
+        self._look()
         text = self._committer.start().get(KEY)
         self._on_step("FENCED")
         if self._dead_letters:
             self._table.check_aside()
         place = self._claim(before, text)
         if place.batch < self._sent.batch:
-            self._table.forget(self._sent)
+            self._settle()
             self._on_step("SETTLED")
+
+    def _refuse_lost(self) -> None:
+        """Raises OutboxMismatch where the table is not as we left it, and as no other relay has left it either."""
+        place, sent = self._look()
+        if place.instance is None:
+            raise _apart(self._name, self._table.address, ["this relay had claimed the table, and now nobody has"])
+        if place.batch < sent.batch - 1:
+            raise _apart(self._name, self._table.address, [_batches(place, sent)])
+
+    @contextmanager
+    def _as_left(self) -> Iterator[None]:
+        """Around what the table refuses when its count of batches is not ours."""
+        try:
+            yield
+        except Fenced:
+            self._refuse_lost()
+            raise
+
+    def _look(self) -> tuple[Place, Sent]:
+        """Raises OutboxMismatch for another relay's table; whether the counts agree is known only behind the fence.
+
+        Kafka first: what another relay books meanwhile does not let the table seem to be behind.
+        """
+        text = self._committer.look().get(KEY)
+        place = self._table.place()
+        sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
+        mistakes = _strange(self._name, place, sent)
+        if mistakes:
+            raise _apart(self._name, self._table.address, mistakes)
+        return place, sent
 
     def _claim(self, before: str | None, text: str | None) -> Place:
         """The place that was found, and claimed as it was; ``before``: who had claimed it before the fence."""
@@ -113,6 +158,15 @@ class Relay:
                 return place
             before = place.instance
 
+    def _settle(self) -> None:
+        """Forgets the batch that Kafka has, unless the one that we have fenced woke and did it: then there is nothing to do."""
+        try:
+            self._table.forget(self._sent)
+        except Fenced:
+            place = self._table.place()
+            if (place.instance, place.batch) != (self._instance, self._sent.batch):
+                raise
+
     def _check(self, place: Place) -> None:
         """Raises OutboxMismatch, or Fenced where another relay has sent batches since our fence."""
         try:
@@ -123,13 +177,15 @@ class Relay:
 
     def step(self) -> int:
         """Steps 3 to 5 once. The number of records sent; 0: there was nothing to send."""
-        rows = self._table.take(self._sent.batch, self._limits)
+        with self._as_left():
+            rows = self._table.take(self._sent.batch, self._limits)
         if not rows:
             return 0
         self._on_step("TAKEN")
         sent = self._commit(rows)
         self._on_step("COMMITTED")
-        self._table.forget(sent)
+        with self._as_left():
+            self._table.forget(sent)
         self._sent = sent
         self._on_step("FORGOTTEN")
         return len(rows)
@@ -140,15 +196,13 @@ class Relay:
             sent = self._sent.following(((row.position, row.id) for row in rows), refused)
             try:
                 self._committer.commit(self._records(rows, refused), {KEY: sent.to_json()})
-            except RecordTooLarge as error:
-                # Nothing of the batch is visible. Kafka counts within the rows of the topic.
-                of_topic = _sent_to(error.fields["topic"], rows, refused)
-                if not of_topic:  # the position or a letter
+            except InputError as error:  # nothing of the batch is visible
+                named = refused_by_kafka(error, [row for row in rows if row.position not in refused])
+                if not named:  # the position or a letter, or a row that no record can be made of
                     raise
-                row = of_topic[error.fields["row"]]
                 if not self._dead_letters:
-                    raise _too_large(error, row) from error
-                refused[row.position] = error.message
+                    raise error_of(error, named) from error
+                refused |= {row.position: reason for row, reason in named}
                 self._committer.start()
             else:
                 return sent
@@ -166,52 +220,42 @@ class Relay:
 
     def run(self, waker: Waker, told: Callable[[int], None] = lambda count: None) -> None:
         """Sends what comes until woken; the running batch is finished. ``told`` hears the size of each batch."""
-        committed_at = time.monotonic()
         while not waker.woken:
             count = self.step()
             if count:
                 told(count)
-            elif time.monotonic() - committed_at < KEEP_S:
-                self._table.wait(waker, POLL_S)
-                continue
             else:
-                self.keep()
-            committed_at = time.monotonic()
-
-    def keep(self) -> None:
-        """Commits the position once more: a cluster forgets what was not committed for a week."""
-        self._committer.commit([], {KEY: self._sent.to_json()})
-
-
-def _sent_to(topic: str, rows: Sequence[OutboxRow], refused: Refused) -> list[OutboxRow]:
-    return [row for row in rows if row.position not in refused and topic_of(row) == topic]
-
-
-def _too_large(error: RecordTooLarge, row: OutboxRow) -> RecordTooLarge:
-    return RecordTooLarge(
-        f"event {row.id} (type {row.type}) of {row.aggregatetype} {row.aggregateid!r:.100}: {error.message}",
-        action="raise the topic's max.message.bytes, or start with --refused dead-letter, which sets such rows aside and goes "
-        "on; nothing of the batch is visible, and the rows stand in the table",
-        **{**error.fields, "event_id": row.id, "position": row.position},
-    )
+                self._committer.keep()
+                self._table.wait(waker, POLL_S)
 
 
 def _check(name: str, address: str, place: Place, sent: Sent) -> None:
     """Raises OutboxMismatch with all that is wrong, unless the table is where Kafka is or one batch behind."""
+    mistakes = _strange(name, place, sent)
+    if sent.incarnation == place.incarnation and not sent.batch - 1 <= place.batch <= sent.batch:
+        mistakes.append(_batches(place, sent))
+    if mistakes:
+        raise _apart(name, address, mistakes, table_batch=place.batch, kafka_batch=sent.batch)
+
+
+def _batches(place: Place, sent: Sent) -> str:
+    return f"the table has sent {place.batch} batches, Kafka has {sent.batch}: one of them was restored or begun anew"
+
+
+def _strange(name: str, place: Place, sent: Sent) -> list[str]:
+    """What is wrong however many batches were sent since."""
     mistakes = []
     if place.name not in (None, name):
         mistakes.append(f"the table belongs to the relay {place.name!r}")
     if sent.incarnation != place.incarnation:
         mistakes.append("the position in Kafka is of another table (made anew, or in another database)")
-    elif not sent.batch - 1 <= place.batch <= sent.batch:
-        mistakes.append(
-            f"the table has sent {place.batch} batches, Kafka has {sent.batch}: one of them was restored or begun anew"
-        )
-    if mistakes:
-        raise OutboxMismatch(
-            f"relay {name!r} and {address} do not belong together: " + "; ".join(mistakes),
-            action="see docs/outbox.md, 'When the table and Kafka disagree'",
-            name=name,
-            table_batch=place.batch,
-            kafka_batch=sent.batch,
-        )
+    return mistakes
+
+
+def _apart(name: str, address: str, mistakes: Sequence[str], **fields: int) -> OutboxMismatch:
+    return OutboxMismatch(
+        f"relay {name!r} and {address} do not belong together: " + "; ".join(mistakes),
+        action="see docs/outbox.md, 'When the table and Kafka disagree'",
+        name=name,
+        **fields,
+    )

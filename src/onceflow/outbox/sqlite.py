@@ -1,12 +1,19 @@
-"""An outbox in a SQLite file. One writer at a time, so the order of rowids is the order of commits."""
+"""An outbox in a SQLite file. One writer at a time, so the order of rowids is the order of commits.
+
+*Why a number may be refused as an id*: a column of a table of the user's own may have no type::
+
+    such a column holds the number 1 and the text '1' as two ids, and in Kafka both have the name 1
+    a reader takes the second event for a repetition of the first, and never handles it
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from onceflow.errors import OutboxMismatch, OutboxUnavailable
 from onceflow.outbox.arriving import Arriving
@@ -25,6 +32,7 @@ from onceflow.outbox.waker import Waker
 from onceflow.sqlite import TEXT, is_in_place, place_of, sync
 
 _BUSY_S = 30.0
+_STRICT_SINCE = (3, 37)
 _LOOK_S = 0.02
 _INSERTED_AT_MS = "cast(round((julianday(inserted_at) - 2440587.5) * 86400000) as integer)"
 
@@ -41,6 +49,7 @@ class SqliteOutbox:
         self._name = table
         self._connection: sqlite3.Connection | None = None
         self._inserted = "null"
+        self._keeps_any_id = False
         self._version = -1
         self._place = (-1, -1)
         self._was_open = False
@@ -74,6 +83,7 @@ class SqliteOutbox:
             found = self._found_columns(self._name)
         check_found(str(self._name), found, REQUIRED)
         self._inserted = _INSERTED_AT_MS if "inserted_at" in found else "null"
+        self._keeps_any_id = _keeps_any(found["id"], is_strict=self._is_strict())
 
     def close(self) -> None:
         if self._connection is not None:
@@ -101,6 +111,12 @@ class SqliteOutbox:
 
     def _found_columns(self, table: TableName) -> dict[str, str]:
         return dict(self._run("select name, type from pragma_table_xinfo(?) where hidden <> 1", table.name).fetchall())
+
+    def _is_strict(self) -> bool:
+        if sqlite3.sqlite_version_info < _STRICT_SINCE:
+            return False
+        query = "select strict from pragma_table_list(?) where schema = 'main'"
+        return any(strict for (strict,) in self._run(query, self._name.name))
 
     def claim(self, name: str, instance: str, *, over: str | None) -> bool:
         with self._writing():
@@ -131,7 +147,20 @@ class SqliteOutbox:
 
     def _rows(self, limits: Limits) -> list[OutboxRow]:
         with closing(self._run(_ROWS, limits.rows)) as cursor:
-            return load(cursor, limits)
+            return load(self._named(cursor), limits)
+
+    def _named(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Raises OutboxMismatch for an id that would be the name of another event as well."""
+        for row in rows:
+            position, event_id = row[:2]
+            if self._keeps_any_id and isinstance(event_id, int | float):
+                raise OutboxMismatch(
+                    f"{self.address}, position {position}: its id is the number {event_id}, in a column that keeps numbers apart "
+                    f"from texts; in Kafka the text {str(event_id)!r} would be the same id",
+                    action="make the table anew with a column id of type text (or integer, if all ids are): it holds such an id "
+                    "once; or insert ids as texts",
+                )
+            yield row
 
     def forget(self, sent: Sent) -> None:
         with self._writing():
@@ -140,12 +169,11 @@ class SqliteOutbox:
                 raise moved_on(self.address)
             if sent.refused:
                 self._set_aside(sent.refused)
-            deleted: list[tuple[int, str]] = []
+            deleted: list[tuple[int, object]] = []
             for first, last in sent.rows:
-                gone = self._run(
+                deleted += self._run(
                     "delete from {outbox} where position between ? and ? returning position, id", first, last
                 )
-                deleted += [(position, str(event_id)) for position, event_id in gone]
             check_rows(self.address, sent, deleted)
 
     def _set_aside(self, positions: Sequence[int]) -> None:
@@ -205,3 +233,13 @@ class SqliteOutbox:
             ) from error
         except sqlite3.DatabaseError as error:
             raise OutboxMismatch(f"{self.address}: {error}", action="name a SQLite database") from error
+
+
+def _keeps_any(declared: str, *, is_strict: bool) -> bool:
+    """Whether a column keeps both 1 and '1' (datatype3.html, 3.1): one without a type, of bytes, or of ANY in a STRICT table;
+    in another one ANY is a type like any that SQLite does not know, and makes numbers of what looks like them.
+    """
+    kind = declared.upper()
+    if kind == "ANY":
+        return is_strict
+    return not kind or ("BLOB" in kind and not any(name in kind for name in ("INT", "CHAR", "CLOB", "TEXT")))

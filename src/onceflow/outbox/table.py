@@ -28,17 +28,19 @@ REQUIRED = ("id", "aggregatetype", "aggregateid", "type", "payload", "position")
 class OutboxRow:
     """One event as it stands in the table; ``payload`` None is a tombstone.
 
-    ``flaws``: why it cannot be sent, in words. SQLite keeps any bytes as text, and a table of the user's own may allow nulls.
+    ``flaws``: why it cannot be sent, in words. SQLite keeps any bytes as text, and a table of the user's own may allow nulls,
+    which are the text "None" here; ``nulls`` are the names of these columns.
     """
 
     position: int
     id: str
     aggregatetype: str
-    aggregateid: str
+    aggregateid: str | None  # None: of a letter alone
     type: str
     payload: bytes | None
     inserted_at_ms: int | None
     flaws: tuple[str, ...] = ()
+    nulls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ def _row(
         payload = texts[-1].encode(errors="surrogateescape")
     flaws = [f"its {name} is {flaw}" for name, value in zip(REQUIRED, names, strict=False) if (flaw := _no_text(value))]
     flaws += [f"its {name} is no UTF-8" for name, text in zip(REQUIRED, texts, strict=False) if not is_utf8(text)]
-    return OutboxRow(position, texts[0], texts[1], texts[2], texts[3], payload, at_ms, tuple(flaws))
+    nulls = tuple(name for name, value in zip(REQUIRED, names, strict=False) if value is None)
+    return OutboxRow(position, texts[0], texts[1], texts[2], texts[3], payload, at_ms, tuple(flaws), nulls)
 
 
 def _no_text(value: Any) -> str:

@@ -22,19 +22,18 @@ class Topics:
         self._seen: set[str] = set()
 
     def ensure(self, names: Iterable[str]) -> None:
-        """Raises TopicMissing, or KafkaError when a topic cannot be made."""
+        """Raises TopicMissing, NotAuthorized, or KafkaError when a topic cannot be made."""
         new = set(names) - self._seen
         if not new:
             return
-        known = self._admin.partitions()
-        missing = sorted(new - set(known))
+        missing = self._admin.missing(new, needed="WRITE")
         if missing and self._partitions is None:
             raise TopicMissing(
                 f"the outbox holds events for topics that do not exist: {', '.join(missing)}",
                 action="create them, or start with --create-topics PARTITIONS; the events stand in the table; "
-                + meant(missing, known),
+                + meant(missing, self._admin.partitions()),
                 topics=tuple(missing),
             )
         if missing:
-            self._admin.create_topics(missing, partitions=self._partitions or 1)
+            self._admin.create_topics(missing, partitions=self._partitions or 1, needed="WRITE")
         self._seen |= new

@@ -7,15 +7,24 @@ Cancellation never cuts a commit in two::
 
     a task is cancelled while its transaction commits
     the commit is finished first; then CancelledError goes on, and ``transaction.committed`` says what became of it
+
+    a service that ends cancels all tasks that there are, or ``asyncio.run`` does, at its end
+    a task that only waited for the commit's thread would be among them, and tell its caller that all is over, while the thread
+    still commits: so what is waited for is no task
+
+    another task leaves the writer's block meanwhile
+    the writer is closed when the commit is finished, and not in the middle of it
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -243,8 +252,12 @@ class AsyncTransaction:
 
 
 async def _to_the_end(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Runs a blocking function in a thread; a cancellation waits until it has ended."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **options))
+    """Runs a blocking function in a thread; a cancellation waits until it has ended.
+
+    Not by ``asyncio.to_thread``, which would have to be a task, and whoever cancels all tasks would cancel that one too.
+    """
+    call = partial(contextvars.copy_context().run, function, *arguments, **options)
+    running = asyncio.get_running_loop().run_in_executor(None, call)
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:

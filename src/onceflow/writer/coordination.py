@@ -36,12 +36,18 @@ An aborted transaction may leave something behind in librdkafka, which keeps its
 
     while it does that, a thread that serves the writer (AsyncWriter's) sees events fail, and takes back the others
     nothing is taken back by anyone while librdkafka aborts, so that what it reports can be told apart
+
+Why librdkafka gives a transaction up it tells to whoever asks for the next step, and to nobody before::
+
+    a service rests for longer than transactional.id.expiration.ms, and the coordinator refuses the partitions of its next block
+    each event is reported as purged, and nothing else comes: so before an abort for events that were not acknowledged it is asked
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -53,6 +59,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from onceflow.errors import (
     BrokerUnreachable,
     ConfigurationError,
+    DeliveryFailed,
     Fenced,
     NotAuthorized,
     OnceflowError,
@@ -62,6 +69,8 @@ from onceflow.errors import (
     TransactionAborted,
     WriterError,
 )
+from onceflow.kafka.rights import is_denied, tells_of_denial
+from onceflow.transaction.requests import ANCHOR_TOPIC
 from onceflow.writer.bounded import bounded
 from onceflow.writer.delivery import FailedDelivery
 from onceflow.writer.ledger import Ledger
@@ -72,8 +81,10 @@ _log = logging.getLogger(__name__)
 
 _SLICE_S = 2.0  # of a blocking call: what librdkafka is told to take at most
 AGAIN = "run the block again; a consumer whose events it sends is sought back to its committed offsets first"
+_RIGHTS = "grant WRITE on the topics that it writes, and READ on the group and on the topics whose offsets it commits"
 _GRACE_S = 5.0  # beyond the patience, for a call that keeps to its time
 _PAUSE_S = 0.05
+_EXPIRED = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
 
 
 class State(Enum):
@@ -111,7 +122,10 @@ class Transactions:
         self._make_sender = make_sender
         self._patience_s = patience_s
         self._timeout_s = timeout_s
+        # Held while a block begins or ends, and while one is settled: a writer that another thread closes meanwhile waits.
+        self.at_work = threading.RLock()
         self.had_member = False  # a consumer of its blocks was in its group
+        self.is_used = False  # something was sent in the open block
         self._is_forgotten = False  # what became of the commit in doubt
         self.failed: tuple[FailedDelivery, ...] = ()  # of the block that was aborted last
 
@@ -170,6 +184,7 @@ class Transactions:
         if self.state is State.BROKEN or self._is_shaken() or self.sender.is_coarse:
             self._recover()
         self.failed = ()
+        self.is_used = False
         self.sender.producer.begin_transaction()
         self.state = State.OPEN
 
@@ -187,17 +202,26 @@ class Transactions:
             )
         return self.sender
 
+    def sending(self) -> Sender:
+        """The same, for an event of the block."""
+        sender = self.open_sender()
+        self.is_used = True
+        return sender
+
     def add_offsets(self, positions: Iterable[TopicPartition], membership: Any) -> None:
-        """Consumed offsets of a group, into the open transaction. Raises TransactionAborted."""
+        """Consumed offsets of a group, into the open transaction. Raises TransactionAborted, NotAuthorized."""
         if self._is_shaken():
             raise self.aborted("a connection was lost in it")
         try:
             self._ask(self.sender.producer.send_offsets_to_transaction, list(positions), membership)
         except KafkaException as error:
-            raise self.aborted(f"the consumed offsets were refused: {error.args[0].str()}") from None
+            raise self.aborted(f"the consumed offsets were refused: {self._why(error.args[0])}") from None
 
     def commit(self, progress: str | None) -> None:
-        """Steps 4 to 6. Raises DeliveryFailed, TransactionAborted (before 6; the caller then aborts), Fenced, OutcomeUnknown."""
+        """Steps 4 to 6.
+
+        Raises DeliveryFailed, TransactionAborted, NotAuthorized (all before 6; the caller then aborts), Fenced, OutcomeUnknown.
+        """
         self.sender.flush()
         if self._is_shaken():
             raise self.aborted("a connection was lost in it")
@@ -205,7 +229,7 @@ class Transactions:
         try:
             self._enter(intended)
         except KafkaException as error:
-            raise self.aborted(f"the marker was refused: {error.args[0].str()}") from None
+            raise self.aborted(f"the marker was refused: {_said(error.args[0])}") from None
         self.intended = intended
         self.state = State.IN_DOUBT
         if not self.settle():
@@ -228,19 +252,29 @@ class Transactions:
         return True
 
     def _look(self, refusal: KafkaError) -> bool:
-        """Steps 7 to 9, and then the same from afar if the id is another's: what the marker tells is final by now."""
+        """Steps 7 to 9, and then the same from afar if the id is another's: what the marker tells is final by now.
+
+        Cut short, whatever by, it leaves the commit in doubt::
+
+            EndTxn was not answered, the id is fenced, and Ctrl-C comes before the marker is read
+            "nothing is in doubt" would have the block run again, and the transaction may be committed
+        """
         try:
             found = self._final()
-        except OnceflowError as error:
+        except BaseException as error:
             self.state = State.IN_DOUBT
-            raise self._unknown(error.message) from None
+            if isinstance(error, OnceflowError):
+                raise self._unknown(error.message) from None
+            raise
         told = found.tells(self.instance, self.intended.number)
         if told is None:
             self.state, self._is_forgotten = State.IN_DOUBT, True
             raise self._forgotten()
         if self.state is not State.STOPPED:
             self._take(found)
-        elif not told:
+        elif told:
+            self.marker = self.intended  # and not what was found: the other may have gone on from it
+        else:
             raise self._stop(refusal.str())
         return told
 
@@ -276,6 +310,29 @@ class Transactions:
             self.failed = tuple(self.sender.failures)
             self.state = State.BROKEN if leaves_gap or self.failed else State.READY
             self.sender.forget()
+
+    def close(self) -> None:
+        """Aborts what is open, once nobody is at work on it."""
+        with self.at_work:
+            self.abort()
+            self.sender.close()
+
+    def reason(self) -> str:
+        """Why librdkafka has given up the open transaction, which is to be aborted now; empty if it has not.
+
+        Asked to begin another one it says so, and does nothing: one is open.
+        """
+        if self.state is not State.OPEN:
+            return ""
+        try:
+            bounded(self.sender.producer.begin_transaction, (), _GRACE_S)
+        except KafkaException as error:
+            return _told(error.args[0])
+        return ""
+
+    def _why(self, error: KafkaError) -> str:
+        """In a transaction that is given up already, why it was."""
+        return (self.reason() if error.code() == KafkaError._STATE else "") or _said(error)  # noqa: SLF001
 
     def take_back(self) -> None:
         """Makes a broken producer usable again, if the id is still ours and the cluster answers. Raises Fenced."""
@@ -354,10 +411,10 @@ class Transactions:
             )
         if error.fatal():
             return self._stop(f"the claim was refused: {error.str()}")
-        if error.name().endswith("AUTHORIZATION_FAILED"):
+        if is_denied(error):
             return NotAuthorized(
                 f"the transactional id {self.id!r} was not claimed: {error.str()}",
-                action="grant READ on the writer's group and on the topic that its offsets name",
+                action=f"grant READ on the group {self._ledger.group} and on the topic {ANCHOR_TOPIC}",
             )
         return BrokerUnreachable(
             f"the transactional id {self.id!r} was not claimed: {error.str()}",
@@ -382,11 +439,16 @@ class Transactions:
             transaction=self.intended.number,
         )
 
-    def aborted(self, reason: str) -> TransactionAborted:
-        """What to raise when the open transaction cannot go on; the caller aborts it."""
-        return TransactionAborted(
-            f"a transaction of {self.id!r} was aborted: {reason}",
-            action=AGAIN,
+    def aborted(self, reason: str, told: DeliveryFailed | None = None) -> OnceflowError:
+        """What to raise when the open transaction cannot go on; the caller aborts it. No repetition grants a missing right.
+
+        ``told`` names the events that failed, by sources and ids: whether a right is lacking is not read out of its text.
+        """
+        denied = tells_of_denial(reason) or (told is not None and bool(told.fields.get("denied")))
+        why = "; ".join(text for text in (reason, told.message if told else "") if text)
+        return (NotAuthorized if denied else TransactionAborted)(
+            f"a transaction of {self.id!r} was aborted: {why}",
+            action=_RIGHTS if denied else AGAIN,
             transactional_id=self.id,
         )
 
@@ -395,10 +457,21 @@ class Transactions:
             return ConfigurationError.of(
                 "the writer's settings", ["transaction.timeout.ms: is above the broker's transaction.max.timeout.ms"]
             )
-        if error.name().endswith("AUTHORIZATION_FAILED"):
+        if is_denied(error):
             return NotAuthorized(
                 f"{what}: {error.str()}", action=f"grant WRITE and DESCRIBE on the transactional id {self.id!r}"
             )
         if error.retriable() or error.code() == KafkaError._TIMED_OUT:  # noqa: SLF001  confluent-kafka's name of the code
             return self.sender.unreachable(error.str())
         return RequestFailed(f"{what}: {error.str()}", error=error.name())
+
+
+def _told(error: KafkaError) -> str:
+    """The reason for which a transaction must be aborted; empty for any other error."""
+    return _said(error) if error.txn_requires_abort() else ""
+
+
+def _said(error: KafkaError) -> str:
+    """What the broker said, and what it means where its words do not tell."""
+    expired = "its producer id has expired (transactional.id.expiration.ms): " if error.code() in _EXPIRED else ""
+    return expired + error.str()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from enum import Enum
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Message
@@ -82,7 +82,7 @@ class Delivery:
         self.topic = topic
         self._source = source
         self._id = id
-        self.sent_at = time.monotonic()
+        self.sent_at = monotonic()
         self._message: Message | None = None
         self._failure: FailedDelivery | None = None
 
@@ -106,9 +106,16 @@ class Delivery:
     def failure(self) -> FailedDelivery | None:
         return self._failure
 
-    def result(self) -> Delivered:
-        """Waits until the event is acknowledged, up to the writer's delivery timeout. Raises DeliveryFailed."""
-        self._sender.wait_for(self)
+    def result(self, timeout_s: float | None = None) -> Delivered:
+        """Waits until the event is acknowledged, up to the writer's delivery timeout. Raises DeliveryFailed.
+
+        With ``timeout_s`` no longer than that; then TimeoutError: the event is on its way still, and may be asked for again.
+        """
+        self._sender.wait_for(self, timeout_s)
+        if not self.done:
+            raise TimeoutError(
+                f"event {self.name} for {self.topic} was not acknowledged within {timeout_s:g} s; it goes on"
+            )
         return self.delivered()
 
     def delivered(self) -> Delivered:
@@ -123,12 +130,16 @@ class Delivery:
         return Delivered(self.topic, partition, offset, message.timestamp()[1], self.identity)
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """librdkafka's delivery report."""
+        """librdkafka's delivery report. Most are of events that are written, and of which nobody else wants to know."""
+        sender = self._sender
         if error is None:
             self._message = message
+            if not sender.settles_more:
+                sender.pending.pop(self, None)
+                return
         else:
-            self._failure = self._sender.failure_of(self, error)
-        self._sender.settled(self)
+            self._failure = sender.failure_of(self, error)
+        sender.settled(self)
 
     def abandon(self, reason: str) -> None:
         """Nothing more will be heard of it."""

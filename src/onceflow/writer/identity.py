@@ -7,12 +7,12 @@ tell the repetition from a new event.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import NoneType
 
 from onceflow.errors import EventRefused
 from onceflow.events import (
     ID_HEADER,
     SEQUENCE_HEADER,
+    SEQUENCES_END,
     SOURCE_HEADER,
     SPECVERSION,
     SPECVERSION_HEADER,
@@ -28,13 +28,12 @@ Headers = Iterable[tuple[str, str | bytes | None]]
 WireHeaders = list[tuple[str, str | bytes | None]]
 
 OWN_HEADERS = frozenset({ID_HEADER, SOURCE_HEADER, SPECVERSION_HEADER, TYPE_HEADER, SEQUENCE_HEADER})
-_TEXT = (str, NoneType)
-_NUMBER = (int, NoneType)
+_PARTS = frozenset({str, int})
 _VERSION = (SPECVERSION_HEADER, SPECVERSION.encode())
 
 
 def id_of(position: Position) -> str:
-    """The id of the event at ``position``: its parts joined with colons, so ``orders:3:1042``. Different parts, different id."""
+    """The id of the event at ``position``: its parts joined with colons, so ``orders:3:1042``. Other texts, another id."""
     return ":".join(str(part).replace("%", "%25").replace(":", "%3A") for part in position)
 
 
@@ -57,12 +56,12 @@ def identify(
         mistakes.append("give either id or position: what names the event, the same whenever it is sent again")
     elif id is not None and position is not None:
         mistakes.append("id and position are both given: keep one of them, the other would be a second name")
-    elif not (id if position is None else position):
+    elif not (id if position is None else id_of(position)):
         mistakes.append("the id or position is empty")
     if not source:
         mistakes.append("the source is empty: give it to the writer or to send")
-    if sequence is not None and sequence < 0:
-        mistakes.append(f"the sequence is {sequence}, and must be 0 or more")
+    if sequence is not None and not 0 <= sequence < SEQUENCES_END:
+        mistakes.append(f"the sequence is {sequence}, and must be from 0 to 2^63 - 1: readers take no other for one")
     if sequence is not None and not is_placed:
         # Without one, an event that is sent again may come to a partition where a higher number stands already, and be
         # taken for one that was handled.
@@ -73,7 +72,11 @@ def identify(
 
 
 def _is_suspect(id: object, position: object, sequence: object) -> bool:  # noqa: A002
-    return isinstance(position, str | bytes) or not isinstance(id, _TEXT) or not isinstance(sequence, _NUMBER)
+    return not (
+        (position is None or (type(position) is tuple and _PARTS.issuperset(map(type, position))))
+        and (type(id) is str or id is None)
+        and (sequence is None or type(sequence) is int)  # True is an int as well
+    )
 
 
 def check_kinds(source: object, id: object, position: object, type: object, sequence: object) -> None:  # noqa: A002
@@ -81,15 +84,29 @@ def check_kinds(source: object, id: object, position: object, type: object, sequ
     texts = [(name, text) for name, text in (("id", id), ("source", source), ("type", type)) if text is not None]
     mistakes = [f"{name} must be a text, not {kind(text)}" for name, text in texts if not isinstance(text, str)]
     mistakes += [problem for name, text in texts if isinstance(text, str) and (problem := not_utf8(name, text))]
-    if isinstance(position, str | bytes):
+    if isinstance(position, str | bytes | bytearray):
         # A text is a sequence as well, of its letters: "orders:3" would become o:r:d:e:r:s:%3A:3.
         mistakes.append(f"a position is a sequence of parts, as ('orders', 3, 1042), not {position!r}; a text is an id")
     elif position is not None and not isinstance(position, Sequence):
+        # The parts of a set come in another order in the next process, and the event would have another id.
         mistakes.append(f"a position is a sequence of parts, as ('orders', 3, 1042), not {kind(position)}")
-    if sequence is not None and not hasattr(sequence, "__index__"):
+    elif position is not None and (odd := [part for part in position if not _is_part(part)]):
+        # None would give every event without a number the same id, and an address in memory another one at each start.
+        mistakes.append(
+            f"a position's parts are texts and whole numbers, not {', '.join(sorted({kind(part) for part in odd}))}"
+        )
+    if sequence is not None and not _is_whole(sequence):
         mistakes.append(f"sequence must be a whole number, not {kind(sequence)}")
     if mistakes:
         raise _refusal(mistakes, f"{source} {id if position is None else position}")
+
+
+def _is_part(part: object) -> bool:
+    return isinstance(part, str) or _is_whole(part)
+
+
+def _is_whole(number: object) -> bool:
+    return hasattr(number, "__index__") and not isinstance(number, bool)
 
 
 def _refusal(mistakes: Sequence[str], event: str = "") -> EventRefused:

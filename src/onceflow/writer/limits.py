@@ -6,12 +6,18 @@ librdkafka does not split a batch that is refused (Java's producer does)::
     the broker refuses the batch, and with it 1000 events of which each alone would be taken
 
 So batches are kept below the smallest limit of the topics that the writer has met, and an event is refused for its size where it
-exceeds the limit alone. Nothing is known where the principal may not see a topic's settings (DESCRIBE_CONFIGS).
+exceeds the limit alone. Whoever meets a topic first asks, and the others wait::
+
+    two threads send their first events there at the same moment; one asks, the other finds that it was asked for, and goes on
+    it fills a batch of up to batch.size before the answer comes, and the broker refuses that
+
+Nothing is known where the principal may not see a topic's settings (DESCRIBE_CONFIGS).
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,18 +48,21 @@ class TopicLimits:
         self.batch_bytes = min(int(producer.get("batch.size", LARGEST)), event_bytes)
         self.is_plain = producer.get("compression.type", "none") == "none"
         self._harmless = event_bytes + _FRAMING_BYTES
+        self._one_asks = threading.Lock()
         self._asked: set[str] = set()
         self._doubted: set[str] = set()
         self.of: dict[str, int] = {}  # each topic of which it is known
         self.tight: dict[str, int] = {}  # those that do not take everything that the writer may send
 
     def learn(self, topic: str) -> None:
-        """Asks for the topic's limit, unless it is known."""
-        if topic not in self._asked:
-            self._asked.add(topic)
+        """Asks for the topic's limit, unless it is known; waits while another thread asks."""
+        with self._one_asks:
+            if topic in self._asked:
+                return
             limit = _limit_of(topic, self._connection())
             if limit is not None:
                 self._bound(topic, limit)
+            self._asked.add(topic)
 
     def _bound(self, topic: str, limit: int) -> None:
         self.of[topic] = limit

@@ -30,8 +30,13 @@ def mistakes_of(
     """Every argument that confluent-kafka cannot have taken."""
     found = [_data("value", value), _data("key", key)]
     found += [_header(each) for each in headers]
-    found += [_number("partition", partition, 32), _number("timestamp_ms", timestamp_ms, 64)]
+    found += [_number("partition", partition, 32), _number("timestamp_ms", timestamp_ms, 64) or _past(timestamp_ms)]
     return [text for text in found if text]
+
+
+def _past(timestamp_ms: Any) -> str:
+    negative = operator.index(timestamp_ms) < 0
+    return f"timestamp_ms is {timestamp_ms}: Kafka has no time before 1970; 0 is now" if negative else ""
 
 
 def place_mistakes(topic: object, partition: Any) -> list[str]:

@@ -16,6 +16,7 @@ transaction neither matters: a failure aborts all of it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from onceflow.errors import (
     BrokerUnreachable,
-    ConfigurationError,
     DeliveryFailed,
     NotAuthorized,
     RecordTooLarge,
@@ -36,6 +36,8 @@ from onceflow.errors import (
     WriterClosed,
 )
 from onceflow.kafka.missing import meant
+from onceflow.kafka.opened import opened
+from onceflow.kafka.rights import is_denied, tells_of_denial
 from onceflow.writer.delivery import REFUSED, Delivery, FailedDelivery, Fate
 from onceflow.writer.identity import WireHeaders
 from onceflow.writer.limits import TopicLimits, size_alone
@@ -87,8 +89,9 @@ class Sender:
         self._is_refitting = False  # nothing is handed over while the producer is replaced
         self.failures: list[FailedDelivery] = []
         self._on_settled = on_settled
+        self.settles_more = on_settled is not None  # or an acknowledged event is taken off ``pending``, and that is all
         self._servers = options["bootstrap.servers"]
-        self._pending: dict[Delivery, bool] = {}
+        self.pending: dict[Delivery, bool] = {}
         self.known: dict[str, range] = {}  # the topics that there are: what ``partition`` may be, -1 for placed by key
         self._since_served = 0
         self._given_up = False
@@ -102,10 +105,7 @@ class Sender:
     def _made(self) -> Producer:
         self._batch_bytes = self._limits.batch_bytes
         options = {**self._options, "batch.size": self._batch_bytes, "error_cb": self._note}
-        try:
-            return Producer(options, logger=_log)
-        except KafkaException as error:  # certificate files are read here
-            raise ConfigurationError.of("the writer's settings", [error.args[0].str()]) from None
+        return opened(lambda: Producer(options, logger=_log), "the writer's settings")
 
     @property
     def producer(self) -> Producer:
@@ -127,25 +127,19 @@ class Sender:
         if self.failures:
             self.check()
         try:
+            if timestamp_ms < 0:
+                raise ValueError  # named below
             with self._handing_over:
-                if self._given_up:
-                    raise self.error_of(tuple(self.failures), "what was outstanding is taken back: nothing follows it")
-                if self._is_refitting:
-                    raise BufferError
-                if delivery.topic in self._limits.tight:
+                if self._given_up or self._is_refitting:
+                    raise self._shut()
+                topic = delivery.topic
+                if topic in self._limits.tight:
                     self._weigh(delivery, value, key, headers)
-                self._pending[delivery] = True
-                self.producer.produce(
-                    delivery.topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=delivery,
-                    timestamp=timestamp_ms,
-                    headers=headers,
-                )
+                self.pending[delivery] = True
+                # By position (None is on_delivery, callback's other name): names cost a tenth of all that sending an event takes.
+                self.producer.produce(topic, value, key, partition, delivery, None, timestamp_ms, headers)
         except BaseException as error:
-            self._pending.pop(delivery, None)
+            self.pending.pop(delivery, None)
             self._oversized.discard(delivery)
             if isinstance(error, KafkaException):
                 raise self._refusal(error.args[0], delivery, partition) from None
@@ -158,6 +152,12 @@ class Sender:
         if self._since_served >= _SERVE_EVERY:
             self.serve(0)
 
+    def _shut(self) -> Exception:
+        """Why no event is handed over now."""
+        if self._given_up:
+            return self.error_of(tuple(self.failures), "what was outstanding is taken back: nothing follows it")
+        return BufferError()
+
     def _weigh(self, delivery: Delivery, value: Data, key: Data, headers: WireHeaders) -> None:
         """Raises RecordTooLarge. What will be compressed is only noted: the broker alone can tell."""
         limit = self._limits.tight[delivery.topic]
@@ -166,6 +166,7 @@ class Sender:
             return
         if not self._limits.is_plain:
             self._oversized.add(delivery)
+            self.settles_more = True
             return
         raise RecordTooLarge(
             f"event {delivery.name} has {size} bytes, and {delivery.topic} takes {limit} (max.message.bytes)",
@@ -187,7 +188,8 @@ class Sender:
         if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001  confluent-kafka's name of librdkafka's code
             self._broken = True
             self.serve(0)
-        return self.error_of(tuple(self.failures), f"event {event} was not sent: {error.str()}")
+        said = f"event {event} to {delivery.topic} was not sent: {error.str()}"
+        return self.error_of(tuple(self.failures), said, denied=is_denied(error))
 
     def know(self, delivery: Delivery, partition: int) -> None:
         """Makes sure that there is a place for the event, before the first one there. Waits while no broker answers.
@@ -207,8 +209,6 @@ class Sender:
             if time.monotonic() >= (deadline if is_away else sure_at if may_come else began_at):
                 raise self._no_place(delivery, partition, error)
             self.serve(WAIT_S)
-        if self.is_coarse and not self._is_transactional:
-            self._refit()
 
     @property
     def is_coarse(self) -> bool:
@@ -229,7 +229,10 @@ class Sender:
                 self._is_refitting = False
 
     def _look_up(self, topic: str) -> KafkaError | None:
-        """Asks the cluster: ``known`` has what there is of the topic then, or the error is what it said."""
+        """Asks the cluster: ``known`` has what there is of the topic then, or the error is what it said.
+
+        Before that the producer is replaced where its batches are larger than the topic takes. Raises DeliveryFailed.
+        """
         self.serve(0)
         try:
             found = self.producer.list_topics(topic, timeout=min(2.0, self.timeout_s)).topics[topic]
@@ -238,7 +241,9 @@ class Sender:
         if found.error is not None:
             return cast("KafkaError", found.error)
         self._limits.learn(topic)
-        self.known[topic] = range(-1, len(found.partitions))
+        if self.is_coarse and not self._is_transactional:
+            self._refit()
+        self.known[topic] = range(-1, len(found.partitions))  # from here on other threads send there, and ask nobody
         return None
 
     def _no_place(self, delivery: Delivery, partition: int, error: KafkaError | None) -> Exception:
@@ -278,7 +283,7 @@ class Sender:
     def settled(self, delivery: Delivery) -> None:
         """Takes a decided event off the books; one of an aborted transaction is on them no more."""
         self._oversized.discard(delivery)
-        if self._pending.pop(delivery, False) and delivery.failure is not None:
+        if self.pending.pop(delivery, False) and delivery.failure is not None:
             self.failures.append(delivery.failure)
         if self._on_settled is not None:
             self._on_settled(delivery)
@@ -306,7 +311,7 @@ class Sender:
             self._broken = True
 
     def _is_overdue(self) -> bool:
-        oldest = list(islice(self._pending, 1))  # one step for the interpreter: other threads change it meanwhile
+        oldest = list(islice(self.pending, 1))  # one step for the interpreter: other threads change it meanwhile
         return bool(oldest) and time.monotonic() - oldest[0].sent_at > self.timeout_s
 
     def give_up(self) -> None:
@@ -323,9 +328,9 @@ class Sender:
     def _take_back(self) -> None:
         self.producer.purge()
         deadline = time.monotonic() + _GIVE_UP_S
-        while self._pending and time.monotonic() < deadline:
+        while self.pending and time.monotonic() < deadline:
             self._poll(WAIT_S)
-        for delivery in list(self._pending):
+        for delivery in list(self.pending):
             delivery.abandon("librdkafka did not say what became of it")
 
     def check(self) -> None:
@@ -335,18 +340,21 @@ class Sender:
         if self.failures:
             raise self.error_of(tuple(self.failures))
 
-    def wait_for(self, delivery: Delivery) -> None:
-        """Waits until ``delivery`` is decided; the delivery timeout bounds it."""
-        while not delivery.done:
-            self.serve(WAIT_S)
+    def wait_for(self, delivery: Delivery, timeout_s: float | None = None) -> None:
+        """Waits until ``delivery`` is decided; the delivery timeout bounds it, and ``timeout_s`` if it is given."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        if not delivery.done:  # one that is decided asks nobody: the writer may be closed
+            self.serve(0)
+        while not delivery.done and (left := deadline - time.monotonic()) > 0:
+            self.serve(min(WAIT_S, left))
 
     @property
     def outstanding(self) -> int:
-        return len(self._pending)
+        return len(self.pending)
 
     def flush(self) -> None:
         """Waits until every event is acknowledged; the delivery timeout bounds it. Raises DeliveryFailed with all failures."""
-        while self._pending:
+        while self.pending:
             self._hurry()
             self.serve(0)
         self.check()
@@ -361,7 +369,7 @@ class Sender:
 
     def forget(self) -> None:
         """After an abort: what failed was part of it."""
-        self._pending.clear()
+        self.pending.clear()
         self.failures.clear()
         self._given_up = False
 
@@ -371,15 +379,21 @@ class Sender:
         Not by ``Producer.close()``: that aborts a transaction in progress, and the one whose commit was sent and not
         answered counts as one.
         """
-        if self._pending:
+        if self.pending:
             self.stop()
             self._take_back()
         self._live = None
 
     # ------------------------------------------------------------------------------------------------------- errors
 
-    def error_of(self, failures: Sequence[FailedDelivery], message: str = "") -> DeliveryFailed:
-        """All failures in one error; the first few of them in its text."""
+    def error_of(
+        self, failures: Sequence[FailedDelivery], message: str = "", *, denied: bool = False
+    ) -> DeliveryFailed:
+        """All failures in one error; the first few of them in its text.
+
+        ``denied``: a right is lacking, by what ``message`` was made of; what was reported besides is looked at here, and not the
+        text, for an event may be called "authorization failed".
+        """
         # What was taken back because of another says less than that one.
         telling = sorted(failures, key=lambda failure: (not failure.refused, failure.reason in _TAKEN_BACK.values()))
         lines = "".join(f"\n  - {failure}" for failure in telling[:5])
@@ -387,10 +401,15 @@ class Sender:
         noun = "event was" if len(failures) == 1 else "events were"
         said = message or f"{len(failures)} {noun} not acknowledged"
         trouble = f" ({self._trouble})" if self._trouble else ""
+        text = f"{said}{trouble}{':' if lines else ''}{lines}{more}"
+        denied = denied or any(map(tells_of_denial, (self._trouble, *(failure.reason for failure in failures))))
+        grant = "grant WRITE on the topics of these events; " if denied else ""
         return DeliveryFailed(
-            f"{said}{trouble}{':' if lines else ''}{lines}{more}",
-            action=_MEND_BLOCK if self._is_transactional else _MEND,
+            text,
+            action=grant + (_MEND_BLOCK if self._is_transactional else _MEND),
             failures=tuple(failures),
+            denied=denied,
+            fatal=not self._is_transactional and (bool(self.failures) or self._given_up or self._broken),
         )
 
     def unreachable(self, text: str) -> BrokerUnreachable:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Consumer, TopicPartition
 
 from onceflow.errors import DeliveryFailed, TransactionAborted, WriterError
-from onceflow.writer.coordination import AGAIN, Transactions
+from onceflow.writer.coordination import Transactions
+from onceflow.writer.delivery import FailedDelivery
 from onceflow.writer.marker import PROGRESS_BYTES, size_of
 from onceflow.writer.membership import Membership
 from onceflow.writer.misuse import check_transaction
@@ -21,12 +22,13 @@ Positions = Mapping[tuple[str, int], int]
 class Transaction:
     """One transaction: committed at the end of its ``with`` block, aborted when the block raises.
 
-    After the block ``committed`` is True, False, or None while the outcome is unknown. ``consumer`` is whom the block's events
-    come from; it is looked at before the first of them.
+    After the block ``committed`` is True, False, or None while the outcome is unknown, as it is while the block commits.
+    ``consumer`` is whom the block's events come from; it is looked at before the first of them.
 
     Raises at its end: TransactionAborted (retriable: seek the consumer back, if there is one, and run the block again),
-    DeliveryFailed (an event was refused for good; the same block would fail again), Fenced (another writer has the id),
-    OutcomeUnknown (``writer.settle()`` finds out).
+    DeliveryFailed (an event was refused for good; the same block would fail again), WriterError (events were consumed and sent,
+    and ``consumed`` was not called), NotAuthorized (a right is lacking, which no repetition grants), Fenced (another writer
+    has the id), OutcomeUnknown (``writer.settle()`` finds out).
     In all but the last nothing of the block is visible.
     """
 
@@ -41,6 +43,9 @@ class Transaction:
         self._progress = progress
         self._consumer = consumer
         self._membership: Membership | None = None
+        self._began = False
+        self._handed_out: Positions = {}  # when the block began
+        self._is_consumed = False
         self.committed: bool | None = False
 
     def consumed(self, consumer: Consumer, positions: Positions | None = None) -> None:
@@ -53,6 +58,7 @@ class Transaction:
         the block: poll inside of it.
         """
         before = self._noted(consumer)
+        self._is_consumed = True
         self._check(before, Membership.of(consumer), positions or {})
         if positions is None:
             entries = _given_out(consumer)
@@ -88,29 +94,55 @@ class Transaction:
         if self._consumer is not None:
             self._membership = Membership.of(self._consumer)
             self._transactions.had_member |= self._membership.is_member
-        self._transactions.begin()
+            self._handed_out = _positions(self._consumer)
+        with self._transactions.at_work:
+            self._transactions.begin()
+            self._began = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self._commit()
-            return
-        self._transactions.abort()
-        self._raise_for(error)
+        with self._transactions.at_work:
+            if error is None:
+                self._commit()
+            elif self._began:  # or what is open is another's: AsyncTransaction ends what was cancelled while it began
+                self._abort_for(error)
 
     def _commit(self) -> None:
+        self.committed = None
         try:
+            self._check_consumed()
             self._transactions.commit(self._progress)
         except BaseException as error:
             self.committed = None if self._transactions.in_doubt else False
-            self._transactions.abort()
-            self._raise_for(error)
+            self._abort_for(error)
             raise
         self.committed = True
 
-    def _raise_for(self, error: BaseException) -> None:
+    def _check_consumed(self) -> None:
+        """Raises WriterError where events were made of what was consumed, and its offsets would not be committed with them.
+
+        A process that dies then is handed the same again, and sends the same again: to readers that know no ids, twice.
+        """
+        if self._consumer is None or self._is_consumed or not self._transactions.is_used:
+            return
+        if _positions(self._consumer).items() - self._handed_out.items():
+            raise WriterError(
+                "the block has sent events and has not committed the offsets of what its consumer handed out in it",
+                action="call transaction.consumed(consumer) in the block (consumed(consumer, {}), if it used nothing of that)",
+            )
+
+    def _abort_for(self, error: BaseException | None) -> None:
+        reason = ""
+        try:
+            if isinstance(error, DeliveryFailed) and not _is_refused(error.fields.get("failures", ())):
+                reason = self._transactions.reason()
+        finally:  # whatever comes between: what stays open would hold up readers, and the next block
+            self._transactions.abort()
+        self._raise_for(error, reason)
+
+    def _raise_for(self, error: BaseException | None, reason: str) -> None:
         """What the failure means for the caller. Raises Fenced where another writer has the id, which only a look shows.
 
         librdkafka takes nothing more, neither events nor offsets, before it reports the event that the broker refused: which
@@ -119,16 +151,27 @@ class Transaction:
         if not isinstance(error, DeliveryFailed | TransactionAborted):
             return
         self._transactions.take_back()
-        if any(each.refused for each in error.fields.get("failures", ())):
+        if _is_refused(error.fields.get("failures", ())):
             return
         found = self._transactions.failed
-        if any(each.refused for each in found):
+        if _is_refused(found):
             raise self._transactions.sender.error_of(found) from error
         if isinstance(error, DeliveryFailed):
-            told = error if error.fields["failures"] else self._transactions.sender.error_of(found, error.message)
-            raise TransactionAborted(
-                f"a transaction of {self._transactions.id!r} was aborted: {told.message}", action=AGAIN
-            ) from error
+            raise self._transactions.aborted(reason, self._with_failures(error, found)) from error
+
+    def _with_failures(self, error: DeliveryFailed, found: Sequence[FailedDelivery]) -> DeliveryFailed:
+        if error.fields.get("failures"):
+            return error
+        return self._transactions.sender.error_of(found, error.message, denied=bool(error.fields.get("denied")))
+
+
+def _is_refused(failures: Iterable[FailedDelivery]) -> bool:
+    """Whether the same block would fail again, because of one of its events."""
+    return any(each.refused for each in failures)
+
+
+def _positions(consumer: Consumer) -> dict[tuple[str, int], int]:
+    return {(at.topic, at.partition): at.offset for at in _given_out(consumer)}
 
 
 def _given_out(consumer: Consumer) -> list[TopicPartition]:

@@ -97,11 +97,10 @@ class Writer:
         self._closed = True
         self._while_open.close()
         sender = self._sender
-        if self._transactions is not None:
-            self._transactions.abort()
-            sender = self._transactions.sender
         self._sender = None
-        if sender is not None:
+        if self._transactions is not None:
+            self._transactions.close()
+        elif sender is not None:
             sender.close()
 
     def __enter__(self) -> Self:
@@ -204,7 +203,7 @@ class Writer:
         if self._transactions is None:
             assert self._sender is not None
             return self._sender
-        return self._transactions.open_sender()
+        return self._transactions.sending()
 
     def flush(self) -> None:
         """Waits until every event sent so far is acknowledged. Raises DeliveryFailed with all that is not."""
@@ -238,7 +237,9 @@ class Writer:
 
     def settle(self) -> bool:
         """After OutcomeUnknown: finds out whether the transaction is committed. Raises OutcomeUnknown while nobody answers."""
-        return self._with_transactions().settle()
+        transactions = self._with_transactions()
+        with transactions.at_work:
+            return transactions.settle()
 
     def _with_transactions(self) -> Transactions:
         self.open()
