@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from onceflow.events import EventIdentity, identity_of
 from onceflow.ingest.files import FileOptions, FileSource, Format
-from onceflow.ingest.source import Source
+from onceflow.ingest.source import Source, SourceBatch
 
 DAY = Path(__file__).parents[2] / "src/onceflow/demo/data/online-retail-2010-12-01.csv"
 
@@ -47,6 +47,14 @@ def take(source: Source, positions: dict[str, str], batches: int | None = None) 
     return look(source, positions, batches)
 
 
+def commit(positions: dict[str, str], batch: SourceBatch) -> None:
+    for key, text in batch.positions.items():
+        if text is None:
+            positions.pop(key, None)
+        else:
+            positions[key] = text
+
+
 def look(
     source: Source, positions: dict[str, str], batches: int | None = None, rows: list[Row] | None = None
 ) -> list[Row]:
@@ -55,7 +63,7 @@ def look(
     for number, batch in enumerate(source.batches()):
         if number == batches:
             break
-        positions.update(batch.positions)
+        commit(positions, batch)
         rows += [] if batch.rows is None else rows_of(batch.rows)
     return rows
 

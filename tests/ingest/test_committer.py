@@ -15,13 +15,22 @@ from tests.faults.support import eventually
 from tests.ingest.support import files
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import AttemptsExhausted, ConfigurationError, Fenced, OnceflowError, ProgressConflict
+from onceflow.errors import (
+    AttemptsExhausted,
+    BrokerUnreachable,
+    ConfigurationError,
+    Fenced,
+    OnceflowError,
+    ProgressConflict,
+)
+from onceflow.ingest import committer as committer_module
 from onceflow.ingest import runner
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.files import Format
 from onceflow.ingest.positions import positions_topic, read_positions
-from onceflow.ingest.terms import without_note
+from onceflow.ingest.terms import FOUND, without_note
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.renewing import LONGEST_RETENTION_S
 
 if TYPE_CHECKING:
     from tests.conftest import Reader, TopicFactory
@@ -188,6 +197,20 @@ def test_positions_whose_progress_the_cluster_has_forgotten(cluster: EmbeddedBro
     assert sorted(m.value() or b"" for m in read(target, on=cluster)) == [b"a", b"b"]
 
 
+def test_notes_of_files_that_were_found_bind_nobody(cluster: EmbeddedBroker, target: str, read: Reader) -> None:
+    """A name that is run each day on a file which stays empty commits nothing, and its progress is forgotten."""
+    with committer(cluster, target) as source:
+        source.start()
+        source.commit([], {f"{FOUND}1": "app.log"})
+    forget_progress(cluster, target)
+    with committer(cluster, target) as source:
+        assert source.start() == {f"{FOUND}1": "app.log"}
+        source.commit([(target, rows("a"))], {f"{FOUND}1": None, "file": "1"})
+    with committer(cluster, target) as source:
+        assert source.start() == {"file": "1"}
+    assert [m.value() for m in read(target, on=cluster)] == [b"a"]
+
+
 def test_trust_does_not_reach_positions_that_contradict_the_progress(cluster: EmbeddedBroker, target: str) -> None:
     with committer(cluster, target) as source:
         source.start()
@@ -208,7 +231,7 @@ def forget_progress(cluster: EmbeddedBroker, name: str) -> None:
 def test_an_ingest_that_finds_nothing_for_days_is_not_forgotten(
     cluster: EmbeddedBroker, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "KEEP_S", 0.0)
+    monkeypatch.setattr(committer_module, "retention_s", lambda *_: 0.004)
     path = tmp_path / "a.jsonl"
     path.write_text("1\n")
     with committer(cluster, target) as source, ThreadPoolExecutor() as background:
@@ -222,6 +245,54 @@ def test_an_ingest_that_finds_nothing_for_days_is_not_forgotten(
         assert done.result(60) == 1
     with committer(cluster, target) as source:
         assert len(without_note(source.start())) == 1
+
+
+def test_nothing_is_committed_before_a_quarter_of_the_retention_has_passed(
+    cluster: EmbeddedBroker, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer_module, "ASK_AGAIN_S", 0.0)
+    with committer(cluster, target) as source:
+        source.start()
+        before = source._progress.next_batch
+        source.keep()
+        assert (source._progress.next_batch, source._rest_s) == (before, LONGEST_RETENTION_S / 4)  # of a week, that is
+        source._committed_at -= LONGEST_RETENTION_S / 4
+        source.keep()
+        source.keep()
+        assert source._progress.next_batch == before + 1
+
+
+def test_a_source_that_rests_goes_on_while_no_broker_says_how_long_it_keeps_what_is_committed(
+    cluster: EmbeddedBroker, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer_module, "ASK_AGAIN_S", 0.0)
+    with committer(cluster, target) as source:
+        source.start()
+        with monkeypatch.context() as gone:
+            gone.setattr(source, "_settings", ClusterSettings.of("127.0.0.1:1"))
+            gone.setattr(committer_module, "ASK_PATIENCE_S", 0.1)
+            source.keep()
+            assert source._rest_s is None
+        source.keep()
+        assert source._rest_s == LONGEST_RETENTION_S / 4
+
+
+def test_a_source_that_rests_is_kept_though_no_broker_ever_says_for_how_long(
+    cluster: EmbeddedBroker, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> float:
+        raise BrokerUnreachable("no broker answers")
+
+    monkeypatch.setattr(committer_module, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(committer_module, "retention_s", silent)
+    with committer(cluster, target) as source:
+        source.start()
+        before = source._progress.next_batch
+        source.keep()
+        assert source._progress.next_batch == before
+        source._committed_at -= LONGEST_RETENTION_S / 4
+        source.keep()
+        assert source._progress.next_batch == before + 1
 
 
 def test_positions_whose_marker_comes_late_are_waited_for(

@@ -8,15 +8,19 @@ import io
 import json
 import os
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.ingest.support import DAY, Row, files, ids, look, take, values
+from tests.ingest.support import DAY, Row, commit, files, ids, look, take, values
 
-from onceflow.errors import ConfigurationError, InputError, SourceUnfinished
+from onceflow.errors import ConfigurationError, InputError, SourceUnavailable, SourceUnfinished
+from onceflow.ingest import parquet_rows
 from onceflow.ingest.file_position import FilePosition
 from onceflow.ingest.files import Format
 
@@ -152,6 +156,28 @@ def test_parquet_resumed(tmp_path: Path) -> None:
     assert [row.key for row in take(files(path, Format.PARQUET, key="InvoiceNo"), {})] == table["InvoiceNo"].to_pylist()
 
 
+@pytest.mark.parametrize("is_dictionary", [True, False])
+def test_wide_rows_of_parquet_come_in_small_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_dictionary: bool
+) -> None:
+    """Also where the file tells of few bytes, as each value is there once."""
+    monkeypatch.setattr(parquet_rows, "BYTES_PER_BATCH", 1 << 20)
+    text = pa.array(["a"] * 1000 + ["b" * 100_000] * 100 + [f"{number:0100000}" for number in range(50)])
+    table = pa.table({"n": range(1150), "text": text.dictionary_encode() if is_dictionary else text})
+    pq.write_table(table, tmp_path / "a.parquet")
+    source, positions, sizes = files(tmp_path / "a.parquet", Format.PARQUET), dict[str, str](), list[int]()
+    source.restore({})
+    for batch in source.batches():
+        commit(positions, batch)
+        sizes += [] if batch.rows is None else [batch.rows.nbytes]
+    assert max(sizes) < 4 << 20
+    assert json.loads(next(iter(positions.values())))["rows"] == 1150
+    found, rest = dict[str, str](), list[Row]()
+    for _ in range(200):
+        rest += take(files(tmp_path / "a.parquet", Format.PARQUET), found, 1)
+    assert [json.loads(row.value)["n"] for row in rest] == list(range(1150)), "it goes on between any two of them"
+
+
 def test_parquet_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
@@ -259,6 +285,14 @@ def test_a_header_whose_quote_is_not_closed_is_named(tmp_path: Path) -> None:
         take(files(path, finished=True), {})
 
 
+def test_a_header_with_a_field_that_is_longer_than_any_name_is_refused(tmp_path: Path) -> None:
+    """Its quote is closed somewhere in the rows."""
+    path = tmp_path / "a.csv"
+    path.write_text('id,"' + "note\n1," * 20_000 + '"\n')
+    with pytest.raises(InputError, match=f"{path}: the header cannot be read .*it begins 'id,"):
+        take(files(path), {})
+
+
 def test_a_finished_file_may_be_a_header_without_a_line_end(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,note")
@@ -347,6 +381,54 @@ def test_a_pattern_that_matches_no_file_is_a_mistake(tmp_path: Path, kind: str) 
         source.check_end()
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_name_with_brackets_that_is_a_pattern_is_a_mistake(tmp_path: Path, *, is_there: bool) -> None:
+    """Whoever waits for app[1].csv waits for app1.csv, and never learns of it."""
+    path = tmp_path / "app[1].csv"
+    source = files(path)
+    source.restore({})
+    (tmp_path / "app1.csv").write_text("a\n2\n")
+    if is_there:
+        path.write_text("a\n1\n")
+        for check in (lambda: list(source.batches()), source.check_any, source.check_end):
+            with pytest.raises(
+                ConfigurationError, match=r"does not find the file of that name: write \S+app\[\[\]1\]\.csv"
+            ):
+                check()
+        assert values(take(files(tmp_path / "app[[]1].csv"), {})) == ['{"a":"1"}']
+    else:
+        assert values(look(source, {})) == ['{"a":"2"}'], "as a pattern it is one like others"
+
+
+@pytest.mark.parametrize("pattern", ["logs/*.csv", "logs/a.csv", "logs/*/a.csv", "logs/**/*.csv"])
+def test_a_directory_that_may_not_be_looked_into_is_said(pattern: str) -> None:
+    """glob passes over it in silence, as if it were empty."""
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        directory.chmod(0o711)
+        (directory / "logs").mkdir(0)
+        source = files(directory / pattern)
+        try:
+            with unprivileged(), pytest.raises(SourceUnavailable, match=rf"{directory}/logs\S* may not be read"):
+                source.restore({})
+            with unprivileged(), pytest.raises(SourceUnavailable, match="may not be read"):
+                source.check_any()
+        finally:
+            (directory / "logs").chmod(0o700)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """To root everything may be read."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
 def test_csv_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes('\ufeff1,"x\ny"\n2,\u00e9\n'.encode())
@@ -392,6 +474,21 @@ def test_a_packed_file_that_grows_by_members(tmp_path: Path, compression: str) -
                 source.check_end()
     assert found == ["1", "22", "3", "4", "55"]
     assert take(files(path), positions) == []
+
+
+@pytest.mark.parametrize("more", [gzip.compress(b""), b"\0" * 512], ids=["empty-member", "zeros"])
+def test_a_packed_file_that_grows_by_no_row_is_read_once_more(tmp_path: Path, more: bytes) -> None:
+    path, positions = tmp_path / "a.csv.gz", dict[str, str]()
+    path.write_bytes(gzip.compress(b"a\n1\n"))
+    source = files(path)
+    assert len(take(source, positions)) == 1
+    with path.open("ab") as file:
+        file.write(more)
+    assert [len(list(source.batches())) for _ in range(3)] == [1, 0, 0], "and nothing is committed without end"
+    assert source.size_bytes() == 0
+    with path.open("ab") as file:
+        file.write(b"" if more.startswith(b"\0") else gzip.compress(b"2\n"))
+    assert ids(look(source, positions)) == ([] if more.startswith(b"\0") else ["2"])
 
 
 def test_a_last_packed_line_without_an_end_counts_if_the_file_is_finished(tmp_path: Path) -> None:

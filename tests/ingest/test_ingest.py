@@ -3,14 +3,14 @@
 ================  ================================  ====================  ========================================
 step              SIGKILL                           SIGSTOP, another one  the broker, or the database
 ================  ================================  ====================  ========================================
-start (6 steps)   file, PostgreSQL, SQLite          file                  answer lost (progress)
-WRITE, HALF       file, PostgreSQL, SQLite,         file, PostgreSQL,     broker killed, answer lost;
+start (6 steps)   file, PostgreSQL, SQLite          file                  broker down, answer lost (progress)
+WRITE, HALF       file, PostgreSQL, SQLite,         file, PostgreSQL,     broker killed, down, answer lost;
                   with a tiebreak, version 1        SQLite, version 1     database killed between two pages
 AUDIT             file, PostgreSQL, SQLite          all of these
-STORE             file, PostgreSQL, SQLite          all of these          answer lost
-COMMIT, DONE      all of these, also in the first   all of these          broker killed, answer lost
+STORE             file, PostgreSQL, SQLite          all of these          broker down, answer lost
+COMMIT, DONE      all of these, also in the first   all of these          broker killed, down, answer lost
                   transaction of a table
-ABORT, LOOK,      file, PostgreSQL, SQLite          all of these
+ABORT, LOOK,      file, PostgreSQL, SQLite          all of these          broker down
 CHECK_CLAIM,
 RETAKE
 ================  ================================  ====================  ========================================
@@ -27,15 +27,17 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -46,13 +48,14 @@ from tests.ingest.ingesting import Job
 from tests.ingest.support import DAY, files
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import Fenced, ProgressConflict
+from onceflow.errors import Fenced, InputError, ProgressConflict, RecordTooLarge
 from onceflow.events import identity_of
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.files import FileSource, Format
 from onceflow.ingest.runner import Ingest
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction import catalog
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 if TYPE_CHECKING:
@@ -471,6 +474,49 @@ def test_a_broker_killed_in_the_middle(ingests: Ingests, mortal: EmbeddedBroker,
     assert sorted(numbers(read_topic(mortal, job.topic))) == list(range(ROWS))
 
 
+DOWN_AT = [("READ", -1), *((step, 1) for step in ("HALF", "STORE", "COMMIT"))]
+
+
+def test_a_broker_that_is_down_is_waited_for(ingests: Ingests, mortal: EmbeddedBroker) -> None:
+    """Ingests at several steps, of their own way or of the way back after a failure, meet it down before it comes back.
+
+    A listener takes the broker's place until each of them has come there, and closes what it accepts.
+    """
+    points = [("", point) for point in DOWN_AT] + [(disturbed, (step, 1)) for disturbed, step in REPAIRS]
+    jobs = [ingests.job(on=mortal, disturbed=disturbed, interrupt=(*point, STOP)) for disturbed, point in points]
+    waiting = [ingests.start(job) for job in jobs]
+    for process in waiting:
+        ingests.wait_until_stopped(process)
+    mortal.kill()
+    meet(mortal.bootstrap_servers, waiting, ingests.go_on)
+    mortal.start()
+    for job, process in zip(jobs, waiting, strict=True):
+        ended = ingests.wait(process)
+        assert ended.error == ("FENCED" if job.disturbed == "hijacked" else ""), f"{job.interrupt}: {ended.text}"
+        if ended.error:
+            ingests.finish(replace(job, disturbed="", interrupt=None))
+        assert sorted(numbers(read_topic(mortal, job.topic))) == list(range(ROWS)), job.interrupt
+
+
+def meet(address: str, processes: Sequence[int], go_on: Callable[[int], None]) -> None:
+    """Until each of the processes, which go on now, has tried to connect to the address."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_server((host, int(port))) as listener:
+        listener.settimeout(TIMEOUT_S)
+        for process in processes:
+            go_on(process)
+        missing = set(processes)
+        while missing:
+            connection, peer = listener.accept()
+            with connection:
+                missing -= {process for process in missing if peer in connections_of(process)}
+
+
+def connections_of(process: int) -> set[tuple[str, int]]:
+    """At its own end."""
+    return {(found.laddr.ip, found.laddr.port) for found in psutil.Process(process).net_connections("tcp4")}
+
+
 def test_positions_that_are_gone_are_refused(broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path) -> None:
     """A positions topic that was made anew would read everything again."""
     path, target = tmp_path / "a.jsonl", topic()
@@ -657,6 +703,54 @@ def test_good_files_do_not_wait_for_a_bad_one(
     assert command.next("finished")["rows"] == 2
     assert command.end()[0] == 0
     assert sorted(message.value() or b"" for message in read(target)) == [b'{"n":"%d"}' % n for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("is_told", "size", "says", "written"),
+    [(True, 20_000, "larger than the topic accepts", 2), (False, 600_000, "MessageSizeTooLarge", 3)],
+)
+def test_a_row_that_the_topic_does_not_take_is_named_and_holds_no_other_file_back(
+    broker: EmbeddedBroker,
+    topic: TopicFactory,
+    read: Reader,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_told: bool,
+    size: int,
+    says: str,
+    written: int,
+) -> None:
+    """It is found out in the middle of the transaction that has both files' rows, by the broker where nobody tells a limit."""
+    if not is_told:
+        monkeypatch.setattr(catalog, "max_message_bytes", lambda *_: None)
+    target, bad = topic(2, config={"max.message.bytes": "20000"}), tmp_path / "b.jsonl"
+    (tmp_path / "a.jsonl").write_text("1\n2\n")
+    os.utime(tmp_path / "a.jsonl", ns=(0, 0))
+    bad.write_text(f'3\n"{os.urandom(size).hex()}"\n5\n')
+
+    def start() -> int:
+        with committer(broker, target) as used:
+            return Ingest(target, target, files(f"{tmp_path}/*.jsonl", Format.JSONL)).run(used)
+
+    for _ in range(2):
+        with pytest.raises(RecordTooLarge, match=rf"row 2 of file://{bad}#.*{says}") as raised:
+            start()
+        assert raised.value.fields["id"] == "2"
+        assert sorted(message.value() or b"" for message in read(target)) == [b"%d" % n for n in range(1, written + 1)]
+
+    bad.write_text("3\n4\n5\n")
+    assert start() == 5 - written
+    assert sorted(message.value() or b"" for message in read(target)) == [b"%d" % number for number in range(1, 6)]
+
+
+def test_a_row_that_a_broker_refuses_is_named(broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path) -> None:
+    """A compacted topic takes no record without a key; the broker counts within what it was sent for a partition."""
+    (tmp_path / "a.jsonl").write_text('{"k":"a"}\n{"k":"b"}\n')
+    (tmp_path / "b.jsonl").write_text('{"k":"c"}\n{"k":"d"}\n{"n":3}\n')
+    os.utime(tmp_path / "a.jsonl", ns=(0, 0))
+    source = files(f"{tmp_path}/*.jsonl", Format.JSONL, key="k")
+    with committer(broker, "no-key") as used, pytest.raises(InputError, match=rf"row 3 of file://{tmp_path}/b.jsonl#"):
+        Ingest("no-key", topic(config={"cleanup.policy": "compact"}), source).run(used)
 
 
 def test_the_command_says_that_it_starts_a_broker(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from tests.ingest.support import files, take
 from onceflow.errors import ConfigurationError
 from onceflow.ingest.file_position import FilePosition, Print
 from onceflow.ingest.files import Format
+from onceflow.ingest.positions import read_positions
 from onceflow.ingest.tables import TablePosition
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.position import Sent
 
 FILE = FilePosition("file:///a.jsonl#1-2-ab", "/a.jsonl", 1, 2, Print(3, "ab", "cd"), 3, 1)
@@ -48,3 +50,9 @@ def test_a_print_of_a_later_version_too_and_nothing_is_read(tmp_path: Path) -> N
     positions[source] = json.dumps({**found, "seen": {**found["seen"], "middle": "ef"}})
     with pytest.raises(ConfigurationError, match=r"a\.jsonl#.* does not know: middle\n"):
         take(files(path, Format.JSONL), positions)
+
+
+def test_a_certificate_file_that_cannot_be_read_is_a_mistake_of_the_settings() -> None:
+    settings = {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere/ca.pem"}
+    with pytest.raises(ConfigurationError, match=r"ssl\.ca\.location failed"):
+        read_positions(ClusterSettings.of("127.0.0.1:1", settings), "t", 1)

@@ -40,12 +40,11 @@ def paths(error: SourceChanged) -> list[str]:
 
 @pytest.mark.parametrize("rotated", ["app.jsonl.1", "app.jsonl.old"])
 def test_what_has_the_place_of_a_rotated_file_is_not_passed_over(log: Log, rotated: str) -> None:
-    """app.jsonl was empty at the last look, so nothing but the place of the file before it tells of it."""
+    """app.jsonl was made behind the last look, so nothing but the place of the file before it tells of it."""
     log.write(3)
     log.take("app.jsonl")
     rotate_over(log, rotated)
-    log.path.touch()
-    log.take("app.jsonl")
+    log.take("app.jsonl*")
     log.write(2)
     rotate_over(log, rotated)
     log.write(2)
@@ -66,6 +65,17 @@ def test_all_that_were_begun_since_are_named_where_the_last_one_is_deleted(log: 
     log.taken.clear()
     log.take("app.jsonl", accept_new=True)
     assert len(log.taken) == 2 * (generations + 1)
+
+
+@pytest.mark.parametrize("rotated", ["app.jsonl.old", "app.1.jsonl", "app-20261122.jsonl"])
+def test_it_is_named_by_whatever_name_a_rotation_gives(log: Log, rotated: str) -> None:
+    """One is kept; by the name of the log the next one is refused, and who says new for that would pass over the kept one."""
+    log.write(3)
+    log.take("app.jsonl")
+    for _ in range(2):
+        rotate_over(log, rotated)
+        log.write(2)
+    assert paths(log.refused("app.jsonl")) == sorted(["app.jsonl", rotated])
 
 
 def test_what_is_written_late_to_a_file_that_was_never_found_is_not_passed_over(log: Log) -> None:
@@ -155,6 +165,44 @@ def test_a_copy_beside_its_original_is_refused(log: Log, *, packed: bool) -> Non
     assert "which is gone" not in log.refused().message
 
 
+@pytest.mark.parametrize("name", ["app.jsonl.1", "app.1.jsonl"])
+@pytest.mark.parametrize("size", [1024, 2000, None], ids=["begun", "half", "whole"])
+def test_a_copy_that_is_still_written_is_refused(log: Log, name: str, size: int | None) -> None:
+    """A look in the middle of the copy: it has less than what was read of its original."""
+    log.write(300)
+    log.take("app*")
+    log.path.with_name(name).write_bytes(log.path.read_bytes()[:size])
+    assert paths(log.refused("app*")) == [name]
+    log.write(2)
+    log.path.with_name(name).unlink()
+    log.take("app*")
+    log.check()
+
+
+def test_a_copy_that_was_cut_short_is_refused_where_its_original_is_gone(log: Log) -> None:
+    log.write(300)
+    log.take()
+    Path(f"{log.path}.1").write_bytes(log.path.read_bytes()[:2000])
+    log.path.unlink()
+    assert "has the beginning of" in log.refused().message
+
+
+@pytest.mark.parametrize("rotated", ["app.jsonl.1", "app.jsonl.gz"])
+def test_a_copy_that_is_read_as_a_new_file_takes_no_position_from_its_original(log: Log, rotated: str) -> None:
+    log.write(3)
+    log.take()
+    copied = log.path.read_bytes()
+    log.path.with_name(rotated).write_bytes(gzip.compress(copied) if rotated.endswith("gz") else copied)
+    log.refused()
+    log.write(1)
+    log.take(accept_new=True)
+    assert len(log.taken) == 3 + 1 + 3
+    log.write(1)
+    log.take()
+    assert log.taken[7:] == ['{"n":4}']
+    assert len(set(log.identities)) == 8
+
+
 @pytest.mark.parametrize("name", ["foreign.db", "app.jsonl-x"])
 def test_where_births_are_unknown_what_gets_the_inode_of_a_file_that_was_read_is_left_alone(
     log: Log, monkeypatch: pytest.MonkeyPatch, name: str
@@ -194,12 +242,13 @@ def test_a_copy_that_no_pattern_finds_is_left_alone(log: Log) -> None:
     log.check()
 
 
-def test_a_quiet_day_takes_the_name_that_a_file_had_when_it_was_found_first(log: Log) -> None:
+@pytest.mark.parametrize("rotated", ["app.jsonl.1", "app.jsonl.old"])
+def test_a_quiet_day_takes_the_name_that_a_file_had_when_it_was_found_first(log: Log, rotated: str) -> None:
     """It was rotated before the ingest began; the log beside it tells that its number is one of a rotation."""
-    log.write(3, Path(f"{log.path}.1"))
+    log.write(3, log.path.with_name(rotated))
     log.path.touch()
     log.take()
-    rotate_over(log)
+    rotate_over(log, rotated)
     log.write(2)
     log.take()
     log.check()
@@ -213,6 +262,17 @@ def test_files_with_the_same_wide_header_are_different_ones(tmp_path: Path) -> N
         path.write_text(f"{header}\n{','.join([day] * 100)}\n")
         assert len(take(files(tmp_path / "*.csv", Format.CSV), positions)) == 1
         path.unlink()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_header_that_files_share_makes_none_a_copy_of_the_other(tmp_path: Path, rows: int) -> None:
+    """It stands alone for a while, and what follows in a longer file says nothing of a shorter one."""
+    first, second, positions = tmp_path / "sales.csv", tmp_path / "sales-2.csv", dict[str, str]()
+    header = ",".join(f"column_{number}" for number in range(90 if rows == 0 else 200)) + "\n"
+    first.write_text(header + ("," * (header.count(",") - 1) + "1,2\n") * 50)
+    assert len(take(files(tmp_path / "sales*.csv", Format.CSV), positions)) == 50
+    second.write_text(header + ("," * (header.count(",") - 1) + "3,4\n") * rows)
+    assert len(take(files(tmp_path / "sales*.csv", Format.CSV), positions)) == rows
 
 
 def test_away_for_as_many_rotations_as_are_kept(log: Log) -> None:
@@ -243,6 +303,18 @@ def test_days_without_a_row_by_other_names(log: Log, rotated: str) -> None:
         log.path.replace(log.path.with_name(rotated))
         log.path.touch()
         assert take_on(source) == []
+
+
+def test_the_log_of_another_worker_is_no_rotation(log: Log) -> None:
+    """It was begun later, and its number is its own."""
+    log.write(2)
+    log.take("app.jsonl")
+    log.path.with_name("app-2.jsonl").write_text('{"n":"of another log"}\n')
+    rotate(log)
+    log.take("app.jsonl")
+    log.write(2)
+    log.take("app.jsonl")
+    log.check()
 
 
 def test_days_with_a_header_alone(tmp_path: Path) -> None:

@@ -130,3 +130,74 @@ def test_a_database_that_is_replaced_while_it_is_read(table: Table, tmp_path: Pa
     with pytest.raises(SourceChanged):
         table.take(positions)
     assert len(table.take(positions, accept_new=True)) == 1
+
+
+def test_a_page_ends_where_rows_are_wider_than_before(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By those before it there would be ten thousand, each as large as a row may be."""
+    monkeypatch.setattr(tables, "PAGE_CHARACTERS", 1000)
+    table.insert(*["a"] * 150, *["b" * 600] * 9)
+    with closing(table.source()) as source:
+        source.restore({})
+        pages = [batch.rows.num_rows for batch in source.batches() if batch.rows is not None]
+    assert sum(pages) == 159
+    assert max(page for page in pages[2:]) <= 2
+
+
+BY_TIME: dict[str, Any] = {"rising": "changed", "tiebreak": "id", "delay_s": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["INTEGER", "DATETIME"])
+@pytest.mark.parametrize(
+    ("value", "said"), [("9e999", "has changed inf, and"), ("'tomorrow'", "has changed 'tomorrow', a text where")]
+)
+def test_a_value_that_nothing_is_larger_than_hides_no_row(table: Table, kind: str, value: str, said: str) -> None:
+    """In SQLite every text is larger than every number, whatever the column was declared to be."""
+    positions: dict[str, str] = {}
+    table.run(f"ALTER TABLE {{t}} ADD COLUMN changed {kind} NOT NULL DEFAULT 1")
+    table.insert("a", "b")
+    assert len(table.take(positions, **BY_TIME)) == 2
+    table.run(f"INSERT INTO {{t}} (note, changed) VALUES ('c', {value})")
+    table.run("DELETE FROM {t} WHERE note = 'a'")
+    with pytest.raises(InputError, match=f"{table.name}: a row {said}"):
+        table.take(positions, **BY_TIME)
+    table.run("UPDATE {t} SET changed = 2 WHERE note = 'c'")
+    table.run("INSERT INTO {t} (note, changed) VALUES ('d', 3)")
+    assert [row["note"] for row in table.take(positions, **BY_TIME)] == ["c", "d"]
+
+
+@pytest.mark.parametrize("page", [1, 100])
+def test_two_rows_do_not_get_the_id_of_one_event(table: Table, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    """Under a unique index 1 and '1' are different."""
+    monkeypatch.setattr(tables, "PAGE_ROWS", page)
+    codes = coded(table, "code NOT NULL UNIQUE", "1", "'1'")
+    with pytest.raises(InputError, match="a row has code '1', a text where others have numbers"):
+        table.take({}, **codes)
+
+
+def test_a_column_of_a_type_holds_numbers_and_texts_that_are_none(table: Table) -> None:
+    """SQLite makes a number of each text that is one."""
+    codes = coded(table, "code NUMERIC NOT NULL UNIQUE", "'1'", "'a'")
+    assert [row["code"] for row in table.take({}, **codes)] == [1, "a"]
+
+
+def coded(table: Table, column: str, *codes: str) -> dict[str, Any]:
+    """A table of rows of one time, and how to read it."""
+    name = f"{table.name}_coded"
+    table.run(f"CREATE TABLE {name} (changed INTEGER NOT NULL, {column})")
+    table.run(f"INSERT INTO {name} VALUES " + ", ".join(f"(5, {code})" for code in codes))
+    return {"table": name, "rising": "changed", "tiebreak": "code", "delay_s": 0.0}
+
+
+@pytest.mark.parametrize(("first", "then"), [("'2026-11-22 10:00:00'", "1795402696"), ("1795402696", "'2026-11-22'")])
+def test_numbers_among_texts_are_refused_also_where_the_others_are_gone(table: Table, first: str, then: str) -> None:
+    positions: dict[str, str] = {}
+    table.run("ALTER TABLE {t} ADD COLUMN changed")
+    table.run(f"INSERT INTO {{t}} (note, changed) VALUES ('a', {first})")
+    assert len(table.take(positions, **BY_TIME)) == 1
+    table.run(f"INSERT INTO {{t}} (note, changed) VALUES ('b', {then})")
+    with pytest.raises(InputError, match="a text where others have numbers"):
+        table.take(positions, **BY_TIME)
+    if then.startswith("'"):
+        table.run("DELETE FROM {t} WHERE note = 'a'")
+        with pytest.raises(InputError, match="a text where others have numbers"):
+            table.take(positions, **BY_TIME)

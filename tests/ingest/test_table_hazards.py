@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sqlite3
@@ -16,7 +17,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.faults.support import eventually
-from tests.ingest.support import ids, look, take, values
+from tests.ingest.support import commit, ids, look, take, values
 from tests.ingest.test_tables import Table, next_number, postgresql_table, sqlite_table
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
@@ -94,10 +95,10 @@ def test_a_row_that_is_changed_while_pages_are_read_is_not_lost(timed: Table, mo
     source = timed.source(**BY_TIME)
     source.restore({})
     batches = source.batches()
-    positions.update(next(batches).positions)
+    commit(positions, next(batches))
     put(timed, 2, 4, note="b")
     for batch in batches:
-        positions.update(batch.positions)
+        commit(positions, batch)
     source.close()
     assert seen(timed.take(positions, **BY_TIME)) == [(4, "b")]
 
@@ -147,6 +148,25 @@ def test_a_noted_transaction_that_is_prepared_is_waited_for_under_its_new_name(m
     waiting = horizon.Horizon(lambda: 7, iter(found).__next__)
     assert [waiting.reached() for _ in range(4)] == [None, None, None, 7]
     assert waiting.kept_back_by() == ""
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 600.0])
+def test_whoever_is_stopped_waits_for_nothing_more(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> None:
+    """Neither for the delay, nor for a transaction that stays open."""
+    monkeypatch.setattr(horizon, "SETTLE_S", math.inf)
+    waiting: list[horizon.Horizon] = []
+
+    def open_for_ever() -> set[horizon.Writer]:
+        waiting[0].stop()
+        return {("3/7", 11)}
+
+    def largest() -> int:
+        if delay_s:
+            waiting[0].stop()
+        return 7
+
+    waiting.append(horizon.Horizon(largest, open_for_ever, delay_s=delay_s))
+    assert waiting[0].reached() is None
 
 
 def test_without_the_delay_it_would_be_skipped(timed: Table) -> None:
@@ -365,3 +385,28 @@ def test_sqlite_that_is_locked_is_unavailable(tmp_path: Path, monkeypatch: pytes
     assert len(take(source, {})) == 1
     source.close()
     table.connection.close()
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "date", "float8", "numeric"])
+@pytest.mark.parametrize("value", ["infinity", "NaN"])
+def test_a_value_that_nothing_is_larger_than_hides_no_row(postgresql: str, kind: str, value: str) -> None:
+    if value == "NaN" and kind in ("timestamptz", "date"):
+        pytest.skip("a time is always one")
+    create = f"CREATE TABLE {{t}} (id bigint PRIMARY KEY, changed {kind} NOT NULL)"
+    table, now = (
+        Table(postgresql, f"largest_{next_number()}", create),
+        "now()" if kind in ("timestamptz", "date") else "1",
+    )
+    with closing(table.connection):
+        table.run(f"INSERT INTO {{t}} VALUES (1, {now}), (2, '{value}')")
+        with pytest.raises(InputError, match=rf"{table.name}: a row has changed (?i:{value}), and nothing is larger"):
+            table.take({}, **BY_TIME)
+        table.run(f"UPDATE {{t}} SET changed = {now} WHERE id = 2")
+        assert [row["id"] for row in table.take({}, **BY_TIME)] == [1, 2]
+
+
+def test_a_word_for_it_in_a_text_is_a_text(postgresql: str) -> None:
+    table = Table(postgresql, f"largest_{next_number()}", "CREATE TABLE {t} (id text PRIMARY KEY)")
+    with closing(table.connection):
+        table.run("INSERT INTO {t} VALUES ('Infinity')")
+        assert len(table.take({}, trust_order=True)) == 1

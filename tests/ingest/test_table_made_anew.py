@@ -206,8 +206,8 @@ def test_what_was_read_before_it_is_kept(lite: Table, monkeypatch: pytest.Monkey
         at_once(lite, *SQLITE_ANEW["dropped"], rows(1))
         [last] = list(batches)
         assert last.rows is None
-        assert TablePosition.of(next(iter(first.positions.values()))).value == 2
-        position = TablePosition.of(next(iter(last.positions.values())))
+        assert TablePosition.of(next(iter(first.positions.values())) or "").value == 2
+        position = TablePosition.of(next(iter(last.positions.values())) or "")
         assert position.value == 2
         assert "began anew, the last one is 1" in position.refused
         with pytest.raises(SourceChanged, match="began anew, the last one is 1"):
@@ -239,6 +239,78 @@ def test_it_is_committed_before_it_is_refused(
         with pytest.raises(SourceChanged):
             run(lambda event: None, follow=False)
     assert len(read(target)) == 5
+
+
+@pytest.mark.parametrize(
+    ("table", "way"),
+    [*ANEW[: len(SQLITE_ANEW)], ANEW[-1]],
+    indirect=["table"],
+)
+def test_a_start_that_finds_it_notes_it_too(table: Table, way: list[str]) -> None:
+    """Refused alone, the next start would find numbers that have passed the position, and nothing to say."""
+    positions: dict[str, str] = {}
+    table.run(rows(5))
+    table.take(positions)
+    at_once(table, *way, rows(3))
+    with closing(table.source()) as source:
+        assert take(source, positions) == []
+        with pytest.raises(SourceChanged, match="began anew, the last one is 3"):
+            source.check_end()
+        with pytest.raises(SourceChanged, match="began anew, the last one is 3"):
+            look(source, positions)
+    table.run(rows(9))
+    with pytest.raises(SourceChanged, match="began anew, the last one is 3"):
+        table.take(positions)
+    assert [row["id"] for row in table.take(positions, accept_new=True)] == list(range(1, 13))
+
+
+@pytest.mark.parametrize(
+    ("table", "way"),
+    [*ANEW[: len(SQLITE_ANEW)], ANEW[-1]],
+    indirect=["table"],
+)
+def test_a_start_notes_what_it_saw_before_it_had_fenced_whoever_runs(table: Table, way: list[str]) -> None:
+    """The numbers pass the position while it waits for its turn; then nothing tells any more."""
+    positions: dict[str, str] = {}
+    table.run(rows(5))
+    table.take(positions)
+    at_once(table, *way, rows(3))
+    with closing(table.source()) as source:
+        source.restore(dict(positions))
+        table.run(rows(6))
+        assert take(source, positions) == []
+        with pytest.raises(SourceChanged, match="began anew, the last one is 3"):
+            source.check_end()
+    with pytest.raises(SourceChanged, match="began anew, the last one is 3"):
+        table.take(positions)
+    with closing(table.source(accept_new=True)) as source:
+        source.restore(dict(positions))
+        assert len(take(source, positions)) == 9
+
+
+def test_a_start_that_is_to_begin_anew_does_so_when_the_numbers_pass_the_position_meanwhile(lite: Table) -> None:
+    positions: dict[str, str] = {}
+    lite.run(rows(5))
+    lite.take(positions)
+    at_once(lite, *SQLITE_ANEW["dropped"], rows(3))
+    with closing(lite.source(accept_new=True)) as source:
+        source.restore(dict(positions))
+        lite.run(rows(6))
+        assert len(take(source, positions)) == 9
+
+
+def test_what_a_start_saw_says_nothing_of_a_position_that_another_one_has_committed_meanwhile(lite: Table) -> None:
+    """That one was told to read the table from its beginning."""
+    positions: dict[str, str] = {}
+    lite.run(rows(5))
+    lite.take(positions)
+    at_once(lite, *SQLITE_ANEW["dropped"], rows(3))
+    with closing(lite.source()) as source:
+        source.restore(dict(positions))
+        assert len(lite.take(positions, accept_new=True)) == 3
+        lite.run(rows(6))
+        assert len(take(source, positions)) == 6
+        source.check_end()
 
 
 # ------------------------------------------------------------------------------------------------ what only looks so
@@ -345,6 +417,18 @@ def test_a_number_that_the_sequence_has_not_given_is_refused(postgresql: str) ->
         assert [row["id"] for row in table.take(positions)] == [1000]
 
 
+def test_a_sequence_may_give_numbers_with_a_fraction(postgresql: str) -> None:
+    table = postgresql_table(postgresql, "numeric(9, 2) PRIMARY KEY")
+    with closing(table.connection):
+        table.run("CREATE SEQUENCE {t}_numbers OWNED BY {t}.id")
+        table.run("ALTER TABLE {t} ALTER COLUMN id SET DEFAULT nextval('{t}_numbers')")
+        positions: dict[str, str] = {}
+        table.run(rows(2))
+        assert [row["id"] for row in table.take(positions)] == [1.0, 2.0]
+        table.run(rows(1))
+        assert [row["id"] for row in table.take(positions)] == [3.0]
+
+
 def test_a_row_that_sqlite_is_given_a_number_for_is_read(lite: Table) -> None:
     """The next number is behind the largest one, whoever gave it."""
     positions: dict[str, str] = {}
@@ -388,6 +472,27 @@ def test_numbers_that_rise_no_more_are_noticed(orders: Table, change: str) -> No
         assert len(take(source, positions)) == 2
         orders.run(f"ALTER TABLE {{t}} {change}")
         with pytest.raises(ConfigurationError, match="no identity or serial column with a rising sequence of cache 1"):
+            look(source, positions)
+
+
+@pytest.mark.parametrize("options", [{}, {"trust_order": True}, {"rising": "note", "tiebreak": "id", "delay_s": 0.0}])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER TABLE {t} DROP CONSTRAINT {t}_pkey", "id has no unique index of its own"),
+        ("CREATE TABLE {t}_child () INHERITS ({t})", "has child tables by inheritance"),
+    ],
+)
+def test_a_table_that_is_no_longer_one_of_unique_rows_is_noticed(
+    orders: Table, options: dict[str, Any], change: str, said: str
+) -> None:
+    """The writers of a child are not waited for, and a page may end between equal values."""
+    positions: dict[str, str] = {}
+    orders.run(rows(2))
+    with closing(orders.source(**options)) as source:
+        assert len(take(source, positions)) == 2
+        at_once(orders, change, "INSERT INTO {t} (note) VALUES ('b')")
+        with pytest.raises(ConfigurationError, match=said):
             look(source, positions)
 
 
@@ -525,6 +630,23 @@ def test_a_table_that_was_moved_goes_on_by_hand_under_the_name_of_its_events(tab
         [row] = take(source, positions)
     assert {row.identity.source} == {found.identity.source for found in before}
     assert row.id not in ids(before)
+
+
+def test_a_table_that_comes_back_has_other_events_than_the_first_time(tmp_path: Path) -> None:
+    """A database, another one in its place, and the first one again; the table is made anew each time."""
+    positions: dict[str, str] = {}
+    identities: list[tuple[str, str]] = []
+    for place in ("first", "second", "first", "second"):
+        (tmp_path / place).mkdir(exist_ok=True)
+        anew = Table(f"sqlite:///{tmp_path}/{place}/shop.db", "orders", "DROP TABLE IF EXISTS orders")
+        at_once(anew, SQLITE, rows(3))
+        anew.connection.close()
+        (tmp_path / "shop.db").unlink(missing_ok=True)
+        (tmp_path / "shop.db").hardlink_to(tmp_path / place / "shop.db")
+        anew.url = f"sqlite:///{tmp_path}/shop.db"
+        with closing(anew.source(accept_new=True)) as source:
+            identities += [(row.identity.source, row.id) for row in take(source, positions)]
+    assert len(set(identities)) == len(identities) == 12
 
 
 def test_a_table_of_another_order_or_of_fewer_numbers_is_not_the_same(table: Table, tmp_path: Path) -> None:

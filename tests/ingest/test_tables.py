@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from tests.ingest.support import ids, look, rows_of, take, values
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
 from onceflow.ingest import horizon, tables
 from onceflow.ingest.committer import SourceCommitter
+from onceflow.ingest.events import Event, Finished
 from onceflow.ingest.runner import Ingest
 from onceflow.ingest.tables import TableOptions, TablePosition, TableSource, connect
 from onceflow.kafka.settings import ClusterSettings
@@ -176,6 +178,8 @@ def test_numbers_that_begin_anew_are_refused(table: Table) -> None:
     else:
         table.run("TRUNCATE {t} RESTART IDENTITY")
     table.insert("c")
+    if table.url.startswith("sqlite"):
+        assert table.take(positions) == [], "it is noted first"
     with pytest.raises(SourceChanged, match="began anew"):
         table.take(positions)
     again = table.source(accept_new=True)
@@ -477,6 +481,27 @@ def test_sequences_with_a_cache_are_refused(postgresql: str, column: str) -> Non
     else:
         table.source().close()
     table.connection.close()
+
+
+def test_an_ingest_that_is_stopped_does_not_wait_for_the_delay(
+    table: Table, broker: EmbeddedBroker, topic: TopicFactory
+) -> None:
+    """Ctrl-C while it lets the time pass behind which nothing is missing."""
+    table.run("ALTER TABLE {t} ADD COLUMN changed integer NOT NULL DEFAULT 1")
+    table.insert("a")
+    told: list[Event] = []
+    with (
+        closing(table.source(rising="changed", tiebreak="id", delay_s=600.0)) as source,
+        SourceCommitter(table.name, ClusterSettings.of(broker.bootstrap_servers)) as committer,
+    ):
+
+        def tell(event: Event) -> None:
+            told.append(event)
+            ingest.stop()
+
+        ingest = Ingest(table.name, topic(), source, tell)
+        assert ingest.run(committer, follow=True) == 0
+    assert told[1:] == [Finished(table.name, 0, "stopped")]
 
 
 def test_into_kafka(table: Table, broker: EmbeddedBroker, topic: TopicFactory, read: Reader) -> None:

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pytest
 from tests.ingest.support import files
 
-from onceflow.errors import ConfigurationError, OnceflowError, SourceChanged, TopicMissing
+from onceflow.errors import ConfigurationError, InputError, OnceflowError, SourceChanged, TopicMissing
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.event_rows import event_rows, numbers_as_text
-from onceflow.ingest.events import Committed, Event
+from onceflow.ingest.events import Committed, Event, Started
 from onceflow.ingest.files import Format
 from onceflow.ingest.runner import Ingest
 from onceflow.ingest.source import Source, SourceBatch
 from onceflow.ingest.tables import TableOptions, TableSource, connect
-from onceflow.ingest.terms import NOTE, Terms, to_note, without_note
+from onceflow.ingest.terms import FOUND, NOTE, Terms, is_begun, to_note, without_note
 from onceflow.kafka.settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -260,11 +260,48 @@ def test_what_holds_no_row_binds_nobody(runs: Runs, topic: TopicFactory, read: R
     """Neither the topic nor how records end, in which the position behind the blank lines would count."""
     runs.add(*lines)
     assert runs.run("misspelt") == 0
-    assert runs.positions() == {}
+    positions = runs.positions()
+    assert len(positions) == 1, "that the file is there"
+    assert not is_begun(positions)
     target = topic()
     runs.add("1")
     assert runs.run(target, Format.CSV, columns=("a",)) == len(lines) + 1
     assert [json.loads(m.value() or b"") for m in read(target)] == [{"a": line} for line in (*lines, "1")]
+
+
+def test_which_files_are_there_is_committed_before_the_first_row_and_binds_nobody(
+    runs: Runs, topic: TopicFactory, read: Reader
+) -> None:
+    """The file is renamed before the next run, and the plain path finds another one."""
+    told, target = list[Event](), topic()
+    runs.path.touch()
+    with SourceCommitter(runs.name, runs.settings) as committer:
+        assert Ingest(runs.name, "misspelt", files(runs.path, Format.JSONL), told.append).run(committer) == 0
+    runs.add("1")
+    runs.path.rename(f"{runs.path}.1")
+    runs.add("2")
+    with SourceCommitter(runs.name, runs.settings) as committer:
+        source = files(runs.path, Format.CSV, columns=("a",))
+        assert Ingest(runs.name, target, source, told.append).run(committer) == 2
+    assert [event.resumed for event in told if isinstance(event, Started)] == [False, False], (
+        "nothing was sent by the first"
+    )
+    assert sorted(json.loads(m.value() or b"")["a"] for m in read(target)) == ["1", "2"]
+    assert is_begun(runs.positions())
+    assert not any(key.startswith(FOUND) for key in runs.positions())
+
+
+def test_a_file_that_is_refused_stays_noted_and_begins_nothing(runs: Runs) -> None:
+    """Renamed by a rotation and corrected, no pattern may find it."""
+    runs.path.touch()
+    runs.run("misspelt")
+    assert len(runs.positions()) == 1
+    runs.path.write_text("a,b\n1\n")
+    with pytest.raises(InputError):
+        runs.run("misspelt", Format.CSV)
+    [noted] = runs.positions()
+    assert noted.startswith(FOUND)
+    assert not is_begun(runs.positions())
 
 
 def test_where_rows_are_to_go_from_now_on_is_bound_by_a_row_as_well(
@@ -304,6 +341,9 @@ class Looks:
 
     def check_end(self) -> None:
         raise AssertionError("it was ended")
+
+    def stop(self) -> None:
+        """A look waits for nothing."""
 
     def close(self) -> None:
         """Nothing is open."""

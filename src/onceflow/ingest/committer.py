@@ -17,15 +17,17 @@ but whoever says ``trust_positions``.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import Self
 
 import pyarrow as pa
 
-from onceflow.errors import ProgressConflict
+from onceflow.errors import InputError, KafkaError, ProgressConflict, ProgressGone
 from onceflow.ingest.positions import (
     as_records,
     check_name,
@@ -33,6 +35,8 @@ from onceflow.ingest.positions import (
     positions_topic,
     read_positions,
 )
+from onceflow.ingest.refused_rows import AttemptTopics, refused_rows
+from onceflow.ingest.terms import is_begun
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.anchor import ensure_anchor_topic
@@ -43,11 +47,16 @@ from onceflow.transaction.messages import Counts, Identity
 from onceflow.transaction.producer import BatchProducer, Target
 from onceflow.transaction.progress import Batch, Progress, digest_of
 from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.transaction.renewing import LONGEST_RETENTION_S, retention_s
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.router import Encoding, TopicRouter
 
+log = logging.getLogger(__name__)
 _MARKERS_S = 5.0
 _LOOK_AGAIN_S = 0.1
+ASK_PATIENCE_S = 2.0
+ASK_AGAIN_S = 10.0
+"""Of a source that rests; less than a quarter of what a broker keeps at the least, a minute."""
 
 Rows = Iterable[tuple[str, pa.RecordBatch]]
 """(topic, columns as for Spark's Kafka sink: value, and optionally key, headers, timestamp, partition). Read again by each
@@ -87,6 +96,10 @@ class SourceCommitter:
         self._client = KafkaClient(settings.for_protocol(), patience_s=patience_s)
         self._coordinator: TransactionCoordinator | None = None
         self._positions: dict[str, str] | None = None  # None: not known, start first
+        self._rest_s: float | None = (
+            None  # the most that may pass between two commits; None: not asked, or not answered
+        )
+        self._committed_at = self._keep_at = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -117,10 +130,11 @@ class SourceCommitter:
         """Fences older instances, claims the name and gives the committed positions.
 
         Raises Fenced when a newer instance holds the name, ProgressConflict when the positions are not those that were
-        committed, BrokerUnreachable, NotAuthorized.
+        committed, ProgressGone when the progress has gone since an earlier ``start``, BrokerUnreachable, NotAuthorized.
         """
         self._positions = None
-        self._connect().start()  # also while it is ready: another instance may have committed since
+        with self._advised():
+            self._connect().start()  # also while it is ready: another instance may have committed since
         positions = self._read()
         self._check(positions)
         self._positions = positions
@@ -142,6 +156,20 @@ class SourceCommitter:
     def _committed(self) -> str:
         """The digest of the positions that were committed last."""
         return self._progress.ends[-1] if self._progress.ends else digest_of({})
+
+    @contextmanager
+    def _advised(self) -> Iterator[None]:
+        """Progress that goes while a source runs: its positions tell what is committed, and whoever begins anew reads them.
+
+        What a pipeline is advised would send rows again: it has no positions but those that go with its progress.
+        """
+        try:
+            yield
+        except ProgressGone as error:
+            error.action = f"start it again: it goes on from its positions in topic {self._topic}"
+            if not self._trust_positions:
+                error.action += " with --trust-positions, if the topic was not restored from an old copy"
+            raise
 
     def _connect(self) -> TransactionCoordinator:
         if self._coordinator is None:
@@ -169,8 +197,9 @@ class SourceCommitter:
         return progress
 
     def _check(self, positions: Mapping[str, str]) -> None:
-        forgotten = bool(positions) and not self._progress.ends
-        if forgotten and self._trust_positions:
+        forgotten = not self._progress.ends
+        binding = is_begun(positions)  # notes of files that were found bind nobody
+        if forgotten and (self._trust_positions or not binding):
             return
         if forgotten:
             raise ProgressConflict(
@@ -191,8 +220,9 @@ class SourceCommitter:
     def commit(self, rows: Rows, positions: Mapping[str, str | None]) -> int:
         """One transaction: the rows, and the positions that they lead to (None forgets one). The number of rows written.
 
-        Raises Fenced, AttemptsExhausted, BrokerUnreachable, OutcomeUnknown or InputError. Then nothing of it is visible,
-        except after OutcomeUnknown, where the next ``start`` finds out.
+        Raises Fenced, ProgressGone, AttemptsExhausted, BrokerUnreachable, OutcomeUnknown or InputError. Then nothing of it is
+        visible, except after OutcomeUnknown, where the next ``start`` finds out. Where a broker refuses single rows, the error's
+        ``fields["rows"]`` say which of ``fields["topic"]``, and why.
         """
         assert self._coordinator is not None, "start first"
         assert self._positions is not None, "start first, also after an error"
@@ -208,26 +238,57 @@ class SourceCommitter:
         written: dict[int, Counts] = {}
 
         def write(identity: Identity, attempt: int) -> Counts:
+            if attempt > 1:
+                self._catalog.forget()
             written[0] = self._write(identity, batch.id, rows, positions)
             return written[0]
 
-        self._coordinator.commit(batch, {}, write)
+        with self._advised():
+            self._coordinator.commit(batch, {}, write)
         self._positions = after
+        self._committed_at = time.monotonic()
+        self._keep_at = self._committed_at + min(self._rest_s or ASK_AGAIN_S, ASK_AGAIN_S)
         return sum(count for (topic, _), count in written[0].items() if topic != self._topic)
 
     def keep(self) -> None:
-        """Commits nothing new: a cluster forgets offsets and transactional ids that nothing was committed to for a week."""
-        self.commit([], {})
+        """To be called while there is nothing to commit: the cluster would forget what was committed.
+
+        Commits nothing new, as soon as a quarter of the time has passed for which the cluster keeps it. Raises as ``commit``.
+        """
+        now = time.monotonic()
+        if now < self._keep_at:
+            return
+        self._rest_s = self._rest_s or self._longest_rest_s()
+        due_at = self._committed_at + (self._rest_s or LONGEST_RETENTION_S / 4)
+        if now >= due_at:
+            self.commit([], {})
+        else:
+            self._keep_at = min(due_at, now + ASK_AGAIN_S)
+
+    def _longest_rest_s(self) -> float | None:
+        """None where no broker says; a source that has nothing to commit does not end for that."""
+        try:
+            return min(retention_s(self._settings, ASK_PATIENCE_S), LONGEST_RETENTION_S) / 4
+        except KafkaError as error:
+            log.info("how long the cluster keeps what is committed is not known yet: %s", error)
+            return None
 
     def _write(self, identity: Identity, batch_id: int, rows: Rows, positions: Mapping[str, str | None]) -> Counts:
         producer = BatchProducer(self._client, Target(identity, self._requests.id, self._requests.version))
+        topics = AttemptTopics(self._catalog.find)
+        try:
+            return self._written(producer, topics, chain(rows, [(self._topic, as_records(positions))]), batch_id)
+        except InputError as error:
+            if named := refused_rows(error, rows, topics, batch_id):
+                error.fields["rows"] = named
+            raise
+
+    def _written(self, producer: BatchProducer, topics: AttemptTopics, rows: Rows, seed: int) -> Counts:
         timestamp_ms = int(time.time() * 1000)
         routers: dict[str, TopicRouter] = {}
-        for topic, batch in chain(rows, [(self._topic, as_records(positions))]):
+        for topic, batch in rows:
             if topic not in routers:
-                routers[topic] = TopicRouter(
-                    Encoding(topic, self._codec, timestamp_ms, seed=batch_id), self._catalog.find
-                )
+                routers[topic] = TopicRouter(Encoding(topic, self._codec, timestamp_ms, seed=seed), topics.find)
             for name, chunk in routers[topic].add(batch):
                 producer.submit(name, chunk)
         for router in routers.values():

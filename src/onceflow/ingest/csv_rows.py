@@ -116,7 +116,14 @@ class CsvReader:
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: the header is not UTF-8: {error}", action="convert the file to UTF-8") from None
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self._quoted else csv.QUOTE_NONE
-        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, quoting=quoting), [])
+        try:
+            names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, quoting=quoting), [])
+        except csv.Error as error:  # no name of a column is so long
+            raise InputError(
+                f"{path}: the header cannot be read ({error}); it begins {text[:60]!r}",
+                action="look for a quote that is closed too late (--quoting none takes quotes as text)",
+                path=str(path),
+            ) from None
         mistakes = name_mistakes(names)
         if mistakes or not names:
             raise InputError(f"{path}: the header {text.strip()!r}: {'; '.join(mistakes) or 'is empty'}")

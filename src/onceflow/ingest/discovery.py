@@ -25,6 +25,10 @@
     app.log is copied to app.log.1 and is about to be emptied (copytruncate), or packed to app.log.gz and about to be deleted
     the copy has the content of a file that is there: refused, as it would be a moment later
 
+    the look comes while app.log.1 is still written: it has less than what was read of app.log
+    all that it has is in app.log too: refused. A copy that was cut short, whose original is gone, is known by its beginning
+    alone; so a name that a rotation gives must tell it as well, since exports of many columns begin with the same header
+
     app.log.1 is packed to app.log.1.gz, or the files are moved to another disk
     other inodes with the same content: reading them would repeat everything, so they are refused too
 """
@@ -33,29 +37,32 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
-from onceflow.errors import SourceChanged
+from onceflow.errors import ConfigurationError, SourceChanged
 from onceflow.ingest.content import open_content
 from onceflow.ingest.file_position import (
     WINDOW_BYTES,
     FilePosition,
     Print,
     digest,
-    goes_on,
     log_name,
+    names_rotation,
     new_position,
     status_of,
 )
 from onceflow.ingest.packing import compression_of
-from onceflow.ingest.passed_over import begun_after, in_its_place, passed_over
+from onceflow.ingest.passed_over import begun_after, holds_rows, in_its_place, passed_over
 from onceflow.ingest.watched import File, Watched
 
 _LOOKS = 3
+_MAGIC = re.compile(r"[*?[]")
 
 Known = Mapping[str, FilePosition]
 """The positions of all files ever read, by source."""
@@ -80,7 +87,8 @@ def find(
 
     ``watched``: those found by the calls before, which are found under another name too.
     With ``accept_new`` a file under the name of another, vanished one is a new one, and that one's position comes back as
-    ``replaced``. Raises SourceChanged with every file that cannot be told.
+    ``replaced``; the original of a copy, which is there, keeps its position. Raises SourceChanged with every file that cannot be
+    told.
     """
     watched = watched or Watched()
     for _ in range(_LOOKS):
@@ -90,8 +98,13 @@ def find(
     else:
         if not accept_new:
             raise _changed(look) if any(look.suspects.values()) else _passed_over(look.passed_over)
-    watched.note({entry.file: entry.path for entry in [*look.unknown, *look.passed_over]}, look.files)
-    given_up = {p.source: replace(p, replaced=True) for doubtful in look.suspects.values() for p in doubtful}
+    found, beside = ({entry.file: entry.path for entry in entries} for entries in (look.unknown, look.passed_over))
+    watched.note(found, beside, look.files)
+    there = {position.source for position in look.begun}
+    doubtful = [
+        position for suspects in look.suspects.values() for position in suspects if position.source not in there
+    ]
+    given_up = {position.source: replace(position, replaced=True) for position in doubtful}
     new = sorted([*look.unknown, *look.passed_over], key=_age)
     return look.begun + list(given_up.values()) + _new(new, set(known))
 
@@ -114,7 +127,7 @@ def _look(patterns: Sequence[str], known: Known, watched: Watched) -> _Look:
     by_inode: dict[int, list[FilePosition]] = {}
     for position in live:
         by_inode.setdefault(position.inode, []).append(position)
-    seen = list(_distinct([*_matching(patterns), *_renamed(live, by_inode)]))
+    seen = list(_distinct([*matching(patterns), *_renamed(live, by_inode)]))
     remembered = list(watched.renamed({entry.file for entry in seen}))
     seen += _distinct(now for _, now in remembered)
     matched = {entry.path: same for entry in seen if (same := _same_file(entry, by_inode))}
@@ -123,13 +136,15 @@ def _look(patterns: Sequence[str], known: Known, watched: Watched) -> _Look:
     unknown = [entry for entry in seen if entry.path not in matched]
     moved = [(position, path) for path, position in matched.items() if position.path != str(path)]
     suspects: dict[Path, list[FilePosition]] = {}
+    there = [(Path(position.path).name, path, position) for path, position in matched.items()]  # of many, so once
     for entry in unknown:
         beginning = _Beginning(entry.path)
         suspects[entry.path] = list(_suspects(entry, beginning, missing, moved))
-        suspects[entry.path] += _originals(entry, beginning, matched.values())
+        suspects[entry.path] += _originals(entry, beginning, there)
     files = {entry.file for entry in seen}
     beside = [*_beside([*((Path(was.path), now) for was, now in moved), *remembered], files)]
     beside += [path for gone in missing for path in in_its_place(gone, files)]
+    beside += [path for path in watched.places_of_missing(files) if holds_rows(path, files)]
     begun = [replace(position, path=str(path)) for path, position in matched.items()]
     beside += begun_after(live, {each.source for each in begun if each.has_name(each.found_as)}, files)
     return _Look(files, begun, unknown, suspects, sorted(_distinct(beside), key=_age))
@@ -152,9 +167,32 @@ def _new(unknown: Iterable[Seen], taken: set[str]) -> list[FilePosition]:
     return found
 
 
-def _matching(patterns: Iterable[str]) -> Iterator[Path]:
+def matching(patterns: Iterable[str]) -> Iterator[Path]:
+    """What the patterns find by name. Raises ConfigurationError, PermissionError."""
     for pattern in patterns:
-        yield from (Path(name).absolute() for name in sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207  absolute patterns too
+        names = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207  absolute patterns too
+        _check_brackets(pattern, names)
+        if not names:
+            _check_listed(pattern)
+        yield from (Path(name).absolute() for name in names)
+
+
+def _check_brackets(pattern: str, names: Sequence[str]) -> None:
+    """app[1].log finds app1.log; whoever means the file of that name would never learn that it is not read."""
+    if "[" in pattern and pattern not in names and os.path.lexists(pattern):
+        mistake = (
+            f"{pattern} is a pattern, and does not find the file of that name: write {glob.escape(pattern)} for it"
+        )
+        raise ConfigurationError.of("the files to ingest", [mistake])
+
+
+def _check_listed(pattern: str) -> None:
+    """glob passes over what it may not list or look into, as if nothing were there; an ingest would wait for ever."""
+    plain = Path(*takewhile(lambda part: not _MAGIC.search(part), Path(pattern).parts))
+    status = status_of(plain)
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        with suppress(FileNotFoundError):  # removed just now
+            os.scandir(plain).close()
 
 
 def _renamed(live: Sequence[FilePosition], by_inode: Mapping[int, Sequence[FilePosition]]) -> Iterator[Path]:
@@ -216,15 +254,35 @@ def _suspects(
 ) -> Iterator[FilePosition]:
     """Which of those that are missing the file may be."""
     for position in missing:
-        if _has_its_name(entry, position, moved) or _was_overwritten(entry, position) or beginning.is_of(position):
+        is_it = _has_its_name(entry, position, moved) or _was_overwritten(entry, position)
+        if is_it or beginning.is_of(position) or _is_shorter_copy(entry, beginning, position):
             yield position
 
 
-def _originals(entry: Seen, beginning: _Beginning, there: Iterable[FilePosition]) -> Iterator[FilePosition]:
-    """Those that are still there of which the file is a copy, by its name and its content."""
-    for position in there:
-        if goes_on(Path(position.path).name, entry.path) and beginning.is_of(position):
+def _is_shorter_copy(entry: Seen, beginning: _Beginning, missing: FilePosition) -> bool:
+    """Nobody can compare more than the beginning, which of two exports may be the same header; so the name must tell as well."""
+    is_shorter = entry.status.st_size < missing.seen.size
+    return is_shorter and names_rotation(Path(missing.path).name, entry.path) and beginning.is_like(missing)
+
+
+def _originals(
+    entry: Seen, beginning: _Beginning, there: Iterable[tuple[str, Path, FilePosition]]
+) -> Iterator[FilePosition]:
+    """Those that are still there of which the file is a copy, by its name and its content; it may be still written."""
+    for name, path, position in there:
+        if names_rotation(name, entry.path) and (beginning.is_of(position) or _is_part_of(entry, path)):
             yield position
+
+
+def _is_part_of(entry: Seen, original: Path) -> bool:
+    """Whether the other file begins with all that this one has. Less than a window of it may be a header, or a banner."""
+    size = entry.status.st_size
+    if size < WINDOW_BYTES:
+        return False
+    with suppress(FileNotFoundError), entry.path.open("rb") as file:
+        part = Print.of(file.fileno(), size)
+        return part is not None and part.continues_in(original)
+    return False
 
 
 def _has_its_name(entry: Seen, missing: FilePosition, moved: Sequence[tuple[FilePosition, Path]]) -> bool:
@@ -253,6 +311,10 @@ class _Beginning:
         seen = position.seen
         plain, unpacked = self._heads_of(min(seen.size, WINDOW_BYTES))
         return seen.head == unpacked or (seen.head == plain and seen.continues_in(self._path))
+
+    def is_like(self, position: FilePosition) -> bool:
+        """Whether a whole window of it is the same."""
+        return position.seen.size >= WINDOW_BYTES and position.seen.head == self._heads_of(WINDOW_BYTES)[0]
 
     def _heads_of(self, length: int) -> tuple[str, str]:
         """Digests of so many bytes, as they are and unpacked; empty where there is nothing to unpack."""
@@ -295,7 +357,9 @@ def _passed_over(files: Sequence[Seen]) -> SourceChanged:
 
 def _reason(path: Path, position: FilePosition) -> str:
     read = f"{position.rows:,} rows, {position.offset:,} bytes"
-    if position.has_name(path) or not _Beginning(path).is_of(position):
+    beginning = _Beginning(path)
+    is_whole = beginning.is_of(position)
+    if position.has_name(path) or not (is_whole or beginning.is_like(position)):
         return f"not the file that was read under this name before ({read}), or it was written anew"
     gone = "" if position.seen.continues_in(Path(position.path)) else ", which is gone"
-    return f"has the content of {position.path} ({read}){gone}"
+    return f"has the {'content' if is_whole else 'beginning'} of {position.path} ({read}){gone}"

@@ -17,7 +17,7 @@ class BrokerReady:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The name is held. ``size_bytes``: what there is to read, if known; ``resumed``: positions were committed before."""
+    """The name is held. ``size_bytes``: what there is to read, if known; ``resumed``: a position was committed before."""
 
     name: str
     topic: str

@@ -99,6 +99,10 @@ class FilePosition:
         was = Path(self.path)
         return was == path or (was.name == path.name and was.parent.resolve() == path.parent.resolve())
 
+    def _is_beside(self, path: Path) -> bool:
+        was = Path(self.path).parent
+        return was == path.parent or was.resolve() == path.parent.resolve()
+
     def was_rotated(self) -> bool:
         """Whether a rotation hands its name on: it is not the one under which it was found, or a numbered one beside its log."""
         now = Path(self.path)
@@ -114,9 +118,12 @@ class FilePosition:
     def is_at(self, path: Path, status: os.stat_result) -> bool:
         """Whether that may be this file, by all but its bytes.
 
-        A restarted machine may number its devices in another order, so at its own path the device does not count.
+        A restarted machine may number its devices in another order, so in its own directory the device does not count::
+
+            app.log is read; the machine goes down, app.log is renamed on its way up, and the disk has another number
+            by the device it would be gone, and app.log.1, which no pattern finds, another file
         """
-        is_here = self.device == status.st_dev or self.has_name(path)
+        is_here = self.device == status.st_dev or self._is_beside(path)
         return is_here and self.inode == status.st_ino and (not self.born_ns or born_ns(path) in (self.born_ns, 0))
 
 
@@ -131,13 +138,20 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def log_name(path: Path) -> str:
-    """The name without the number or the date that a rotation has put behind it."""
-    return re.sub(r"[.-][0-9-]+$", "", path.name)
+    """The name without the number, the date or the word that a rotation has put behind it."""
+    return re.sub(r"([.-][0-9-]+|\.old)$", "", path.name)
 
 
 def goes_on(name: str, path: Path) -> bool:
     """Whether the path is named as a rotation of ``name``, or a packed copy of it, is."""
     return path.name.startswith((f"{name}.", f"{name}-"))
+
+
+def names_rotation(name: str, path: Path) -> bool:
+    """Whether a rotation gives such a name to ``name``: with something behind it, or before its suffix (``app.1.log``)."""
+    stem, dot, suffix = name.rpartition(".")
+    ends = path.name.startswith((f"{stem}.", f"{stem}_", f"{stem}-")) and path.name.endswith(dot + suffix)
+    return goes_on(name, path) or (bool(stem) and ends and len(path.name) > len(name) + 1)
 
 
 def new_position(path: Path, status: os.stat_result, seen: Print, taken: set[str]) -> FilePosition:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from glob import glob
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
 
@@ -28,16 +28,18 @@ from onceflow.ingest.content import (
     open_content,
 )
 from onceflow.ingest.csv_rows import CsvReader
-from onceflow.ingest.discovery import find
+from onceflow.ingest.discovery import find, matching
 from onceflow.ingest.event_rows import event_rows, numbers_as_text
-from onceflow.ingest.file_position import FilePosition, Print
+from onceflow.ingest.file_position import FilePosition, Print, names_rotation
 from onceflow.ingest.json_rows import column_as_text, rows_as_json
 from onceflow.ingest.jsonl_rows import key_of, lines_of
 from onceflow.ingest.packing import compression_of
 from onceflow.ingest.parquet_rows import parquet_batches
 from onceflow.ingest.source import SourceBatch
-from onceflow.ingest.terms import Terms
+from onceflow.ingest.terms import FOUND, Terms
 from onceflow.ingest.watched import Watched
+
+_LOOKS = 3
 
 _Parse = Callable[[bytes, FilePosition], tuple[pa.RecordBatch, int]]
 """Whole records and the position before them: rows to write, and how many records that was."""
@@ -79,7 +81,10 @@ class FileSource:
         self._csv = CsvReader(options.delimiter, quoted=options.quoted, columns=options.columns)
         self._known: dict[str, FilePosition] = {}
         self._watched = Watched()
+        self._noted: dict[str, str] = {}  # what is committed of these
+        self._news: dict[str, str | None] = {}  # what is to be committed of them
         self._held: dict[str, str] = {}  # where moved files were before, until a look is through
+        self._has_slipped = False  # a rotation came between the finding and the opening
         self._unfinished: dict[str, str] = {}
         readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
             Format.CSV: self._csv_rows,
@@ -94,7 +99,10 @@ class FileSource:
         return {**terms, **self._csv.terms} if self._options.format is Format.CSV else terms
 
     def restore(self, positions: Mapping[str, str]) -> None:
-        self._known = {source: FilePosition.of(text) for source, text in positions.items()}
+        self._noted = {key: text for key, text in positions.items() if key.startswith(FOUND)}
+        with _told():
+            self._watched.restore(self._noted.values())
+        self._known = {key: FilePosition.of(text) for key, text in positions.items() if key not in self._noted}
         self._held = {}
         self._find()
 
@@ -110,21 +118,60 @@ class FileSource:
         return 0  # renamed since it was found
 
     def batches(self) -> Iterator[SourceBatch]:
+        """What was found goes with the first rows, or alone: whatever is renamed after them is known."""
+        try:
+            for batch in self._batches():
+                yield replace(batch, positions={**self._take_news(), **batch.positions})
+        except InputError:
+            yield from self._news_alone()
+            raise
+        yield from self._news_alone()
+
+    def _news_alone(self) -> Iterator[SourceBatch]:
+        if self._news:
+            yield SourceBatch(None, self._take_news())
+
+    def _take_news(self) -> dict[str, str | None]:
+        news, self._news = self._news, {}
+        for key, text in news.items():
+            if text is None:
+                self._noted.pop(key, None)
+            else:
+                self._noted[key] = text
+        return news
+
+    def _batches(self) -> Iterator[SourceBatch]:
         """A new path is committed last: what no pattern finds is known by the old one (``passed_over.py``)::
 
         app.log was renamed twice; its rest is read, from app.log.2, and then app.log.1, which the user has asked for
         killed between the two: the next start must not take it that app.log.2 was always there
         """
-        self._unfinished = {}
-        for position in self._find():
-            self._hold(position)
-            if position.replaced:
-                yield self._moved(None, position, 0)
-            else:
-                yield from self._file(position)
+        for _ in range(_LOOKS):
+            self._has_slipped, self._unfinished = False, {}
+            for position in self._look_for():
+                self._hold(position)
+                if position.replaced:
+                    yield self._moved(None, position, 0)
+                else:
+                    yield from self._file(position)
+            if not self._has_slipped:
+                break
         for source in [*self._held]:
             del self._held[source]
             yield self._moved(None, self._known[source], 0)
+
+    def _look_for(self) -> list[FilePosition]:
+        """The files; and what is new of those that have no position, which is told with the next batch."""
+        found, now = self._find(), self._watched.texts()
+        self._news = dict.fromkeys(self._noted.keys() - now.keys())
+        self._news |= {key: text for key, text in now.items() if self._noted.get(key) != text}
+        return found
+
+    def _forget(self, position: FilePosition) -> None:
+        key = self._watched.forget((position.device, position.inode))
+        self._news.pop(key, None)
+        if key in self._noted:
+            self._news[key] = None
 
     def _hold(self, position: FilePosition) -> None:
         """A file that was read and is somewhere else now: remembered there at once, and committed there later."""
@@ -144,35 +191,57 @@ class FileSource:
             )
 
     def check_any(self) -> None:
-        """Before a start that does not wait for files: raises ConfigurationError where there is none at all."""
-        if len(self._empty_patterns()) == len(self._options.patterns):
+        """Before a start that does not wait for files: raises ConfigurationError where there is none at all.
+
+        Not where one may have been rotated away and none begun anew: its rest is to be read, and only positions tell of it.
+        """
+        empty = self._empty_patterns()
+        if len(empty) == len(self._options.patterns) and not any(map(_has_rotated, empty)):
             self._check_found()
 
     def _check_found(self) -> None:
-        if empty := self._empty_patterns():
+        if empty := [pattern for pattern in self._empty_patterns() if not self._is_renamed(pattern)]:
             raise ConfigurationError.of("the files to ingest", [f"{pattern} matches no file" for pattern in empty])
 
+    def _is_renamed(self, pattern: str) -> bool:
+        """Whether a file that the pattern has found is there under another name, and was read."""
+        whole = str(Path(pattern).absolute())
+        found = (each for each in self._known.values() if not each.replaced and fnmatchcase(str(each.found_as), whole))
+        return any(Path(position.path).is_file() for position in found)
+
     def _empty_patterns(self) -> list[str]:
-        return [pattern for pattern in self._options.patterns if not _finds_a_file(pattern)]
+        with _told():
+            return [pattern for pattern in self._options.patterns if not _finds_a_file(pattern)]
+
+    def stop(self) -> None:
+        """A look waits for nothing."""
 
     def close(self) -> None:
         """Nothing stays open between looks."""
 
     def _find(self) -> list[FilePosition]:
-        try:
+        with _told():
             return find(self._options.patterns, self._known, self._watched, accept_new=self._options.accept_new)
-        except PermissionError as error:
-            raise SourceUnavailable(f"{error.filename} may not be read", action="grant the right to read it") from error
 
     def _moved(self, rows: pa.RecordBatch | None, position: FilePosition, size_bytes: int) -> SourceBatch:
         self._known[position.source] = position
+        if rows is not None and not position.replaced:  # one without rows may wait for the first row of the name
+            self._forget(position)
         committed = replace(position, path=self._held.get(position.source, position.path))
         return SourceBatch(rows, {position.source: committed.text()}, size_bytes)
 
     def _file(self, position: FilePosition) -> Iterator[SourceBatch]:
-        # Renamed since it was found, its name may be free or another file's: the next look finds it again.
-        with suppress(FileNotFoundError), Path(position.path).open("rb", buffering=0) as file:
-            if _is_other(file, position) or self._is_done(file, position):
+        # Renamed since it was found, its name may be free or another file's: it is found again, also by a run of one look.
+        try:
+            file = Path(position.path).open("rb", buffering=0)  # noqa: SIM115  closed below
+        except FileNotFoundError:
+            self._has_slipped = True
+            return
+        with file:
+            if _is_other(file, position):
+                self._has_slipped = True
+                return
+            if self._is_done(file, position):
                 return
             _checked(file, position)
             place = 0 if compression_of(file) else position.offset
@@ -221,6 +290,9 @@ class FileSource:
 
     def _text(self, file: IO[bytes], position: FilePosition, find_end: FindEnd, parse: _Parse) -> Iterator[_Step]:
         packed = compression_of(file) is not None
+        if packed:  # what there is now is read to its end below, also where it grew by no record
+            seen = _whole(file)
+            position = replace(_checked(file, position), seen=seen)
         content, finished = open_content(file, position.offset), self._options.finished
         records = Records(
             content, Path(position.path), find_end, last_is_whole=finished, block_bytes=self._options.block_bytes
@@ -295,7 +367,23 @@ def _first_refused(table: pa.RecordBatch, write: Callable[[pa.RecordBatch], obje
 
 def _finds_a_file(pattern: str) -> bool:
     """Not a directory, nor a pipe: of these nothing can be read again from a position."""
-    return any(Path(name).is_file() for name in glob(pattern, recursive=True))  # noqa: PTH207  absolute patterns too
+    return any(path.is_file() for path in matching([pattern]))
+
+
+def _has_rotated(pattern: str) -> bool:
+    """Whether a file is beside it that a rotation may have named so."""
+    path = Path(pattern)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return any(names_rotation(path.name, beside) for beside in path.parent.iterdir())
+    return False
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        raise SourceUnavailable(f"{error.filename} may not be read", action="grant the right to read it") from error
 
 
 def _never_closed(data: bytes, path: str, record: str) -> InputError:

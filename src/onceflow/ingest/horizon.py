@@ -52,6 +52,11 @@ class Horizon:
         self._found_at = 0.0
         self._noted: set[Writer] | None = None
         self._reached: Any = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """``reached`` waits no more, and gives None. From any thread or a signal handler."""
+        self._is_stopped = True
 
     def reached(self) -> Any:
         """The value; None if there is nothing new, or if transactions keep it back for longer than some seconds.
@@ -60,14 +65,19 @@ class Horizon:
         """
         if self._found is None and not self._look():
             return None
-        time.sleep(max(0.0, self._found_at + 2 * self._delay_s - time.monotonic()))
+        self._wait(self._found_at + 2 * self._delay_s)
         deadline = time.monotonic() + SETTLE_S
-        while self._still_open():
-            if time.monotonic() > deadline:
+        while self._is_stopped or self._still_open():
+            if self._is_stopped or time.monotonic() > deadline:
                 return None
             time.sleep(_POLL_S)
         self._reached, self._found, self._noted = self._found, None, None
         return self._reached
+
+    def _wait(self, until: float) -> None:
+        """In short steps: a signal handler runs in the thread that waits, so it can set a flag, and must not take a lock."""
+        while not self._is_stopped and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_S))
 
     def _look(self) -> bool:
         found = self._largest()

@@ -10,6 +10,7 @@ a restarted sequence is another run of it, which PostgreSQL tells: refused. SQLi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 
@@ -27,8 +28,11 @@ def series_of(numbers: Numbers | None) -> tuple[str, ...]:
 
 
 def fallen_behind(value: Any, numbers: Numbers | None) -> str:
-    """Why the next numbers would be behind a position's value; empty if they are not. A moment later nothing may tell."""
-    if numbers is None or int(value) <= numbers.drawn:
+    """Why the next numbers would be behind a position's value; empty if they are not. A moment later nothing may tell.
+
+    A column of type numeric(9, 2) has 12.00 for 12.
+    """
+    if numbers is None or Decimal(value) <= numbers.drawn:
         return ""
     return f"its numbers began anew, the last one is {numbers.drawn}"
 

@@ -34,6 +34,8 @@ from onceflow.ingest.born import born_ns
 from onceflow.ingest.file_position import FilePosition, log_name, status_of
 from onceflow.ingest.watched import File
 
+_BEFORE_SUFFIX = re.compile(r"(\.\d+|[.-]\d{4}-?\d{2}-?\d{2}[\d-]*)(?=\.[^.]+$)")
+
 
 def passed_over(was: Path, now: Path, files: Collection[File]) -> Iterator[Path]:
     """Files beside ``now`` that the rotation of ``was`` to ``now`` tells of; none of ``files``, which are found."""
@@ -43,7 +45,7 @@ def passed_over(was: Path, now: Path, files: Collection[File]) -> Iterator[Path]
     likewise = re.compile(re.escape(own) + re.sub(r"\d+", r"\\d+", re.escape(now.name.removeprefix(own))))
     born, written = born_ns(now), now.stat().st_mtime_ns
     for entry in os.scandir(now.parent):
-        if likewise.fullmatch(entry.name) and _holds_rows(beside := Path(entry.path), files):
+        if likewise.fullmatch(entry.name) and holds_rows(beside := Path(entry.path), files):
             with suppress(FileNotFoundError):  # deleted since the directory was read
                 since = born_ns(beside)
                 if since > born if since and born else entry.stat().st_mtime_ns >= written:
@@ -52,7 +54,7 @@ def passed_over(was: Path, now: Path, files: Collection[File]) -> Iterator[Path]
 
 def in_its_place(gone: FilePosition, files: Collection[File]) -> Iterator[Path]:
     """What stands where a rotation had put a file that was read, and is none of ``files``."""
-    if _holds_rows(Path(gone.path), files) and gone.was_rotated():
+    if holds_rows(Path(gone.path), files) and gone.was_rotated():
         yield Path(gone.path)
 
 
@@ -69,12 +71,19 @@ def begun_after(known: Iterable[FilePosition], at_home: Collection[str], files: 
         with suppress(FileNotFoundError, NotADirectoryError):
             for entry in os.scandir(directory):
                 beside = Path(entry.path)
-                before = away.get(beside.with_name(log_name(beside)))
-                if before is not None and born_ns(beside) > before.born_ns and _holds_rows(beside, files):
+                before = next((away[log] for log in _logs_of(beside) if log in away), None)
+                if before is not None and born_ns(beside) > before.born_ns and holds_rows(beside, files):
                     yield beside
 
 
-def _holds_rows(path: Path, files: Collection[File]) -> bool:
+def _logs_of(path: Path) -> Iterator[Path]:
+    """Of which logs it may be a rotated one. Before a suffix a mere number behind a hyphen may be a log's own: worker-2.log."""
+    yield path.with_name(log_name(path))
+    if found := _BEFORE_SUFFIX.search(path.name):
+        yield path.with_name(path.name[: found.start()] + path.name[found.end() :])
+
+
+def holds_rows(path: Path, files: Collection[File]) -> bool:
     """Of what a link leads to: that may be a file which is found."""
     status = status_of(path)
     if status is None or not stat.S_ISREG(status.st_mode):

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from onceflow.errors import ConfigurationError, RequestFailed
 from onceflow.kafka.client import KafkaClient, Pause
+from onceflow.kafka.groupless import record_in
 from onceflow.kafka.names import is_pipeline
+from onceflow.kafka.opened import opened
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.anchor import ensure_own_topic
 
@@ -55,10 +57,12 @@ def read_positions(settings: ClusterSettings, topic: str, patience_s: float) -> 
         "group.id": topic,
         "enable.auto.commit": False,
         "isolation.level": "read_committed",
+        "check.crcs": True,
         "auto.offset.reset": "earliest",
         "fetch.wait.max.ms": 10,
     }
-    consumer = Consumer({**settings.for_librdkafka(), **options, "enable.partition.eof": True})
+    options = {**settings.for_librdkafka(), **options, "enable.partition.eof": True}
+    consumer = opened(lambda: Consumer(options), "the Kafka settings")
     try:
         consumer.assign([TopicPartition(topic, _PARTITION, 0)])
         return _read_to_the_end(consumer, topic, Pause(patience_s))
@@ -71,14 +75,17 @@ def _read_to_the_end(consumer: Consumer, topic: str, pause: Pause) -> dict[str, 
     found: dict[str, str] = {}
     while not pause.expired:
         for message in consumer.consume(1000, _POLL_S):
-            error = message.error()
-            if error is None:
-                _apply(found, _text(message.key()), _text(message.value()))
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  the constant's public name
+            if _is_end(message):
                 return found
-            elif not error.retriable():
-                raise RequestFailed(f"{topic}: {error.str()}", error=error.name())
+            record = record_in(message, topic)
+            if record is not None:
+                _apply(found, _text(record.key()), _text(record.value()))
     raise RequestFailed(f"the positions in {topic} could not be read to the end in time")
+
+
+def _is_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001  the constant's public name
 
 
 def _apply(found: dict[str, str], key: str | None, value: str | None) -> None:

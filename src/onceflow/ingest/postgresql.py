@@ -24,8 +24,8 @@ A table is known by its oid, and a query goes by its name. While we follow it an
     a sequence that is restarted gets another file, so the file's number tells its runs apart; it is asked after each page.
     Not in the page's transaction: it would wait for ALTER SEQUENCE with a lock on the table, for which that one may wait
 
-    ALTER SEQUENCE ... CACHE 20: from then on each session draws ahead
-    the order of the numbers is checked as often
+    ALTER SEQUENCE ... CACHE 20: from then on each session draws ahead; the unique index is dropped; a table inherits from it
+    the order of the numbers, the index and the children are checked as often
 
 Unique is what an index says by its own collation::
 
@@ -67,14 +67,16 @@ from onceflow.errors import ConfigurationError, SourceChanged, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
 from onceflow.ingest.numbers import Numbers
 from onceflow.ingest.table_uri import in_path
-from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
+from onceflow.ingest.tables import Page, TableOptions, event_id, no_larger, view_mistake
 from onceflow.postgresql import CONNECTION
 from onceflow.postgresql_name import Name
 
 _DEFAULTS = {**CONNECTION, "application_name": "onceflow ingest"}
 _COLUMN = """
-SELECT a.attname, a.attnum, a.attnotnull, a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
-FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+SELECT a.attname, a.attnum, a.attnotnull, t.typcategory IN ('D', 'N', 'T'),
+  a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _UNIQUE = """
 SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -120,6 +122,8 @@ set_config('intervalstyle', 'postgres', true), set_config('bytea_output', 'hex',
 _ALL_ROWS = "SELECT set_config('row_security', 'off', true)"
 _SYNCHRONOUS = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 _CHILDREN = "SELECT 1 FROM pg_inherits JOIN pg_class c ON c.oid = inhparent WHERE inhparent = %s AND c.relkind = 'r'"
+_NOTHING_LARGER = ("infinity", "Infinity", "NaN")
+_SHAPE = f"SELECT EXISTS ({_CHILDREN}), EXISTS ({_UNIQUE})"
 _REFUSED = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.UndefinedTable,
@@ -198,7 +202,7 @@ class PostgresqlTable:
             raise ConfigurationError.of("the arguments", [view_mistake(self._options.table)])
         columns = {row[0]: row[1:] for row in self._ask(sql.SQL(_COLUMN), [self._oid])}
         self._check_names(list(columns))
-        *_, is_integer = columns[self._options.rising]
+        *_, self._is_number_or_time, is_integer = columns[self._options.rising]
         self._is_counted = bool(is_integer) and not self._options.tiebreak
         self._check_order({name: columns[name][0] for name in self._options.order})
         self._nullable = [name for name in self._options.order if not columns[name][1]]
@@ -229,8 +233,7 @@ class PostgresqlTable:
 
     def _check_order(self, numbers: dict[str, int]) -> None:
         """``numbers``: those of the order's columns."""
-        *_, (last, number) = numbers.items()
-        option = "--tiebreak" if self._options.tiebreak else "--rising"
+        *_, (_, self._number) = numbers.items()
         mistakes = []
         if not self._options.trust_order and self._ask(sql.SQL("SELECT pg_is_in_recovery()"))[0][0]:
             mistakes.append("--from is a standby, which does not know the open transactions of its primary")
@@ -242,18 +245,22 @@ class PostgresqlTable:
                 f"--from: row level security hides rows of {self._options.table} from its role, and may show them later, behind "
                 "the ones that were read; give it a role with BYPASSRLS, or add --trust-order where that surely never happens"
             )
-        if self._ask(sql.SQL(_CHILDREN), [self._oid]):
-            mistakes.append(
-                f"{self._options.table} has child tables by inheritance, whose rows no index of its own covers"
-            )
-        if not self._ask(sql.SQL(_UNIQUE), [self._oid, number]):
-            hint = "" if self._options.tiebreak else "; a unique column as --tiebreak helps"
-            mistakes.append(
-                f"{option}: {last} has no unique index of its own: of rows with equal values some could be skipped{hint}"
-            )
-        mistakes += self._read_numbers()[1]
+        mistakes += [*self._shape_mistakes(), *self._read_numbers()[1]]
         if mistakes:
             raise ConfigurationError.of("the arguments", mistakes)
+
+    def _shape_mistakes(self) -> Iterator[str]:
+        """What may come over a table while it is read as well."""
+        [(has_children, is_unique)] = self._ask(sql.SQL(_SHAPE), [self._oid, self._oid, self._number])
+        if has_children:
+            yield f"{self._options.table} has child tables by inheritance, whose rows no index of its own covers"
+        if not is_unique:
+            option = "--tiebreak" if self._options.tiebreak else "--rising"
+            hint = "" if self._options.tiebreak else "; a unique column as --tiebreak helps"
+            yield (
+                f"{option}: {self._options.order[-1]} has no unique index of its own: of rows with equal values some could be "
+                f"skipped{hint}"
+            )
 
     def _read_numbers(self) -> tuple[Numbers | None, list[str]]:
         """Where the sequence stands, and why its order cannot be relied on."""
@@ -285,6 +292,7 @@ class PostgresqlTable:
 
     def numbers(self) -> Numbers | None:
         numbers, mistakes = self._read_numbers()
+        mistakes = [*self._shape_mistakes(), *mistakes]
         if mistakes:
             self._check_name()
             raise ConfigurationError.of("the arguments", mistakes)
@@ -293,7 +301,10 @@ class PostgresqlTable:
     # ------------------------------------------------------------------------------------------------------------ rows
 
     def _largest(self) -> Any:
-        return self._ask_table(self._query("SELECT max({rising})::text FROM {table}"))[0][0]
+        [(found,)] = self._ask_table(self._query("SELECT max({rising})::text FROM {table}"))
+        if self._is_number_or_time and found in _NOTHING_LARGER:
+            raise no_larger(self._options.table, self._options.rising, found)
+        return found
 
     def _writers(self) -> set[Writer]:
         if self._options.tiebreak:

@@ -1,47 +1,97 @@
-"""The ingest itself: takes rows from a source and commits them with the position behind them, transaction by transaction."""
+"""The ingest itself: takes rows from a source and commits them with the position behind them, transaction by transaction.
+
+::
+
+    a row is larger than the topic takes; rows of other files are in its transaction, of which nothing is visible
+    every start would make the same transaction, and those would never arrive: what comes before the row's batch is committed by
+    itself, under the name that is still ours, and the error names the row as its event would be named
+"""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import pyarrow as pa
 
 from onceflow.errors import InputError
+from onceflow.events import identity_of
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.events import Committed, Finished, Listener, Started
 from onceflow.ingest.source import Source, SourceBatch
-from onceflow.ingest.terms import to_note, without_note
+from onceflow.ingest.terms import FOUND, is_begun, to_note, without_note
 
 TRANSACTION_ROWS = 100_000
 TRANSACTION_BYTES = 64 << 20
 LOOK_AGAIN_S = 0.5
-KEEP_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
 class _Group:
     """What goes into one transaction."""
 
-    rows: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
-    positions: dict[str, str | None] = field(default_factory=dict)
-    size_bytes: int = 0
+    batches: list[SourceBatch] = field(default_factory=list)
 
-    def add(self, topic: str, batch: SourceBatch) -> None:
-        if batch.rows is not None:
-            self.rows.append((topic, batch.rows))
-        self.positions.update(batch.positions)
-        self.size_bytes += batch.size_bytes
+    @property
+    def positions(self) -> dict[str, str | None]:
+        return {key: text for batch in self.batches for key, text in batch.positions.items()}
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(batch.size_bytes for batch in self.batches)
+
+    @property
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        return (batch.rows for batch in self.batches if batch.rows is not None)
+
+    def found(self) -> dict[str, str | None]:
+        """What counts nothing, and may go before the rest."""
+        waits = is_begun(self.positions)
+        return {
+            key: text for key, text in self.positions.items() if key.startswith(FOUND) and not (waits and text is None)
+        }
 
     @property
     def count(self) -> int:
-        return sum(rows.num_rows for _, rows in self.rows)
+        return sum(rows.num_rows for rows in self._rows)
 
     def is_full(self, limit_rows: int) -> bool:
-        size_bytes = sum(rows.nbytes for _, rows in self.rows)
+        size_bytes = sum(rows.nbytes for rows in self._rows)
         return bool(self.count >= limit_rows or size_bytes >= TRANSACTION_BYTES)
+
+    def before(self, batch: SourceBatch) -> _Group:
+        return _Group(list(takewhile(lambda each: each is not batch, self.batches)))
+
+
+class _Sent:
+    """The rows of a group as they are asked for, by each attempt anew."""
+
+    def __init__(self, topic: str, group: _Group) -> None:
+        self._topic = topic
+        self._group = group
+        self._last: SourceBatch | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for batch in self._group.batches:
+            if batch.rows is not None:
+                self._last = batch
+                yield self._topic, batch.rows
+
+    def refused(self, error: InputError) -> tuple[SourceBatch, int] | None:
+        """The batch of the first row that the error names, and the row's number in it; None if it is about something else."""
+        if error.fields.get("topic") != self._topic:
+            return None  # the positions
+        if "row" in error.fields:  # told while the batch was encoded: none was asked for after it
+            return None if self._last is None else (self._last, error.fields["row"])
+        number = min(error.fields.get("rows", ()), default=None)
+        for batch in self._group.batches:
+            if number is not None and batch.rows is not None:
+                if number < batch.rows.num_rows:
+                    return batch, number
+                number -= batch.rows.num_rows
+        return None
 
 
 class Ingest:
@@ -75,11 +125,11 @@ class Ingest:
         self._is_begun = False  # rows were committed under the name
         self._next = _Group()
         self._stop = threading.Event()
-        self._committed_at = time.monotonic()
 
     def stop(self) -> None:
         """Asks it to end in order."""
         self._stop.set()
+        self._source.stop()
 
     def run(self, committer: SourceCommitter, *, follow: bool = False) -> int:
         """Ingests what is there (with ``follow``: and what comes, until ``stop``), and gives the number of rows.
@@ -91,8 +141,8 @@ class Ingest:
         # Positions are read after older instances are fenced: whatever they sent is decided then.
         positions = committer.start()
         self._restore(positions)
-        self._is_begun = bool(positions)
-        self._tell(Started(self._name, self._topic, bool(positions), self._source.size_bytes()))
+        self._is_begun = is_begun(positions)
+        self._tell(Started(self._name, self._topic, self._is_begun, self._source.size_bytes()))
         total = 0
         while True:
             total += self._look(committer)
@@ -118,9 +168,7 @@ class Ingest:
 
     def _rest(self, committer: SourceCommitter) -> None:
         """Between two looks: one that finds nothing for days must not be forgotten by the cluster."""
-        if time.monotonic() - self._committed_at > KEEP_S:
-            committer.keep()
-            self._committed_at = time.monotonic()
+        committer.keep()
         self._stop.wait(LOOK_AGAIN_S)
 
     def _look(self, committer: SourceCommitter) -> int:
@@ -134,11 +182,20 @@ class Ingest:
     def _commit(self, committer: SourceCommitter, group: _Group) -> int:
         if group.count:
             self._need_topic()
-        note = self._to_note if group.count else {}
-        rows = committer.commit(group.rows, {**group.positions, **note})
+        note, sent = self._to_note if group.count else {}, _Sent(self._topic, group)
+        try:
+            rows = committer.commit(sent, {**group.positions, **note})
+        except InputError as error:  # nothing of it is visible
+            if (refused := sent.refused(error)) is None:
+                raise
+            batch, row = refused
+            good = group.before(batch)
+            if good.positions and (self._is_begun or good.count):
+                committer.start()  # raises Fenced if the name is another one's by now
+                self._commit(committer, good)
+            raise _named(error, batch, row) from error
         if group.count:
             self._to_note, self._is_begun = {}, True
-        self._committed_at = time.monotonic()
         self._tell(Committed(rows, group.size_bytes))
         return rows
 
@@ -146,19 +203,42 @@ class Ingest:
         """Positions before the first row of a name go with that row, in a later look if need be: see ``terms.py``.
 
         Rows that a source gave before one that it refuses are written first: good files do not wait for a bad one.
+        What was found, and not read, waits for nothing: it binds nobody. That it is read by now waits with the position::
+
+            app.log has blank lines alone, which are read, and the position waits; it is renamed, and the ingest is started anew
+            without a position it is known by nothing but that it was found
         """
         try:
             for batch in self._source.batches():
-                self._next.add(self._topic, batch)
+                self._next.batches.append(batch)
                 if self._next.is_full(self._transaction_rows):
                     yield self._taken()
         except InputError:
-            if self._next.count:
-                yield self._taken()
+            yield from self._left()
             raise
+        yield from self._left()
+
+    def _left(self) -> Iterator[_Group]:
         if self._next.positions and (self._is_begun or self._next.count):
             yield self._taken()
+        elif found := self._next.found():
+            left = {key: text for key, text in self._next.positions.items() if key not in found}
+            self._next = _Group([SourceBatch(None, left, self._next.size_bytes)])
+            yield _Group([SourceBatch(None, found)])
 
     def _taken(self) -> _Group:
         group, self._next = self._next, _Group()
         return group
+
+
+def _named(error: InputError, batch: SourceBatch, row: int) -> InputError:
+    """The same error with the row's event: of a file its address and the number of the row, or the line."""
+    assert batch.rows is not None, "it has the row"
+    [headers] = batch.rows.column("headers").slice(row, 1).to_pylist()
+    event = identity_of([(header["key"], header["value"]) for header in headers])
+    assert event is not None, "each row has one"
+    return type(error)(
+        f"row {event.id} of {event.source}: {error.message}",
+        action=f"{error.action}, what was read before it is written",
+        **{**error.fields, "source": event.source, "id": event.id},
+    )

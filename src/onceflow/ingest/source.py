@@ -13,13 +13,14 @@ from onceflow.ingest.terms import Terms
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """Rows in the source's order (None: only the position moves) and what is known of the source once they are written.
+    """Rows in the source's order (None: only the position moves) and what is known of the source once they are written (None
+    forgets a position).
 
     ``size_bytes``: how much of the source they took, for the display.
     """
 
     rows: pa.RecordBatch | None
-    positions: Mapping[str, str]
+    positions: Mapping[str, str | None]
     size_bytes: int = 0
 
 
@@ -44,6 +45,9 @@ class Source(Protocol):
 
     def check_end(self) -> None:
         """After the last look: raises SourceUnfinished where something had to be left."""
+
+    def stop(self) -> None:
+        """A look that waits waits no more, and ends. From any thread or a signal handler."""
 
     def close(self) -> None:
         """Closes files and connections."""

@@ -13,25 +13,30 @@ The file keeps no number of a table that another one of its name would not have.
     the table is dropped, made anew and filled while we follow it: its numbers begin anew
     the last number is read in the same read transaction as the page, so that none fits a state that the other does not show
 
+    the tiebreak is a column without a type, and has both 1 and '1': two rows, whose events would have one id
+    refused; a column with a type makes one of them
+
     it is made anew with another key, or without its unique index
     the schema's version tells that something was changed: all checks of the start are made again
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
+from onceflow.ingest import tables
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
 from onceflow.ingest.numbers import Numbers
 from onceflow.ingest.table_uri import in_path
-from onceflow.ingest.tables import Page, TableOptions, event_id, view_mistake
+from onceflow.ingest.tables import Page, TableOptions, event_id, no_larger, view_mistake
 from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
 
 _BUSY_S = 30.0
@@ -90,7 +95,9 @@ class SqliteTable:
         [(self.name, kind, created)] = found
         if kind == "view":
             raise ConfigurationError.of(self._where, [view_mistake(self.name)])
-        columns = [row[1] for row in self._ask("SELECT * FROM pragma_table_info(?)", self.name)]
+        types = {row[1]: row[2] for row in self._ask("SELECT * FROM pragma_table_info(?)", self.name)}
+        columns = list(types)
+        self._keeps_kinds = _keeps_kinds(types.get(self._options.tiebreak, ""))
         self._collations = {name: self._collation(name) for name in self._options.order}
         self._is_autoincrement = self._whole_key() == self._options.rising and bool(
             re.search(r"\bAUTOINCREMENT\b", _NO_SQL.sub(" ", created), re.IGNORECASE)
@@ -165,11 +172,30 @@ class SqliteTable:
 
     def _largest(self) -> Any:
         self._check_in_place()
-        rising = self._ordered(self._options.rising)
-        found = self._ask(f"SELECT max({rising}) FROM {_quoted(self.name)}")[0][0]  # noqa: S608
+        rising, table = self._ordered(self._options.rising), _quoted(self.name)
+        # Two queries in one: an index answers each at once, and not both together.
+        query = f"SELECT (SELECT min({rising}) FROM {table}), (SELECT max({rising}) FROM {table})"  # noqa: S608
+        [(smallest, found)] = self._ask(query)
         if isinstance(found, str) and not is_utf8(found):
             raise self._garbled([self._options.rising], f"{self._options.rising} {shown(found)}")
+        if found == math.inf:
+            raise no_larger(self.name, self._options.rising, found)
+        self._check_kinds([smallest, found])
         return found
+
+    def _check_kinds(self, values: Sequence[Any]) -> None:
+        """``values``: of the rising column, those of a position too, in their order."""
+        if text := _text_among_numbers(values):
+            raise no_larger(self.name, self._options.rising, f"{text}, a text where others have numbers")
+
+    def _check_ids(self, values: Sequence[Any]) -> None:
+        """``values``: of the tiebreak. Numbers of a time stand before texts, so a page's last one tells for the next page."""
+        if text := _text_among_numbers(values):
+            raise InputError(
+                f"table {self.name}: a row has {self._options.tiebreak} {text}, a text where others have numbers: two rows could "
+                "have one event id",
+                action="give all rows the one or the other; nothing of its page was written",
+            )
 
     def _check_in_place(self) -> None:
         with self._told():
@@ -204,17 +230,19 @@ class SqliteTable:
             f"ORDER BY {', '.join(names)} LIMIT ?"
         )
         with self._one_state():
-            cursor = self._connection.execute(query, [horizon, *begin, limit])
-            rows = cursor.fetchall()
+            with closing(self._connection.execute(query, [horizon, *begin, limit])) as cursor:
+                # A column may have been added since the last page, or be gone.
+                columns = [column[0] for column in cursor.description]
+                rows = _that_fit(cursor)
             numbers = self.numbers()
-        columns = [
-            column[0] for column in cursor.description
-        ]  # one may have been added since the last page, or be gone
         if mistakes := self._name_mistakes(columns):
             raise ConfigurationError.of(self._where, mistakes)
         if rows:
             with self._told():
                 sync(self._path)
+        self._check_kinds([*begin[:1], *(row[columns.index(self._options.rising)] for row in rows)])
+        if self._options.tiebreak is not None and self._keeps_kinds:
+            self._check_ids([*begin[1:], *(row[columns.index(self._options.tiebreak)] for row in rows)])
         return self._page(columns, rows, numbers)
 
     @contextmanager
@@ -252,6 +280,28 @@ class SqliteTable:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _that_fit(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """How many a page may have is known from the page before it, whose rows may have been narrower by far."""
+    rows, characters = [], 0
+    for row in found:
+        rows.append(row)
+        characters += sum(len(value) for value in row if isinstance(value, str | bytes))
+        if characters >= tables.PAGE_CHARACTERS:
+            break
+    return rows
+
+
+def _keeps_kinds(declared: str) -> bool:
+    """Whether a column may hold both 1 and '1' (datatype3.html, 3.1); of ANY that is so in a STRICT table."""
+    return declared.upper() in ("", "ANY") or "BLOB" in declared.upper()
+
+
+def _text_among_numbers(values: Sequence[Any]) -> str:
+    """The first one as it is shown; empty if all are of one kind."""
+    texts = [value for value in values if isinstance(value, str)]
+    return repr(texts[0]) if texts and any(isinstance(value, int | float) for value in values) else ""
 
 
 def _shown(value: Any) -> str:

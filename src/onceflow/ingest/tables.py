@@ -28,16 +28,24 @@ A position in a table is safe only if no row can appear behind it later::
     each page and each look that finds nothing is compared, from the database's same state as the rows or from a later one
 
     we see that the numbers began anew, and refuse; we are started again, and by then they have passed the position
-    what was seen is committed with the position, before it is refused
+    what was seen is committed with the position, before it is refused; by a start too, which fences whoever runs for that, and
+    remembers what it saw before
 
     a row has a number that its sequence has not given yet: the position would go there, and what is given next is behind it
     refused before the position moves
+
+    a row has a value that none is larger than: infinity, not a number; in SQLite a text among numbers
+    the position would go there, and everything that comes later is behind it: refused, while there is such a row
 
     the next run names another rising column: its values mean nothing to the position
     the position tells which columns it is made of: refused
 
     the next run names another table: all of it would come into the topic of the first one
     the positions tell which tables the name has read: refused
+
+    the table is another one, and then the first one again (a database and its copy), each read from its beginning
+    under the name that its events had the first time readers would take new rows for those; so the name of the events grows by
+    a ``+`` each time, whatever the table is
 
     it is a view: no index says that its values are unique, and a change below it moves a row into it, behind the position
     refused, whoever vouches for what
@@ -48,6 +56,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -206,6 +215,7 @@ class TableSource:
         self._database = database
         self._options = options
         self._page_rows = FIRST_PAGE_ROWS
+        self._seen_behind = ("", "")  # a committed position that the numbers were found behind, and what is said of it
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -245,18 +255,39 @@ class TableSource:
         elif self._options.accept_same and self._may_be_same(committed):
             # In its events it keeps the name that it had: readers know them by it.
             self._position = replace(committed, identity=self._database.identity, series=(), refused="")
+        elif behind := self._begins_anew(committed):
+            self._position = replace(committed, refused=behind)
         elif not self._options.accept_new:
             raise source_changed(self._options.table, reason, committed.value)
-        elif committed.identity == self._database.identity:
-            self._position = replace(self._position, source=f"{committed.source}+")
+        else:
+            self._position = replace(self._position, source=f"{self._position.source}+{_pluses(committed.source)}")
 
     def _mismatch(self, committed: TablePosition) -> str:
         if committed.identity != self._database.identity:
             return f"it is not the table that was read before ({self._database.identity}, not {committed.identity})"
         if committed.order != self._options.order:
             return f"it was read in the order of {', '.join(committed.order)}, not of {', '.join(self._options.order)}"
+        reason = committed.refused or self._behind(committed)
+        return reason or another_series(committed.series, self._database.numbers())
+
+    def _behind(self, committed: TablePosition) -> str:
+        """What a look has seen of it before, or sees now: a start looks, waits for its turn, and looks again."""
+        text, seen = self._seen_behind
+        if text == committed.text():
+            return seen
         numbers = self._database.numbers()
-        return committed.refused or fallen_behind(committed.value, numbers) or another_series(committed.series, numbers)
+        behind = fallen_behind(committed.value, numbers)
+        if behind and not another_series(committed.series, numbers):  # that is told at each start as well
+            self._seen_behind = committed.text(), behind
+        return behind
+
+    def _begins_anew(self, committed: TablePosition) -> str:
+        """Why a start that sees it is to note it, and to refuse then: a moment later nothing may tell any more, but a series."""
+        is_it = (committed.identity, committed.order) == (self._database.identity, self._options.order)
+        if self._options.accept_new or self._options.accept_same or committed.refused or not is_it:
+            return ""
+        text, seen = self._seen_behind
+        return seen if text == committed.text() else ""
 
     def _may_be_same(self, committed: TablePosition) -> bool:
         return committed.order == self._options.order and not fallen_behind(committed.value, self._database.numbers())
@@ -266,7 +297,9 @@ class TableSource:
 
     def batches(self) -> Iterator[SourceBatch]:
         """A look that finds the numbers behind the position commits that; the next one refuses, and so does every start."""
-        self._check_not_refused()
+        if self._is_refused():
+            yield from self._told_once()
+            return
         self._check_nulls()
         yield from self._seen(self._database.numbers())
         if self._is_refused():
@@ -296,6 +329,12 @@ class TableSource:
         if self._position.text() != self._told:
             yield SourceBatch(None, self._positions())
 
+    def _told_once(self) -> Iterator[SourceBatch]:
+        """What a start has found; then it is refused."""
+        if self._position.text() == self._told:
+            self._check_not_refused()
+        yield SourceBatch(None, self._positions())
+
     def _positions(self) -> dict[str, str]:
         self._told = self._position.text()
         return {self._key: self._told}
@@ -308,7 +347,7 @@ class TableSource:
             raise source_changed(self._options.table, self._position.refused, self._position.value)
 
     def _check_given(self, page: Page) -> None:
-        if page.numbers is not None and int(page.last) > page.numbers.drawn:
+        if page.numbers is not None and Decimal(page.last) > page.numbers.drawn:
             raise InputError(
                 f"table {self._options.table}: a row has {self._options.rising} {page.last}, which its sequence has not given "
                 f"yet (its last number is {page.numbers.drawn}): the numbers that it gives next would be behind that row",
@@ -339,8 +378,17 @@ class TableSource:
                 action="run again when these transactions have ended",
             )
 
+    def stop(self) -> None:
+        """The time after which nothing is missing need not pass any more."""
+        self._database.horizon.stop()
+
     def close(self) -> None:
         self._database.close()
+
+
+def _pluses(source: str) -> str:
+    """Those at its end: how often tables under this name were begun anew."""
+    return source[len(source.rstrip("+")) :]
 
 
 def _rows_that_fit(page: Page) -> int:
@@ -356,6 +404,14 @@ def source_changed(table: str, reason: str, value: Any) -> SourceChanged:
         action="connect to the table that was read before, in the order in which it was read; if it is the same one, restored, "
         "copied or upgraded with all its rows, say --changed same once; or read it from its beginning with --changed new",
         table=table,
+    )
+
+
+def no_larger(table: str, column: str, value: Any) -> InputError:
+    """The error for a value of the rising column behind which nothing can come."""
+    return InputError(
+        f"table {table}: a row has {column} {value}, and nothing is larger: the rows that come later would be behind it",
+        action="give that row another value; nothing is read of the table meanwhile",
     )
 
 

@@ -32,12 +32,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from onceflow.errors import ConfigurationError
 
 NOTE = "terms"
 """The note's key among the positions; those of files begin with ``file:``, those of tables with ``table:``."""
+
+FOUND = "found:"
+"""Begins the keys of what was found, and has no row that is committed (``watched.py``). It counts nothing, and binds nobody."""
 
 _MOVABLE = {"topic", "key", "columns"}
 """What no position counts in: it may be another one from a row on."""
@@ -49,6 +52,11 @@ Terms = Mapping[str, str | None]
 def without_note(positions: Mapping[str, str]) -> dict[str, str]:
     """The positions of the source alone."""
     return {key: text for key, text in positions.items() if key != NOTE}
+
+
+def is_begun(positions: Iterable[str]) -> bool:
+    """Whether a position is among them that rows are behind."""
+    return any(not key.startswith(FOUND) for key in positions)
 
 
 def to_note(name: str, terms: Terms, positions: Mapping[str, str], *, from_now_on: bool = False) -> dict[str, str]:
@@ -72,7 +80,7 @@ def _noted(positions: Mapping[str, str]) -> Terms:
     if NOTE in positions:
         found: Terms = json.loads(positions[NOTE])
         return found
-    if not positions:
+    if not is_begun(positions):
         return {}
     return {"source": "table" if any(key.startswith("table:") for key in positions) else "files"}
 
