@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.cluster.producer_ids import FORGET_SOON
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of these directories share
 
 
 @pytest.fixture(scope="session")
 def shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with KafkaCluster(tmp_path_factory.mktemp("three-brokers"), brokers=3, heap_mb=192, wire=True) as cluster:
+    directory = tmp_path_factory.mktemp("three-brokers")
+    with KafkaCluster(directory, brokers=3, heap_mb=192, config=FORGET_SOON, wire=True) as cluster:
         yield cluster
 
 

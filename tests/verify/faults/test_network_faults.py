@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,12 +11,19 @@ from random import Random
 from typing import cast
 
 import pytest
+import tests.faults.light
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import Cluster, eventually
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.transaction.asking import Asking
+from onceflow.transaction.messages import Event, Identity
+from onceflow.transaction.performing import Performer
+from onceflow.transaction.questions import Questions
+from onceflow.transaction.requests import Requests
+from onceflow.transaction.talk import Pace
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults import network
 from onceflow.verify.faults.network import (
@@ -26,6 +34,7 @@ from onceflow.verify.faults.network import (
     LoseEndTxnAnswer,
     OneWayCut,
 )
+from onceflow.verify.simulator.variants import VARIANTS
 from onceflow.verify.wire import Do, Rule, apis
 
 pytestmark = pytest.mark.faults
@@ -127,3 +136,31 @@ def test_control_a_late_endtxn_commits_what_a_plain_producer_aborts(wired: Kafka
         producer.abort_transaction(PATIENCE_S)
     assert [value for _, _, value in judge.read(topic)] == ["committed", "aborted"]
     judge.close()
+
+
+class CommitsOnce(Requests):
+    """Sends a commit once, whatever becomes of it."""
+
+    def end(self, identity: Identity, commit: bool) -> Event:
+        if not commit:
+            return super().end(identity, commit)
+        asking = Asking(Questions(self.name, self.version, self.timeout_ms), Pace.real(0))
+        return Performer(self.client, self.id).run(asking.end(identity, commit))
+
+
+def test_control_who_aborts_a_commit_without_an_answer_writes_again_what_is_committed(
+    wired: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tests.faults.light, "Requests", CommitsOnce)
+    monkeypatch.setattr(tests.faults.light, "Protocol", VARIANTS["abort after commit"].machine)
+    driver = SteadyDriver(wired, tmp_path)
+    driver.goes_on()
+    LoseEndTxnAnswer().inject(BareWorld(wired).as_world(), Random(1))
+    driver.goes_on()
+    written = driver.end()
+    judge = Cluster(cast(EmbeddedBroker, wired))
+    found = Counter(str(value) for _, _, value in judge.read(driver.name))
+    judge.close()
+    assert set(found) == {value for _, value in written}
+    assert max(found.values()) > 1
+    assert "ABORT" in driver.steps

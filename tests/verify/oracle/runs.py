@@ -76,8 +76,13 @@ kafka = {{bootstrap_servers = "{self.broker.bootstrap_servers}"}}
     def process(self, mode: Mode = Mode.REFUSE) -> None:
         run(self.file, tell=lambda event: None, control=Control(), mode=mode)
 
-    def expected(self, committed: Mapping[tuple[str, int], int] | None = None) -> Expected:
-        """The replay, in this process; ``committed`` are the positions of the pipeline's group, asked for where not given."""
+    def expected(
+        self, committed: Mapping[tuple[str, int], int] | None = None, checkpoint: Path | None = None
+    ) -> Expected:
+        """The replay, in this process; ``committed`` are the positions of the pipeline's group, asked for where not given.
+
+        ``checkpoint``: another one than the run's own.
+        """
         from pyspark.sql import SparkSession
 
         spark = SparkSession.getActiveSession()
@@ -85,7 +90,9 @@ kafka = {{bootstrap_servers = "{self.broker.bootstrap_servers}"}}
         settings = ClusterSettings.of(self.broker.bootstrap_servers)
         positions = read_committed(self.name, settings).offsets if committed is None else committed
         with TemporaryDirectory(dir=self.directory) as scratch:
-            return replayed(self.file, spark, settings, self.checkpoint, Path(scratch) / "replay", positions)
+            return replayed(
+                self.file, spark, settings, checkpoint or self.checkpoint, Path(scratch) / "replay", positions
+            )
 
     def recorded(self) -> Recorded:
         observed = observe(self.broker.bootstrap_servers, [*self.inputs, *self.outputs], self.name, patience_s=5)

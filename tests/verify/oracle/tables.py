@@ -90,6 +90,7 @@ class Tables:
     whole: bool = False
     refused: str = ""
     grown: frozenset[str] = frozenset()
+    group_stable: int = 50
 
     def expected(self) -> Expected:
         count: dict[tuple[int, int], int] = {}
@@ -112,10 +113,13 @@ class Tables:
         positions = {("in", p): self.position for p in range(2)} if progress else {}
         return Recorded(
             "pipeline", ("in",), ("out",), table(READ, [*self._input_reads(), *map(_read, self.visible)]),
-            Observed(table(ENDS, ends), Committed(progress, positions)), sent=table(SENT, self._sent()),
+            Observed(table(ENDS, ends), Committed(progress, positions), self._group()), sent=table(SENT, self._sent()),
             seen=table(READ, [*self._input_reads(), *map(_read, sorted(seen, key=lambda one: one.offset))]),
             grown=self.grown,
         )  # fmt: skip
+
+    def _group(self) -> pa.Table:
+        return table(ENDS, [("__consumer_offsets", 7, 0, self.group_stable, 50)])
 
     def _lasts(self) -> list[int]:
         """Where the last visible record of each output partition ends, which may stand behind a good run's end."""

@@ -41,6 +41,11 @@ def test_a_good_run_is_good(tables: Tables) -> None:
     assert judgement.reasons == ()
 
 
+def test_a_transaction_that_hangs_on_the_groups_partition_is_found() -> None:
+    """It holds up no reader of records, and every start of the pipeline."""
+    assert violations(Tables(group_stable=49)) == {"hung_transaction": 1}
+
+
 def duplicate(tables: Tables) -> None:
     tables.visible.append(replace(tables.visible[1], offset=3))
 
@@ -82,6 +87,7 @@ def show_an_aborted_input(tables: Tables) -> None:
 
 def show_what_was_not_committed(tables: Tables) -> None:
     tables.next_batch = 2
+    tables.finished = (0, 1)
     tables.position = 8
 
 
@@ -100,6 +106,7 @@ def run_ahead(tables: Tables) -> None:
 def commit_output_beside_the_positions(tables: Tables) -> None:
     """The output of the second batch with the positions of the third."""
     tables.next_batch = 2
+    tables.finished = (0, 1)
     tables.visible = [each for each in tables.visible if each.batch < 2]
 
 
@@ -170,6 +177,37 @@ def test_records_without_a_key_may_stand_on_any_partition() -> None:
     assert violations(Tables(wanted=wanted, visible=moved[1:])) == {"torn_transaction": 1}
 
 
+def without_key(records: list[Out]) -> list[Out]:
+    return [replace(each, key=None) for each in records]
+
+
+def test_one_record_on_any_partition_leaves_the_others_of_its_topic_where_the_plan_has_them() -> None:
+    """All without a key; the plan names the partition of all but one."""
+    everything = without_key(outputs())
+    wanted = [replace(everything[0], partition=-1), *everything[1:]]
+    assert violations(Tables(wanted=wanted, visible=everything)) == {}
+    moved = [replace(everything[0], partition=1, offset=3), *everything[1:]]
+    assert violations(Tables(wanted=wanted, visible=moved)) == {}
+    assert violations(Tables(wanted=wanted, visible=everything[1:])) == {"torn_transaction": 1}
+    assert violations(Tables(wanted=wanted, visible=[*everything, replace(everything[0], offset=3)])) == {
+        "duplicated": 1
+    }
+    strayed = [everything[0], replace(everything[1], partition=1, offset=3), *everything[2:]]
+    assert violations(Tables(wanted=wanted, visible=strayed)) == {"torn_transaction": 1, "phantom": 2}
+
+
+def test_a_record_that_equals_one_on_any_partition_may_be_that() -> None:
+    """Which of both was seen nobody can tell, nor in which order they are."""
+    x, a = 70, 71
+    free, named = Out(-1, 0, x, None, 0), Out(0, 0, x, None, 1)
+    other = Out(0, 1, a, None, 1)
+    for places in (((0, 0), (0, 4)), ((0, 4), (1, 0)), ((1, 9), (0, 5))):
+        visible = [*(Out(*place, x, None) for place in places), Out(0, 6, a, None)]
+        assert violations(Tables(wanted=[free, named, other], visible=visible)) == {}
+        assert violations(Tables(wanted=[free, named, other], visible=visible[1:])) == {"torn_transaction": 1}
+        assert violations(Tables(wanted=[free, named, other], visible=visible[:2])) == {"torn_transaction": 1}
+
+
 def test_a_topic_that_grew_is_judged_as_a_whole() -> None:
     moved = [replace(outputs()[0], partition=1, offset=3), *outputs()[1:]]
     assert violations(Tables(visible=moved, grown=frozenset({"out"}))) == {}
@@ -187,6 +225,42 @@ def test_contents_that_come_again_are_told_apart_by_their_neighbours() -> None:
     ]
     again = [*same, Out(0, 3, 77, key=1)]
     assert violations(Tables(wanted=same, visible=again)) == {"duplicated": 1}
+
+
+def test_a_batch_that_was_planned_and_never_run_takes_no_record_of_another() -> None:
+    """A good end leaves such a batch. It would have written what two batches before it wrote."""
+    x, a, b = 70, 71, 72
+    good = [Out(0, 0, x, batch=1), Out(0, 1, a, batch=1), Out(0, 4, x, batch=2), Out(0, 5, b, batch=2)]
+    never_run = Out(0, 8, x, batch=BATCHES)
+    wanted = [*good, never_run]
+    assert violations(Tables(wanted=wanted, visible=good)) == {}
+    assert violations(Tables(wanted=wanted, visible=wanted)) == {"aborted_read": 2}  # by both readers
+    assert violations(Tables(wanted=wanted, visible=good[:2] + good[3:])) == {"torn_transaction": 1}
+    twice = [*good, replace(good[0], offset=2)]
+    assert set(violations(Tables(wanted=wanted, visible=[*twice, never_run]))) == {"duplicated", "aborted_read"}
+    torn = [*good[:2], good[3], never_run]  # the x that is there counts as that of batch 2, and stands behind b
+    assert set(violations(Tables(wanted=wanted, visible=torn))) == {"int_nonmonotonic_send"}
+
+
+def test_a_batch_that_spark_calls_finished_and_that_is_not_committed_is_named() -> None:
+    """It closed windows, and read nothing: the source offsets are where they would be with it."""
+    windows = Out(0, END, 77, batch=BATCHES)
+    called = Tables(
+        wanted=[*outputs(), windows], read=[*ranges(), *(Range(BATCHES, p, END, END) for p in range(2))],
+        finished=(0, 1, 2, BATCHES),
+    )  # fmt: skip
+    judgement = judge(called.recorded(), called.expected())
+    assert judgement.violations == {"torn_progress": 1}
+    (finding,) = judgement.findings.to_pylist()
+    assert (finding["key"], finding["offset"]) == ("onceflow-progress-0", BATCHES)
+    assert {row["kind"] for row in shrink(judgement.history, finding).to_pylist()} == {"position"}
+    assert violations(replace(called, whole=True, visible=[*outputs(), windows])) == {}  # numbers began anew
+    assert violations(replace(called, group_stable=49)) == {"hung_transaction": 1}  # which may be its own
+    assert violations(replace(called, finished=(0, 1, 2))) == {}  # planned, never run
+    assert violations(replace(called, next_batch=BATCHES + 1)) == {"unseen": 1}
+    done = replace(called, next_batch=BATCHES + 1, visible=[*outputs(), windows])
+    assert violations(done) == {}
+    assert violations(replace(done, finished=(0, 1, 2))) == {}  # killed before Spark noted it
 
 
 def test_what_cannot_be_judged_is_said() -> None:
@@ -225,6 +299,13 @@ def test_what_is_not_looked_at_is_said() -> None:
     assert judgement.reasons == ()
     assert judgement.notes == ("the order inside of a batch is not judged in out: a shuffle may change it",)
     assert judge(Tables().recorded(), Tables().expected()).notes == ()
+
+
+def test_the_judgement_says_of_which_parts_of_its_history_nothing_is_proved() -> None:
+    assert judge(Tables().recorded(), Tables().expected()).not_judged == ()
+    judgement = judge(Tables(next_batch=None, position=0).recorded(), Tables().expected())
+    assert judgement.not_judged == check_history(judgement.history).not_judged
+    assert [part.split(":")[0] for part in judgement.not_judged] == ["how far group pipeline came on in-0, in-1"]
 
 
 def test_equal_records_on_free_partitions_are_not_in_the_wrong_order() -> None:

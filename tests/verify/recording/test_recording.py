@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,7 @@ from tests.conftest import create_topic
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import RequestFailed
-from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, holds, observe, read_all
+from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, holds, observe, read_all, stable
 from onceflow.verify.recording.digest import content_digest, key_digest
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.recording.tables import READ, STABLE, Chunks
@@ -110,6 +110,18 @@ def test_an_open_transaction_is_seen_and_timed(broker: EmbeddedBroker, topic: To
     assert all(row["began_s"] < committed < row["ended_s"] for row in found[-1:])
 
 
+def test_a_partition_that_is_added_is_watched_too(
+    broker: EmbeddedBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stable, "_LOOK_S", 0.1)
+    name = topic(1)
+    with StableWatcher(broker.bootstrap_servers, [name], every_s=0.05) as watcher:
+        until(lambda: len(watcher.table()) > 0)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_partitions([NewPartitions(name, 2)])[name].result(60)
+        until(lambda: any(row["partition"] == 1 for row in watcher.table().to_pylist()))
+
+
 def test_holds_end_where_the_stable_offset_moves() -> None:
     samples = Chunks(STABLE)
     told = [(0, 5, 5), (1, 5, 8), (2, 5, 9), (3, 7, 9), (4, 9, 9), (5, 9, 10)]
@@ -153,3 +165,11 @@ def test_a_killed_broker_makes_the_reader_skip_and_repeat_nothing(tmp_path: Path
         rows = reader.table().to_pylist()
     for partition in range(2):
         assert [row["offset"] for row in rows if row["partition"] == partition] == list(range(150))
+
+
+def test_what_ended_the_watcher_is_raised_where_it_is_stopped() -> None:
+    """Its samples end there, and a hold that nobody saw would be none."""
+    watcher = StableWatcher(cast(str, None), ["a"]).start()
+    watcher._thread.join(60)
+    with pytest.raises(Exception, match=r"."):
+        watcher.stop()

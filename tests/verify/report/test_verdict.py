@@ -126,6 +126,26 @@ def test_the_goal_of_the_last_stable_offset(held: float | None, state: str) -> N
 # JUnit
 
 
+PART = "how far group [1] came on in-0: its position was not seen"
+
+
+def test_every_form_of_the_report_says_what_was_not_judged(tmp_path: Path) -> None:
+    """A run that proves something is good all the same: what is not judged is a part of its history."""
+    wholly, partly = (replace(GOOD, verdict=replace(GOOD.verdict, not_judged=parts)) for parts in ((), (PART,)))
+    written = write_report([wholly, partly], tmp_path)
+    assert written.exit_status == 0
+    runs = json.loads(written.document.read_text())["runs"]
+    assert [each["not_judged"] for each in runs] == [[], [PART]]
+    page = written.page.read_text()
+    assert page.count("What of this run was not judged") == page.count(PART) == 1
+    text = printed(wholly, partly)
+    assert f"run 2, onceflow, retail, seed 1: not judged: {PART}" in text
+    assert text.count("not judged:") == 1
+    judged = [cases(suite)["the run can be judged"] for suite in junit(wholly, partly)[:2]]
+    assert [case.findtext("system-out") for case in judged] == [None, f"not judged: {PART}"]
+    assert not any(list(case.iter("error")) for case in judged)
+
+
 def junit(*results: RunResult) -> ET.Element:
     return ET.fromstring(as_junit(results, "title"))
 

@@ -31,6 +31,7 @@ def supervised(
     *,
     before: Callable[[Message | None], None] = lambda message: None,
     standbys: int = 1,
+    engine: Engine = ENGINE,
     **behaviour: str,
 ) -> Iterator[DriverProcess]:
     """Afterwards nothing may be left of it. ``before`` is called with each message before the supervisor hears it."""
@@ -45,9 +46,9 @@ def supervised(
             before(message)
             heard(message)
 
-        return EngineProcess(ENGINE.command, plan, directory / f"scratch-{number}", directory / f"log-{number}", told)
+        return EngineProcess(engine.command, plan, directory / f"scratch-{number}", directory / f"log-{number}", told)
 
-    with DriverProcess(ENGINE, launch, Timeline(), standbys) as driver:
+    with DriverProcess(engine, launch, Timeline(), standbys) as driver:
         driver.start()
         yield driver
     assert not processes_of(plan)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.faults.light import Job, LightDriver
 from tests.verify.running.scripted import NUMBERS
 from tests.verify.running.supervised import output, repeated, supervised, world_of
 
+from onceflow.broker import EmbeddedBroker
 from onceflow.verify.faults import checkpoint as checkpoint_faults
 from onceflow.verify.faults import driver as driver_faults
 from onceflow.verify.faults.catalog import MIXES, Fault
+from onceflow.verify.faults.checkpoint import LoseCommitLog
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.world import committed_end
+
+if TYPE_CHECKING:
+    from tests.conftest import TopicFactory
 
 KINDS = [*MIXES["driver"].values(), *MIXES["checkpoint"].values()]
 
@@ -62,6 +71,38 @@ def test_it_breaks_an_engine_without_defence(tmp_path: Path, fault: Fault) -> No
                 break
         assert driver.stop() == ""
     assert broken
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_planned_batch_that_kafka_has_committed_is_not_lost_where_there_is_state(
+    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path, *, committed: bool
+) -> None:
+    """Its driver died before Spark's entry of it was written; state would be lost with it."""
+    checkpoint, name = tmp_path / "checkpoint", topic(1)
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        life = driver.hold("WRITE")
+        assert life is not None
+        assert life.held is not None
+        batch = life.held.batch  # it is planned, and not noted as done
+        (checkpoint / "state").mkdir()
+        job = Job(broker.bootstrap_servers, name, name, str(tmp_path / "done"), batches=batch + committed)
+        LightDriver(job).run()
+        kafka: Any = SimpleNamespace(direct_servers=broker.bootstrap_servers)
+        world = world_of(driver, tmp_path)
+        world = replace(world, kafka=kafka, plan=world.plan.model_copy(update={"name": name}))
+        with driver.down():
+            LoseCommitLog().inject(world, Random(1))
+            left = [
+                (checkpoint / log / str(number)).exists()
+                for log, number in (("commits", batch - 1), ("offsets", batch))
+            ]
+    assert left == [committed, committed]
+    kept, lost = (
+        f"commits/{batch - 1} is not that of the newest batch that Kafka has committed",
+        f"lost commits/{batch - 1}",
+    )
+    assert (world.said.missed, world.said.met) == ((kept, "") if committed else ("", lost))
 
 
 def test_without_a_fault_the_engine_repeats_nothing(tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ from onceflow.verify.matrix.bounces import BounceClient
 from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
-from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running import process as process_module
+from onceflow.verify.running.driver import DriverProcess, Effect
 from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.recovery import Strike, recoveries
 from onceflow.verify.running.timeline import Timeline
 
 
@@ -228,6 +230,155 @@ def test_it_stays_down_as_long_as_it_shall(tmp_path: Path) -> None:
         assert driver.await_batches(1)
 
 
+def notes_of(driver: DriverProcess) -> list[str]:
+    return [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+
+
+def end_by_itself(driver: DriverProcess) -> None:
+    life = driver._alive(60)
+    os.killpg(life.running.pid, signal.SIGKILL)
+    assert driver._await(lambda: life.ended, 60)
+
+
+def test_one_that_has_just_ended_by_itself_is_down_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault may want it down in the moment before the next one is started; then there is none to wait for."""
+    monkeypatch.setattr(driver_module, "_backoff_s", lambda times: 3600.0)
+    monkeypatch.setattr(driver_module, "_TAKE_OVER_S", 1.0)
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1, 60)
+        end_by_itself(driver)
+        for block in (driver.down, driver.resting):
+            with block():
+                assert driver.generation == 1
+        assert driver.strikes == []
+
+
+def test_an_end_is_learned_of_once_also_where_the_next_one_may_not_start_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+
+        def comes_meanwhile(times: int) -> float:
+            driver._down = int(not came)
+            came.append(driver._down)
+            return 0.0
+
+        came: list[int] = []
+
+        monkeypatch.setattr(driver_module, "_backoff_s", comes_meanwhile)
+        end_by_itself(driver)
+        eventually(lambda: driver._down, bool, "a fault that wants it down")
+        with driver._changed:
+            driver._down = 0
+            driver._changed.notify_all()
+        assert driver.await_batches(1)
+        assert driver.generation == 2
+        assert notes_of(driver) == ["driver 1 ended with ENDED: its process ended by itself, without a word"]
+
+
+def test_it_rests_and_another_goes_on_without_a_recovery_to_be_measured(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        with driver.resting():
+            before = output(tmp_path)
+            assert not driver.await_batches(1, 0.5)
+            assert output(tmp_path) == before
+        assert driver.await_batches(1)
+        assert driver.generation == 2
+        assert (driver.strikes, driver.outages, notes_of(driver)) == ([], [], [])
+        assert driver.stop() == ""
+    numbers = [number for number, _ in output(tmp_path)]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_one_that_does_not_end_when_it_shall_rest_is_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        driver.pause()
+        with driver.resting(0.2):
+            assert len(driver.strikes) == 1
+        assert driver.await_batches(1)
+
+
+def test_nobody_misses_a_zombie_that_ends_while_none_shall_run(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        old = driver.replace()
+        assert driver._await(lambda: driver._current is not None and driver._current.batches > 0, 60)
+        with driver.resting():
+            os.killpg(old.running.pid, signal.SIGKILL)
+            assert driver._await(lambda: old.ended, 60)
+        assert driver.await_batches(1)
+        assert driver.outages == []
+
+
+def test_one_that_is_told_to_hold_waits_until_it_may_go_on(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        life = driver.hold("WRITE")
+        assert life is not None
+        assert driver.under_way.is_held
+        before = output(tmp_path)
+        assert not driver.await_batches(1, 0.5)
+        assert output(tmp_path) == before
+        driver.go(life)
+        assert driver.await_batches(1)
+        assert driver.hold("NEVER", 0.2) is None
+        assert driver.await_batches(1)
+        assert driver.generation == 1
+
+
+def test_one_that_was_let_go_is_waited_for_anew(tmp_path: Path) -> None:
+    """Faults in a row: the second one comes before the driver has told the next step."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        life = driver.hold("WRITE")
+        assert life is not None
+        assert life.held is not None
+        first = life.held.batch
+        driver.go(life)
+        assert not driver.under_way.is_held
+        assert driver.hold("WRITE") is life
+        assert life.held.batch > first
+        driver.go(life)
+        assert driver.kill_at("COMMIT")
+        (struck,) = driver.struck
+    assert (struck.step, struck.is_held) == ("COMMIT", True)
+
+
+def effects_of(driver: DriverProcess, batch: int) -> list[Effect]:
+    return [each for each in driver.effects if each.batch == batch]
+
+
+def test_a_batch_whose_driver_is_killed_before_its_commit_was_not_committed(tmp_path: Path) -> None:
+    """So it is what the successor makes visible first, and that ends the recovery."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        assert driver.kill_at("COMMIT")
+        assert driver._held_at is not None
+        batch, (strike,) = driver._held_at.batch, driver.strikes
+        assert driver._await(lambda: batch in driver.committed_batches, 60)
+        (effect,) = effects_of(driver, batch)
+        (recovery,) = recoveries([Strike("kill", strike)], driver.effects, 0.0, [each.at for each in driver.effects])
+    assert effect.generation == 2
+    assert recovery.seconds == effect.at - strike
+
+
+def test_a_commit_begins_when_the_driver_is_let_go(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        life = driver.hold("COMMIT")
+        assert life is not None
+        assert life.held is not None
+        held = life.held
+        assert effects_of(driver, held.batch) == []
+        driver.go(life)
+        assert driver._await(lambda: held.batch in driver.committed_batches, 60)
+        (effect,) = effects_of(driver, held.batch)
+        assert effect.at > held.at
+
+
 def test_a_progress_conflict_is_followed_by_a_resume(tmp_path: Path) -> None:
     with supervised(tmp_path, fails_in_mode="refuse", code="PROGRESS_CONFLICT") as driver:
         assert driver.await_batches(1)
@@ -253,9 +404,10 @@ def test_a_failure_is_awaited_by_the_words_of_its_error(tmp_path: Path) -> None:
         before = len(driver.committed_batches)
         assert not driver.await_failure(("script says",), 2, 60)
         assert len(driver.committed_batches) >= before + 2
-        driver._mode = "again"
-        driver.kill()
-        assert driver.await_failure(("nothing like it", "script says"), 1000, 60)
+        driver._mode, failed = "again", len(driver._failed)
+        driver.kill()  # the next one may have failed before anybody can wait for that
+        assert driver._await(lambda: len(driver._failed) > failed, 60)
+        assert "script says" in driver._failed[failed].error
 
 
 @pytest.mark.parametrize("judged", [False, True])
@@ -426,6 +578,41 @@ def test_one_that_cannot_be_killed_leaves_no_other_behind(tmp_path: Path, monkey
         left = processes_of(tmp_path / "plan.toml")
         monkeypatch.undo()
     assert not left
+
+
+def left_by_its_leader(
+    directory: Path, command: str, heard: list[Message | None]
+) -> tuple[EngineProcess, psutil.Process]:
+    """What a shell starts behind it before it ends; that has the shell's input and output."""
+    shell = ("/bin/sh", "-c", f"exec 3<&0; {command} <&3 & echo $! >&2")
+    process = EngineProcess(shell, directory / "plan", directory / "scratch", directory / "log", heard.append)
+    eventually(lambda: process.is_running, lambda runs: not runs, "the end of the leader")
+    return process, psutil.Process(int(process.log.read_text()))
+
+
+def test_a_group_whose_leader_has_ended_is_killed(tmp_path: Path) -> None:
+    heard: list[Message | None] = []
+    process, left = left_by_its_leader(tmp_path, "sleep 600", heard)
+    assert os.getpgid(left.pid) == process.pid
+    process.kill()
+    eventually(lambda: was_signalled(left.pid), bool, "its end")
+    assert heard == [None]
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_what_stays_beside_its_group_hears_that_nobody_watches_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_END_TIMEOUT_S", 0.2)
+    heard: list[Message | None] = []
+    process, left = left_by_its_leader(tmp_path, "setsid cat", heard)
+    eventually(lambda: os.getpgid(left.pid), lambda group: group == left.pid, "a group of its own")
+    with pytest.raises(VerificationError, match="are still there"):
+        process.kill()
+    assert not (tmp_path / "scratch").exists()
+    eventually(
+        lambda: heard, lambda found: found == [None], "the end of its output, which comes with that of its input"
+    )
 
 
 def test_lives_and_batches_are_on_the_timeline(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import ConfigurationError
+from onceflow.verify.engines import ENGINES, EXECUTORS
 from onceflow.verify.running.options import Options, settings_of
 
 GOOD = Options(
@@ -55,6 +56,13 @@ def test_a_pattern_reads_the_topics_that_there_are_samples_for(tmp_path: Path) -
     assert mistakes_of(dataclasses.replace(chosen, inputs=(f"returns={sample}",)))[0].startswith(
         "source 'orders' reads"
     )
+
+
+def test_executors_write_for_the_engine_of_that_name() -> None:
+    (engine,) = settings_of(dataclasses.replace(GOOD, engine="executors")).engines
+    assert engine == EXECUTORS
+    assert engine.judged
+    assert engine.name == ENGINES["onceflow"].name
 
 
 def test_a_weaker_guarantee_is_not_verified(tmp_path: Path) -> None:

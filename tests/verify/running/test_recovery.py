@@ -33,10 +33,17 @@ def test_a_batch_whose_commit_had_begun_does_not_count_though_it_comes_again() -
     assert measured(strikes, effects, [10.1, 12.1, 14.1]) == [("kill", 4.1)]
 
 
-def test_a_kill_in_a_recovery_begins_it_anew() -> None:
-    strikes = [Strike("twice", 10.0), Strike("twice", 12.0)]
-    effects = [effect(4, 9.0), effect(5, 15.0, 3)]
-    assert measured(strikes, effects, [15.5]) == [("twice", 3.5)]
+def test_a_kill_in_a_recovery_makes_it_longer() -> None:
+    """There was no output from the first one on, and the recovery is not that of one kill."""
+    strikes = [Strike("twice", 10.0), Strike("twice", 12.0), Strike("twice", 20.0)]
+    effects = [effect(4, 9.0), effect(5, 15.0, 3), effect(6, 22.0, 4)]
+    assert measured(strikes, effects, [15.5, 23.0]) == [("twice", 5.5), ("twice", 3.0)]
+    assert [each.others for each in recoveries(strikes, effects, BEGAN, [15.5, 23.0])] == [("twice",), ()]
+
+
+def test_a_stop_of_the_successor_makes_it_longer() -> None:
+    strikes = [Strike("kill", 10.0), Strike("pause", 40.0, kills=False)]
+    assert measured(strikes, [effect(4, 9.0), effect(5, 59.0, 3)], [60.0]) == [("kill", 50.0)]
 
 
 def test_a_driver_that_was_only_stopped_is_no_recovery() -> None:
@@ -78,7 +85,9 @@ def test_without_an_end_all_faults_that_follow_have_a_hand_in_a_recovery() -> No
 
 def samples(*rows: tuple[str, int, float, int, int]) -> pa.Table:
     names = ("topic", "partition", "at_s", "stable", "end")
-    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    types = (pa.string(), pa.int32(), pa.float64(), pa.int64(), pa.int64())
+    columns = [*zip(*rows, strict=True)] or [()] * len(names)
+    return pa.table([pa.array(each, kind) for each, kind in zip(columns, types, strict=True)], names=[*names])
 
 
 def test_the_longest_hold_after_a_kill_is_that_of_one_partition() -> None:
@@ -99,3 +108,34 @@ def test_transactions_of_those_that_live_are_not_counted() -> None:
 def test_a_hold_without_an_end_lasts_until_the_last_sample() -> None:
     table = samples(("a", 0, 10.5, 5, 9), ("a", 0, 30.0, 5, 9))
     assert longest_hold(table, [Strike("kill", 10.0)]) == 20.0
+
+
+def test_what_nobody_looked_at_may_have_been_a_hold() -> None:
+    strike = [Strike("kill", 10.0)]
+    before, late = samples(("a", 0, 9.0, 5, 5)), samples(("a", 0, 9.0, 5, 5), ("a", 0, 60.0, 9, 9))
+    assert longest_hold(samples(), strike) is None
+    assert longest_hold(before, strike) is None
+    assert longest_hold(late, strike) == 50.0
+
+
+def test_a_partition_that_nobody_looked_at_any_more_makes_the_hold_unknown() -> None:
+    table = samples(("a", 0, 10.5, 5, 9), ("a", 0, 11.0, 9, 9), ("b", 0, 9.0, 5, 5))
+    assert longest_hold(table, [Strike("kill", 10.0)]) is None
+
+
+def test_a_hold_that_the_first_look_shows_is_counted_however_late_that_is() -> None:
+    table = samples(("a", 0, 12.0, 5, 9), ("a", 0, 50.0, 9, 9))
+    assert longest_hold(table, [Strike("kill", 10.0)]) == 40.0
+
+
+def test_a_partition_that_was_added_after_a_kill_held_nothing_then() -> None:
+    rows = [("a", 0, float(at_s), 5, 5) for at_s in (9, 10, 11, 40, 50)]
+    added = samples(*rows, ("a", 1, 40.0, 0, 3), ("a", 1, 50.0, 4, 4))
+    assert longest_hold(added, [Strike("kill", 10.0)]) == 0.0
+    assert longest_hold(added, [Strike("kill", 38.0)]) == 12.0, "it was there, and nobody knew of it yet"
+
+
+def test_a_hold_that_begins_a_moment_after_the_kill_is_counted() -> None:
+    """A Produce of the dead driver was on the wire still."""
+    table = samples(("a", 0, 10.1, 5, 5), ("a", 0, 10.4, 5, 9), ("a", 0, 60.0, 9, 9))
+    assert longest_hold(table, [Strike("kill", 10.0)]) == 50.0

@@ -16,15 +16,17 @@ from onceflow.transaction.chunk import Chunk, seal
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.enrolling import add_partitions
 from onceflow.transaction.lane import Lane, Sealed
-from onceflow.transaction.messages import Described, Identity
+from onceflow.transaction.messages import Described, Identity, ProgressRead
 from onceflow.transaction.producing import Target, produce_request
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import NO_IDENTITY, Question, Questions, describe_producers
+from onceflow.transaction.questions import Committed as Everything
 from onceflow.transaction.record_batch import BodyEncoder
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.talk import Pace
 from onceflow.verify.simulator.requests import (
     GROUP,
+    UNSTABLE_OFFSET_COMMIT,
     AddPartitions,
     Answer,
     CommitOffsets,
@@ -102,12 +104,23 @@ class RealBroker:
                 described = self.requests.describe(settle=True)
                 assert isinstance(described, Described)
                 return Answer(snapshot=described.snapshot)
-            case FetchOffsets():
-                progress, offsets = self.requests.read_offsets()
-                return Answer(committed=Committed(progress, offsets.get((self._topic, 0), 0)))
+            case FetchOffsets(by_name):
+                return self._fetched(by_name=by_name)
             case DescribeProducer(partition):
                 return self._producers(partition)
         raise AssertionError(request)
+
+    def _fetched(self, *, by_name: bool) -> Answer:
+        """The first answer, also that a transaction holds them."""
+        question: Question[Any] = self.questions.progress() if by_name else self.questions.committed(stable=True)
+        answer = self._put(question)
+        found = {part.error_code for topic in answer.groups[0].topics for part in topic.partitions}
+        if UNSTABLE_OFFSET_COMMIT.code in found:
+            return UNSTABLE_OFFSET_COMMIT
+        told = question.read(answer)
+        assert isinstance(told, ProgressRead | Everything), told
+        source = told.offsets.get((self._topic, 0), 0) if isinstance(told, Everything) else 0
+        return Answer(committed=Committed(told.progress, source))
 
     def _put(self, question: Question[Any]) -> Any:
         return self._client.ask_coordinator(question.kind, self.requests.id, question.request)

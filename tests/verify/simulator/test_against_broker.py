@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.conftest import Reader, TopicFactory
 from tests.faults.support import eventually
-from tests.verify.simulator.both import NEVER_GIVEN, PARTITIONS, Both, check_visible
+from tests.verify.simulator.both import AND_READS, NEVER_GIVEN, PARTITIONS, Both, check_visible
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
@@ -20,6 +20,7 @@ from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.verify.simulator.requests import (
     MESSAGE_TOO_LARGE,
+    UNSTABLE_OFFSET_COMMIT,
     AddPartitions,
     Answer,
     DescribeProducer,
@@ -57,7 +58,7 @@ def test_the_model_answers_as_a_real_broker(
     ]
     for both in several:
         for _ in range(REQUESTS):
-            both.step()
+            both.step(AND_READS)
         both.finish()
     check_visible(several, read(target, on=broker))
     check_that_refusals_were_met({each for both in several for each in both.codes}, version)
@@ -149,6 +150,7 @@ def check_that_refusals_were_met(answered: set[tuple[str, int]], version: int) -
     """Random requests that are all accepted, or all refused, would compare nothing."""
     wanted = {("InitProducerId", 0), ("InitProducerId", 90), ("Produce", 0), ("Produce", 45), ("Produce", 47)}
     wanted |= {("EndTransaction", 0), ("EndTransaction", 48), ("EndTransaction", 90), ("CommitOffsets", 0)}
+    wanted |= {("FetchOffsets", 0), ("FetchOffsets", UNSTABLE_OFFSET_COMMIT.code)}
     wanted |= {("Produce", 120)} if version == 1 else set()
     assert wanted <= answered, f"not met: {wanted - answered}"
 

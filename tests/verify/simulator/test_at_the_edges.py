@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Producer
 from tests.conftest import HEAP_MB, create_topic
 from tests.verify.simulator.both import NEVER_GIVEN, PARTITIONS, Both
 from tests.verify.simulator.real import RealBroker
@@ -21,6 +19,7 @@ from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.messages import Coordinated, Described, Identity
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import transactional_id
+from onceflow.verify.cluster.transaction_log import Entry, write_entries
 from onceflow.verify.simulator.requests import (
     AddPartitions,
     CommitOffsets,
@@ -198,26 +197,13 @@ def edge_name(epoch: int) -> str:
 def write_transaction_log(broker: EmbeddedBroker, epochs: dict[str, int]) -> None:
     """Empty transactions with these epochs, as the coordinator writes them; it reads them at its next start.
 
-    32,767 InitProducerId requests for each, one after the other, would lead there too, in minutes. Only clients with this id may
-    write to internal topics.
+    32,767 InitProducerId requests for each, one after the other, would lead there too, in minutes.
     """
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "__admin_client", "acks": "all"})
-    now = int(time.time() * 1000)
-    failed: list[str] = []
-    for name, epoch in epochs.items():
-        text = transactional_id(name).encode()
-        key = struct.pack(f">hh{len(text)}s", 0, len(text), text)
-        # TransactionLogValue, version 0: producer id and epoch, timeout, state Empty, no partitions, last update, start.
-        value = struct.pack(">hqhibiqq", 0, PID_FROM_THE_LOG + epoch, epoch, 60_000, 0, -1, now, -1)
-        producer.produce(
-            "__transaction_state",
-            key=key,
-            value=value,
-            partition=0,
-            on_delivery=lambda error, _: failed.append(str(error)) if error else None,
-        )
-    assert producer.flush(60) == 0
-    assert not failed, failed
+    entries = {
+        transactional_id(name): Entry(PID_FROM_THE_LOG + epoch, epoch, timeout_ms=60_000)
+        for name, epoch in epochs.items()
+    }
+    write_entries(broker.bootstrap_servers, 0, entries)
 
 
 def check_last_epochs(client: KafkaClient, version: int) -> None:

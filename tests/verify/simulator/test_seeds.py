@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_seeds_that_showed_a_bug(seed: int, scenario: Scenario | None) -> None:
     assert not outcome.anomalies, outcome.story()
 
 
+FORGOTTEN = Scenario(at_least_once=4, rates={"marker": 0.3})
+"""The first claim's marker is late; what at least once has committed is there without progress, and the user begins anew."""
+
+
+def test_a_resumed_query_that_begins_elsewhere_is_refused_while_its_claim_is_on_its_way() -> None:
+    for version, claims_first, seed in product((1, 2), (True, False), range(40)):
+        outcome = run(seed, scenario=replace(FORGOTTEN, version=version, claims_first=claims_first))
+        assert not outcome.anomalies, outcome.story()
+
+
 def test_a_seed_is_the_same_run_bit_for_bit() -> None:
     for seed in range(40):
         assert run(seed, tracing=True) == run(seed, tracing=True)
@@ -68,8 +79,8 @@ def test_shrinking_leaves_a_failure_with_the_faults_that_it_needs() -> None:
 
 
 def three_batches(version: int, **rates: float) -> Scenario:
-    """Two tasks, two partitions; faults until everything has surely come by."""
-    return Scenario(version=version, records=6, batch_records=2, faults_until=150, rates=rates)
+    """Two tasks, two partitions; faults until everything has surely come by, also behind two of the longest stops (600)."""
+    return Scenario(version=version, records=6, batch_records=2, faults_until=2500, rates=rates)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -78,7 +89,12 @@ def test_every_two_moments_at_which_a_driver_is_killed_stopped_or_interrupted_or
     too; so are those of two drivers, of which either is hit.
     """
     scenario = three_batches(version, driver=1.0, second=1.0)
-    check_all(scenario, bound=2, least=8000)
+    check_all(scenario, bound=2, least=11_000)
+
+
+def test_every_two_moments_also_between_the_requests_of_a_driver_that_writes() -> None:
+    """Executors' tasks have no moment at which the driver may be hit, and small batches are the driver's own."""
+    check_all(replace(three_batches(2, driver=1.0, second=1.0), by_driver=True), bound=2, least=16_000)
 
 
 @pytest.mark.parametrize("version", [1, 2])

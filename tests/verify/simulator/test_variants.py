@@ -40,6 +40,8 @@ CONTROLS = [
     ("repeats the epoch of an empty batch", 1, "an abort of", {"request": 0.1, "task": 0.1}),
     ("forgets an empty batch", 1, "a conflict", {"task": 0.1}),
     ("forgets an empty batch", 2, "a conflict", {"task": 0.1}),
+    ("renews at any price", 1, "the newest driver stopped", {"driver": 0.1, "second": 0.2, "rest": 0.3}),
+    ("renews at any price", 2, "the newest driver stopped", {"driver": 0.1, "second": 0.2, "rest": 0.3}),
     ("goes on without a claim", 2, "repeated", {"driver": 0.1, "second": 0.2, "expire": 0.2, "people": 0.2}),
 ]
 SECOND_BATCH = frozenset({3, 4, 5})
@@ -55,6 +57,7 @@ def frame(name: str, version: int, rates: dict[str, float], seed: int) -> Scenar
 NEEDED = [  # a fault that breaks a variant together with others, which do not break it without
     ("checkpoint", "trusts batch ids", 2, "lost", {"plan": 0.3, "driver": 0.1}),
     ("expire", "trusts a new identity", 1, "repeated", {"driver": 0.05, "second": 0.1}),
+    ("rest", "renews at any price", 2, "the newest driver stopped", {"driver": 0.1, "second": 0.2}),
     ("people", "goes on without a claim", 2, "repeated", {"driver": 0.1, "second": 0.2, "expire": 0.2}),
 ]
 WITHOUT = 300

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hashlib import shake_256
 
-from onceflow.reader.stores.interface import EventKey
-from onceflow.testing.stores.subject import DUPLICATE, NEW, Lab, keys, take
+from onceflow.reader.stores.interface import EventKey, Retention
+from onceflow.testing.stores.subject import DUPLICATE, NEW, Lab, claim_and_confirm, keys, take
 
 
 def repeated_later(lab: Lab) -> None:
@@ -50,6 +50,17 @@ def another_group(lab: Lab) -> None:
         assert owner.next_offset is None, "the position of another group"
         assert store.claim(owner, keys(0), 60.0) == [NEW]
         store.confirm(owner, keys(0))
+
+
+def groups_one_after_the_other(lab: Lab) -> None:
+    """So it is also with one object that is opened for one group after the other, as the reader of the dead letters does it."""
+    store = lab.store()
+    for group in (lab.group, lab.new_group()):
+        store.close()
+        store.open(group, Retention())
+        owner = take(store)
+        assert owner.next_offset is None, "the position of the group before"
+        assert claim_and_confirm(store, owner, keys(0)) == [NEW], "an event of the group before"
 
 
 def odd_names(lab: Lab) -> None:
@@ -126,6 +137,7 @@ CHECKS = (
     repeated_on_another_partition,
     another_source,
     another_group,
+    groups_one_after_the_other,
     odd_names,
     long_names,
     many,

@@ -95,6 +95,18 @@ def emptied_under_a_reader(lab: Lab) -> None:
         refused(lambda store=store, handle=handle, stranger=stranger: handle(store, stranger, keys(0)), StoreLost)  # type: ignore[misc]
 
 
+def behind_its_owner(lab: Lab) -> None:
+    """An owner that knows of a higher position is told that the store has lost something: nothing is booked over the gap."""
+    for store, handle in lab.modes():
+        owner = take(store)
+        handle(store, owner, keys(0, 1))
+        assert handle(store, owner.at(2), keys(2)) == [NEW]
+        ahead = owner.at(9)
+        refused(lambda store=store, handle=handle, ahead=ahead: handle(store, ahead, keys(9)), StoreLost)  # type: ignore[misc]
+        refused(lambda store=store, ahead=ahead: store.confirm(ahead, keys(9)), StoreLost)  # type: ignore[misc]
+        assert take(store).next_offset == 3, "the position passed what the store does not know"
+
+
 def begins_in_front_of_the_first_event(lab: Lab) -> None:
     """What is booked in front of offset 0 is no event, and makes 0 the position: the group begins there."""
     for store, handle in lab.modes():
@@ -115,5 +127,6 @@ CHECKS = (
     large_offsets,
     survives_reopening,
     emptied_under_a_reader,
+    behind_its_owner,
     begins_in_front_of_the_first_event,
 )

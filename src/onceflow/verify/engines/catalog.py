@@ -29,7 +29,7 @@ class Engine:
 
 _OURS: Mapping[str, Around] = {
     **dict.fromkeys(("INSPECT", "FENCE"), UNKNOWN),  # what a driver before left open, until it is fenced
-    **dict.fromkeys(("READ", "CONFIRM", "CHECK_CONFLICT", "REFRESH", "RESOLVE", "COMMITTED"), NEVER),
+    **dict.fromkeys(("READ", "CONFIRM", "CHECK_CONFLICT", "RENEW", "REFRESH", "RESOLVE", "COMMITTED"), NEVER),
     **dict.fromkeys(("CLAIM_STORE", "WRITE"), OPENS),
     "PRODUCE": UNKNOWN,  # before the first request of a batch it is not; and whether any has arrived is not told
     "AUDIT": THROUGHOUT,  # every record is acknowledged
@@ -62,6 +62,15 @@ ENGINES: Mapping[str, Engine] = {
         visible_from="WRITE",
     ),
 }
+
+EXECUTORS = replace(
+    ENGINES["onceflow"],
+    title="onceflow, executors write",
+    command=(sys.executable, "-m", "onceflow.verify.engines.executors"),
+    # The requests of a batch are the executors' then, and are not told.
+    steps=("WRITE", "AUDIT", "STORE", "COMMIT", "COMMITTED"),
+)
+"""The engine under test, and the driver writes no batch."""
 
 ABORTING = replace(ENGINES["onceflow"], command=(sys.executable, "-m", "onceflow.verify.engines.aborting"))
 """The engine under test, a third of whose batches fail once before their commit, and are aborted and written again."""

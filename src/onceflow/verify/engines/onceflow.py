@@ -35,8 +35,17 @@ class SteppedSink(KafkaSink):
         self._conversation.step("COMMITTED", batch_id)
 
 
-def run_plan(file: PlanFile, order: Order, conversation: Conversation, on_step: OnStep | None = None) -> None:
-    """Until it is told to stop; the conversation is told the steps, unless ``on_step`` is. Raises what ends the pipeline."""
+def run_plan(
+    file: PlanFile,
+    order: Order,
+    conversation: Conversation,
+    on_step: OnStep | None = None,
+    driver_bytes: int | None = None,
+) -> None:
+    """Until it is told to stop; the conversation is told the steps, unless ``on_step`` is. Raises what ends the pipeline.
+
+    ``driver_bytes``: see ``KafkaSink``.
+    """
     control = Control()
     conversation.on_stop(lambda: control.stop("asked to stop"))
 
@@ -44,7 +53,7 @@ def run_plan(file: PlanFile, order: Order, conversation: Conversation, on_step: 
         if isinstance(event, Started):
             conversation.tell(Message(Told.STARTED))
 
-    make_sink = partial(SteppedSink, conversation=conversation, on_step=on_step)
+    make_sink = partial(SteppedSink, conversation=conversation, on_step=on_step, driver_bytes=driver_bytes)
     run(file, tell=tell, control=control, mode=Mode(order.mode), make_sink=make_sink)
 
 

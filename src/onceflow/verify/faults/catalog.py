@@ -11,6 +11,7 @@ from onceflow.verify.faults.brokers import BROKER_FAULTS
 from onceflow.verify.faults.checkpoint import CHECKPOINT_FAULTS
 from onceflow.verify.faults.disk import DISK_FAULTS
 from onceflow.verify.faults.driver import DRIVER_FAULTS
+from onceflow.verify.faults.expiry import EXPIRY_FAULTS
 from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition, HijackTransactionalId
 from onceflow.verify.faults.limits import LIMIT_FAULTS
 from onceflow.verify.faults.network import NETWORK_FAULTS
@@ -46,7 +47,7 @@ MIXES: Mapping[str, Mapping[str, Fault]] = {
     "disk": _by_name(*DISK_FAULTS),
     "limits": _by_name(*LIMIT_FAULTS),
     "spark": _by_name(*SPARK_FAULTS),
-    "identity": _by_name(HijackTransactionalId()),
+    "identity": _by_name(HijackTransactionalId(), *EXPIRY_FAULTS),
     "checkpoint": _by_name(*CHECKPOINT_FAULTS),
     "topics": _by_name(AddInputPartition(), AddOutputPartition()),
 }

@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from onceflow.verify.recording.ends import committed_of
+
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
 
@@ -26,6 +28,12 @@ class LoseCommitLog:
     Spark does not start on an empty entry, and says so. What an operator does then is to remove it; so does this. What was
     planned after that batch was written later, and is lost with it; if it stood there still, Spark would take the batch for
     committed, and a stateful query would stop, because it finds no trace of the batch's state.
+
+    One of a plan with state that Kafka has committed must stay: Spark would plan it anew, and only a resume with empty state
+    were left, which leaves nothing to judge::
+
+        driver   Kafka has committed batch 8; it is killed before Spark writes commits/8: that entry is as good as lost
+        fault    7 is the newest entry; lost with it were offsets/8
     """
 
     name: str = "lose-commit-log"
@@ -39,8 +47,12 @@ class LoseCommitLog:
             if newest is None:
                 world.missed("the commit log has no entry")
                 return
-            for planned in _from(world.checkpoint / "offsets", int(newest.name) + 1):
-                _change(planned, _gone)
+            planned = _from(world.checkpoint / "offsets", int(newest.name) + 1)
+            if planned and keeps_state(world.checkpoint) and _next_batch(world) > int(newest.name) + 1:
+                world.missed(f"commits/{newest.name} is not that of the newest batch that Kafka has committed")
+                return
+            for entry in planned:
+                _change(entry, _gone)
             _change(newest, (lambda path: path.write_bytes(b"")) if empties else _gone)
             world.met(f"{'emptied' if empties else 'lost'} commits/{newest.name}")
         if empties and not world.driver.await_failure_or_batch(_START_S):
@@ -97,6 +109,17 @@ class TornCheckpointWrite:
 
 
 CHECKPOINT_FAULTS = (LoseCommitLog(), LoseOffsets(), TornCheckpointWrite())
+
+
+def keeps_state(checkpoint: Path) -> bool:
+    """Whether the plan keeps state, which is lost with its checkpoint."""
+    return (checkpoint / "state").exists()
+
+
+def _next_batch(world: World) -> int:
+    """The batch that comes next by what Kafka has committed; 0 for an engine that commits no progress."""
+    progress = committed_of(world.kafka.direct_servers, world.plan.name).progress
+    return 0 if progress is None else progress.next_batch
 
 
 def _newest(log: Path) -> Path | None:

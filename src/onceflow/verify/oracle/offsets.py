@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 Offsets = dict[str, dict[str, int]]
@@ -28,6 +28,12 @@ class Planned:
     number: int
     text: str
     ends: tuple[Offsets | None, ...]
+
+    def at(self, time_ms: int) -> Planned:
+        """The same batch, as if it had been planned at another time."""
+        version, metadata, *sources = self.text.splitlines()
+        moved = json.dumps({**json.loads(metadata), "batchTimestampMs": time_ms})
+        return replace(self, text="\n".join([version, moved, *sources]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,15 +47,18 @@ class Replay:
         self._shuffled = shuffled
         self._stateful = False
 
-    def expected(self, log: OffsetLog) -> Expected:
-        """The output of all batches of the log, or an Expected that says why there is none."""
+    def expected(self, log: OffsetLog, again_at_ms: int | None = None) -> Expected:
+        """The output of all batches of the log, or an Expected that says why there is none.
+
+        ``again_at_ms``: the time of the batches that run twice, the second time; their own, if it is not given.
+        """
         self._begin(log)
         repeated = _to_repeat(log)
         tables = [RECORDS.empty_table()]
         for batch in log.batches:
             records = self._run(batch)
             if batch.number in repeated:
-                difference = self._run_again(batch, records)
+                difference = self._run_again(batch if again_at_ms is None else batch.at(again_at_ms), records)
                 if difference:
                     return self._result(log, RECORDS.empty_table(), refused=difference)
             tables.append(records)

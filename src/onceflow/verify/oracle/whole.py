@@ -1,12 +1,20 @@
 """When batch ends are not known: a fault lost the checkpoint, and the pipeline was resumed at its committed offsets.
 
 Then only a plan that treats each record by itself can be judged. All that was consumed is run as one batch, from where the first
-checkpoint began to where the group's positions stand.
+checkpoint began to where the group's positions stand. That one batch has one time, and those of the run had each its own::
+
+    the plan           current_timestamp() AS processed_at
+    batches 0, 1       at 12:00:00 and 12:00:01; offsets/1 is lost, the pipeline resumes
+    run as one         at 12:00:00: all records of batch 1 would seem to be missing, and others to be there that nobody wrote
+
+So that one is run twice, the second time as if planned now, which is behind all batches of the run. If that makes a difference
+to the plan, it cannot be judged.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -28,10 +36,13 @@ def whole_replay(replay: Replay, logs: Sequence[OffsetLog], positions: Positions
         refused = f"{note}, and {lacking} to tell what it read"
         return replace(replay.expected(replace(last, batches=())), refused=refused)
     one = OffsetLog(last.query_id, begins.initial, (_everything(template, begins, positions),), ())
-    expected = replay.expected(one)
+    expected = replay.expected(one, again_at_ms=int(time.time() * 1000))
     if expected.stateful:
         refused = f"{note}, and the plan keeps state, which depends on them"
         return replace(expected, records=expected.records.slice(0, 0), refused=expected.refused or refused)
+    if expected.refused:
+        refused = f"{note}, nor is the time of each batch (current_timestamp()): {expected.refused}"
+        return replace(expected, whole=True, refused=refused)
     return replace(expected, whole=True, notes=(f"{note}: judged as one batch, record by record",))
 
 

@@ -13,10 +13,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceflow.errors import KafkaError, RequestFailed
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.client import GROUP, KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.committed import Committed, read_committed
+from onceflow.transaction.questions import transactional_id
 from onceflow.transaction.requests import Requests
+from onceflow.verify.cluster.placement import GROUPS_TOPIC, partition_of
 from onceflow.verify.recording.tables import ENDS, Place
 
 PATIENCE_S = 120.0
@@ -30,29 +32,51 @@ T = TypeVar("T")
 class Observed:
     """The ends of the logs (a table of ``tables.ENDS``) and the committed progress of the pipeline's group.
 
-    ``committed.progress`` is None where nothing is committed under the name, as for another engine's pipeline.
+    ``committed.progress`` is None where nothing is committed under the name, as for another engine's pipeline. ``group``: the
+    ends of the partition of ``__consumer_offsets`` that keeps the group. A transaction that hangs there holds up no reader of
+    records, and every start of the pipeline.
     """
 
     ends: pa.Table
     committed: Committed
+    group: pa.Table | None = None
 
 
 def observe(
     bootstrap_servers: str, topics: Iterable[str], pipeline: str, *, patience_s: float = PATIENCE_S
 ) -> Observed:
-    """Asks when the pipeline has ended. Waits until no transaction is open in ``topics``, and goes on without if it stays.
+    """Asks when the pipeline has ended. Waits until no transaction is open in ``topics`` and the group's partition.
+
+    Goes on without if one stays.
 
     ``pipeline`` is the plan's name; its group is ``onceflow-<name>``. Raises KafkaError.
     """
     deadline = time.monotonic() + patience_s
+    settings = ClusterSettings.of(bootstrap_servers)
     chosen = sorted(set(topics))
+    group = _insisted(lambda: _place_of(pipeline, settings), deadline)
     while True:
         table = ends_of(bootstrap_servers, chosen, deadline)
-        if table["stable"].equals(table["end"]) or time.monotonic() > deadline:
+        kept = _insisted(lambda: Asker(bootstrap_servers).ends(group), deadline)
+        if all(each["stable"].equals(each["end"]) for each in (table, kept)) or time.monotonic() > deadline:
             break
         time.sleep(_PAUSE_S)
+    return Observed(table, committed_of(bootstrap_servers, pipeline, deadline), kept)
+
+
+def _place_of(pipeline: str, settings: ClusterSettings) -> list[Place]:
+    """The partition that keeps the pipeline's group; none where the cluster has kept no group yet."""
+    if GROUPS_TOPIC not in ClusterAdmin(settings).partitions():
+        return []
+    with KafkaClient(settings.for_protocol(), patience_s=_STABLE_S) as client:
+        return [(GROUPS_TOPIC, partition_of(client, GROUP, transactional_id(pipeline)))]
+
+
+def committed_of(bootstrap_servers: str, pipeline: str, deadline: float | None = None) -> Committed:
+    """What the pipeline's group has committed; what is open is waited for. Repeats what a broker's fault refused."""
+    until = time.monotonic() + PATIENCE_S if deadline is None else deadline
     settings = ClusterSettings.of(bootstrap_servers)
-    return Observed(table, _insisted(lambda: _committed(pipeline, settings), deadline))
+    return _insisted(lambda: _committed(pipeline, settings), until)
 
 
 def _committed(pipeline: str, settings: ClusterSettings) -> Committed:
@@ -121,3 +145,5 @@ class Asker:
             return {(at.topic, at.partition): each.result(self._request_s + 5).offset for at, each in asked.items()}
         except KafkaException as error:
             raise RequestFailed(f"the ends of the logs: {error.args[0].str()}", error=error.args[0].name()) from None
+        except TimeoutError:  # librdkafka did not answer in the time that it was given
+            raise RequestFailed("the ends of the logs: no answer in time", error="_TIMED_OUT") from None

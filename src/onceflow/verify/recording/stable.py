@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.errors import KafkaError
+from onceflow.errors import KafkaError, VerificationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
@@ -20,6 +20,7 @@ from onceflow.verify.recording.tables import STABLE, Chunks, Clock, Place
 
 _EVERY_S = 0.25
 _REQUEST_S = 2
+_LOOK_S = 2.5  # between looks for partitions that were added; a hold is counted of one that is known within 3 s
 _END_S = 60.0
 
 
@@ -40,6 +41,7 @@ class StableWatcher:
         self._every_s = every_s
         self._samples = Chunks(STABLE)
         self._ending = threading.Event()
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="verify-stable", daemon=True)
 
     def start(self) -> Self:
@@ -47,9 +49,13 @@ class StableWatcher:
         return self
 
     def stop(self) -> pa.Table:
-        """Ends the thread; gives the samples (``tables.STABLE``)."""
+        """Ends the thread; gives the samples (``tables.STABLE``). Raises what ended the thread before: nothing was seen then."""
         self._ending.set()
         self._thread.join(_END_S)
+        if self._error is not None:
+            raise self._error
+        if self._thread.is_alive():
+            raise VerificationError(f"the watcher of the last stable offsets did not end within {_END_S:.0f} s")
         return self.table()
 
     def __enter__(self) -> Self:
@@ -63,6 +69,12 @@ class StableWatcher:
         return self._samples.table()
 
     def _run(self) -> None:
+        try:
+            self._watch_until_end()
+        except Exception as error:  # noqa: BLE001  raised by stop, on a thread that somebody looks at
+            self._error = error
+
+    def _watch_until_end(self) -> None:
         while not self._ending.is_set():
             try:
                 self._watch()
@@ -71,16 +83,21 @@ class StableWatcher:
 
     def _watch(self) -> None:
         asker = Asker(self._bootstrap_servers, request_s=_REQUEST_S)
-        places = self._places()
+        admin = ClusterAdmin(ClusterSettings.of(self._bootstrap_servers), patience_s=_REQUEST_S)
+        places: set[Place] = set()
+        look_at = 0.0
         while not self._ending.is_set():
+            if time.monotonic() >= look_at:
+                places |= self._places(admin)
+                look_at = time.monotonic() + _LOOK_S
             at_s = self._clock()
-            rows = asker.ends(places).to_pylist()
+            rows = asker.ends(sorted(places)).to_pylist()
             self._samples.extend((at_s, *row.values()) for row in rows)
             self._ending.wait(self._every_s)
 
-    def _places(self) -> list[Place]:
-        known = ClusterAdmin(ClusterSettings.of(self._bootstrap_servers)).partitions()
-        return [(topic, partition) for topic in self._topics for partition in known.get(topic, ())]
+    def _places(self, admin: ClusterAdmin) -> set[Place]:
+        known = admin.partitions()
+        return {(topic, partition) for topic in self._topics for partition in known.get(topic, ())}
 
 
 def holds(samples: pa.Table) -> pa.Table:

@@ -23,6 +23,7 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ``began_at``        seconds since the epoch; ``seconds``: how long it took
 ``failures``        why the run proves nothing; empty when it does. "violated" it may be all the same, by what is certain
 ``notes``           what of the output was not looked at
+``not_judged``      of which parts of the history it proves nothing that nothing was found; absent in earlier reports
 ``history_rows``    how long its history is
 ``checks``          list of ``anomaly``, ``meaning``, ``judged``, ``found``
 ``examples``        the first findings of each violation: ``anomaly``, ``key``, ``offset``, ``value``, ``detail``,
@@ -109,6 +110,7 @@ def _run(number: int, result: RunResult, kept: Kept) -> dict[str, Any]:
         "seconds": result.seconds,
         "failures": list(reasons(result)),
         "notes": list(result.notes),
+        "not_judged": list(result.verdict.not_judged),
         "history_rows": len(result.verdict.history),
         "checks": _checks(result),
         "examples": [{**each, "history": kept[number, each["anomaly"]].name} for each in examples(result.verdict)],

@@ -12,6 +12,7 @@ from onceflow.verify.result import Recovery, RunResult
 RECOVERY_P50_S = 5.0
 RECOVERY_P99_S = 10.0
 LSO_HELD_S = 10.0
+_ENOUGH_FOR_P99 = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ def goals(results: Iterable[RunResult]) -> list[Goal]:
 
 def _recovery_goals(of: str, meaning: str, times: Times) -> list[Goal]:
     number = len(times.sorted_s)
+    longest = f"the longest, for they are few; {meaning}" if number < _ENOUGH_FOR_P99 else meaning
     return [
         Goal(f"recovery{of} p50", meaning, RECOVERY_P50_S, times.percentile(50), number),
-        Goal(f"recovery{of} p99", meaning, RECOVERY_P99_S, times.percentile(99), number),
+        Goal(f"recovery{of} p99", longest, RECOVERY_P99_S, times.percentile(99), number),
     ]

@@ -67,6 +67,9 @@ def _run(number: int, result: RunResult) -> ET.Element:
     broken = reasons(result)
     if broken:
         _say(whole, "error" if result.judged else "skipped", broken[0], "\n".join(broken))
+    if result.verdict.not_judged:
+        parts = "\n".join(f"not judged: {part}" for part in result.verdict.not_judged)
+        ET.SubElement(whole, "system-out").text = writable(parts)
     if result.encounters:
         _encounters(_case(suite, result, "the faults met work"), result)
     for check in result.verdict.checks:

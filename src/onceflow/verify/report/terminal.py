@@ -90,6 +90,8 @@ def _show_run(number: int, result: RunResult, said: str, console: Console) -> No
         console.print(f"{name} proves nothing: {reason}", style="bold yellow", markup=False)
     for note in result.notes:
         console.print(f"{name}: {note}", markup=False, highlight=False)
+    for part in result.verdict.not_judged:
+        console.print(f"{name}: not judged: {part}", markup=False, highlight=False)
     if standing(result) is not Standing.CONTROL:
         for found in first_findings(result.verdict):
             console.print(f"{name}: {found['anomaly']}: {found['detail']}".rstrip(": "), style="bold", markup=False)

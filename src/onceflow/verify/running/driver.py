@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -37,8 +37,9 @@ class Life:
     process: EngineProcess | None = None
     open: Open | None = None  # its bar on the timeline, from the order to run
     told: Message | None = None
-    held: Message | None = None  # where it waits
+    held: Message | None = None  # where it waits, until it is let go
     ended: bool = False
+    learned: bool = False  # what its end means for the next one
     killed: bool = False  # by us
     asked_to_end: bool = False  # and to be followed by another
     finished: bool = False  # in order
@@ -56,10 +57,13 @@ class Life:
     def is_warm(self) -> bool:
         return not self.ended and self.told is not None and self.told.told is Told.READY
 
+    def is_held_at(self, step: str) -> bool:
+        return self.held is not None and self.held.step == step
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The first time that a process was about to make something of a new batch visible; ``at`` since the epoch."""
+    """When a process began a step that makes something of a batch visible; ``at`` since the epoch."""
 
     generation: int
     batch: int
@@ -166,7 +170,7 @@ class DriverProcess:
         """The same, while it waits right before a step of its commit. False: the step did not come, it was killed anyway."""
         life = self._alive(_TAKE_OVER_S)
         life.running.order(Order(Do.HOLD, step=step))
-        return self._kill_held(life, patience_s if step else 0, life.batches + _PASSED_BATCHES)
+        return self._kill_held(life, step, patience_s if step else 0, life.batches + _PASSED_BATCHES)
 
     def kill_in_recovery(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool:
         """Kills it, and its successor too when that comes to ``step`` of taking over."""
@@ -175,7 +179,7 @@ class DriverProcess:
             before = self.generation
         self.kill()
         self._await(lambda: self.generation > before, _TAKE_OVER_S, "no driver took over")
-        return self._kill_held(self._alive(_TAKE_OVER_S), patience_s if step else 0, 1)
+        return self._kill_held(self._alive(_TAKE_OVER_S), step, patience_s if step else 0, 1)
 
     def pause(self) -> None:
         """SIGSTOP to driver and JVM."""
@@ -200,25 +204,75 @@ class DriverProcess:
         life = self._alive(_TAKE_OVER_S)
         if step:
             life.running.order(Order(Do.HOLD, step=step))
-            self._await_held(life, _TAKE_OVER_S, life.batches + _PASSED_BATCHES)
+            self._await_held(life, step, _TAKE_OVER_S, life.batches + _PASSED_BATCHES)
         with self._changed:
             met = self._doing(life)
         life.asked_to_end = True
         life.running.order(Order(Do.STOP))
-        life.running.order(Order(Do.GO))
+        self.go(life)
         self._await(lambda: life.ended, patience_s, "the driver did not end in order")
         if not life.finished:
             raise VerificationError(f"driver {life.generation} was to end in order, and did not{self._why(life)}")
         return met
 
+    def hold(self, step: str, patience_s: float = _TAKE_OVER_S) -> Life | None:
+        """The running life, once it waits right before ``step``; it waits until ``go``. None: the step did not come."""
+        life = self._alive(_TAKE_OVER_S)
+        life.running.order(Order(Do.HOLD, step=step))
+        self._await_held(life, step, patience_s, life.batches + _PASSED_BATCHES)
+        if life.is_held_at(step) and not life.ended:
+            return life
+        self.go(life)
+        return None
+
+    def go(self, life: Life) -> None:
+        """Lets one go on that was told to hold. It takes the step, and tells nothing before the next one comes.
+
+        ::
+
+            fault   lets it go on right before AUDIT, and is over
+            fault   the next one of the row, at once: to be killed right before COMMIT, and it is in AUDIT
+        """
+        with self._changed:
+            if life.held is not None and not life.ended:
+                self._take(life, replace(life.held, told=Told.STEP, at=time.time()))
+        life.running.order(Order(Do.GO))
+
     @contextmanager
     def down(self) -> Iterator[None]:
         """Killed, and not started before the block ends: the time to do something to its checkpoint."""
+        with self._not_started() as life:
+            if life is not None:
+                self._kill(life)
+            yield
+
+    @contextmanager
+    def resting(self, patience_s: float = 120) -> Iterator[None]:
+        """Ended as an operator does, and not started before the block ends. One that does not end in time is killed."""
+        with self._not_started() as life:
+            if life is not None:
+                life.asked_to_end = True
+                life.running.order(Order(Do.STOP))
+                self.go(life)
+                if not self._await(lambda: life.ended, patience_s):
+                    self._kill(life)
+            yield
+
+    @contextmanager
+    def _not_started(self) -> Iterator[Life | None]:
+        """No driver is started before the block ends. Gives the one that runs, if one does.
+
+        ::
+
+            driver       ends by itself: it was fenced
+            supervisor   waits a moment before it starts the next one
+            fault        wants the driver down: it is, and who waited for one that could be ended would wait in vain
+        """
         with self._changed:
             self._down += 1
+            life = self._current
         try:
-            self.kill()
-            yield
+            yield None if life is None or life.ended else life
         finally:
             with self._changed:
                 self._down -= 1
@@ -275,7 +329,7 @@ class DriverProcess:
             self._changed.notify_all()
         if life is None or life.ended or life.process is None:
             return f"no driver ran at the end{self._why(life)}"
-        life.running.order(Order(Do.GO))
+        self.go(life)
         life.running.order(Order(Do.STOP))
         if not self._await(lambda: life.ended, patience_s):
             return f"the driver did not end in order within {patience_s:.0f} s"
@@ -363,9 +417,10 @@ class DriverProcess:
         return current.batches > 0 or any(not each.ended for each in self._replaced)
 
     def _next(self, ended: Life | None) -> None:
-        if ended is not None:
+        if ended is not None and not ended.learned:
             ended.running.reap()
             self._learn(ended)
+            ended.learned = True  # once, also where the next one may not start yet, and this comes again
             if self.gave_up:
                 return
         life = self._ready()
@@ -437,11 +492,11 @@ class DriverProcess:
 
     def _note_outage(self, life: Life) -> None:
         """The last one with output has ended, and nobody asked for it: of two that fence each other none may be left, or one that
-        only starts.
+        only starts. While none shall run, nobody misses one.
 
         One that follows and ends without a batch is still the same outage.
         """
-        if life.open is None or life.killed or life.asked_to_end or self._closing:
+        if life.open is None or life.killed or life.asked_to_end or self._closing or self._down:
             return
         others = (each for each in (*self._replaced, self._current) if each is not None)
         is_last = all(each.ended or not each.batches for each in others)
@@ -453,7 +508,6 @@ class DriverProcess:
         life.told = message
         match message.told:
             case Told.STEP | Told.HELD:
-                life.held = message if message.told is Told.HELD else None
                 self._step(life, message)
             case Told.READY:
                 self._standby_losses = 0
@@ -472,8 +526,16 @@ class DriverProcess:
     def _step(self, life: Life, message: Message) -> None:
         life.first_seen.setdefault(message.batch, message.at)
         self.steps_told[message.step] += 1
-        if message.step == self.engine.visible_from and message.batch >= 0:
-            self.effects.append(Effect(life.generation, message.batch, message.at))
+        if message.told is Told.HELD:
+            life.held = message
+        else:
+            self._take(life, message)
+
+    def _take(self, life: Life, step: Message) -> None:
+        """It begins the step. One that waits right before it has made nothing visible, and may be killed there."""
+        life.told, life.held = step, None
+        if step.step == self.engine.visible_from and step.batch >= 0:
+            self.effects.append(Effect(life.generation, step.batch, step.at))
 
     def _committed(self, life: Life, message: Message) -> None:
         life.batches += 1
@@ -527,15 +589,15 @@ class DriverProcess:
     def _doing(self, life: Life) -> UnderWay:
         return under_way(self.engine, life.told, life.committed)
 
-    def _kill_held(self, life: Life, patience_s: float, batches: int) -> bool:
+    def _kill_held(self, life: Life, step: str, patience_s: float, batches: int) -> bool:
         """Kills it where it waits; at the latest when it has committed so many batches, for then the step came and went."""
-        self._await_held(life, patience_s, batches)
-        self._held_at = life.held
+        self._await_held(life, step, patience_s, batches)
+        self._held_at = life.held if life.is_held_at(step) else None
         self._kill(life)
         return self._held_at is not None
 
-    def _await_held(self, life: Life, patience_s: float, batches: int) -> None:
-        self._await(lambda: life.held is not None or life.ended or life.batches >= batches, patience_s)
+    def _await_held(self, life: Life, step: str, patience_s: float, batches: int) -> None:
+        self._await(lambda: life.is_held_at(step) or life.ended or life.batches >= batches, patience_s)
 
     def _why(self, life: Life | None) -> str:
         if self.gave_up:

@@ -13,7 +13,7 @@ from pathlib import Path
 from onceflow.config import Duration, PlanFile, load
 from onceflow.errors import ConfigurationError
 from onceflow.verify.directories import unusable
-from onceflow.verify.engines import ENGINES, Engine, engine_of
+from onceflow.verify.engines import ENGINES, EXECUTORS, Engine, engine_of
 from onceflow.verify.faults.brokers import THREE
 from onceflow.verify.faults.catalog import Fault, all_names, chosen
 from onceflow.verify.faults.checkpoint import STATELESS
@@ -24,6 +24,7 @@ from onceflow.verify.running.settings import Settings
 from onceflow.verify.workload import Record, builtin_plan, read_sample
 
 _BOTH = "both"
+_ENGINES = {**ENGINES, "executors": EXECUTORS}
 _ROOM = {THREE: "--brokers 3", SPARK: "--spark-workers 2"}  # what gives it to a world that has none
 _SEEDS = 2**31
 _MOST_STANDBYS = max(ROW)  # more faults than that never come in a row
@@ -151,10 +152,10 @@ def engines_named(name: str, mistakes: list[str]) -> tuple[Engine, ...]:
         return tuple(ENGINES.values())
     if " " in name or "/" in name:
         return _own_engine(name, mistakes)
-    if name not in ENGINES:
-        mistakes.append(f"--engine {name}: one of {', '.join((*ENGINES, _BOTH))}, or the command line of your own")
+    if name not in _ENGINES:
+        mistakes.append(f"--engine {name}: one of {', '.join((*_ENGINES, _BOTH))}, or the command line of your own")
         return ()
-    return (ENGINES[name],)
+    return (_ENGINES[name],)
 
 
 def _own_engine(command: str, mistakes: list[str]) -> tuple[Engine, ...]:

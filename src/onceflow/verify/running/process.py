@@ -112,14 +112,29 @@ class EngineProcess:
             stopper.wait(_END_TIMEOUT_S)
 
     def kill(self) -> None:
-        """SIGKILL to the whole group, and waits until all of it is gone. Once is enough, twice is no mistake."""
-        if self._process.poll() is None:
+        """SIGKILL to the whole group, and waits until all of it is gone. Once is enough, twice is no mistake.
+
+        ::
+
+            leader   a script that has started the engine behind it: it ends
+            engine   lives on, and has the output open that it was given: somebody of the group is there
+        """
+        if self.is_running or self._reader.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.reap()
 
     def reap(self) -> None:
-        """Waits for the end of one that ends by itself, and cleans up after it."""
+        """Waits for the end of one that ends by itself, and cleans up after it. Raises VerificationError if some of it stays."""
+        try:
+            self._await_end()
+        finally:  # whoever is left ends by itself now, if it listens: nobody watches it any more
+            assert self._process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _await_end(self) -> None:
         self._process.wait(_END_TIMEOUT_S)
         self.resume()
         # The JVM holds the same output: its end is the end of both.
@@ -128,10 +143,6 @@ class EngineProcess:
             raise VerificationError(
                 f"processes of the group {self.pid} are still there {_END_TIMEOUT_S} s after its end"
             )
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def said(self) -> str:
         """The end of its log, to be shown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ import pyarrow as pa
 
 from onceflow.verify.result import Encounter, Recovery
 from onceflow.verify.running.driver import Effect
+
+_LOOKED_WITHIN_S = 3.0
+_ON_THE_WIRE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +33,28 @@ def recoveries(
     seen_s: Sequence[float],
     encounters: Sequence[Encounter] = (),
 ) -> list[Recovery]:
-    """For each kill: until the first record of a batch that was not yet committed then, as a read_committed reader saw it.
+    """For each kill that ended the output: until the first record of a batch that was not yet committed then, as a
+    read_committed reader saw it.
 
     ``seen_s`` are the times at which the reader got output, in order. A record belongs to a new batch if it was seen after the
     first process that came then had begun to commit a batch of its own: until then only older batches can become visible. A
-    driver that is struck again while it recovers counts from the last strike alone, for the earlier ones measure nothing.
+    driver that is struck again while it recovers counts from the first kill, for that is since when there was no output.
     ``encounters`` are all faults in the order of time: a recovery says which others than its own had a hand in it.
     """
     found = []
     commits = sorted((effect.at - began_at, effect.batch) for effect in effects)
-    for number, strike in enumerate(strikes):
+    over_s = -math.inf
+    for strike in strikes:
+        if not strike.kills or strike.at_s < over_s:
+            continue
         commit_s = _new_commit(commits, strike)
-        if not strike.kills:
-            continue
-        following = strikes[number + 1] if number + 1 < len(strikes) else None
-        if following is not None and (commit_s is None or following.at_s < commit_s):
-            continue
         visible_s = None if commit_s is None else _first_at(seen_s, commit_s)
         seconds = None if visible_s is None else visible_s - strike.at_s
-        found.append(Recovery(strike.fault, strike.at_s, seconds, _others(encounters, strike.at_s, visible_s)))
+        over_s = math.inf if visible_s is None else visible_s
+        again = tuple(each.fault for each in strikes if strike.at_s < each.at_s < over_s and each.fault == strike.fault)
+        found.append(
+            Recovery(strike.fault, strike.at_s, seconds, (*_others(encounters, strike.at_s, visible_s), *again))
+        )
     return found
 
 
@@ -79,16 +86,23 @@ def _first_at(times: Sequence[float], since_s: float) -> float | None:
 def longest_hold(samples: pa.Table, strikes: Sequence[Strike]) -> float | None:
     """The longest time after a strike for which a partition's last stable offset stood below the end of its log.
 
-    ``samples`` have the columns topic, partition, at_s, stable, end. None: nothing was struck. Two samples more than it was at
-    most, since it is seen only when looked at.
+    ``samples`` have the columns topic, partition, at_s, stable, end. None: nothing was struck, or it is not known, since nobody
+    looked afterwards. Two samples more than it was at most, since it is seen only when looked at; where nobody looked for a
+    while behind the strike, that while may have been a hold, and counts. But not of a partition that was added after the strike.
     """
     if not strikes:
         return None
-    longest = 0.0
-    for at_s, stable, end in _lanes(samples):
-        for strike in strikes:
-            longest = max(longest, _held_s(at_s, stable, end, strike.at_s))
-    return longest
+    lanes = _lanes(samples)
+    first_look = min((at_s[0] for at_s, _, _ in lanes), default=0.0)
+    found = [
+        _held_s(at_s, stable < end, strike.at_s)
+        for at_s, stable, end in lanes
+        for strike in strikes
+        # One that was added may have been there for so long before it was known.
+        if at_s[0] == first_look or strike.at_s >= at_s[0] - _LOOKED_WITHIN_S
+    ]
+    known = [each for each in found if each is not None]
+    return max(known) if known and len(known) == len(found) else None
 
 
 def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -104,10 +118,16 @@ def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]
     return list(zip(*columns, strict=True))
 
 
-def _held_s(at_s: np.ndarray, stable: np.ndarray, end: np.ndarray, kill_s: float) -> float:
-    first = int(np.searchsorted(at_s, kill_s))
-    if first >= len(at_s) or stable[first] >= end[first]:
-        return 0.0
-    free = np.flatnonzero(stable[first:] >= end[first])
+def _held_s(at_s: np.ndarray, held: np.ndarray, strike_s: float) -> float | None:
+    """None: there is no sample behind the strike. What was still on the wire then may open a transaction a moment later."""
+    first = int(np.searchsorted(at_s, strike_s))
+    if first >= len(at_s):
+        return None
+    if at_s[first] <= strike_s + _LOOKED_WITHIN_S and not held[first]:
+        soon = np.flatnonzero(held[first:] & (at_s[first:] < strike_s + _ON_THE_WIRE_S))
+        if not len(soon):
+            return 0.0
+        first += int(soon[0])
+    free = np.flatnonzero(~held[first:])
     until = at_s[first + int(free[0])] if len(free) else at_s[-1]
-    return float(until - kill_s)
+    return float(until - strike_s)

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 from onceflow.errors import OnceflowError, VerificationError
 from onceflow.verify.checker.verdict import check_history
 from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.cluster.producer_ids import FORGET_SOON
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message
 from onceflow.verify.faults.catalog import Fault
-from onceflow.verify.faults.checkpoint import STATELESS
+from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, observe, read_all
 from onceflow.verify.recording.ends import ends_of
@@ -76,6 +77,9 @@ def run(settings: Settings, engine: Engine, progress: Progress) -> RunResult:
     except Exception as error:  # noqa: BLE001  also what only a bug can raise: a report that says so is better than none
         progress.line(f"broken off: {_in_full(error)}")
         failures.append(explained(error))
+        if result is not None:  # and so the run had gone to its end: what was found in it stays found
+            left = f"what the run was made of did not end in order: {explained(error)}"
+            result = replace(result, weaknesses=(*result.weaknesses, left))
     return result or unfinished(settings, engine, timeline, failures)
 
 
@@ -108,7 +112,11 @@ def _in_full(error: Exception) -> str:
 @contextmanager
 def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline) -> Iterator[PrivateWorld]:
     cluster = KafkaCluster(
-        files.kafka, brokers=settings.brokers, transaction_version=settings.transaction_version, wire=settings.wire
+        files.kafka,
+        brokers=settings.brokers,
+        transaction_version=settings.transaction_version,
+        config=FORGET_SOON,
+        wire=settings.wire,
     )
     with cluster as kafka, _spark(settings, files) as spark:
         topics = dict.fromkeys(settings.topics_out, settings.partitions_out)
@@ -213,7 +221,7 @@ def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progre
 
 def _possible(world: PrivateWorld, fault: Fault) -> bool:
     """A checkpoint that lost batches is resumed with empty state, which leaves nothing to judge of a stateful plan."""
-    can_resume = world.driver.engine.resumes and not (world.checkpoint / "state").exists()
+    can_resume = world.driver.engine.resumes and not keeps_state(world.checkpoint)
     return can_resume or STATELESS not in fault.needs
 
 

@@ -64,6 +64,12 @@ class Broker:
         self._group_back = 0
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
+    def begin_with(self, records: int, silent: frozenset[int]) -> None:
+        """At least once has written so many records before the run, and committed their offset, without progress."""
+        for number, partition in enumerate(self.partitions):
+            partition.begin_with(tuple(v for v in range(number, records, len(self.partitions)) if v not in silent))
+        self.group.begin_with(records)
+
     def ask(self, request: Request) -> Answer:
         """The answer, after the request has had its effect."""
         match request:
@@ -108,7 +114,7 @@ class Broker:
         if self._scheduler.now < self._group_back:
             return NOT_COORDINATOR
         if isinstance(request, FetchOffsets):
-            return self.group.fetch()
+            return self.group.fetch(request)
         if self.group.is_fenced(request.identity):
             reach("group: offsets of a fenced epoch are refused")
             return INVALID_PRODUCER_EPOCH

@@ -20,6 +20,7 @@ from onceflow.transaction.messages import (
     Identity,
     Offered,
     Ready,
+    Renew,
     Start,
     Stop,
     Unreachable,
@@ -74,10 +75,13 @@ class _Interrupted(Exception):
 
 
 class Driver:
-    """One process. ``order`` counts the drivers of a run."""
+    """One process. ``order`` counts the drivers of a run; ``planned``: the checkpoint had batches when it started."""
 
-    def __init__(self, world: World, order: int, machine: Machine, client: Client, writer: Writer) -> None:
+    def __init__(
+        self, world: World, order: int, machine: Machine, client: Client, writer: Writer, *, planned: bool
+    ) -> None:
         self.order = order
+        self._planned = planned
         self._world = world
         self._machine = machine
         self._client = client
@@ -96,7 +100,7 @@ class Driver:
                 if not isinstance(ended, Halt):
                     return ended
                 self._world.note(self.order, "query ended: {} {}", ended.stop.name, ended.reason)
-                if ended.stop in (Stop.FENCED, Stop.CONFLICT):
+                if ended.stop in (Stop.FENCED, Stop.CONFLICT, Stop.GONE):
                     return self._final(ended)
                 if self._world.choices.pick("driver", 2):
                     return Fate.FAILED
@@ -113,9 +117,11 @@ class Driver:
             return Halt(Stop.UNREACHABLE, "interrupted beside the commit")
 
     def _final(self, ended: Halt) -> Fate:
-        if ended.stop is Stop.CONFLICT:
+        if ended.stop is Stop.GONE:
+            reach("driver: the progress is gone")
+        if ended.stop is not Stop.FENCED:
             return Fate.CONFLICT
-        for event in (Offered(Batch(0, "q", "", "")), Start()):
+        for event in (Offered(Batch(0, "q", "", "")), Start(), Renew()):
             again = self._hear(event)
             if not isinstance(again, Halt) or again.stop is not Stop.FENCED:
                 self._world.anomaly(f"a stopped driver goes on: {again}")
@@ -123,13 +129,18 @@ class Driver:
 
     def _query(self) -> Generator[Wait, Any, Fate | Halt]:
         """One streaming query: batch by batch from where the checkpoint is."""
+        if self._world.scenario.claims_first:
+            started = yield from self._start()
+            if isinstance(started, Halt):
+                return started
         try:
             number = self.checkpoint.next_batch()
         except TornCheckpoint:
             return Fate.TORN
         start = self.checkpoint.end_of(number - 1)
         while start is not None:
-            end = self._planned(number, start)
+            yield from self._rest()
+            end = self._plan(number, start)
             if end == start and self.checkpoint.end_of(number) is None and self._world.is_through(start):
                 return Fate.DONE
             yield from self._moment()
@@ -142,7 +153,22 @@ class Driver:
             number, start = number + 1, end
         return Fate.TORN
 
-    def _planned(self, number: int, start: int) -> int:
+    def _start(self) -> Generator[Wait, Any, Ready | Halt]:
+        """As ``TransactionCoordinator.ensure_started``."""
+        if not self._starts and not must_start(self._machine.context.state):
+            return Ready()
+        self._starts = False
+        return (yield from self._run(Start(), range(0)))
+
+    def _rest(self) -> Generator[Wait, Any, None]:
+        """As ``Renewal``, before the next batch: what goes wrong is for that one to find."""
+        if self._world.choices.pick("rest", 2) and self._machine.context.claimed:
+            reach("driver: rests, and renews what is committed")
+            started = yield from self._start()
+            if not isinstance(started, Halt):
+                yield from self._run(Renew(), range(0))
+
+    def _plan(self, number: int, start: int) -> int:
         """Where batch ``number`` ends: as the checkpoint says, else as much as is there."""
         found = self.checkpoint.end_of(number)
         if found is not None and found >= 0:
@@ -158,15 +184,13 @@ class Driver:
         """As ``Driver.write`` and ``TransactionCoordinator.commit``."""
         mark = mark_of({SOURCE: end}, agree=True)
         batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end), mark)
-        if self._starts or must_start(self._machine.context.state):
-            self._starts = False
-            started = yield from self._run(Start(), range(0))
-            if isinstance(started, Halt):
-                return started
+        started = yield from self._start()
+        if isinstance(started, Halt):
+            return started
         refused = yield from self._check_resumed(batch)
         if refused is not None:
             return refused
-        if self._takes_all or (number == 0 and self._world.progress_expired):
+        if self._takes_all or (number == 0 and self._world.progress_expired and not self._planned):
             self._world.taken_as_it_is(start)
         self._client.source = end
         return (yield from self._run(Offered(batch), range(start, end)))

@@ -13,6 +13,7 @@ from onceflow.verify.simulator.requests import (
     Answer,
     CommitOffsets,
     Committed,
+    FetchOffsets,
 )
 
 
@@ -24,6 +25,10 @@ class Group:
         self.reached = 0  # the source offset that was committed last, whatever became of it
         self._pending: dict[int, Committed] = {}
         self._epochs: dict[int, int] = {}
+
+    def begin_with(self, source: int) -> None:
+        """A source offset was committed before the run, without progress."""
+        self.committed, self.reached = Committed(source=source), source
 
     def is_open(self, identity: Identity) -> bool:
         return identity.producer_id in self._pending and self._epochs[identity.producer_id] == identity.epoch
@@ -50,12 +55,17 @@ class Group:
             self.committed = pending
             self.reached = pending.source or self.reached  # a claim brings none
 
-    def fetch(self) -> Answer:
-        """OffsetFetch; while a transaction holds offsets, a stable answer has to wait."""
-        if self._pending:
+    def fetch(self, request: FetchOffsets) -> Answer:
+        """OffsetFetch; while a transaction holds what is asked for, a stable answer has to wait.
+
+        Everything is what is committed already: what a transaction holds for the first time is neither there nor unstable.
+        """
+        known, pending = self.committed, self._pending.values()
+        source = bool(known.source) and any((p.source, p.note) != (known.source, known.note) for p in pending)
+        if pending and (request.by_name or known.progress is not None or source):
             reach("group: offsets are unstable")
             return UNSTABLE_OFFSET_COMMIT
-        return Answer(committed=self.committed)
+        return Answer(committed=replace(known, source=0, note="") if request.by_name else known)
 
     def expire(self) -> None:
         """``producer.id.expiration.ms`` has passed: forgets the epochs of every producer without an open transaction."""

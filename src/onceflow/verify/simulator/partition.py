@@ -88,6 +88,11 @@ class Partition:
         producer.batches.append(span)
         return OK
 
+    def begin_with(self, values: tuple[int, ...]) -> None:
+        """Holds records that were written before the run, without a transaction."""
+        self._log.append(_Appended(self._end, values, committed=True))
+        self._end += len(values)
+
     def expire(self) -> None:
         """``producer.id.expiration.ms`` has passed: forgets every producer without an open transaction, and what it noted."""
         self._producers = {pid: each for pid, each in self._producers.items() if each.open}

@@ -77,7 +77,9 @@ class DescribeTransaction:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """OffsetFetch with require_stable (KIP-447)."""
+    """OffsetFetch with require_stable (KIP-447): of everything, or of the progress record by its name."""
+
+    by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)

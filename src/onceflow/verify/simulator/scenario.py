@@ -26,6 +26,7 @@ _TOGETHER = (
 KINDS = (
     *_TOGETHER,
     "people",  # what is done to the cluster by hand: committed offsets, settings of the broker and of the topic
+    "rest",  # nothing comes for long, and what is committed is renewed: no fault, but it may meet any
 )
 """The kinds of decisions. The first are drawn together; one that is added is drawn by itself, and leaves other seeds alone."""
 
@@ -38,6 +39,8 @@ _SILENCES = 0.15
 _SILENT_BATCH = 0.5
 _PEOPLE = 0.06
 _USER_RESTARTS = 0.3
+_CLAIMS_FIRST = 0.3
+_RESTS = 0.15
 _SIZES = (
     *((records, size) for records in (6, 9, 12) for size in (3, 4)),
     (30, 15),
@@ -63,6 +66,12 @@ class Scenario:
     user_restarts: bool = (
         False  # after a conflict, where the checkpoint can be read: what the user chooses instead of to resume
     )
+    claims_first: bool = (
+        False  # before anything is planned, as `onceflow run` does; else with the first batch, as a sink alone
+    )
+    at_least_once: int = (
+        0  # so many records are written under that already; the user resumes, and forgets where to begin
+    )
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -84,7 +93,8 @@ class Scenario:
             restarts=random.random() < _RESTARTS,
             silent=_silent(seed, records, batch_records),
             user_restarts=Random(f"the user of {seed}").random() < _USER_RESTARTS,  # noqa: S311  no secret
-            rates={**rates, **_people(seed)},
+            claims_first=Random(f"claims first of {seed}").random() < _CLAIMS_FIRST,  # noqa: S311  no secret
+            rates={**rates, **_people(seed), **_rest(seed)},
         )
 
 
@@ -104,3 +114,9 @@ def _people(seed: int) -> Mapping[str, float]:
     """In some runs somebody works on the cluster; drawn by itself as silent records are."""
     random = Random(f"people of {seed}")  # noqa: S311  no secret
     return {"people": random.choice(_RATES)} if random.random() < _PEOPLE else {}
+
+
+def _rest(seed: int) -> Mapping[str, float]:
+    """In some runs there is nothing to commit for long, now and then."""
+    random = Random(f"the rest of {seed}")  # noqa: S311  no secret
+    return {"rest": 10 * random.choice(_RATES[:2])} if random.random() < _RESTS else {}

@@ -24,6 +24,7 @@ from onceflow.transaction.messages import (
     ReadProgress,
     Ready,
     Refused,
+    Renew,
     Snapshot,
     Start,
     Unreachable,
@@ -157,6 +158,16 @@ class TrustsNewIdentity(Protocol):
         return super().handle(event)
 
 
+class RenewsAtAnyPrice(Protocol):
+    """Takes the name for a renewal, from whoever has it by now, and puts what it knows over what is committed."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.READY and isinstance(event, Renew):
+            self.context = replace(self.context, state=State.REFRESH, fresh=False, attempt=1, renewed=())
+            return Initialise(None)
+        return super().handle(event)
+
+
 class UnknownIsCommitted(Protocol):
     """Takes a commit without an answer for done."""
 
@@ -201,6 +212,7 @@ VARIANTS: Mapping[str, Variant] = {
     "trusts batch ids": Variant(TrustsBatchIds),
     "refused is aborted": Variant(RefusedIsAborted),
     "trusts a new identity": Variant(TrustsNewIdentity),
+    "renews at any price": Variant(RenewsAtAnyPrice),
     "unknown is committed": Variant(UnknownIsCommitted),
     "repeats the epoch of an empty batch": Variant(RepeatsEmptyEpoch),
     "forgets an empty batch": Variant(ForgetsEmpty),

@@ -73,7 +73,7 @@ def modelled(message: Any, by: int) -> Request:
         case TxnOffsetCommitRequest():
             return _commit(message)
         case OffsetFetchRequest():
-            return FetchOffsets()
+            return FetchOffsets(by_name=message.groups[0].topics is not None)
         case DescribeTransactionsRequest():
             return DescribeTransaction()
     return together(message)

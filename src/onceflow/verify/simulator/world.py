@@ -61,6 +61,9 @@ class World:
         self._living: set[int] = set()
         self._identity_doubtful = False  # the coordinator forgot something that a driver needs to know itself by
         self.progress_expired = False
+        if scenario.at_least_once:
+            self.allowed = self._usually_allowed = OnMismatch.RESUME
+            self.broker.begin_with(scenario.at_least_once, scenario.silent)
         self.begun_anew: set[int] = set()  # where output may begin again, for the user took a checkpoint as it was
 
     # ------------------------------------------------------------------------------------------------ what drivers tell
@@ -153,12 +156,13 @@ class World:
         self._started += 1
         order, scheduler = self._started, self._scheduler
         scenario, version, variant = self.scenario, self.scenario.version, self._variant
-        settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3)
+        planned = scenario.claims_first and bool(self.checkpoint.offsets)
+        settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3, planned=planned)
         network = Network(scheduler, self.choices, self.broker)
         client = Client(scheduler, network, version, order, looks_again=variant.looks_again)
         output = Output(version, PARTITIONS, scenario.by_driver, scenario.batch_bytes, scenario.silent)
         writer = Writer(scheduler, network, self.choices, order, output, variant.rules)
-        driver = Driver(self, order, variant.machine(settings), client, writer)
+        driver = Driver(self, order, variant.machine(settings), client, writer, planned=planned)
         self._living.add(order)
         self.allowed = self._usually_allowed
         Process(scheduler, driver.life(), partial(self._ended, driver))
@@ -185,7 +189,7 @@ class World:
         """
         if driver.order != self.broker.newest:
             reach("driver: an older one stops")
-        elif self._identity_doubtful or self.broker.late_fence or self.progress_expired:
+        elif self._identity_doubtful or self.broker.late_fence:
             reach("driver: the newest stops, for it cannot know that it is")
         else:
             self.anomaly("the newest driver stopped for good")
@@ -194,7 +198,11 @@ class World:
         """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, no progress."""
         planned_twice = any(len(ends) > 1 for ends in self._plans.values())
         committed = self.broker.group.committed
-        overtaken = committed.source != self.checkpoint.initial and not self._is_ours(committed.progress)
+        begun = committed.progress is not None and committed.progress.query_id
+        without_progress = bool(committed.source) and not begun
+        overtaken = committed.source != self.checkpoint.initial and (
+            without_progress or not self._is_ours(committed.progress)
+        )
         if not (planned_twice or self.checkpoint.damaged or overtaken or self.progress_expired or self._sources_gone):
             self.anomaly("a conflict, although checkpoint and progress agree")
 
@@ -223,7 +231,8 @@ class World:
     def taken_as_it_is(self, start: int) -> None:
         """Somebody offers a batch that nothing is compared with. Unless it is the next one, the output begins again there.
 
-        A user restarts; or it is batch 0 and the progress has expired: then nothing tells it from the first there ever was.
+        A user restarts; or it is batch 0, the progress has expired, and the driver did not know of any batch when it claimed
+        the name: then nothing tells it from the first there ever was.
         """
         if start != self.broker.group.reached:
             self.begun_anew.add(start)

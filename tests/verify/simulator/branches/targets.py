@@ -14,6 +14,8 @@ TARGETS: Mapping[str, str] = {
     "src/onceflow/transaction/enrolling.py": "",
     "src/onceflow/transaction/lane.py": "",
     "src/onceflow/transaction/producing.py": "",
+    "src/onceflow/transaction/resuming.py": "",
+    "src/onceflow/transaction/source_mark.py": "",
     "src/onceflow/kafka/codes.py": "",
     "src/onceflow/kafka/client.py": "KafkaClient.check",
 }

@@ -43,6 +43,7 @@ UNIT = (
     "test_enrolling.py",
     "test_lane.py",
     "test_producing.py",
+    "test_resuming.py",
 )
 
 
@@ -69,6 +70,7 @@ def _is_about(stem: str, test: str) -> bool:
         "asking": "requests",
         "protocol": "protocol_contexts",
         "messages": "protocol",
+        "source_mark": "resuming",
     }
     return test in (f"test_{stem}.py", f"test_protocol_{stem}.py", f"test_{own.get(stem)}.py")
 

@@ -61,17 +61,17 @@ CONFUSED = {
 """Fields and groups of codes that one may take for each other."""
 
 ENUMS = {
-    "State": "NEW INSPECT FENCE READ CONFIRM CLAIM_STORE CLAIM_COMMIT READY CHECK_CONFLICT REFRESH WRITE AUDIT STORE COMMIT "
-    "ABORT LOOK CHECK_CLAIM RETAKE RESOLVE BROKEN STOPPED",
+    "State": "NEW INSPECT FENCE READ CONFIRM CLAIM_STORE CLAIM_COMMIT READY RENEW CHECK_CONFLICT REFRESH WRITE AUDIT STORE "
+    "COMMIT ABORT LOOK CHECK_CLAIM RETAKE RESOLVE BROKEN STOPPED",
     "Coordinated": "ABSENT EMPTY ONGOING COMPLETING COMPLETE",
-    "Stop": "FENCED CONFLICT EXHAUSTED REJECTED UNREACHABLE OUTCOME_UNKNOWN",
+    "Stop": "FENCED CONFLICT GONE EXHAUSTED REJECTED UNREACHABLE OUTCOME_UNKNOWN",
     "Verdict": "WRITE SKIP REFUSE",
     "OnMismatch": "REFUSE RESUME RESTART",
     "Meaning": "ACKNOWLEDGED LATER AFTER_GAP REFUSED DENIED UNWRITABLE LOST",
 }
 ANSWERS = {
     "protocol.py": (
-        {"Describe", "Initialise", "ReadProgress", "Write", "Audit", "Store", "End", "Ready", "Halt"},
+        {"Describe", "Initialise", "ReadProgress", "ReadSources", "Write", "Audit", "Store", "End", "Ready", "Halt"},
         ("Describe()", "ReadProgress()", "Halt(Stop.UNREACHABLE, '')"),
     ),
     "questions.py": (

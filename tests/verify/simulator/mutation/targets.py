@@ -1,4 +1,6 @@
-"""What is mutated: the commit protocol, its words, the record of progress, what becomes of each answer, and the producer."""
+"""What is mutated: the commit protocol, its words, the record of progress, what becomes of each answer, the producer, and where
+a resumed query begins.
+"""
 
 from __future__ import annotations
 
@@ -16,5 +18,7 @@ TARGETS = (
     Target("src/onceflow/transaction/enrolling.py"),
     Target("src/onceflow/transaction/lane.py"),
     Target("src/onceflow/transaction/producing.py"),
+    Target("src/onceflow/transaction/resuming.py"),
+    Target("src/onceflow/transaction/source_mark.py"),
     Target("src/onceflow/kafka/codes.py"),
 )

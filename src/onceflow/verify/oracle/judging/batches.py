@@ -93,6 +93,24 @@ def unknown_batches(recorded: Recorded, expected: Expected) -> str:
     return ""
 
 
+def finished_for_nothing(recorded: Recorded, expected: Expected) -> int | None:
+    """The newest batch, if Spark calls it finished, and the committed progress does not have it; None where all is well.
+
+    Spark notes a batch in its commit log when the sink has returned, and never runs it again::
+
+        batch 7 closes windows, of no new input; the sink returns, commits/7 is there
+        progress 7, and the source offsets of batch 6, which are those of batch 7     the windows are lost, no offset tells of it
+
+    Not asked while a transaction is open on the group's partition (which is ``hung_transaction``): it may be that of this batch.
+    """
+    progress, group = recorded.observed.committed.progress, recorded.observed.group
+    if progress is None or progress.query_id not in ("", expected.query_id) or expected.whole or group is None:
+        return None
+    newest = max(expected.finished, default=-1)
+    is_open = not group["stable"].equals(group["end"])
+    return None if is_open or newest < progress.next_batch else newest
+
+
 @dataclass(frozen=True, slots=True)
 class Polled:
     """Records of the final read, each in a batch that read it."""

@@ -8,10 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
-from onceflow.verify.oracle.judging.batches import Batches, add_batches, polled_by, unknown_batches
+from onceflow.verify.oracle.judging.batches import (
+    Batches,
+    add_batches,
+    finished_for_nothing,
+    polled_by,
+    unknown_batches,
+)
 from onceflow.verify.oracle.judging.beginnings import Beginnings
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
@@ -55,7 +62,8 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
     _add_seen(book, seen)
     _add_final(book, final, recorded, lanes)
     _add_ends(book, recorded, lanes)
-    _add_positions(book, recorded, ends, lanes)
+    finished = None if expected is None else finished_for_nothing(recorded, expected)
+    _add_positions(book, recorded, ends, finished, lanes)
     return book.table(), reasons
 
 
@@ -136,12 +144,22 @@ def _add_ends(book: Book, recorded: Recorded, lanes: Lanes) -> None:
     book.add(op=zeros, process=OBSERVER, kind=gone, lane=lane[cut], offset=zeros, until=start[cut])
     for kind, name in ((Kind.LOG_END, "end"), (Kind.STABLE_END, "stable")):
         book.add(op=op, process=OBSERVER, kind=kinds(kind, rows), lane=lane, offset=plain_numbers(ends[name]))
+        if (group := recorded.observed.group) is not None:
+            zero = np.zeros(len(group), np.int64)
+            kept, offset = lanes.of(group), plain_numbers(group[name])
+            book.add(op=zero, process=OBSERVER, kind=kinds(kind, len(group)), lane=kept, offset=offset)
 
 
-def _add_positions(book: Book, recorded: Recorded, ends: dict[int, int], lanes: Lanes) -> None:
-    """Where the last committed batch ended, as the pipeline's transaction says, then what the group has committed."""
-    committed = recorded.observed.committed.offsets
-    seen = {lanes.number(*at): offset for at, offset in committed.items() if at[0] in recorded.inputs}
+def _add_positions(book: Book, recorded: Recorded, ends: dict[int, int], finished: int | None, lanes: Lanes) -> None:
+    """Where the last committed batch ended, as the pipeline's transaction says, then what the group has committed.
+
+    The progress is such a position, too: after a batch that is ``finished`` it has to be the next one.
+    """
+    committed = recorded.observed.committed
+    seen = {lanes.number(*at): offset for at, offset in committed.offsets.items() if at[0] in recorded.inputs}
+    if finished is not None and committed.progress is not None:
+        progress = lanes.number(ANCHOR_TOPIC, ANCHOR_PARTITION)
+        ends, seen = {**ends, progress: finished + 1}, {**seen, progress: committed.progress.next_batch}
     for process, positions in ((recorded.pipeline, ends), (OBSERVER, {**dict.fromkeys(ends, 0), **seen})):
         count = len(positions)
         book.add(

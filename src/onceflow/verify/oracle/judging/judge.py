@@ -13,6 +13,18 @@ from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.history import history_of
 from onceflow.verify.recording.recorded import Recorded
 
+_CANNOT_COME = frozenset(
+    {
+        "effect_missing", "effect_repeated",  # a run has no effects
+        "wr_cycle", "precommitted_read",  # nobody reads inside of a transaction what such a transaction wrote
+        # The pipeline's reading is made of Spark's plan of it, in which a batch begins where the one before ended; what is read
+        # twice or passed over all the same shows in the output.
+        "consumed_twice", "consumed_never",
+        "nonmonotonic_poll", "int_nonmonotonic_poll",  # what a reader gets a second time is not recorded
+    }
+)  # fmt: skip
+"""Checks that a run's history gives nothing to do, so that finding nothing would tell nothing: the report has a dash for them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement(Verdict):
@@ -31,9 +43,12 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     history, reasons = history_of(recorded, expected)
     verdict = check_history(history, where="the run's history")
     notes = () if expected is None else tuple(_notes(recorded, expected))
+    counts = verdict.counts
+    checks = tuple(each for each in verdict.checks if each.anomaly not in _CANNOT_COME or counts[each.anomaly])
     return Judgement(
-        verdict.history, verdict.findings, verdict.checks, tuple(reasons), notes, unproved=verdict.unproved
-    )
+        verdict.history, verdict.findings, checks, tuple(reasons), notes,
+        unproved=verdict.unproved, not_judged=verdict.not_judged,
+    )  # fmt: skip
 
 
 def _notes(recorded: Recorded, expected: Expected) -> Iterator[str]:

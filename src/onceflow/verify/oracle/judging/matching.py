@@ -7,7 +7,12 @@ partition the n-th seen is the n-th expected, as long as there are as many. Wher
     seen                        a            x             b
     the x seen stands between a and b, so it is that of batch 3, and that of batch 5 is missing
 
-What is seen more often than it is expected is a repetition of the expected record that it stands next to.
+What is seen more often than it is expected is a repetition of the expected record that it stands next to. On one partition
+records choose in their order, each the first that is left to it, so that none takes what belongs to one before it::
+
+    expected on a partition     x (batch 1)  a (batch 1)   x (batch 2)  b (batch 2)   x (batch 3, planned and never run)
+    seen                        x            a             x            b
+    the second x may be that of batch 1 or 2; if it chose first, and took the former, the first x would be left with the latter
 
 Where the partition is free, offsets of different partitions are compared, which tells nothing of the order. Which record of
 such a group is which stays open (``Matching.guessed``), and no order may be judged by it::
@@ -150,9 +155,9 @@ class _Neighbours:
     def fits(self, found: int, batch: int) -> bool:
         return bool(self.low[found] <= batch <= self.high[found])
 
-    def doubt(self, found: int) -> int:
-        """How many batches a record may belong to: those that are told for certain choose first."""
-        return int(self.high[found] - self.low[found])
+    def until(self, found: int) -> int:
+        """The last batch that a record may belong to."""
+        return int(self.high[found])
 
 
 def _match_uneven(
@@ -161,7 +166,7 @@ def _match_uneven(
     free, seen = members
     every = list(free)
     rest = []
-    for found in sorted(seen, key=neighbours.doubt):
+    for found in sorted(seen, key=neighbours.until):
         fitting = next((each for each in free if neighbours.fits(found, int(wanted.batch[each]))), None)
         if fitting is None:
             rest.append(found)

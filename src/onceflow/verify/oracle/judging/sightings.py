@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.verify.checker.unproved import UNJUDGED
-from onceflow.verify.history.coding import Ints, plain_numbers
+from onceflow.verify.history.coding import Ints, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.book import Lanes
 from onceflow.verify.oracle.judging.matching import NOTHING, Found, Mask, Wanted, match
@@ -113,19 +113,23 @@ def _match_lanes(
     """Where expected and seen records are compared: on their partition, or on their topic where the partition is free.
 
     Free are records without a key (where the plan does not name the partition), and all records of a topic that got
-    partitions while the run went on: which count a key was placed by is not known.
+    partitions while the run went on: which count a key was placed by is not known. And what equals a free record of its topic,
+    for nobody can tell which of both was seen::
+
+        expected   x on any partition, x on partition 0, a on partition 0
+        seen       x on partition 0, x on partition 1, a on partition 0     either x; but a must be there
     """
-    records = expected.records
-    free = plain_numbers(records["partition"]) < 0
-    keyless_free = set(pc.unique(records["topic"].filter(pa.array(free)).cast(pa.string())).to_pylist())
-    grown = sorted(recorded.grown)
+    records, count = expected.records, len(expected.records)
     topics = {name: number for number, name in enumerate(recorded.outputs)}
-    wide = free | _is_in(records["topic"], grown)
-    keyless = np.asarray(reads["key"].is_null()) & _is_in(reads["topic"], sorted(keyless_free))
-    return (
-        np.where(wide, _topic_lane(records["topic"], topics), lanes.of(_placed(records))),
-        np.where(keyless | _is_in(reads["topic"], grown), _topic_lane(reads["topic"], topics), lane),
-    )
+    topic = np.concatenate([_topic_lane(each["topic"], topics) for each in (records, reads)])
+    contents = np.concatenate([_plain(each["content"]) for each in (records, reads)])
+    different, content = np.unique(contents, return_inverse=True)
+    same = dense(topic) * (len(different) + 1) + content  # one number for each topic and content
+    free = np.flatnonzero(plain_numbers(records["partition"]) < 0)
+    grown = [number + _TOPIC_WIDE for name, number in topics.items() if name in recorded.grown]
+    wide = np.isin(topic, grown) | np.isin(same, same[free])
+    compared = np.where(wide, topic, np.concatenate([lanes.of(_placed(records)), lane]))
+    return compared[:count], compared[count:]
 
 
 def _topic_lane(topic: pa.ChunkedArray, numbers: dict[str, int]) -> Ints:

@@ -1,0 +1,66 @@
+"""Producer ids as the partition leaders know them: who is known, and a time in which they forget whoever has nothing open."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from onceflow.kafka.client import KafkaClient
+from onceflow.transaction.questions import describe_producers
+
+if TYPE_CHECKING:
+    from onceflow.verify.cluster.kafka import KafkaCluster
+
+FORGET_SOON: Mapping[str, str] = {"producer.id.expiration.check.interval.ms": "1000"}
+"""Broker settings without which ``forgetting`` takes ten minutes. Alone they change nothing: an id expires after a day."""
+
+_EXPIRATION = "producer.id.expiration.ms"
+_FORGOTTEN_AFTER_MS = 1_000
+_PATIENCE_S = 60.0
+
+
+def known_at_leaders(client: KafkaClient, topics: Iterable[str]) -> set[int]:
+    """The producer ids that the leaders of all partitions know. Raises BrokerUnreachable."""
+    wanted = tuple(topics)
+
+    def once() -> set[int]:
+        by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for topic in client.topics(wanted, refresh=True).values():
+            for partition, leader in topic.leaders.items():
+                by_leader[leader][topic.name].append(partition)
+        return {found for leader, partitions in by_leader.items() for found in _known(client, leader, partitions)}
+
+    found: set[int] = client.repeat(once, f"the producers of {', '.join(wanted)}")
+    return found
+
+
+def _known(client: KafkaClient, leader: int, partitions: Mapping[str, list[int]]) -> Iterator[int]:
+    for topic in client.ask(leader, describe_producers(partitions)).topics:
+        for part in topic.partitions:
+            client.check(part.error_code, f"the producers of {topic.name}-{part.partition_index}", "READ")
+            yield from (int(producer.producer_id) for producer in part.active_producers)
+
+
+@contextmanager
+def forgetting(cluster: KafkaCluster) -> Iterator[None]:
+    """Within it every broker forgets producers that have written nothing for a second and have no transaction open."""
+    try:
+        _set(cluster, str(_FORGOTTEN_AFTER_MS))
+        yield
+    finally:
+        _set(cluster, None)
+
+
+def _set(cluster: KafkaCluster, after_ms: str | None) -> None:
+    """Of each broker by itself; None: as before."""
+    operation = AlterConfigOpType.DELETE if after_ms is None else AlterConfigOpType.SET
+    admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
+    for node in cluster.nodes:
+        entry = ConfigEntry(_EXPIRATION, after_ms, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, str(node.id), incremental_configs=[entry])
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(_PATIENCE_S)

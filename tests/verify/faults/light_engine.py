@@ -1,0 +1,77 @@
+"""An engine without Spark that commits with the production protocol: ``python light_engine.py PLAN``.
+
+It speaks the engines' lines. The plan's ``[spark]`` table names cluster, pipeline and topic, and a variant of the protocol that
+lacks a defence, if it shall.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import tomllib
+from pathlib import Path
+
+import tests.faults.light
+from tests.faults.light import Job, LightDriver
+
+from onceflow.errors import OnceflowError
+from onceflow.verify.engines.conversation import Conversation
+from onceflow.verify.engines.lines import Message, Told
+from onceflow.verify.simulator.variants import VARIANTS
+
+PATIENCE_S = 120.0
+TIMEOUT_MS = 10_000
+
+
+class Telling(LightDriver):
+    """Tells each step, and waits where it is told to."""
+
+    def __init__(self, job: Job, conversation: Conversation) -> None:
+        super().__init__(job)
+        self._conversation = conversation
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        self._conversation.step(step, batch_id)
+
+
+def main() -> int:
+    plan = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    table = plan["spark"]
+    if table["variant"]:
+        vars(tests.faults.light)["Protocol"] = VARIANTS[table["variant"]].machine
+    checkpoint = str(Path(plan["checkpoint"]) / "done")
+    job = Job(
+        table["servers"], table["name"], table["topic"], checkpoint,
+        timeout_ms=TIMEOUT_MS, patience_s=PATIENCE_S, max_attempts=1000, options={"request_timeout_ms": 5_000},
+    )  # fmt: skip
+    conversation = Conversation()
+    conversation.tell(Message(Told.READY))
+    conversation.wait_for_run()
+    stopped = threading.Event()
+    conversation.on_stop(stopped.set)
+    conversation.tell(Message(Told.STARTED))
+    try:
+        run(Telling(job, conversation), conversation, stopped)
+    except OnceflowError as error:
+        conversation.tell(Message(Told.FAILED, code=error.code, error=str(error)))
+        return 1
+    conversation.tell(Message(Told.FINISHED))
+    return 0
+
+
+def run(driver: Telling, conversation: Conversation, stopped: threading.Event) -> None:
+    """One batch after the other, from where its checkpoint ends."""
+    coordinator = driver.open()
+    try:
+        batch_id = driver.done()
+        while not stopped.is_set():
+            driver.run_batch(coordinator, batch_id)
+            conversation.tell(Message(Told.COMMITTED, batch=batch_id))
+            batch_id += 1
+    finally:
+        driver.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
