@@ -23,20 +23,24 @@ $(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($
 demo: setup
 	$(BIN)/onceflow demo $(DEMO_ARGS)
 
-# Three parts, so that one part's brokers and Spark sessions are gone before the next begins. Much of the first two is waiting: they
-# run in two processes (tests/parallel.py). 5: none selected.
+# Three parts, so that one part's brokers and Spark sessions are gone before the next begins. Much of them is waiting: they run in four
+# processes (tests/parallel.py). 5: none selected.
 test: check
-	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 2) $(TWO_ENDS) || test $$? -eq 5
-	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 2) $(VERIFY) || test $$? -eq 5
-	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 0) $(WITH_SPARK) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 4) $(TWO_ENDS) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 4) $(VERIFY) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 4) $(WITH_SPARK) || test $$? -eq 5
 
 # The long part of the verification: every fault, replicated brokers, a Spark cluster, both transaction versions, Spark's own sink
-# beside ours; then Kafka's transaction matrix.
+# beside ours; then executors that write, what a plan without state allows to be lost, and Kafka's transaction matrix.
 FOR ?= 8m
 ALL_FAULTS = $(BIN)/onceflow verify --engine both --brokers 3 --spark-workers 2 --standbys 2 --for $(FOR)
+EXECUTORS_WRITE = $(BIN)/onceflow verify --engine executors --brokers 3 --spark-workers 2 --standbys 2 --for $(FOR)
+WITHOUT_STATE = $(BIN)/onceflow verify src/onceflow/verify/matrix/pipeline.toml --for $(FOR)
 verify: setup
 	$(ALL_FAULTS) --transaction-version 2 --out onceflow-verify/version-2
 	$(ALL_FAULTS) --transaction-version 1 --out onceflow-verify/version-1
+	$(EXECUTORS_WRITE) --faults spark,brokers,driver --out onceflow-verify/executors
+	$(WITHOUT_STATE) --faults checkpoint,topics --out onceflow-verify/checkpoint
 	$(BIN)/onceflow verify --matrix --out onceflow-verify/matrix
 
 check: setup

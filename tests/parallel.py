@@ -1,4 +1,4 @@
-"""How ``pytest -n 2`` spreads tests over its processes (pytest-xdist): file by file, the long ones first.
+"""How ``pytest -n 4`` spreads tests over its processes (pytest-xdist): file by file, the long ones first.
 
 Much of their time tests wait: for a broker that starts, a coordinator that moves, a timeout. Meanwhile those of another process
 work. Each process has brokers and a Spark session of its own; the files that share clusters of three brokers go to one process,
@@ -20,7 +20,10 @@ THREE_BROKERS = frozenset(
     for name in (
         "cluster/test_kafka_cluster",
         "faults/test_broker_faults",
+        "faults/test_expiry_faults",
+        "faults/test_lose_tail",
         "faults/test_undefended",
+        "faults/test_undefended_drivers",
         "simulator/test_moves",
         "simulator/test_replicas",
     )

@@ -114,7 +114,7 @@ def test_a_signal_in_the_middle_of_a_batch_ends_after_it(
 
 
 def test_a_second_signal_ends_at_once_and_the_next_run_finishes(slow: Slow, start: Callable[..., Running]) -> None:
-    sent = slow.send(400)  # a minute, which the second signal cuts short
+    sent = slow.send(2000)  # five minutes, which the second signal cuts short
     running = start(slow.directory)
     slow.wait_until_under_way(running.process)
     running.process.send_signal(signal.SIGTERM)

@@ -139,12 +139,13 @@ def read(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per record.")] = False,
 ) -> None:
-    """Print the records of a topic that are committed now, partition by partition."""
+    """Print the records of a topic that are committed now, partition by partition: key and value, as `onceflow read` does."""
     with shown_errors(as_json=as_json):
+        from onceflow.cli.read import shown
         from onceflow.cli.records import read_committed
 
         for record in read_committed(_settings(directory), topic):
-            out(json.dumps(asdict(record)) if as_json else f"{record.key or ''}\t{record.value}")
+            out(json.dumps(asdict(record)) if as_json else f"{shown(record.key)}\t{shown(record.value)}")
 
 
 def _settings(directory: Path) -> ClusterSettings:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from onceflow.cli.errors import ERROR, out, shown_errors
+from onceflow.cli.interrupted import clean_up_when_interrupted
 
 
 def demo(
@@ -28,8 +26,7 @@ def demo(
 
     Exit code 0 only if the proof holds.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    clean_up_when_interrupted()
     with shown_errors(as_json=as_json):
         from rich.console import Console
 
@@ -46,11 +43,3 @@ def demo(
             show(outcome, console)
         if not outcome.proved:
             raise typer.Exit(ERROR)
-
-
-def _interrupt(number: int, _: FrameType | None) -> None:
-    # Once, through every finally, so that nothing stays behind; a second one would only tear the cleaning up apart.
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    os.write(2, b"\ninterrupted: ending all processes and cleaning up\n")
-    raise SystemExit(128 + number)

@@ -173,9 +173,7 @@ def _make_topic(settings: ClusterSettings, topic: str, partitions: int) -> None:
     """Where it is missing."""
     from onceflow.kafka.admin import ClusterAdmin
 
-    admin = ClusterAdmin(settings)
-    if topic not in admin.partitions():
-        admin.create_topics([topic], partitions=partitions)
+    ClusterAdmin(settings).create_topics([topic], partitions=partitions, needed="WRITE")
 
 
 def _run(

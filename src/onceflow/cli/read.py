@@ -57,8 +57,8 @@ def read(
         settings = _settings(bootstrap_servers, directory, kafka or [])
         wanted = {"id": event_id, "source": source, "key": key}
         messages = committed_messages(settings, topic, partition, follow=follow)
-        shown = _selected(messages, {name: value for name, value in wanted.items() if value is not None}, contains)
-        for number, event in enumerate(shown, start=1):
+        selected = _selected(messages, {name: value for name, value in wanted.items() if value is not None}, contains)
+        for number, event in enumerate(selected, start=1):
             out(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
             if number == limit:
                 break
@@ -102,10 +102,10 @@ def _line(event: Mapping[str, Any]) -> str:
     name = f"{event['source']} {event['id']}" if event["id"] is not None else ""
     reasons = [value for header, value in reversed(event["headers"]) if header == _REASON]
     columns = [name, event["key"], event["value"], *reasons[:1]]
-    return "\t".join([f"{event['partition']}@{event['offset']}", *map(_shown, columns)])
+    return "\t".join([f"{event['partition']}@{event['offset']}", *map(shown, columns)])
 
 
-def _shown(text: str | None) -> str:
+def shown(text: str | None) -> str:
     """One column of one line, whatever is in it."""
     return _NULL if text is None else text.translate(_ESCAPES)
 

@@ -9,10 +9,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka import KafkaError as DeliveryError
+from confluent_kafka import KafkaError as Problem
 
-from onceflow.errors import ConfigurationError, KafkaError, RecordTooLarge, RequestFailed, TopicMissing
+from onceflow.errors import (
+    BrokerUnreachable,
+    ConfigurationError,
+    KafkaError,
+    RecordTooLarge,
+    RequestFailed,
+    TopicMissing,
+)
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.groupless import record_in
 from onceflow.kafka.missing import meant
 from onceflow.kafka.settings import ClusterSettings
 
@@ -20,7 +28,7 @@ PATIENCE_S = 30.0
 _POLL_S = 0.1
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")  # what matters of its log comes as errors too
 
-OnDelivery = Callable[[DeliveryError | None, Message], None]
+OnDelivery = Callable[[Problem | None, Message], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ def send_lines(settings: ClusterSettings, topic: str, lines: Iterable[str | byte
     producer = Producer({**settings.for_librdkafka(), "enable.idempotence": True}, logger=_librdkafka)
     failed: list[str] = []
 
-    def told(error: DeliveryError | None, _: Message) -> None:
+    def told(error: Problem | None, _: Message) -> None:
         if error is not None:
             failed.append(error.str())
 
@@ -64,7 +72,7 @@ def send_lines(settings: ClusterSettings, topic: str, lines: Iterable[str | byte
 
 def _hand_over(
     producer: Producer, topic: str, line: str | bytes, key: str | bytes | None, told: OnDelivery
-) -> DeliveryError | None:
+) -> Problem | None:
     """Puts a line into the producer's queue, as soon as there is room; the reason why it may not. Calls what was answered."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -78,7 +86,7 @@ def _hand_over(
                     f"{topic}: nothing was acknowledged for {PATIENCE_S:.0f} s", action="start again"
                 ) from None
         except KafkaException as error:
-            reason: DeliveryError = error.args[0]
+            reason: Problem = error.args[0]
             return reason
         else:
             return None
@@ -92,9 +100,9 @@ def _drained(producer: Producer) -> int:
     return left
 
 
-def _refused(reason: DeliveryError, line: str, sent: int) -> KafkaError | RecordTooLarge:
+def _refused(reason: Problem, line: str, sent: int) -> KafkaError | RecordTooLarge:
     kept = f"of the lines before it {sent:,} are in the topic, of those behind it none"
-    if reason.code() == DeliveryError.MSG_SIZE_TOO_LARGE:
+    if reason.code() == Problem.MSG_SIZE_TOO_LARGE:
         return RecordTooLarge(
             f"{line} is longer than Kafka's clients send, 1,000,000 bytes", action=f"split it; {kept}"
         )
@@ -102,7 +110,7 @@ def _refused(reason: DeliveryError, line: str, sent: int) -> KafkaError | Record
 
 
 def read_committed(settings: ClusterSettings, topic: str) -> Iterator[Record]:
-    """Every committed record up to the end that the topic has now. Raises TopicMissing, RequestFailed."""
+    """Every committed record up to the end that the topic has now. Raises TopicMissing, RequestFailed, BrokerUnreachable."""
     for message in committed_messages(settings, topic):
         offset = message.offset() or 0
         yield Record(topic, message.partition() or 0, offset, text_of(message.key()), text_of(message.value()))
@@ -113,22 +121,29 @@ def committed_messages(
 ) -> Iterator[Message]:
     """The committed records of a topic, or of ``only`` these partitions, from the beginning.
 
-    Partition by partition up to the end that each has now; with ``follow`` as they come, without end. Raises TopicMissing,
-    RequestFailed, ConfigurationError for a partition that the topic does not have.
+    Partition by partition up to the end that each has now; with ``follow`` as they come, without end, whatever becomes of the
+    brokers meanwhile. Raises TopicMissing, RequestFailed, BrokerUnreachable, ConfigurationError for a partition that the topic
+    does not have.
     """
     known = partitions_of(settings, topic)
     _check_partitions(topic, known, only or ())
     partitions = [number for number in known if only is None or number in only]
-    ends = ClusterAdmin(settings).end_offsets([(topic, p) for p in partitions])
-    options = {"group.id": "onceflow-read", "enable.auto.commit": False, "isolation.level": "read_committed"}
+    admin = ClusterAdmin(settings)
+    ends = admin.end_offsets([(topic, p) for p in partitions])
+    options = {
+        "group.id": "onceflow-read",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "check.crcs": True,
+    }
     consumer = Consumer({**settings.for_librdkafka(), **options, "auto.offset.reset": "earliest"}, logger=_librdkafka)
     try:
         if follow:
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
             while True:
-                yield from _polled(consumer)
+                yield from _polled(consumer, topic)
         for partition in partitions:
-            yield from _partition(consumer, topic, partition, ends[topic, partition])
+            yield from _partition(consumer, admin, topic, partition, ends[topic, partition])
     finally:
         consumer.close()
 
@@ -141,38 +156,63 @@ def _check_partitions(topic: str, known: Collection[int], wanted: Collection[int
         raise ConfigurationError.of("the command line", mistakes)
 
 
-def _partition(consumer: Consumer, topic: str, partition: int, end: int) -> Iterator[Message]:
-    """Up to ``end``; the last offsets may be transaction markers, which only the position tells."""
-    first, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
+def _partition(consumer: Consumer, admin: ClusterAdmin, topic: str, partition: int, end: int) -> Iterator[Message]:
+    """Up to ``end``; the last offsets may be transaction markers, which only the position tells.
+
+    A consumer waits for brokers that are gone without an end. What is aborted passes unseen, however much it is, so one that
+    gives nothing for long says nothing yet: the brokers are asked whether they are there.
+    """
+    first = _first_offset(consumer, admin, topic, partition)
     if first >= end:
         return
-    place = TopicPartition(topic, partition, first)
+    place, reached, moved_at = TopicPartition(topic, partition, first), first, time.monotonic()
     consumer.assign([place])
-    while consumer.position([place])[0].offset < end:
-        yield from _polled(consumer)
+    while (now := consumer.position([place])[0].offset) < end:
+        if now > reached:
+            reached, moved_at = now, time.monotonic()
+        elif time.monotonic() > moved_at + PATIENCE_S:
+            admin.end_offsets([(topic, partition)])
+            moved_at = time.monotonic()
+        yield from _polled(consumer, topic)
 
 
-def _polled(consumer: Consumer) -> Iterator[Message]:
+def _first_offset(consumer: Consumer, admin: ClusterAdmin, topic: str, partition: int) -> int:
+    try:
+        found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PATIENCE_S)
+    except KafkaException as error:
+        reason: Problem = error.args[0]
+        admin.end_offsets([(topic, partition)])  # says so where the brokers are gone
+        raise RequestFailed(
+            f"the beginning of {topic}-{partition}: {reason.str()}", action="start again", error=reason.name()
+        ) from None
+    if found is None:
+        raise BrokerUnreachable(
+            f"the beginning of {topic}-{partition} was not answered for {PATIENCE_S:.0f} s",
+            action="check the cluster, then start again",
+        )
+    first: int = found[0]
+    return first
+
+
+def _polled(consumer: Consumer, topic: str) -> Iterator[Message]:
     message = consumer.poll(0.2)
-    if message is None:
+    if message is None:  # not `not message`: a tombstone is falsy
         return
-    error = message.error()
-    if error is None:
-        yield message
-    elif not error.retriable():
-        raise RequestFailed(f"{message.topic()}-{message.partition()}: {error.str()}")
+    record = record_in(message, topic)
+    if record is not None:
+        yield record
 
 
 def partitions_of(settings: ClusterSettings, topic: str) -> tuple[int, ...]:
     """The topic's partitions. Raises TopicMissing."""
-    known = ClusterAdmin(settings).partitions()
-    if topic not in known:
+    admin = ClusterAdmin(settings)
+    if admin.missing([topic]):
         raise TopicMissing(
             f"topic {topic} does not exist",
-            action=f"create it, or correct the name; {meant([topic], known)}",
+            action=f"create it, or correct the name; {meant([topic], admin.partitions())}",
             topics=(topic,),
         )
-    return known[topic]
+    return admin.partitions()[topic]
 
 
 def base64_of(value: str | bytes | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -60,11 +61,12 @@ def _place(
     from onceflow.kafka.settings import ClusterSettings
     from onceflow.pipeline.cluster import BROKER_DIRECTORY, find_settings
 
+    if plan is not None and bootstrap_servers is not None:
+        raise ConfigurationError("--plan names a cluster: leave out --bootstrap-servers, or --plan and give NAME")
     if bootstrap_servers is None and (plan is not None or PLAN.exists()):
         file = load(plan or PLAN, os.environ)
         is_own = name in (None, file.plan.name)
-        local = Path(file.checkpoint) if is_own and ":" not in file.checkpoint else None
-        return find_settings(file), name or file.plan.name, local
+        return find_settings(file), name or file.plan.name, local_path(file.checkpoint) if is_own else None
     if name is None:
         raise ConfigurationError("there is no pipeline.toml here: give the pipeline's NAME, or a plan with --plan")
     return (
@@ -72,6 +74,12 @@ def _place(
         name,
         None,
     )
+
+
+def local_path(checkpoint: str) -> Path | None:
+    """The directory of a checkpoint (a path or a URI); None where it is on no disk of this machine. Hadoop knows no escapes."""
+    path = re.sub(r"^file:(//)?(?=/[^/])", "", checkpoint)
+    return Path(path) if path.startswith("/") else None
 
 
 def _document(found: PipelineStatus) -> dict[str, Any]:

@@ -39,7 +39,10 @@ def verify(
     seed: Annotated[
         int | None, typer.Option(_SEED, min=0, help="The same seed, the same faults. Default: by chance.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="onceflow, spark (the control: Spark's own sink) or both.")] = "onceflow",
+    engine: Annotated[
+        str,
+        typer.Option(help="onceflow, executors (they write), spark (its own sink), both."),
+    ] = "onceflow",
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
     spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,
     standbys: Annotated[int, typer.Option(help="Drivers kept warm, as onceflow run --standbys has them; 1 to 5.")] = 1,
