@@ -128,10 +128,13 @@ value = "concat(substring(value, 1), substring(concat(coalesce(shown, ''), coale
         send_lines(self.settings, self.lines, values, key=None)
         return values
 
-    def wait_until_under_way(self, process: subprocess.Popen[str]) -> None:
+    def wait_until_under_way(self, running: Running) -> None:
+        """Until a batch is, and the command has heard that the query runs: before that a signal ends it at once."""
+        if not any(event["event"] == "started" for event in running.events):
+            running.wait_for("started")
         deadline = time.monotonic() + PATIENCE_S
         while not self.link.is_symlink():
-            assert process.poll() is None, "the pipeline ended"
+            assert running.process.poll() is None, "the pipeline ended"
             assert time.monotonic() < deadline, "no batch began"
             time.sleep(0.01)
 

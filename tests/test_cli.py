@@ -103,7 +103,7 @@ def test_a_signal_in_the_middle_of_a_batch_ends_after_it(
 ) -> None:
     sent = slow.send(20)
     running = start(slow.directory)
-    slow.wait_until_under_way(running.process)
+    slow.wait_until_under_way(running)
     send(running.process.pid, number)  # a terminal's Ctrl-C goes to Spark's Java process too
     assert running.end() == 0
     assert slow.written() == sent, "the batch that ran is committed, in order"
@@ -116,7 +116,7 @@ def test_a_signal_in_the_middle_of_a_batch_ends_after_it(
 def test_a_second_signal_ends_at_once_and_the_next_run_finishes(slow: Slow, start: Callable[..., Running]) -> None:
     sent = slow.send(2000)  # five minutes, which the second signal cuts short
     running = start(slow.directory)
-    slow.wait_until_under_way(running.process)
+    slow.wait_until_under_way(running)
     running.process.send_signal(signal.SIGTERM)
     running.wait_for("stopping")
     running.process.send_signal(signal.SIGTERM)
@@ -134,7 +134,7 @@ def test_a_second_signal_ends_at_once_and_the_next_run_finishes(slow: Slow, star
 def test_a_killed_run_is_finished_by_the_next(slow: Slow, start: Callable[..., Running]) -> None:
     sent = slow.send(20)
     running = start(slow.directory)
-    slow.wait_until_under_way(running.process)
+    slow.wait_until_under_way(running)
     running.process.kill()
     assert running.end() == -signal.SIGKILL
     again = start(slow.directory)

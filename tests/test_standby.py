@@ -580,7 +580,7 @@ def test_every_record_once_though_the_driver_is_killed_in_the_middle_of_a_batch(
     ready = running.wait_for("standby_ready")["pid"]
     slow.link.unlink()  # left by the first batch, and by the rehearsal
     sent += slow.send(20)
-    slow.wait_until_under_way(running.process)
+    slow.wait_until_under_way(running)
     supervisor = psutil.Process(running.process.pid)
     (driver,) = [child.pid for child in supervisor.children() if child.pid != ready]
     os.killpg(driver, signal.SIGKILL)

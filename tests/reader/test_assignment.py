@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing
 from typing import Any
 
@@ -17,12 +16,13 @@ from onceflow.reader.reader import Reader
 from onceflow.reader.stores.interface import EventKey, Ownership, Store
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.redis import RedisStore
+from onceflow.stop_flag import StopFlag
 
 
 def start(store: Store, ownership: Ownership, rebuilt: list[Ownership], **options: Any) -> int:
     """Where it begins in a partition of which Kafka knows offset 3."""
     settings = Reader("t", group="g", store=store, **options)._settings
-    stop = threading.Event()
+    stop = StopFlag()
     assignment = Assignment(
         settings, store, "reader", lambda owner, *_: rebuilt.append(owner), stop, lambda step: None, lambda lane: None
     )

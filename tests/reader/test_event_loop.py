@@ -16,6 +16,7 @@ from onceflow.errors import ConfigurationError, HandlerFailed, ReaderError
 from onceflow.reader import on_loop
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
+from onceflow.stop_flag import StopFlag
 
 EVENTS = [str(number) for number in range(20)]
 
@@ -113,7 +114,7 @@ def test_a_loop_that_was_closed_before_a_handler_is_to_run(place: Place, inbox: 
     loop = asyncio.new_event_loop()
     loop.close()
     with pytest.raises(ReaderError, match="none was booked"):
-        reader._run(on_loop.OnLoop(loop), threading.Event(), until_end=True, progress=False)
+        reader._run(on_loop.OnLoop(loop), StopFlag(), until_end=True, progress=False)
     assert called == []
     check_nothing_was_booked(place)
 
@@ -129,7 +130,7 @@ def test_a_handler_that_had_not_begun_on_a_loop_that_was_left_does_not_begin_whe
     called = heard_by_a_handler(reader, inbox=inbox)
     loop = asyncio.new_event_loop()
     with pytest.raises(ReaderError, match="none was booked"):
-        reader._run(on_loop.OnLoop(loop), threading.Event(), until_end=True, progress=False)
+        reader._run(on_loop.OnLoop(loop), StopFlag(), until_end=True, progress=False)
     loop.run_until_complete(others_end())
     loop.close()
     assert called == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -29,6 +28,7 @@ from onceflow.reader.stores.interface import EventKey, Ownership, Standing
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.tally import Tally
 from onceflow.reader.topic_watch import TopicWatch
+from onceflow.stop_flag import StopFlag
 
 PLACE = ("t", 0)
 
@@ -38,7 +38,7 @@ class Bench:
 
     def __init__(self, handler: Callable[[Event], object], consumer: object, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
-        self.stop = threading.Event()
+        self.stop = StopFlag()
         settings = Reader("t", group="g", store=self.store, batch_size=10)._settings
         self.assignment = Assignment(
             settings, self.store, "reader", lambda *_: None, self.stop, lambda step: None, lambda lane: None
@@ -138,7 +138,7 @@ def test_a_partition_of_others_is_not_handled_because_it_has_no_offset_where_the
 ) -> None:
     """It was added to the topic later, so whoever owns it begins at its beginning, with ``start="latest"`` too."""
     settings = Reader("t", group="g", store="memory:", start="latest")._settings
-    remainder = Remainder(settings, Membership(settings), threading.Event())
+    remainder = Remainder(settings, Membership(settings), StopFlag())
     offsets = {("t", 0): Committed(40, 40)}
     monkeypatch.setattr(Remainder, "_all_ends", lambda _: {("t", 0): 40, ("t", 1): 5})
     monkeypatch.setattr(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import threading
 from contextlib import closing
 from typing import Any
 
@@ -25,6 +24,7 @@ from onceflow.reader.remainder import _read
 from onceflow.reader.retries import Backoff
 from onceflow.reader.stores.blame import causes
 from onceflow.reader.stores.interface import EventKey, Ownership
+from onceflow.stop_flag import StopFlag
 
 NAMES = st.sampled_from(["ce_id", "ce_source", "ce_sequence", "ce_type", "other"])
 VALUES = st.one_of(st.none(), st.binary(max_size=4), st.sampled_from([b"7", b"", "٣".encode(), b"-1"]))
@@ -255,7 +255,7 @@ def test_a_sequence_that_no_database_can_keep_counts_as_none(text: str, number: 
 
 def test_a_reader_that_looks_for_what_is_left_ends_when_it_is_asked_to() -> None:
     """No broker answers: it would look for a minute, and whoever sent SIGTERM would have killed it by then."""
-    stop = threading.Event()
+    stop = StopFlag()
     stop.set()
     options = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     with closing(Consumer(options, logger=logging.getLogger("onceflow.tests"))) as consumer:
@@ -280,7 +280,7 @@ def test_what_passes_by_itself_in_the_loop_passes_where_others_are_looked_after_
             return next(self.messages)
 
     consumer: Any = Scripted()
-    assert [found.offset() for found in _read(consumer, ("t", 0), threading.Event())] == [5]
+    assert [found.offset() for found in _read(consumer, ("t", 0), StopFlag())] == [5]
     assert [_is_end(messages, "t-0") for messages in ([trouble], [trouble, end])] == [False, True]
 
 

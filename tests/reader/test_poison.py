@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ from onceflow.reader.lane import Lane
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
+from onceflow.stop_flag import StopFlag
 
 EVENTS = [str(number) for number in range(50)]
 
@@ -289,7 +289,7 @@ def test_a_booking_that_the_database_refuses_ends_the_reader_with_the_reason(
 
 def test_a_topic_that_is_gone_is_named(place: Place) -> None:
     """Its letters have a topic already, or cannot be given one like it."""
-    letters = DeadLetters(place.reader()._settings, threading.Event())
+    letters = DeadLetters(place.reader()._settings, StopFlag())
     assert letters._partitions_of(place.topic, like="gone") == 1
     with pytest.raises(TopicMissing, match="gone"):
         letters._partitions_of(f"{place.topic}.letters", like="gone")
@@ -311,7 +311,7 @@ def test_without_any_patience_a_letter_is_written_as_well(place: Place, read: Re
     assert [letter.value() for letter in read(f"{place.topic}.dead-letter", on=place.broker)] == [b"1"]
 
 
-def letters_to_nobody(stop: threading.Event) -> DeadLetters:
+def letters_to_nobody(stop: StopFlag) -> DeadLetters:
     """No broker answers; the letters' topic is known."""
     reader = Reader("t", group="g", store="memory:", bootstrap_servers="127.0.0.1:1", patience_s=0)
     letters = DeadLetters(reader._settings, stop)
@@ -322,14 +322,14 @@ def letters_to_nobody(stop: threading.Event) -> DeadLetters:
 def test_brokers_that_do_not_answer_are_waited_for_as_a_letter_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """By librdkafka's own verdict, which takes it out of the producer: the next try is the only one there."""
     monkeypatch.setattr(settings, "SHORTEST_ANSWER_S", 0.1)
-    letters = letters_to_nobody(threading.Event())
+    letters = letters_to_nobody(StopFlag())
     with pytest.raises(BrokerUnreachable, match=r"not acknowledged in 0\.1 s"):
         letters.write(event_at(7), ValueError("poison"), 1)
 
 
 def test_a_reader_that_waits_for_a_letter_s_brokers_ends_when_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "_WAIT_S", 0.01)
-    stop = threading.Event()
+    stop = StopFlag()
     stop.set()
     with pytest.raises(Stopped):
         letters_to_nobody(stop).write(event_at(7), ValueError("poison"), 1)

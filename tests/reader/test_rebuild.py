@@ -21,10 +21,11 @@ from onceflow.reader.rebuild import Rebuilder
 from onceflow.reader.steps import Step
 from onceflow.reader.stores.interface import Ownership, Retention
 from onceflow.reader.stores.sqlite import SqliteStore
+from onceflow.stop_flag import StopFlag
 
 
 def test_a_reader_that_is_stopped_stops_reading_the_ids() -> None:
-    stop = threading.Event()
+    stop = StopFlag()
 
     class Idle:
         rounds = 0

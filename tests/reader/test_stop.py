@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from onceflow.errors import ConfigurationError, TopicMissing
 from onceflow.reader.reader import Reader
 from onceflow.reader.stores.memory import MemoryStore
+from onceflow.stop_flag import StopFlag
 
 
 class Runs(Reader):
@@ -22,7 +22,7 @@ class Runs(Reader):
         self.handler(lambda event: None)
         self.ended_at_once: list[bool] = []
         self.meanwhile: Any = lambda: None
-        self.stop_of_the_run = threading.Event()
+        self.stop_of_the_run = StopFlag()
 
     def _run_alone(self, *given: Any, **_: Any) -> None:
         self.stop_of_the_run = given[2]

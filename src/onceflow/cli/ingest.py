@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onceflow.cli.errors import out, shown_errors
+from onceflow.cli.signals import end_in_order
 
 if TYPE_CHECKING:
     from onceflow.cli.ingest_arguments import Arguments
@@ -183,22 +181,9 @@ def _run(
 
     from onceflow.ingest.committer import SourceCommitter
 
-    with closing(source), SourceCommitter(name, settings, trust_positions=trust_positions) as committer:
-        _take_signals(ingest)
+    with (
+        closing(source),
+        SourceCommitter(name, settings, trust_positions=trust_positions) as committer,
+        end_in_order(lambda _: ingest.stop()),
+    ):
         ingest.run(committer, follow=follow)
-
-
-def _take_signals(ingest: Ingest) -> None:
-    """The first signal ends it in order, the second one at once: as in a crash, the next start finishes what was open."""
-    asked = False
-
-    def handle(number: int, _: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            os.write(2, b"\ninterrupted\n")
-            os._exit(128 + number)
-        asked = True
-        ingest.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handle)

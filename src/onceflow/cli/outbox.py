@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.errors import out, shown_errors
+from onceflow.cli.signals import end_in_order
 from onceflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def relay(
     kafka: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Kafka client option.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,
 ) -> None:
-    """Send the events of an outbox to the topics outbox.event.<aggregatetype>. Ctrl-C or SIGTERM ends it after the running batch.
+    """Send the events of an outbox to the topics outbox.event.<aggregatetype>.
+
+    Ctrl-C or SIGTERM ends it after the running batch, a second one at once.
 
     A password belongs into PGPASSWORD, ~/.pgpass or the variable ONCEFLOW_OUTBOX; arguments are seen by everybody on the machine.
     """
@@ -99,9 +101,7 @@ def relay(
         settings = _cluster(bootstrap_servers, kafka or [])
         tell = _Tell(as_json=as_json)
         tell.starts(f"relay {name} starts: {outbox.address} to {settings.bootstrap_servers}")
-        with Waker() as waker:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: waker.wake())
+        with Waker() as waker, end_in_order(lambda _: waker.wake()):
             service = OutboxService(
                 name,
                 outbox,

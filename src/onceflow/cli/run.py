@@ -6,24 +6,23 @@ import logging
 import math
 import os
 import shlex
-import signal
 import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onceflow.cli.errors import out, shown_errors
 from onceflow.cli.progress import told
+from onceflow.cli.signals import end_in_order
 from onceflow.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from onceflow.config import PlanFile
-    from onceflow.pipeline import Control, Event
+    from onceflow.pipeline import Event
     from onceflow.pipeline.events import BrokerReady, Finished, Note
 
 # A query without data tells so every 10 s.
@@ -131,13 +130,13 @@ def _run(run_plan: Callable[..., Finished], *, as_json: bool) -> None:
 
     control = Control()
     with told(as_json=as_json, terminal=sys.stdout.isatty()) as tell:
-        interrupts = _Interrupts(control, tell)
-        interrupts.install()
+        seen = _Seen(tell)
         try:
-            run_plan(tell=interrupts.tell, control=control)
+            with end_in_order(control.stop, may_stop=lambda: seen.started):
+                run_plan(tell=seen.tell, control=control)
         finally:
-            if interrupts.broker is not None:
-                tell(_goes_on(interrupts.broker))
+            if seen.broker is not None:
+                tell(_goes_on(seen.broker))
 
 
 def _goes_on(broker: BrokerReady) -> Note:
@@ -147,35 +146,19 @@ def _goes_on(broker: BrokerReady) -> Note:
     return Note(f"the embedded broker goes on running at {broker.bootstrap_servers}; to stop it: {command}")
 
 
-class _Interrupts:
-    """The first signal asks the running query to end in order; before it runs, or the second time, all ends at once."""
+class _Seen:
+    """Passes events on, and sees the broker and the query start."""
 
-    def __init__(self, control: Control, tell: Callable[[Event], None]) -> None:
-        self._control = control
+    def __init__(self, tell: Callable[[Event], None]) -> None:
         self._tell = tell
-        self._running = False
-        self._asked = False
+        self.started = False
         self.broker: BrokerReady | None = None  # the embedded broker, once it is ready
 
-    def install(self) -> None:
-        """Takes SIGINT and SIGTERM."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
-
     def tell(self, event: Event) -> None:
-        """Passes an event on, and sees the broker and the query start."""
         from onceflow.pipeline import Started
         from onceflow.pipeline.events import BrokerReady
 
         if isinstance(event, BrokerReady):
             self.broker = event
-        self._running = self._running or isinstance(event, Started)
+        self.started = self.started or isinstance(event, Started)
         self._tell(event)
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if not self._running or self._asked:
-            # As in a crash: nothing is half visible, and the next start finds out what was open.
-            os.write(2, b"\ninterrupted\n")
-            os._exit(128 + number)
-        self._asked = True
-        self._control.stop(signal.Signals(number).name)

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -22,6 +21,7 @@ from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.events import Committed, Finished, Listener, Started
 from onceflow.ingest.source import Source, SourceBatch
 from onceflow.ingest.terms import FOUND, is_begun, to_note, without_note
+from onceflow.stop_flag import StopFlag
 
 TRANSACTION_ROWS = 100_000
 TRANSACTION_BYTES = 64 << 20
@@ -124,7 +124,7 @@ class Ingest:
         self._to_note: dict[str, str] = {}
         self._is_begun = False  # rows were committed under the name
         self._next = _Group()
-        self._stop = threading.Event()
+        self._stop = StopFlag()
 
     def stop(self) -> None:
         """Asks it to end in order."""

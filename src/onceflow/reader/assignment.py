@@ -45,7 +45,6 @@ What this survives::
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -61,6 +60,7 @@ from onceflow.reader.same_topics import SameTopics
 from onceflow.reader.settings import LostStore, ReaderSettings, Start
 from onceflow.reader.steps import OnStep, Step
 from onceflow.reader.stores.interface import Ownership, Store
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 
@@ -80,7 +80,7 @@ class Assignment:
         store: Store,
         owner: str,
         rebuild: Rebuild,
-        stop: threading.Event,
+        stop: StopFlag,
         on_step: OnStep,
         settle: Callable[[Lane], None],
     ) -> None:

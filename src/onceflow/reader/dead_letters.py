@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from typing import cast
 
@@ -18,6 +17,7 @@ from onceflow.reader.event import Event
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reasons import told
 from onceflow.reader.settings import ReaderSettings
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
@@ -50,7 +50,7 @@ class DeadLetters:
         it ends, and the event comes again; the letter may have been written by then, and is written again, with the same id
     """
 
-    def __init__(self, settings: ReaderSettings, stop: threading.Event) -> None:
+    def __init__(self, settings: ReaderSettings, stop: StopFlag) -> None:
         self._settings = settings
         self._stop = stop
         self._producer: Producer | None = None

@@ -16,7 +16,6 @@ What it survives::
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,6 +45,7 @@ from onceflow.reader.stores.rules import check_not_behind
 from onceflow.reader.tally import Tally
 from onceflow.reader.topic_watch import TopicWatch
 from onceflow.reader.witness import Witness
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
@@ -69,7 +69,7 @@ class Loop:
         store: Store,
         mode: Inbox | Claims,
         assignment: Assignment,
-        stop: threading.Event,
+        stop: StopFlag,
         on_step: OnStep,
         tally: Tally,
     ) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from onceflow.errors import OnceflowError
 from onceflow.reader.settings import ReaderSettings
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 T = TypeVar("T")
@@ -19,7 +19,7 @@ class Stopped(Exception):
     """The reader is to end before what it waits for has come."""
 
 
-def patiently(action: Callable[[], T], settings: ReaderSettings, stop: threading.Event) -> T:
+def patiently(action: Callable[[], T], settings: ReaderSettings, stop: StopFlag) -> T:
     """Repeats an action that may be repeated while it fails in a way that may pass, for ``patience_s``; then raises.
 
     Raises Stopped when ``stop`` is set and the action has just failed.

@@ -38,6 +38,7 @@ from onceflow.reader.stops import Stops
 from onceflow.reader.stores import DEFAULT, FORMS, open_store
 from onceflow.reader.stores.interface import Retention, Store
 from onceflow.reader.tally import Tally
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 _STORE_METHODS = ("open", "close", "take", "unit", "claim", "confirm", "forget_expired")
@@ -244,7 +245,7 @@ class Reader:
         """
         self._stops.set()
 
-    def _run(self, run_coroutine: RunCoroutine, stop: threading.Event, *, until_end: bool, progress: bool) -> None:
+    def _run(self, run_coroutine: RunCoroutine, stop: StopFlag, *, until_end: bool, progress: bool) -> None:
         try:
             handler = self._required_handler()
             if not self._running.acquire():
@@ -261,7 +262,7 @@ class Reader:
             self._stops.over(stop)
 
     def _run_alone(
-        self, handler: Handler, run_coroutine: RunCoroutine, stop: threading.Event, *, until_end: bool, progress: bool
+        self, handler: Handler, run_coroutine: RunCoroutine, stop: StopFlag, *, until_end: bool, progress: bool
     ) -> None:
         handler.run_coroutine = run_coroutine
         self._check_topics()

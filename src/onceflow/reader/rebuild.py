@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -15,6 +14,7 @@ from onceflow.reader.offsets import beginning
 from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.interface import EventKey, Ownership
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
@@ -26,7 +26,7 @@ Book = Callable[[Ownership, Sequence[EventKey]], None]
 class Rebuilder:
     """Books what is in the topic as handled. Events that the topic no longer has are not known afterwards, and it says so."""
 
-    def __init__(self, settings: ReaderSettings, book: Book, stop: threading.Event) -> None:
+    def __init__(self, settings: ReaderSettings, book: Book, stop: StopFlag) -> None:
         self._settings = settings
         self._book = book
         self._stop = stop

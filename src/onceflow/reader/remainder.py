@@ -36,7 +36,6 @@ What it survives::
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import closing
@@ -52,6 +51,7 @@ from onceflow.reader.membership import Membership
 from onceflow.reader.offsets import KAFKA_TIMEOUT_S, Committed, Place, beginning, committed_offsets
 from onceflow.reader.patience import Stopped
 from onceflow.reader.settings import ReaderSettings, Start
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
@@ -62,7 +62,7 @@ _WAIT_S = 0.2
 class Remainder:
     """What was there at the first look, and has not been handled yet, by whomever. Its methods raise Stopped after ``stop``."""
 
-    def __init__(self, settings: ReaderSettings, membership: Membership, stop: threading.Event) -> None:
+    def __init__(self, settings: ReaderSettings, membership: Membership, stop: StopFlag) -> None:
         self._settings = settings
         self._membership = membership
         self._stop = stop
@@ -145,7 +145,7 @@ class Remainder:
         return None
 
 
-def _read(consumer: Consumer, place: Place, stop: threading.Event) -> Iterator[Message]:
+def _read(consumer: Consumer, place: Place, stop: StopFlag) -> Iterator[Message]:
     """The records of the partition that is assigned, up to its end. Raises Stopped."""
     deadline = time.monotonic() + KAFKA_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -22,7 +22,6 @@ What it survives::
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable
 from functools import partial
 
@@ -32,6 +31,7 @@ from onceflow.reader.patience import patiently
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.interface import EventKey, Store
 from onceflow.reader.topic_ids import TopicIds, shown
+from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
 NAME = "{topic}:id"  # no topic of Kafka's has a colon in its name
@@ -40,7 +40,7 @@ NAME = "{topic}:id"  # no topic of Kafka's has a colon in its name
 class SameTopics:
     """Compares, and keeps what was found."""
 
-    def __init__(self, settings: ReaderSettings, store: Store, owner: str, stop: threading.Event) -> None:
+    def __init__(self, settings: ReaderSettings, store: Store, owner: str, stop: StopFlag) -> None:
         self._settings = settings
         self._store = store
         self._owner = owner

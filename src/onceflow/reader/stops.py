@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import threading
 
+from onceflow.stop_flag import StopFlag
+
 
 class Stops:
-    """Events, one a run: each is set by the first ``set`` behind its run's beginning."""
+    """Flags, one a run: each is set by the first ``set`` behind its run's beginning."""
 
     def __init__(self) -> None:
-        first = threading.Event()
-        self._of_the_first: threading.Event | None = first
-        self._going_on: tuple[threading.Event, ...] = (first,)
+        first = StopFlag()
+        self._of_the_first: StopFlag | None = first
+        self._going_on: tuple[StopFlag, ...] = (first,)
         self._turn = threading.Lock()
 
     def set(self) -> None:
@@ -28,16 +30,16 @@ class Stops:
         for each in self._going_on:
             each.set()
 
-    def begin(self) -> threading.Event:
+    def begin(self) -> StopFlag:
         """What tells a new run that it is to end."""
         with self._turn:
             event, self._of_the_first = self._of_the_first, None
             if event is None:
-                event = threading.Event()
+                event = StopFlag()
                 self._going_on = (*self._going_on, event)
             return event
 
-    def over(self, event: threading.Event) -> None:
+    def over(self, event: StopFlag) -> None:
         """The run has ended."""
         with self._turn:
             self._going_on = tuple(each for each in self._going_on if each is not event)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import closing
 from typing import Any
 
@@ -15,6 +14,7 @@ from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.settings import _MOST
 from onceflow.reader.stores import open_store
 from onceflow.reader.stores.interface import EventKey, Standing
+from onceflow.stop_flag import StopFlag
 
 INFINITE = float("inf")
 LARGEST: dict[str, Any] = {name: most for name, (most, _) in _MOST.items()}
@@ -65,6 +65,6 @@ def test_the_largest_can_be_told_to_every_store_and_client(store_url: str) -> No
         assert store.forget_expired() == 0
     consumer = Consumer({**settings.consumer_options(), "log_level": 0})
     consumer.close()
-    letters = DeadLetters(settings, threading.Event())
+    letters = DeadLetters(settings, StopFlag())
     letters._open()
     letters.close()

@@ -1,0 +1,68 @@
+"""How a long command takes signals: the first ends it in order, the second one at once.
+
+What it survives::
+
+    the main thread has looked for signals and goes into a wait; a signal comes before it is there
+    Python runs a handler in the main thread, once that does something again: when the batch is over (seen: five minutes later,
+    which the second signal was to cut short; beside two busy threads one signal in thirty came so)
+
+So a thread hears them, from the pipe that the interpreter writes to at the moment of the signal (``signal.set_wakeup_fd``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def end_in_order(stop: Callable[[str], None], may_stop: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """For the main thread: within it the first SIGINT or SIGTERM calls ``stop`` with its name, on a thread of its own.
+
+    A second one, or one before ``may_stop``, ends the process with 128 and its number, as a crash would: nothing is half visible,
+    and the next start finds out what was open.
+    """
+    asked = False
+
+    def take(number: int) -> None:
+        nonlocal asked
+        if asked or not may_stop():
+            os.write(2, b"\ninterrupted\n")
+            os._exit(128 + number)
+        asked = True
+        stop(signal.Signals(number).name)
+
+    with _heard(take):
+        yield
+
+
+@contextmanager
+def _heard(take: Callable[[int], None]) -> Iterator[None]:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    thread = threading.Thread(target=_listen, args=(read, take), name="onceflow-signals", daemon=True)
+    # Without a handler of Python's, nothing is written; what it does is nothing.
+    handlers = {number: signal.signal(number, lambda *_: None) for number in NUMBERS}
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    thread.start()
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(before)
+        os.close(write)
+        thread.join()
+
+
+def _listen(pipe: int, take: Callable[[int], None]) -> None:
+    with open(pipe, "rb", buffering=0) as signals:
+        while heard := signals.read(64):
+            for number in heard:
+                if number in NUMBERS:
+                    take(number)
