@@ -255,6 +255,13 @@ def test_what_makes_the_node_this_node_cannot_be_set(directory: Path) -> None:
     assert [mistake.split()[0] for mistake in mistakes] == ["log.dirs", "node.id"]
 
 
+def test_a_directory_with_a_comma_is_refused(tmp_path: Path) -> None:
+    """Kafka took it for two: its data was in neither, and the next start failed."""
+    with pytest.raises(ConfigurationError, match="has a comma in its name"):
+        EmbeddedBroker(tmp_path / "a,b").start()
+    assert not (tmp_path / "a,b" / "server.properties").exists()
+
+
 def test_an_unreadable_state_file_is_told(directory: Path) -> None:
     directory.mkdir()
     (directory / "broker.json").write_text("{}")

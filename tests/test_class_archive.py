@@ -143,6 +143,18 @@ def test_a_training_that_fails_is_told_and_stops_nobody(
     assert list(cache.iterdir()) == []
 
 
+def test_the_training_runs_without_the_users_settings(tmp_path: Path) -> None:
+    """Its batches would be in the checkpoint of the user's own pipeline."""
+    of_the_user = {
+        "ONCEFLOW_CHECKPOINT": "/var/lib/retail",
+        "ONCEFLOW_SOURCE__LINES__TOPICS": "invoices",
+        "ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS": "kafka:9092",
+        "PATH": "/bin",
+    }
+    expected = {"ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1", "PATH": "/bin", "TMPDIR": str(tmp_path)}
+    assert training._environment(of_the_user, tmp_path, "127.0.0.1:1") == expected
+
+
 def test_the_archive_is_the_same_wherever_one_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _archives()
     monkeypatch.chdir(tmp_path)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from tests.command_line import Running, Slow, onceflow_says
 
@@ -142,6 +143,18 @@ def test_a_killed_run_is_finished_by_the_next(slow: Slow, start: Callable[..., R
     again.process.send_signal(signal.SIGTERM)
     assert again.end() == 0
     assert slow.written() == sent
+
+
+def test_a_jvm_that_is_killed_is_told_and_no_traceback(slow: Slow, start: Callable[..., Running]) -> None:
+    """As for lack of memory. What was to be cleaned up in it raised, and that was all that one saw."""
+    running = start(slow.directory)
+    running.wait_for("started")
+    for child in psutil.Process(running.process.pid).children():
+        child.kill()
+    assert running.end() == 1
+    told = running.events[-1]
+    assert (told["event"], told["code"]) == ("error", "QUERY_FAILED")
+    assert "JVM has died" in told["message"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- mistakes

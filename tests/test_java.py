@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_java_home_comes_before_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(on_path.parent))
     assert find_java() == at_home
     assert java_home(at_home) == tmp_path / "home"
+
+
+def test_the_home_of_a_java_behind_a_script_is_that_of_the_java(tmp_path: Path) -> None:
+    """As asdf, jenv and mise have it: Spark was given the directory above the script, and found no Java there."""
+    shim = tmp_path / "shims" / "java"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {shlex.quote(str(find_java()))} "$@"\n')
+    shim.chmod(0o755)
+    assert (java_home(shim) / "bin" / "java").exists()
+    assert java_home(shim) == java_home(find_java())
 
 
 def test_one_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

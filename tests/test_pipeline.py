@@ -21,6 +21,7 @@ from onceflow.errors import (
     ConfigurationError,
     InputError,
     ProgressConflict,
+    QueryFailed,
     RecordTooLarge,
     TopicMissing,
     UnsafeSession,
@@ -29,7 +30,6 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run
 from onceflow.pipeline.checkpoint import REHEARSALS, Checkpoint
 from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
-from onceflow.pipeline.failures import QueryFailed
 from onceflow.transaction.committed import read_committed as read_committed_progress
 from onceflow.transaction.sink import KafkaSink
 
@@ -268,6 +268,8 @@ MALFORMED = [
     '{"id": 7},"x":8',
     '{"id": 7},{"id": 8}',
     '{"id": 7},{"_onceflow_end":true}',
+    '{"id": 7}],"rows":[{"id": 8}',
+    '{"id": 7},{"_onceflow_end":true}],"x":[{}',
     '{"id": 7}],"x":[8',
     '{"id": 7}]',
     "{},",
@@ -745,6 +747,33 @@ def test_an_error_in_the_users_sql_names_its_cause(lab: Lab, spark: SparkSession
     with pytest.raises(QueryFailed, match="id is not below zero"):
         lab.run()
     assert spark.streams.active == []
+
+
+def test_a_checkpoint_on_a_file_system_that_is_not_there_is_told(lab: Lab) -> None:
+    """It was a traceback of py4j."""
+    lab.path.write_text(lab.path.read_text().replace('checkpoint = "state"', 'checkpoint = "nofs://x/state"'))
+    with pytest.raises(QueryFailed, match='the checkpoint nofs://x/state: No FileSystem for scheme "nofs"'):
+        lab.run()
+
+
+def test_a_batch_that_is_committed_is_told_as_that_when_spark_fails_behind_it(lab: Lab) -> None:
+    """The user was told that nothing of it is visible."""
+    lab.send(rows(1))
+    lab.run()
+    in_the_way = lab.checkpoint("commits/1/x")
+
+    def full(step: str, batch_id: int) -> None:
+        if step == "COMMIT":
+            in_the_way.mkdir(parents=True)
+
+    lab.send(rows(2))
+    with pytest.raises(QueryFailed) as caught:
+        lab.run(on_step=full)
+    assert "batch 1 is committed" in caught.value.action
+    assert lab.ids() == [1, 2]
+    shutil.rmtree(in_the_way.parent)
+    lab.run()
+    assert lab.ids() == [1, 2]
 
 
 def test_records_deleted_before_they_were_read_are_an_error_and_not_passed_over(lab: Lab) -> None:

@@ -16,10 +16,14 @@ from tests.test_pipeline import Lab, rows
 from onceflow import committed_offsets
 from onceflow.broker import EmbeddedBroker, run_java_tool
 from onceflow.errors import InputError, ProgressConflict, ProgressGone
+from onceflow.kafka.client import KafkaClient
 from onceflow.pipeline import Mode
+from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.events import Note
 from onceflow.transaction import questions, streaming_query
 from onceflow.transaction.committed import read_committed
+from onceflow.transaction.messages import Event
+from onceflow.transaction.requests import Requests
 from onceflow.transaction.source_topics import SourceTopics
 
 if TYPE_CHECKING:
@@ -230,6 +234,90 @@ def test_at_least_once_is_resumed_at_its_committed_offsets_and_goes_on_as_exactl
     assert "resume" in caught.value.action
     lab.run(Mode.RESUME)
     assert values(lab) == ["a1", "a2", "a3"]
+
+
+def test_a_resume_that_was_cut_short_is_not_followed_by_a_start_from_the_beginning(lab: Lab) -> None:
+    """From at_least_once to exactly_once: by its progress the name was new, and all was written a second time."""
+    parts = source("a", f'topics = ["{lab.lines}"]'), sink(lab, "a")
+    plan(lab, *parts, guarantee="at_least_once")
+    lab.send(["1"])
+    lab.run()
+    plan(lab, *parts)
+    lab.send(["2"])
+
+    def die(step: str, batch_id: int) -> None:
+        raise RuntimeError("died here")
+
+    with pytest.raises(Exception, match="died here"):
+        lab.run(Mode.RESUME, on_step=die)
+    assert not lab.checkpoint("sources").exists(), "it has not come as far as where they begin"
+    for _ in range(2):
+        with pytest.raises(ProgressConflict, match="does not start at the committed offsets"):
+            lab.run()
+        assert values(lab) == ["a1"]
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "a2"]
+
+
+def test_a_resume_that_failed_in_its_first_batch_goes_on_as_it_is(lab: Lab) -> None:
+    """Its new checkpoint begins at the committed offsets: nobody has to resume once more."""
+    parts = source("a", f'topics = ["{lab.lines}"]'), sink(lab, "a")
+    plan(lab, *parts, guarantee="at_least_once")
+    lab.send(["1"])
+    lab.run()
+    plan(lab, *parts)
+    lab.send(["2"])
+
+    def die(step: str, batch_id: int) -> None:
+        if step == "WRITE":
+            raise RuntimeError("died here")
+
+    with pytest.raises(Exception, match="died here"):
+        lab.run(Mode.RESUME, on_step=die)
+    assert values(lab) == ["a1"]
+    lab.run()
+    assert values(lab) == ["a1", "a2"]
+
+
+def test_a_driver_at_work_is_fenced_before_its_checkpoint_is_set_aside(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would make the directory anew, with batches of the old query in it, for as long as it runs."""
+    lab.send(rows(1))
+    lab.run()
+    at_work, when_renamed = coordinated(lab), []
+    set_aside = Checkpoint.set_aside
+
+    def look(checkpoint: Checkpoint, why: str) -> str | None:
+        when_renamed.append(coordinated(lab))
+        return set_aside(checkpoint, why)
+
+    monkeypatch.setattr(Checkpoint, "set_aside", look)
+    lab.run(Mode.RESTART)
+    (then,) = when_renamed
+    assert then != at_work
+    assert lab.ids() == [1, 1]
+
+
+def coordinated(lab: Lab) -> Event:
+    """Who holds the pipeline's transactional id."""
+    with KafkaClient(lab.settings.for_protocol()) as client:
+        return Requests(client, lab.name, version=1, timeout_ms=0).describe(settle=True)
+
+
+def test_a_pattern_is_resumed_over_the_topics_that_spark_reads_by_it(lab: Lab, broker: EmbeddedBroker) -> None:
+    """A topic of the user's may begin with "__"; it was left out. Kafka's own are not read; they were told as new."""
+    audit = f"__{lab.lines}"
+    create_topic(broker, audit, 1)
+    plan(lab, source("a", f'pattern = "(__)?{lab.lines}|__consumer_offsets"'), sink(lab, "a"))
+    lab.send(["1"])
+    lab.send(["2"], audit)
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(["3"], audit)
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "a2", "a3"]
+    assert not [event for event in lab.events if isinstance(event, Note) and "__consumer_offsets" in event.text]
 
 
 def test_branches_in_another_order_are_told_as_that_and_resumed(lab: Lab, topic: TopicFactory) -> None:

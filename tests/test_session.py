@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import UnsafeSession
+from onceflow.errors import ConfigurationError, UnsafeSession
 from onceflow.session import DEFAULTS, SOURCE_DEFAULTS, session_config, spark_session
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ def test_starting_it_leaves_the_environment_as_it_was(spark: SparkSession) -> No
 def test_what_breaks_the_guarantee_is_refused(key: str, value: object) -> None:
     with pytest.raises(UnsafeSession, match=f"{STATE}.{key}={value}, and not"):
         session_config(config={f"{STATE}.{key}": value})
+
+
+def test_options_of_java_with_an_odd_quote_are_a_mistake() -> None:
+    with pytest.raises(ConfigurationError, match=r"spark\.driver\.extraJavaOptions: No closing quotation"):
+        session_config(config={"spark.driver.extraJavaOptions": "-Dname='x"})
 
 
 def test_the_safe_values_may_be_named() -> None:

@@ -37,7 +37,9 @@ from onceflow.pipeline import (
     StandbyReady,
     TookOver,
     early_fence,
+    limits,
     rehearsal,
+    supervisor,
 )
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.driver_process import _still_to_do
@@ -138,6 +140,18 @@ class Supervised:
         return [event for event in self.events if isinstance(event, DriverLost)]
 
 
+class PausedClock:
+    """The clock of somebody who was paused for ``paused_s``."""
+
+    def __init__(self) -> None:
+        self.paused_s = 0.0
+        self.asked = 0
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        return time.monotonic() + self.paused_s
+
+
 @pytest.fixture
 def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Supervised]]:
     """Starts a supervisor; afterwards no process and no scratch directory may be left."""
@@ -197,6 +211,43 @@ def test_a_paused_driver_is_killed_and_replaced(supervise: Callable[..., Supervi
     run = supervise("start commit pause\nstart commit run_on", limits=Limits(silence_s=2))
     run.wait_for(TookOver)
     assert [event.reason for event in run.lost()] == ["gave no sign of life for 2 s and was killed"]
+
+
+def test_a_supervisor_that_was_paused_kills_nobody(
+    supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-Z and fg: it looks before it has heard what its drivers said meanwhile."""
+    clock = PausedClock()
+    monkeypatch.setattr(supervisor, "time", clock)
+    monkeypatch.setattr(limits, "time", clock)
+    run = supervise("start commit run_on")
+    run.wait_for(StandbyReady)
+    clock.paused_s = 10 * Limits().silence_s
+    asked = clock.asked
+    eventually(lambda: clock.asked, lambda now: now > asked + 50, "looks at the clock")
+    assert run.stop() == Finished("p", 1, 1, "enough")
+    assert run.lost() == []
+    assert [event for event in run.events if isinstance(event, Note)] == []
+
+
+def test_a_driver_that_cannot_be_started_is_tried_again(supervise: Callable[..., Supervised], tmp_path: Path) -> None:
+    """No room for its scratch, no memory: the moment that a supervisor is for."""
+    (tmp_path / "scratch").rmdir()
+    run = supervise("start commit run_on")
+    note = run.wait_for(Note)
+    assert isinstance(note, Note)
+    assert note.text.startswith("the driver could not be started (")
+    (tmp_path / "scratch").mkdir()
+    run.wait_for(StandbyReady)
+    assert run.stop() == Finished("p", 1, 1, "enough")
+
+
+def test_drivers_that_cannot_be_started_are_given_up(supervise: Callable[..., Supervised], tmp_path: Path) -> None:
+    (tmp_path / "scratch").rmdir()
+    error = supervise("start commit run_on", limits=Limits(tries=1)).end()
+    (tmp_path / "scratch").mkdir()
+    assert isinstance(error, RestartsExhausted)
+    assert "1 drivers in a row, last: it could not be started" in error.message
 
 
 def test_a_driver_that_stalls_is_killed_and_replaced(supervise: Callable[..., Supervised]) -> None:

@@ -25,10 +25,11 @@
     │   ├── ProgressConflict      checkpoint and committed progress disagree
     │   ├── ProgressGone          the committed progress is gone: it expired, or somebody deleted it
     │   ├── UnsafeSession         the Spark session would break the guarantee
-    │   ├── AttemptsExhausted     a batch failed too often; nothing of it is visible
+    │   ├── AttemptsExhausted     a batch failed too often; under exactly_once nothing of it is visible
     │   ├── OutcomeUnknown        (retriable) a commit was sent and not answered in time
     │   │   └── OutcomeForgotten  and the cluster has forgotten what would tell
     │   └── Draining              the sink was asked to end after the running batch
+    ├── QueryFailed               Spark ended the query for a reason that onceflow does not know
     ├── RestartsExhausted         the driver was lost too often, and no standby made progress either
     ├── WriterError               the writer is used wrongly, or cannot go on
     │   ├── DeliveryFailed        events were not acknowledged; names all of them
@@ -37,6 +38,7 @@
     ├── OutboxError               an outbox cannot be relayed
     │   ├── OutboxUnavailable     (retriable) the database does not answer
     │   └── OutboxMismatch        the table is no outbox, or not the one that the relay knows
+    ├── DemoError                 the demo could not tell its story to the end
     ├── HistoryInvalid            a recorded history is not what its format says; lists every mistake found
     ├── VerificationError         a verification could not be carried out; says nothing about the guarantee
     ├── OracleFailed              what a run must have written could not be found out
@@ -160,7 +162,7 @@ class RequestFailed(KafkaError):
 
 
 class InputError(OnceflowError):
-    """The rows cannot be written as they are. Nothing of the batch was made visible."""
+    """The rows cannot be written as they are. Under exactly_once nothing of the batch was made visible."""
 
     code = "INPUT"
 
@@ -235,7 +237,7 @@ class UnsafeSession(TransactionError):
 
 
 class AttemptsExhausted(TransactionError):
-    """A batch failed too often. Every attempt was aborted: nothing of it is visible, nothing is lost."""
+    """A batch failed too often. Under exactly_once every attempt was aborted: nothing of it is visible, nothing is lost."""
 
     code = "ATTEMPTS_EXHAUSTED"
 
@@ -259,6 +261,12 @@ class Draining(TransactionError):
     """The sink was asked to end after the running batch; this batch was not begun and comes again at the next start."""
 
     code = "DRAINING"
+
+
+class QueryFailed(OnceflowError):
+    """Spark ended the query for a reason that onceflow does not know; the cause is chained."""
+
+    code = "QUERY_FAILED"
 
 
 class WriterError(OnceflowError):
@@ -348,6 +356,12 @@ class OutboxMismatch(OutboxError):
     """The table is no outbox, or it and the relay's position in Kafka do not belong together. Nothing was sent or deleted."""
 
     code = "OUTBOX_MISMATCH"
+
+
+class DemoError(OnceflowError):
+    """The demo could not tell its story to the end; this says nothing about the guarantee."""
+
+    code = "DEMO"
 
 
 class HistoryInvalid(OnceflowError):

@@ -18,6 +18,7 @@ from onceflow.errors import JavaError
 MINIMUM_VERSION = 17
 _PROBE_TIMEOUT_S = 30
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+_HOME = re.compile(r"^\s*java\.home = (.+)$", re.MULTILINE)
 
 
 def find_java(minimum: int = MINIMUM_VERSION) -> Path:
@@ -41,25 +42,30 @@ def find_java(minimum: int = MINIMUM_VERSION) -> Path:
 
 
 def java_home(java: Path) -> Path:
-    """The JAVA_HOME that belongs to the command ``java``, with links followed."""
-    return java.resolve().parent.parent
+    """The JAVA_HOME that belongs to the command ``java``: as it says itself, for it may be a script that starts another."""
+    found = _HOME.search(_said(java))
+    return Path(found[1].strip()) if found else java.resolve().parent.parent
 
 
-@cache
 def java_version(java: Path) -> int | None:
     """The major version that ``java -version`` tells; None if it does not run or tells none."""
-    try:
-        answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = _VERSION.search(answer.stderr)
+    found = _VERSION.search(_said(java))
     if not found:
         return None
     first, second = int(found[1]), found[2]
     # Java 8 and earlier call themselves 1.8.
     return int(second) if first == 1 and second else first
+
+
+@cache
+def _said(java: Path) -> str:
+    """What it tells of itself; nothing if it does not run."""
+    try:
+        asked = [str(java), "-XshowSettings:properties", "-version"]
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stderr
 
 
 def _candidates() -> list[tuple[str, Path | None]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onceflow import class_archive, jars
-from onceflow.errors import SetupError, UnsafeSession
+from onceflow.errors import ConfigurationError, SetupError, UnsafeSession
 from onceflow.java import find_java, java_home
 
 if TYPE_CHECKING:
@@ -129,11 +129,18 @@ def _sockets(config: Mapping[str, str]) -> dict[str, str]:
 
     Spark makes them in a directory of their own setting, else in Java's temporary one.
     """
-    options = [config.get(_JAVA_OPTIONS, ""), os.environ.get("JAVA_TOOL_OPTIONS", "")]
-    words = shlex.split(" ".join(options))
+    given = {_JAVA_OPTIONS: config.get(_JAVA_OPTIONS, ""), "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", "")}
+    words = [word for name, options in given.items() for word in _words(name, options)]
     temporary = next((word.removeprefix(_JAVA_TMPDIR) for word in words if word.startswith(_JAVA_TMPDIR)), "")
     directory = config.get(f"{_SOCKETS}.dir", temporary)
     return {} if len(os.fsencode(directory)) <= _SOCKET_DIRECTORY_BYTES else {f"{_SOCKETS}.enabled": "false"}
+
+
+def _words(name: str, options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:  # a quote without its other
+        raise ConfigurationError.of("the options of Java", [f"{name}: {error}"]) from None
 
 
 def _placed(master: str, connector: Sequence[Path]) -> dict[str, str]:

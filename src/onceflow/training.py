@@ -11,11 +11,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from onceflow import class_archive, jars
 from onceflow.broker import EmbeddedBroker
 from onceflow.class_archive import ClassArchive
+from onceflow.config.near import PREFIX
 from onceflow.errors import OnceflowError, SetupError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
@@ -115,7 +117,6 @@ def _fill(servers: str) -> None:
 def _run_pipeline(scratch: Path, servers: str, java_options: str) -> None:
     plan = scratch / "pipeline.toml"
     plan.write_text(_PLAN)
-    environment = {"ONCEFLOW_KAFKA__BOOTSTRAP_SERVERS": servers, "TMPDIR": str(scratch)}
     if java_options:
         plan.write_text(f"{_PLAN}\n[spark]\ndriver.extraJavaOptions = '{java_options}'\n")
     # The JVM outlives its Python, and writes the archive then; it holds the same output, whose end is the end of both.
@@ -124,7 +125,7 @@ def _run_pipeline(scratch: Path, servers: str, java_options: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=scratch,
-        env={**os.environ, **environment},
+        env=_environment(os.environ, scratch, servers),
         text=True,
         timeout=_RUN_S,
         check=False,
@@ -132,6 +133,12 @@ def _run_pipeline(scratch: Path, servers: str, java_options: str) -> None:
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-_LOG_LINES:])
         raise SetupError(f"the pipeline of the training ended with exit status {done.returncode}:\n{tail}")
+
+
+def _environment(of_the_user: Mapping[str, str], scratch: Path, servers: str) -> dict[str, str]:
+    """None of the user's settings (``ONCEFLOW_CHECKPOINT``, …): they are those of another pipeline, which runs in earnest."""
+    kept = {name: value for name, value in of_the_user.items() if not name.startswith(PREFIX)}
+    return {**kept, f"{PREFIX}KAFKA__BOOTSTRAP_SERVERS": servers, "TMPDIR": str(scratch)}
 
 
 def _at_exit(file: Path | None) -> str:

@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from tests.permissions.parts import (
@@ -26,8 +27,11 @@ from tests.permissions.parts import (
 )
 from tests.permissions.places import Place, Right, documented
 
+from onceflow.config import load
 from onceflow.errors import InputError, NotAuthorized, RecordTooLarge
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.outbox.topics import Topics
+from onceflow.pipeline.preflight import check_cluster
 
 LACKS = [(part, right) for part in PARTS for right in part.to_take_away]
 
@@ -77,6 +81,23 @@ def test_an_outbox_topic_that_is_hidden_is_not_told_as_missing(
     with pytest.raises(NotAuthorized, match=hidden) as caught:
         Topics(place.settings, partitions).ensure([hidden])
     assert f"grant WRITE on the topic {hidden}" in caught.value.action
+
+
+def test_a_pipelines_topic_that_is_hidden_is_not_told_as_missing(
+    make_place: Callable[[], Place], tmp_path: Path
+) -> None:
+    """It was "create it", and it existed already."""
+    place = make_place()
+    source, hidden = place.named("<source>"), place.named("<topic>")
+    place.make_topics([source, hidden])
+    place.grant([Right("READ", "topic", "<source>")])
+    (tmp_path / "pipeline.toml").write_text(
+        f'name = "p"\n[kafka]\nbootstrap_servers = "{place.login}"\n[[source]]\nname = "s"\ntopics = ["{source}"]\n'
+        f'format = "raw"\n[[sink]]\nfrom = "s"\ntopic = "{hidden}"\nvalue = "value"\n'
+    )
+    found = check_cluster(load(tmp_path / "pipeline.toml", {}), place.settings, ClusterAdmin(place.settings))
+    assert isinstance(found.error, NotAuthorized)
+    assert f"on the topic {hidden}, or it is hidden" in found.error.action
 
 
 # ---------------------------------------------------------------------------- a topic's limit that nobody tells the relay

@@ -143,6 +143,35 @@ def test_an_offset_may_come_from_the_environment(tmp_path: Path) -> None:
     assert loaded(tmp_path, text, **given).plan.source[0].starting_offsets == {"invoices": {0: 120, 1: -2}}
 
 
+@pytest.mark.parametrize("said", ['\nstarting_offsets = "earliest"', ""])
+def test_offsets_from_the_environment_take_the_place_of_a_text(tmp_path: Path, said: str) -> None:
+    """They were passed over: who restarts behind what was written would write all of it again."""
+    text = PLAN.replace('topics = ["invoices"]', f'topics = ["invoices"]{said}')
+    given = {f"ONCEFLOW_SOURCE__LINES__STARTING_OFFSETS__INVOICES__{number}": "120" for number in (0, 1)}
+    assert loaded(tmp_path, text, **given).plan.source[0].starting_offsets == {"invoices": {0: 120, 1: 120}}
+
+
+INTO = {
+    "ONCEFLOW_SINK__0__TOPIC__EXPR": "ONCEFLOW_SINK__0__TOPIC_EXPR",
+    "ONCEFLOW_SINK__0__TOPIC__": "ONCEFLOW_SINK__0__TOPIC",
+    "ONCEFLOW_SOURCE__LINES__TOPICS__0": "ONCEFLOW_SOURCE__LINES__TOPICS",
+}
+
+
+@pytest.mark.parametrize(("variable", "meant"), INTO.items())
+def test_a_variable_that_goes_into_what_is_no_table_is_a_mistake(tmp_path: Path, variable: str, meant: str) -> None:
+    """It was passed over: the records went to the topic that the file names."""
+    (mistake,) = mistakes_in(tmp_path, PLAN, **{variable: "x"})
+    assert mistake.startswith(f"{variable}: names no setting: topic")
+    assert mistake.endswith(f"did you mean {meant}?")
+
+
+def test_two_variables_of_which_one_goes_into_the_other_are_a_mistake(tmp_path: Path) -> None:
+    text = PLAN.replace('topic = "sales"\n', "")
+    (mistake,) = mistakes_in(tmp_path, text, ONCEFLOW_SINK__0__TOPIC="x", ONCEFLOW_SINK__0__TOPIC__EXPR="y")
+    assert "sink[0].topic: " in mistake
+
+
 def test_a_variable_that_the_plan_names_is_no_misspelled_setting(tmp_path: Path) -> None:
     given = {"ONCEFLOW_SINK_TOPIC": "totals", "ONCEFLOW_CHECKPOINTS": "/data"}
     text = re.sub(
@@ -421,6 +450,24 @@ def test_the_shown_plan_hides_secrets_and_says_where_values_come_from(tmp_path: 
     assert rows["guarantee"] == ('"exactly_once"', "default")
     assert rows["transform[0].watermark.delay"][0] == '"10 minutes"'
     assert rows["output.transaction_timeout"] == ('"1 minute"', "default")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fs.s3a.secret.key",
+        "fs.s3a.encryption.key",
+        "fs.gs.auth.service.account.private.key",
+        "fs.azure.sas.fixed.token.a",
+        "fs.azure.sas.box.account",
+        "fs.azure.account.key.a",
+    ],
+)
+def test_what_opens_a_store_is_hidden(tmp_path: Path, name: str) -> None:
+    rows = {
+        name: value for name, value, _ in show(loaded(tmp_path, f'{PLAN}[spark]\n"spark.hadoop.{name}" = "s3cr3t"\n'))
+    }
+    assert rows[f"spark.spark.hadoop.{name}"] == "********"
 
 
 # ----------------------------------------------------------------------------------------------------------------- lines

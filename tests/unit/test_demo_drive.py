@@ -15,9 +15,10 @@ from onceflow.demo import drive as drive_module
 from onceflow.demo.assignment import Assignment, Hold, Message, Moment, Pipeline, Told
 from onceflow.demo.drive import Drive
 from onceflow.demo.faults import Fault, Target
-from onceflow.demo.process import DemoError, Worker
+from onceflow.demo.process import Worker
 from onceflow.demo.progress import Progress
 from onceflow.demo.standby import Standby
+from onceflow.errors import DemoError
 
 KILL = Fault("before the write", Target.DRIVER, Hold(Moment.WRITE, 1))
 HALF = Fault("in the middle of the write", Target.DRIVER, Hold(Moment.PRODUCE, 1, nth=2), half_written=True)

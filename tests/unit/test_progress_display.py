@@ -12,6 +12,7 @@ from onceflow.cli import progress
 from onceflow.pipeline.events import (
     BatchCommitted,
     BrokerReady,
+    DriverLost,
     Event,
     Finished,
     Note,
@@ -54,6 +55,16 @@ def test_json_lines(event: Event, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["event"].replace("_", "") == type(event).__name__.lower()
     assert document["at"].endswith("+00:00")
+
+
+@pytest.mark.parametrize("text", ["cannot open [/tmp/x]", "see [kafka] and /data/[prod]/x"])
+def test_the_terminal_shows_what_is_told_as_it_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for Rich's markup: an exception in the supervisor instead of the takeover, or a text with holes."""
+    screen = io.StringIO()
+    monkeypatch.setattr(progress, "Console", lambda **options: Console(file=screen, width=100, **options))
+    with progress.told(as_json=False, terminal=True) as tell:
+        tell(DriverLost(7, text, 0.0))
+    assert text in screen.getvalue()
 
 
 def test_the_terminal_shows_the_last_batches_and_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ import pytest
 from py4j.protocol import Py4JError
 
 from onceflow.config import Plan
-from onceflow.errors import Fenced, InputError, ProgressConflict, TopicMissing
+from onceflow.errors import Fenced, InputError, OnceflowError, ProgressConflict, QueryFailed, TopicMissing
 from onceflow.pipeline.checkpoint import CheckpointState
-from onceflow.pipeline.failures import QueryFailed, explain
+from onceflow.pipeline.failures import explain, what_is_visible
 from onceflow.pipeline.resume import continues, starting_offsets
 from onceflow.pipeline.topics import topics_of
 from onceflow.transaction.committed import Committed
@@ -51,10 +51,10 @@ def test_a_resumed_source_starts_at_the_committed_offsets_and_new_partitions_at_
     assert starting_offsets(plan(topics=["other"]), committed, known) == {}, "it is new: the plan says where it starts"
 
 
-def test_a_pattern_reads_whole_names_and_no_internal_topics() -> None:
-    known = {"orders-1": (0,), "orders-12": (0,), "x-orders-1": (0,), "__orders-1": (0,)}
+def test_a_pattern_reads_whole_names_and_what_is_not_kafkas_own() -> None:
+    known = {"orders-1": (0,), "orders-12": (0,), "x-orders-1": (0,), "__audit": (0,), "__consumer_offsets": (0,)}
     (source,) = plan(pattern="orders-.|__.*").source
-    assert topics_of(source, known) == ["orders-1"]
+    assert topics_of(source, known) == ["__audit", "orders-1"]
 
 
 def failed_with(text: str) -> BaseException:
@@ -82,6 +82,11 @@ def test_a_cause_further_down_the_chain_is_found() -> None:
         ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] x", QueryFailed, "another plan"),
         ("first\n\tat a.b.c\nCaused by: java.lang.Boom: the real reason\n\tat d", QueryFailed, "the real reason"),
         ("only this\n\tat a.b.c", QueryFailed, "only this"),
+        (
+            "An error occurred while calling o1.x.\n: a.b.Boom: the real reason\n\tat d",
+            QueryFailed,
+            "] the real reason",
+        ),
     ],
 )
 def test_java_errors_become_onceflows_own(text: str, kind: type[Exception], part: str) -> None:
@@ -89,6 +94,29 @@ def test_java_errors_become_onceflows_own(text: str, kind: type[Exception], part
     assert isinstance(error, kind)
     assert part in str(error)
     assert "\tat " not in str(error)
+
+
+def test_of_a_batch_that_the_sink_has_done_nobody_is_told_that_it_is_not_visible() -> None:
+    assert "batch 7 is committed" in what_is_visible("exactly_once", 7)
+    assert "batch 7 is written" in what_is_visible("at_most_once", 7)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "part"),
+    [
+        ("exactly_once", "as a whole or not at all"),
+        ("at_most_once", "the rest is lost"),
+        ("at_least_once", "writes all of it again"),
+    ],
+)
+def test_what_is_visible_of_a_failed_batch_is_told_as_the_guarantee_has_it(guarantee: str, part: str) -> None:
+    """Under two of three guarantees "nothing of it" was not true."""
+    visible = what_is_visible(guarantee, None)
+    assert part in visible
+    for text in ("only this", "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] gone"):
+        error = explain(Py4JError(text), visible)
+        assert isinstance(error, OnceflowError)
+        assert visible in error.action
 
 
 def test_onceflows_errors_stay_and_a_conflict_names_the_commands_options() -> None:

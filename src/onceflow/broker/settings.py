@@ -73,9 +73,13 @@ class Place:
 
 
 def server_properties(data: Path, place: Place, config: Mapping[str, str]) -> dict[str, str]:
-    """All settings of a node. Raises ConfigurationError if ``config`` touches what makes the node this node."""
+    """All settings of a node. Raises ConfigurationError if ``config`` touches what makes the node this node.
+
+    And for a directory with a comma: Kafka takes it for two, and the data would be elsewhere.
+    """
     fixed = _fixed(data, place)
     mistakes = [f"{key} is the embedded broker's own and cannot be set" for key in sorted(fixed.keys() & config.keys())]
+    mistakes += [f"the directory {data.parent} has a comma in its name: take another one"] if "," in str(data) else []
     if mistakes:
         raise ConfigurationError.of("the embedded broker's config", mistakes)
     return {**DEFAULTS, **(_REPLICATED if place.voters else {}), **config, **fixed}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onceflow.kafka.settings import ClusterSettings
 
 app = typer.Typer(
-    help="The embedded broker: start, stop, status, topics, and records in and out.", no_args_is_help=True
+    help="The embedded broker: start, stop, status, create topics, and records in and out.", no_args_is_help=True
 )
 Directory = Annotated[Path, typer.Option("--directory", "-d", help="Where its data is.")]
 DEFAULT = Path(".onceflow") / "broker"

@@ -115,7 +115,7 @@ class _Screen:
             self._footer = f"{as_line(event)} ({FORCE})"
         else:
             self._footer = "waiting for data" if isinstance(event, Started) else ""
-            self._live.console.print(as_line(event))
+            self._live.console.print(Text(as_line(event)))
         self._live.update(self._drawn(), refresh=True)
 
     def _drawn(self) -> Group:

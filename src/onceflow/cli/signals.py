@@ -7,12 +7,21 @@ What it survives::
     which the second signal was to cut short; beside two busy threads one signal in thirty came so)
 
 So a thread hears them, from the pipe that the interpreter writes to at the moment of the signal (``signal.set_wakeup_fd``).
+
+::
+
+    stderr goes to a program that ended (``2>&1 | tee log``: Ctrl-C ends tee too), or to one that has stopped reading
+    "interrupted" cannot be written: the thread would die of it, or wait for ever, and no further signal would be heard
+
+So a process that is to end does so whether or not it can say it.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,13 +41,28 @@ def end_in_order(stop: Callable[[str], None], may_stop: Callable[[], bool] = lam
     def take(number: int) -> None:
         nonlocal asked
         if asked or not may_stop():
-            os.write(2, b"\ninterrupted\n")
-            os._exit(128 + number)
+            _end_at_once(128 + number)
         asked = True
         stop(signal.Signals(number).name)
 
     with _heard(take):
         yield
+
+
+def _end_at_once(status: int) -> None:
+    try:
+        _say(b"\ninterrupted\n")
+    finally:
+        os._exit(status)
+
+
+def _say(text: bytes) -> None:
+    """On the standard error, if there is one and it takes the text now."""
+    if sys.__stderr__ is None:  # closed when Python started: by now its number may be anything's
+        return
+    _, writable, _ = select.select([], [sys.__stderr__], [], 0)
+    if writable:
+        os.write(sys.__stderr__.fileno(), text)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ An override's name is ``ONCEFLOW_`` and the setting's path in capitals, two unde
     ONCEFLOW_KAFKA__SASL__PASSWORD                     [kafka] sasl.password
     ONCEFLOW_SOURCE__LINES__MAX_OFFSETS_PER_TRIGGER    [[source]] named lines
     ONCEFLOW_SINK__0__TOPIC                            the first [[sink]]
+    ONCEFLOW_SOURCE__LINES__STARTING_OFFSETS__A__0     of topic a, the offset of partition 0, instead of "earliest" too
     ONCEFLOW_SPARK__SQL__SHUFFLE__PARTITIONS           [spark] sql.shuffle.partitions
 
 Names that the file spells in capitals are found whatever their case, and so are Spark's that onceflow sets itself; others are
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from onceflow.config.lines import Path
@@ -58,10 +60,12 @@ def overrides(
 
 def _target(variable: str, parts: list[str], plan: Mapping[str, Any]) -> Path | NoSuchSetting:
     try:
-        return _path_of(parts, plan)
+        path = _path_of(parts, plan)
+        _check_way(path, plan)
     except NoSuchSetting as error:
         meant = setting_meant(variable, plan)
         return NoSuchSetting(f"{error}; did you mean {meant}?") if meant else error
+    return path
 
 
 def _path_of(parts: list[str], plan: Mapping[str, Any]) -> Path:
@@ -110,13 +114,31 @@ def _index_of(kind: str, text: str, elements: Any) -> int:
     raise NoSuchSetting(f"there is no {kind} {text!r}")
 
 
+def _check_way(path: Path, plan: Mapping[str, Any]) -> None:
+    """Raises NoSuchSetting where a path goes into what is no table::
+
+    the file has topic = "sales", the variable is ONCEFLOW_SINK__0__TOPIC__EXPR (TOPIC_EXPR was meant)
+    nothing can be set there; were it passed over, the records would go to the file's topic
+    """
+    level: Any = plan
+    for part, inner in pairwise(path):
+        level = level[part] if isinstance(part, int) else level.get(part, {})
+        if not isinstance(level, list if isinstance(inner, int) else Mapping):
+            if part not in _TEXT_OR_TABLE:
+                raise NoSuchSetting(f"names no setting: {part} is no table in the plan")
+            return
+
+
+_TEXT_OR_TABLE = ("starting_offsets",)
+
+
 def put(plan: dict[str, Any], path: Path, value: str) -> None:
-    """Sets a value at a path, with new tables on the way; nothing where the file has something else than a table."""
+    """Sets a value at a path, with new tables on the way; one takes the place of a text (``starting_offsets = "earliest"``)."""
     level: Any = plan
     for part in path[:-1]:
-        level = level[part] if isinstance(part, int) else level.setdefault(part, {})
-        if not isinstance(level, dict | list):
-            return
+        if not isinstance(part, int) and not isinstance(level.get(part), dict | list):
+            level[part] = {}
+        level = level[part]
     level[path[-1]] = value
 
 

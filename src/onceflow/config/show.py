@@ -15,7 +15,9 @@ from onceflow.config.values import Duration
 from onceflow.kafka.options import SECRETS
 from onceflow.kafka.settings import HIDDEN
 
-_LOOKS_SECRET = re.compile(r"password|passwd|secret|token|credential|jaas|access\.?key|account\.?key", re.IGNORECASE)
+_LOOKS_SECRET = re.compile(
+    r"password|passwd|secret|token|credential|jaas|(access|account|private|encryption)\.?key|\bsas\b", re.IGNORECASE
+)
 
 
 def show(file: PlanFile) -> list[tuple[str, str, str]]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from onceflow.broker import EmbeddedBroker
 from onceflow.demo.assignment import Assignment, Message, Moment, Pipeline, Told
 from onceflow.demo.faults import Fault, Injected, Target
-from onceflow.demo.process import DemoError, Worker
+from onceflow.demo.process import Worker
 from onceflow.demo.progress import Progress
 from onceflow.demo.standby import Standby
 from onceflow.demo.topics import OUTPUTS, uncommitted
+from onceflow.errors import DemoError
 
 _HALF_WRITTEN_TIMEOUT_S = 30
 _POLL_S = 0.01

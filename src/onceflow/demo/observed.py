@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from onceflow.demo.process import DemoError
 from onceflow.demo.topics import partitions_of
+from onceflow.errors import DemoError
 
 _READ_TIMEOUT_S = 60
 

@@ -13,17 +13,11 @@ import threading
 from pathlib import Path
 
 from onceflow.demo.assignment import GO, Assignment, Message, Told
-from onceflow.errors import OnceflowError
+from onceflow.errors import DemoError
 
 _ANSWER_TIMEOUT_S = 120
 _END_TIMEOUT_S = 30
 _LOG_LINES = 15
-
-
-class DemoError(OnceflowError):
-    """The demo could not tell its story to the end; this says nothing about the guarantee."""
-
-    code = "DEMO"
 
 
 class Worker:

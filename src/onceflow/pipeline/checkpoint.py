@@ -64,12 +64,14 @@ class Checkpoint:
         """Whether a batch was planned in it."""
         return self._last_batch() >= 0
 
-    def set_aside(self, why: str) -> str | None:
-        """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing in it.
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it, but what standbys rehearse, which nobody would look for."""
+        return not {*self._names(self._path)} - {REHEARSALS}
 
-        What standbys rehearse in it is nothing that anybody would look for.
-        """
-        if not {*self._names(self._path)} - {REHEARSALS}:
+    def set_aside(self, why: str) -> str | None:
+        """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing in it."""
+        if self.is_empty:
             return None
         number = 1
         while self._files.exists(target := self._make(f"{self.location.rstrip('/')}.before-{why}-{number}")):

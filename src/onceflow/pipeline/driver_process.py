@@ -121,7 +121,7 @@ def _end_group(scratch: Path) -> None:
 
 def _serve(parent: _Parent) -> None:
     from onceflow.pipeline.rehearsal import Rehearsal
-    from onceflow.pipeline.runner import run, session
+    from onceflow.pipeline.runner import end_session, run, session
 
     file, settings, spark_log, scratch = (
         parent.prepared.file, parent.prepared.settings, parent.prepared.spark_log, parent.prepared.scratch
@@ -137,7 +137,7 @@ def _serve(parent: _Parent) -> None:
             triggered=lambda: parent.say(Triggered()),
         )  # fmt: skip
     finally:
-        parent.spark.stop()
+        end_session(parent.spark)
 
 
 def _still_to_do(go: Go, prepared: Prepare) -> OnMismatch:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from onceflow.errors import InputError, OnceflowError, ProgressConflict, TopicMissing
+from onceflow.errors import InputError, OnceflowError, ProgressConflict, QueryFailed, TopicMissing
 from onceflow.pipeline.loops import find_loop
 from onceflow.pipeline.malformed import find_malformed
 from onceflow.pipeline.views import words_of
@@ -18,14 +19,37 @@ _CONFLICT_ACTION = (
 )
 
 
-class QueryFailed(OnceflowError):
-    """Spark ended the query for a reason that onceflow does not know; the cause is chained."""
+def what_is_visible(guarantee: str, done: int | None) -> str:
+    """What is to be said of the output when a query has failed, where the failure itself does not tell.
 
-    code = "QUERY_FAILED"
+    ``done``: the batch that the sink has done and Spark has not told of, if there is one::
+
+        batch 7 is committed, and Spark cannot write commits/7 (the disk of the checkpoint is full): the query fails
+        whoever is told that nothing of batch 7 is visible writes it again by hand
+    """
+    if guarantee == "at_least_once":
+        return "of the failed batch all, a part or nothing may be visible; the next start writes all of it again"
+    if done is not None:
+        return (
+            f"batch {done} is {_DONE[guarantee]}, and the query failed behind it; the next start knows it and goes on"
+        )
+    return _NOT_DONE[guarantee]
 
 
-def explain(error: BaseException) -> BaseException:
-    """The error to show for what a batch or a query raised; errors of onceflow itself stay as they are."""
+_DONE = {"exactly_once": "committed", "at_most_once": "written"}
+_NOT_DONE = {
+    "exactly_once": "a batch is visible as a whole or not at all: onceflow status shows the newest one that is, and the next "
+    "start goes on behind it",
+    "at_most_once": "of the failed batch a part or nothing may be visible; where its progress is committed (onceflow status) "
+    "the rest is lost, and the next start goes on behind it",
+}
+
+
+def explain(error: BaseException, visible: str = "") -> BaseException:
+    """The error to show for what a batch or a query raised; errors of onceflow itself stay as they are.
+
+    ``visible``: what is to be said of the output (``what_is_visible``).
+    """
     texts = list(_texts(error))
     of_a_row = next((found for text in texts if (found := find_malformed(text) or find_loop(text))), None)
     if of_a_row is not None:
@@ -35,14 +59,20 @@ def explain(error: BaseException) -> BaseException:
     if isinstance(error, OnceflowError):
         return error
     everything = "\n".join(texts)
-    known = _data_loss(everything) or _topic_gone(everything) or _plan_changed(everything)
+    known = _data_loss(everything, visible) or _topic_gone(everything) or _plan_changed(everything)
     if known is not None:
         return known
-    if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+    if isinstance(error, Py4JNetworkError | ConnectionError):
         return QueryFailed(
-            _reason(error, everything), action="see the cause; nothing of the failed batch was made visible"
+            f"Spark's JVM has died or does not answer: {error}", action=_after("see what killed it", visible)
         )
+    if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+        return QueryFailed(reason_of(error, everything), action=_after("see the cause", visible))
     return error
+
+
+def _after(advice: str, visible: str) -> str:
+    return f"{advice}; {visible}" if visible else advice
 
 
 def _texts(error: BaseException) -> Iterator[str]:
@@ -54,13 +84,15 @@ def _texts(error: BaseException) -> Iterator[str]:
         current = current.__cause__ or current.__context__
 
 
-def _data_loss(text: str) -> OnceflowError | None:
+def _data_loss(text: str, visible: str) -> OnceflowError | None:
     if not re.search(r"KAFKA_DATA_LOSS|Some data may have been lost|failOnDataLoss", text):
         return None
     return InputError(
         f"records were deleted before they were read: {_line_with(text, r'LOSS|lost|offset')}",
-        action="nothing was passed over. Raise the topic's retention; to go on without the lost records, give "
-        "starting_offsets and run with --restart",
+        action=_after(
+            "raise the topic's retention; to go on without the lost records, give starting_offsets and run with --restart",
+            visible,
+        ),
     )
 
 
@@ -86,15 +118,16 @@ def _plan_changed(text: str) -> OnceflowError | None:
     )
 
 
-def _reason(error: BaseException, everything: str) -> str:
-    """The innermost message, without stack frames."""
-    causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.+)$", everything, re.MULTILINE)
+def reason_of(error: BaseException, everything: str = "") -> str:
+    """The innermost message, without stack frames; ``everything`` is the text of the error and of its causes."""
+    causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.+)$", everything or str(error), re.MULTILINE)
     if causes:
         return str(causes[-1])
     if isinstance(error, PySparkException) and not isinstance(error, StreamingQueryException):
         return words_of(error)
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
-    return lines[0] if lines else type(error).__name__
+    raised = next((line for line in lines if line.startswith(": ")), "")  # by Java: the first line is py4j's own
+    return re.sub(r"^: (?:[\w.$]+: )?", "", raised) or (lines[0] if lines else type(error).__name__)
 
 
 def _line_with(text: str, pattern: str) -> str:

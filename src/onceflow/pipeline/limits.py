@@ -64,6 +64,13 @@ class Signs:
         is_late = self.told is not None and now - self.told > limits.longest_start_s
         return f"started no query for {limits.longest_start_s:.0f} s and was killed" if is_late else ""
 
+    def forgive(self, seconds: float) -> None:
+        """That much time has not passed for the limits."""
+        self.alive += seconds
+        self.progress += seconds
+        self.told = None if self.told is None else self.told + seconds
+        self.killed = None if self.killed is None else self.killed + seconds
+
     def why_gone(self, exit_code: int) -> str:
         """What is told of its end, behind "the driver"."""
         if self.error is not None:

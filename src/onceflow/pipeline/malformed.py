@@ -13,13 +13,15 @@ Spark's ``from_json`` alone is too forgiving::
     {"at": 1700000000000}    gives the year 55840 for TIMESTAMP, which counts seconds
 
 so the value is parsed as the first of two elements of an array in an outer object: what follows a whole value would make
-them more, or end the object before the second. Its UTF-8 is checked too, and whether each number and each time is the one that
+them more, or end the object before the second. What is around it has names that no value can know, or one could close it and
+write the second itself. Its UTF-8 is checked too, and whether each number and each time is the one that
 is written (``exact_numbers.py``). A null value is a tombstone, not a malformed row: all its columns are null.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -33,7 +35,7 @@ OBSERVED = "onceflow_malformed"
 
 _MARK = "onceflow: malformed JSON"
 _MARKED = re.compile(rf"{_MARK} in topic (\S+), partition (\d+), offset (-?\d+)")
-_ROWS, _END, _BAD = "rows", "_onceflow_end", "bad"
+_ROWS, _END, _BAD = (f"_onceflow_{name}_{secrets.token_hex(8)}" for name in ("rows", "end", "bad"))
 _PARSED, _TEXTS, _PLACE = "_onceflow_parsed", "_onceflow_texts", "_onceflow_place"
 
 

@@ -43,11 +43,12 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
         found.known = admin.partitions()
         found.mistakes += _timeout_mistakes(file, admin.broker_setting(MAX_TIMEOUT))
         found.notes += _retention_notes(admin.broker_setting(RETENTION))
+        found.missing = missing_topics(file, found.known)
+        admin.missing(entry.topic for entry in found.missing)  # raises where one is only hidden from this principal
     except KafkaError as error:
         found.error = error
         return found
     found.notes += _rounding_notes(file)
-    found.missing = missing_topics(file, found.known)
     found.mistakes += offset_mistakes(file, found.known)
     return found
 

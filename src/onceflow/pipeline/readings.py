@@ -10,6 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from onceflow.pipeline.topics import matching
+
 _SUBSCRIBED = re.compile(r"Subscribe(?:Pattern)?\[(.*)\]\]$")
 
 
@@ -21,9 +23,7 @@ def readings(frame: DataFrame) -> Mapping[str, int]:
 def topics_in_order(frame: DataFrame, known: Iterable[str]) -> list[frozenset[str]]:
     """The topics that each leaf of the plan reads now, in the order in which Spark numbers its sources."""
     return [
-        frozenset(_plain(topics).split(","))
-        if topics
-        else frozenset(topic for topic in known if re.fullmatch(pattern or "", topic))
+        frozenset(_plain(topics).split(",") if topics else matching(pattern or "", known))
         for topics, pattern in _subscriptions(frame)
     ]
 

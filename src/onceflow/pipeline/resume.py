@@ -14,6 +14,7 @@ from onceflow.config import Plan, PlanFile
 from onceflow.errors import ProgressConflict
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.checkpoint import Checkpoint, CheckpointState
+from onceflow.pipeline.early_fence import fenced
 from onceflow.pipeline.events import Listener, Note
 from onceflow.pipeline.topics import Partitions, topics_of
 from onceflow.transaction.committed import EARLIEST, Committed, read_committed
@@ -41,9 +42,9 @@ def prepare(
     state = checkpoint.state()
     if mode is OnMismatch.REFUSE:
         _check_same_plan(file.plan, state, sources)
-        return mode, {}
+        return _as_if_resumed(file.plan, state, settings, tell), {}
     if mode is OnMismatch.RESTART:
-        _set_aside(checkpoint, mode, tell)
+        _set_aside(file.plan, settings, checkpoint, mode, tell)
         tell(Note("restart: reads from starting_offsets again, what was written before is written again"))
         return mode, {}
     committed = read_committed(file.plan.name, settings)
@@ -69,10 +70,35 @@ def prepare(
             f"pipeline {file.plan.name!r} cannot resume: it does not read {left} any more, as the newest batch did",
             action=_LEFT,
         )
-    _set_aside(checkpoint, mode, tell)
+    _set_aside(file.plan, settings, checkpoint, mode, tell)
     tell(Note("resume: reads from the committed offsets; aggregations and joins begin with an empty state"))
     _tell_of_new(committed, sources, tell)
     return mode, starting_offsets(file.plan, committed, known)
+
+
+def _as_if_resumed(plan: Plan, state: CheckpointState | None, settings: ClusterSettings, tell: Listener) -> OnMismatch:
+    """RESUME for a name that has source offsets and no progress: its first batch has to begin at them, or the sink refuses it.
+
+    What it survives::
+
+        at_least_once has committed source offsets; the plan becomes exactly_once, and is resumed
+        the old checkpoint is set aside, and the start ends before the new one notes where the sources begin (the principal has
+        no right to the transactional id; Ctrl-C; a crash)
+        the service manager starts it again, without --resume: by its progress the name is new, and all would be written again
+    """
+    if plan.guarantee == "at_least_once" or (state is not None and state.last_batch > 0):
+        return OnMismatch.REFUSE
+    committed = read_committed(plan.name, settings)
+    if not committed.offsets or (committed.progress is not None and committed.progress.query_id):
+        return OnMismatch.REFUSE
+    tell(
+        Note(
+            "source offsets are committed under this name, and no progress (it ran at_least_once, or a --resume did not get as "
+            "far as its first batch): it goes on only if its checkpoint begins at them. --resume makes one that does; --restart "
+            "reads from starting_offsets and writes again what was written"
+        )
+    )
+    return OnMismatch.RESUME
 
 
 def _check_same_plan(plan: Plan, state: CheckpointState | None, sources: Sequence[frozenset[str]]) -> None:
@@ -176,7 +202,18 @@ def starting_offsets(plan: Plan, committed: Committed, known: Partitions) -> Off
     return found
 
 
-def _set_aside(checkpoint: Checkpoint, mode: OnMismatch, tell: Listener) -> None:
+def _set_aside(plan: Plan, settings: ClusterSettings, checkpoint: Checkpoint, mode: OnMismatch, tell: Listener) -> None:
+    """Fences first::
+
+        a driver of this name is at work; the checkpoint is renamed under it, and it makes a directory of that name again with
+        its next batch: files of the old query, without its id, which no new query takes
+        not fenced, it goes on so, and each further attempt to begin anew meets them
+
+    Fenced, it ends with the batch that it is at.
+    """
+    if plan.guarantee != "at_least_once" and not checkpoint.is_empty:
+        with fenced(plan, settings):
+            pass
     moved = checkpoint.set_aside(mode.value)
     if moved is not None:
         tell(Note(f"the old checkpoint is kept in {moved}"))

@@ -22,12 +22,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onceflow.config import PlanFile
-from onceflow.errors import Draining, Fenced, OnceflowError
+from onceflow.errors import Draining, Fenced, OnceflowError, QueryFailed
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import topics
@@ -35,7 +36,7 @@ from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.control import Control, Ended, Progress, StopAsked
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
-from onceflow.pipeline.failures import explain
+from onceflow.pipeline.failures import explain, reason_of, what_is_visible
 from onceflow.pipeline.inbox import ProgressListener, Remembering
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
@@ -80,8 +81,9 @@ def run(
         frame = check_plan(file, spark, settings, cluster, {})
         topics.create(file, admin, cluster.missing, tell)
         known = admin.partitions() if cluster.missing else cluster.known
-        checkpoint = Checkpoint(spark, file.checkpoint)
-        allowed, starting = prepare(file, mode, checkpoint, settings, known, topics_in_order(frame, known), tell)
+        with _in_our_words(f"the checkpoint {file.checkpoint}"):
+            checkpoint = Checkpoint(spark, file.checkpoint)
+            allowed, starting = prepare(file, mode, checkpoint, settings, known, topics_in_order(frame, known), tell)
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
         sink = _sink(make_sink, file, settings, allowed)
@@ -89,7 +91,22 @@ def run(
         return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute(planned)
     finally:
         if is_own:
-            spark.stop()
+            end_session(spark)
+
+
+def end_session(spark: SparkSession) -> None:
+    """A JVM that has died cannot be stopped; why the run ended with it is told by another error."""
+    with contextlib.suppress(Py4JError, ConnectionError):
+        spark.stop()
+
+
+@contextlib.contextmanager
+def _in_our_words(what: str) -> Iterator[None]:
+    """What Java raises about something: a file system that it does not know, a right that is not there."""
+    try:
+        yield
+    except Py4JError as error:
+        raise QueryFailed(f"{what}: {reason_of(error)}", action="see the cause; nothing was begun") from error
 
 
 def session(file: PlanFile, log_level: str, scratch: Path | None = None) -> SparkSession:
@@ -151,7 +168,8 @@ class _Run:
 
         Such a name is claimed before the query plans its first batch (``planned``: it did so in an earlier run), so that progress
         which is not there has been forgotten by the cluster, and never was missing. Another one may have a driver at work, and a
-        query that cannot start must not fence it: that is claimed with the first batch, or when the query has triggered.
+        query that cannot start must not fence it: that is claimed with the first batch, or when the query has triggered. (One
+        whose checkpoint was set aside is fenced before that: resume.py.)
         """
         self._planned = planned
         listener = ProgressListener(self._inbox.put, readings(self._frame), self._ran)
@@ -163,7 +181,8 @@ class _Run:
             threading.Thread(target=self._watch, args=(query,), name="onceflow-watch", daemon=True).start()
             reason = self._follow(query)
         finally:
-            self._spark.streams.removeListener(listener)
+            with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
+                self._spark.streams.removeListener(listener)
             self._close()
         finished = Finished(self._file.plan.name, self._batches, self._records, reason)
         self._tell(finished)
@@ -268,9 +287,21 @@ class _Run:
         )  # fmt: skip
 
     def _raise_failure(self, query: StreamingQuery) -> None:
-        error = self._batch.error or query.exception()
+        error = self._batch.error or _why_ended(query)
         if error is not None and not isinstance(error, Draining):
-            raise explain(error) from error
+            raise explain(error, what_is_visible(self._file.plan.guarantee, self._done_untold())) from error
+
+    def _done_untold(self) -> int | None:
+        """The batch that the sink has done, and Spark not: it failed behind the sink."""
+        newest = self._batch.newest
+        return newest if self._batch.error is None and newest > self._told else None
+
+
+def _why_ended(query: StreamingQuery) -> Exception | None:
+    try:
+        return query.exception()
+    except (Py4JError, ConnectionError) as error:  # a JVM that has died does not tell
+        return error
 
 
 def _sink(make: Callable[..., KafkaSink], file: PlanFile, settings: ClusterSettings, mode: Mode) -> KafkaSink:

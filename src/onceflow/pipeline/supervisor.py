@@ -8,6 +8,8 @@
     the new driver's first batch      another standby is started; not before, they would compete for the processors
     a standby is warm                 the next one is started, where more than one is wanted
     the same again, without progress  it waits between takeovers, longer each time, and gives up after some
+    none can be started               (no memory, no room for its scratch) counts as one that was lost
+    it was paused itself              (Ctrl-Z, SIGSTOP) that time counts for nobody
     an error that a user must mend    ends it, as it ends ``onceflow run``: the standby would only meet it again
     Ctrl-C, SIGTERM                   the standby ends at once, the driver after its running batch
 
@@ -60,6 +62,7 @@ __all__ = ["Limits", "run_with_standby"]
 
 IDLE_S = 15.0  # without data there is no first batch to wait for
 _LOOK_S = 0.5
+_PAUSED_S = 4 * _LOOK_S  # between two looks: nobody else takes so long
 _USUAL = Limits()
 _FOR_A_USER = (
     ConfigurationError, SetupError, InputError, Fenced, ProgressConflict, ProgressGone, UnsafeSession, NotAuthorized,
@@ -117,6 +120,7 @@ class _Supervisor:
         self._standby_due = math.inf
         self._standby_losses = 0
         self._takeover_due = -math.inf
+        self._looked = time.monotonic()
         self._losses = Losses(limits.tries)
         self._begun = ""
         self._stop: StopAsked | None = None
@@ -148,16 +152,28 @@ class _Supervisor:
     # ------------------------------------------------------------------------------------------------------ what is due
 
     def _look(self) -> None:
-        # What waits in the inbox comes first: if we were paused ourselves, it holds the signs of life of that time.
+        now = time.monotonic()
+        self._forgive(now - self._looked)
+        self._looked = now
+        # What waits in the inbox comes first: it may hold signs of life.
         if not self._inbox.empty():
             return
-        now = time.monotonic()
         if self._running is None and now >= self._takeover_due:
-            self._take_over()
+            self._take_over(now)
         if self._lacks_standby and now >= self._standby_due:
             self._start_standby(now)
         for driver, signs in list(self._signs.items()):
             self._check(driver, signs, now)
+
+    def _forgive(self, gap_s: float) -> None:
+        """Time in which nobody looked::
+
+        Ctrl-Z, which reaches the supervisor alone; its drivers run on, and their signs of life wait in the sockets
+        fg: it looks before the threads that listen have read them; each driver has been silent for too long
+        """
+        if gap_s > _PAUSED_S:
+            for signs in self._signs.values():
+                signs.forgive(gap_s)
 
     def _check(self, driver: WarmDriver, signs: Signs, now: float) -> None:
         """Kills what is late, and does not wait for long until it is dead, which fencing makes needless::
@@ -197,8 +213,12 @@ class _Supervisor:
         """Runs on the driver's own thread."""
         self._inbox.put(Heard(driver, said))
 
-    def _take_over(self) -> None:
-        self._running = self._standbys.pop(0) if self._standbys else self._start()
+    def _take_over(self, now: float) -> None:
+        try:
+            self._running = self._standbys.pop(0) if self._standbys else self._start()
+        except (OSError, RuntimeError) as error:  # no memory, no process, no thread, no room for its scratch
+            self._lose_start(error, now)
+            return
         self._running.go(self._mode, self._begun)
         self._signs[self._running].told = time.monotonic()
 
@@ -283,6 +303,16 @@ class _Supervisor:
         pause_s = growing_pause_s(self._standby_losses)
         self._standby_due = time.monotonic() + pause_s
         self._tell(Note(f"the standby {signs.why_gone(exit_code)}; another one is started in {pause_s:.0f} s"))
+
+    def _lose_start(self, error: Exception, now: float) -> None:
+        """A loss as any other, but never made good at once: a moment later there may be memory or room again."""
+        why = f"could not be started ({error})"
+        self._losses.add(Signs(), now)
+        if self._losses.are_too_many:
+            raise self._given_up(why) from error
+        pause_s = growing_pause_s(self._losses.count)
+        self._takeover_due = now + pause_s
+        self._tell(Note(f"the driver {why}; tried again in {pause_s:.0f} s"))
 
     def _lose_running(self, driver: WarmDriver, signs: Signs, exit_code: int) -> None:
         now = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from onceflow.config import PlanFile, Source
@@ -12,6 +12,9 @@ from onceflow.kafka.admin import ClusterAdmin
 from onceflow.pipeline.events import Listener, TopicsCreated
 
 Partitions = Mapping[str, tuple[int, ...]]
+
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""The topics that brokers call internal: Spark leaves them out of a pattern, and no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,12 @@ class MissingTopic:
 
 def topics_of(source: Source, known: Partitions) -> list[str]:
     """The topics that a source reads now."""
-    if source.pattern is None:
-        return list(source.topics)
-    return sorted(topic for topic in known if re.fullmatch(source.pattern, topic) and not topic.startswith("__"))
+    return list(source.topics) if source.pattern is None else matching(source.pattern, known)
+
+
+def matching(pattern: str, known: Iterable[str]) -> list[str]:
+    """The topics that Spark reads by a pattern: one that it does not read counts as missing, one too few is never resumed."""
+    return sorted(topic for topic in known if re.fullmatch(pattern, topic) and topic not in _INTERNAL)
 
 
 def missing_topics(file: PlanFile, known: Partitions) -> list[MissingTopic]:
