@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.conftest import Reader, TopicFactory
 from tests.writer.waiting import wait_until
 
@@ -272,6 +273,80 @@ def test_a_writer_that_is_closed_while_another_task_commits_waits_for_it(
 
     run(work())
     assert values(read, target) == ["1"]
+
+
+def test_a_task_that_is_cancelled_while_it_opens_a_writer_leaves_it_closed(
+    broker: EmbeddedBroker, topic: TopicFactory, name: str
+) -> None:
+    """Its block never begins, so nobody else would end what holds the id."""
+    target = topic()
+
+    async def work() -> None:
+        writer = AsyncWriter(bootstrap_servers=broker.bootstrap_servers, source="shop", transactional_id=name)
+        loop, opens = asyncio.get_running_loop(), writer._writer.open
+
+        def cancelled_before_it_is_open() -> Any:
+            loop.call_soon_threadsafe(task.cancel)
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(PATIENCE_S)
+            return opens()
+
+        async def service() -> None:
+            async with writer:
+                raise AssertionError
+
+        writer._writer.open = cancelled_before_it_is_open  # type: ignore[method-assign]
+        task = asyncio.create_task(service())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        writer._writer.open = opens  # type: ignore[method-assign]
+        with pytest.raises(WriterClosed):
+            await writer.send(target, "x", id="1")
+
+    run(work())
+
+
+def test_a_writer_that_was_never_opened_is_closed_without_an_error() -> None:
+    async def work() -> None:
+        writer = AsyncWriter(bootstrap_servers="127.0.0.1:1", source="shop")
+        await writer.close()
+        with pytest.raises(WriterClosed):
+            await writer.open()
+
+    run(work())
+
+
+def test_a_task_that_waits_while_the_producer_is_replaced_is_woken_also_where_the_cause_is_cancelled(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader
+) -> None:
+    """Nothing is outstanding by then whose delivery would wake it."""
+    ordinary, tight = topic(), topic(config={"max.message.bytes": "20000"})
+
+    async def work() -> None:
+        kafka = {"delivery.timeout.ms": 10_000}
+        async with AsyncWriter(bootstrap_servers=broker.bootstrap_servers, source="shop", kafka=kafka) as writer:
+            await (await writer.send(ordinary, "1", id="1"))
+            loop, sender = asyncio.get_running_loop(), writer._writer.sender()
+            reached, may_go_on, make = asyncio.Event(), threading.Event(), sender._made
+
+            def make_later() -> Producer:
+                loop.call_soon_threadsafe(reached.set)
+                may_go_on.wait(PATIENCE_S)
+                return make()
+
+            sender._made = make_later  # type: ignore[method-assign]
+            meets = asyncio.create_task(writer.send(tight, "never", id="t"))
+            await reached.wait()
+            waits = asyncio.create_task(writer.send(ordinary, "2", id="2"))
+            while not writer._room._waiters:  # noqa: ASYNC110  nobody tells that a task waits
+                await asyncio.sleep(0)
+            meets.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await meets
+            may_go_on.set()
+            await (await waits)
+
+    run(work())
+    assert (values(read, ordinary), values(read, tight)) == (["1", "2"], [])
 
 
 def test_what_fails_is_raised_where_it_is_awaited_and_at_the_end(

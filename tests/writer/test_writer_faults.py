@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.forkserver import ForkServer
 from tests.writer.on_a_loop import OnLoop
@@ -23,6 +23,7 @@ from tests.writer.wire import NOTHING, Loss, ProxiedBroker
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import (
     BrokerUnreachable,
+    ConfigurationError,
     DeliveryFailed,
     Fenced,
     OutcomeForgotten,
@@ -32,8 +33,10 @@ from onceflow.errors import (
 from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from onceflow.writer.coordination import Transactions
+from onceflow.writer.delivery import Fate
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.marker import Marker
+from onceflow.writer.sender import Sender
 from onceflow.writer.writer import Writer
 
 pytestmark = pytest.mark.faults
@@ -406,6 +409,108 @@ def test_a_look_that_is_interrupted_leaves_the_commit_in_doubt(
     with shop.transaction():
         shop.send(target, "2", id="2")
     assert values(read, target) == ["1", "2"]
+
+
+@pytest.fixture
+def without_descriptors(monkeypatch: pytest.MonkeyPatch) -> Callable[[Transactions], AbstractContextManager[object]]:
+    """Within it no further producer can be made."""
+
+    def refuse() -> Sender:
+        raise ConfigurationError("the writer's settings: Failed to create thread")
+
+    @contextmanager
+    def within(transactions: Transactions) -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(transactions, "_make_sender", refuse)
+            yield
+
+    return within
+
+
+def test_a_commit_in_doubt_is_settled_when_a_producer_can_be_made_again(
+    writer: MakeWriter,
+    proxied: ProxiedBroker,
+    read: Reader,
+    name: str,
+    without_descriptors: Callable[[Transactions], AbstractContextManager[object]],
+) -> None:
+    """The answer is lost, a stranger fences the id, and the next producer cannot be made."""
+    create_topic(proxied, name)
+    shop = writer(name, on=proxied.servers)
+    direct = proxied.bootstrap_servers
+
+    def stranger() -> None:
+        Producer({"bootstrap.servers": direct, "transactional.id": name, "log_level": 0}).init_transactions(60)
+
+    proxied.proxy.lose(Loss(END_TXN, then=stranger))
+    with without_descriptors(shop._with_transactions()):
+        with pytest.raises(OutcomeUnknown), shop.transaction() as transaction:
+            shop.send(name, "1", id="1")
+        assert transaction.committed is None
+        with pytest.raises(OutcomeUnknown):
+            shop.settle()
+    assert shop.settle() is True
+    with shop.transaction():
+        shop.send(name, "2", id="2")
+    assert values(read, name, proxied) == ["1", "2"]
+
+
+def test_a_block_begins_when_a_producer_can_be_made_again(
+    writer: MakeWriter,
+    topic: TopicFactory,
+    read: Reader,
+    name: str,
+    without_descriptors: Callable[[Transactions], AbstractContextManager[object]],
+) -> None:
+    target, shop = topic(), writer(name)
+    transactions = shop._with_transactions()
+    transactions.sender._note(KafkaError(KafkaError._TRANSPORT, "Disconnected"))
+    with without_descriptors(transactions):
+        for _ in range(2):
+            with pytest.raises(ConfigurationError), shop.transaction():
+                shop.send(target, "never", id="1")
+    with shop.transaction():
+        shop.send(target, "1", id="1")
+    assert values(read, target) == ["1"]
+
+
+def test_a_server_that_is_dead_aborts_no_block_while_another_one_answers(
+    broker: EmbeddedBroker, writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    """Each new producer meets it before its first block; init_transactions hears of it and does not tell."""
+    target = topic()
+    dead = ",".join(f"127.0.0.1:{port}" for port in (1, 2, 3))
+    for n in range(2):
+        shop = writer(f"{name}-{n}", on=f"{dead},{broker.bootstrap_servers}")
+        with shop.transaction():
+            shop.send(target, str(n), id=str(n))
+    assert values(read, target) == ["0", "1"]
+
+
+def test_what_is_refused_when_it_was_written_is_not_called_unwritten(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+) -> None:
+    """The acknowledgement is lost, the topic takes less from then on, and the repeated request is refused for that."""
+    create_topic(proxied, name)
+    shop = writer(on=proxied.servers)
+    event = shop.send(name, b"x", id="first")
+    event.result()
+    proxied.proxy.lose(Loss(PRODUCE, then=lambda: limit_batches(proxied, name, 2000)))
+    event = shop.send(name, b"x" * 5000, id="written")
+    with pytest.raises(DeliveryFailed, match="shop written"):
+        event.result()
+    assert proxied.proxy.lost == 1
+    assert event.failure is not None
+    assert event.failure.fate is Fate.UNKNOWN
+    assert [len(value) for value in values(read, name, proxied)] == [1, 5000]
+
+
+def limit_batches(broker: EmbeddedBroker, topic: str, limit: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.incremental_alter_configs([changed])[changed].result(60)
+    wait_until(lambda: admin.describe_configs([changed])[changed].result(60)["max.message.bytes"].value == str(limit))
 
 
 @BOTH_KINDS

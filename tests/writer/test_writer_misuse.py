@@ -28,9 +28,11 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("key must be bytes", {"key": 7}),
     ("id must be", {"id": 7}),
     ("id must be", {"id": 7, "type": "sale"}),
+    ("id must be a text, not bytes", {"id": b"7"}),  # librdkafka takes them in a header
     ("id holds a lone surrogate", {"id": "\ud800"}),
     ("id holds a lone surrogate", {"id": "\ud800", "type": "sale"}),
     ("source must be", {"source": 7}),
+    ("source must be a text, not bytes", {"source": b"shop"}),
     ("type must be a text", {"type": 7}),
     ("a position is a sequence", {"id": None, "position": "orders:3"}),
     ("a position is a sequence", {"id": None, "position": 3}),

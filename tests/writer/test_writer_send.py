@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -162,6 +163,70 @@ def test_nothing_is_handed_over_once_what_is_outstanding_is_taken_back(
     with pytest.raises(DeliveryFailed, match="nothing follows"):
         shop.send(name, b"x", id="2")
     assert len(read(name)) == 1
+
+
+def test_what_is_sent_while_the_writer_ends_is_written_or_refused(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread sends when nothing is outstanding any more, and before the producer is closed."""
+    name, flush = topic(), Sender.flush
+    shop = writer(kafka={"linger.ms": 60_000})
+    taken = []
+
+    def overtaken(sender: Sender) -> None:
+        flush(sender)
+        with suppress(WriterClosed):
+            taken.append(shop.send(name, "late", id="late"))
+
+    monkeypatch.setattr(Sender, "flush", overtaken)
+    shop.send(name, "first", id="first")
+    shop.close()
+    assert [m.value() for m in read(name)] == [b"first", *[b"late" for _ in taken]]
+
+
+@contextmanager
+def heard_behind(value: str, handler: Callable[[], object], patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A signal comes while librdkafka takes the event of this ``value``, and is heard as soon as it has."""
+
+    class Disturbed(Producer):
+        def produce(self, *arguments: Any) -> None:
+            super().produce(*arguments)
+            if arguments[1] == value:
+                signal.raise_signal(signal.SIGUSR1)
+
+    patch.setattr("onceflow.writer.sender.Producer", Disturbed)
+    before = signal.signal(signal.SIGUSR1, lambda *_: handler())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_event_that_was_taken_when_a_signal_came_is_waited_for(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    lingering = {"linger.ms": 60_000}
+    with (
+        heard_behind("taken", interrupt, monkeypatch),
+        pytest.raises(KeyboardInterrupt),
+        writer(kafka=lingering) as shop,
+    ):
+        shop.send(name, "taken", id="1")
+    assert [m.value() for m in read(name)] == [b"taken"]
+
+
+def test_a_signals_handler_may_send(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    with heard_behind("1", lambda: shop.send(name, "the handler's", id="2"), monkeypatch), writer() as shop:
+        shop.send(name, "1", id="1")
+    assert [m.value() for m in read(name)] == [b"1", b"the handler's"]
 
 
 def test_a_closed_writer_sends_nothing(writer: MakeWriter, topic: TopicFactory) -> None:

@@ -66,6 +66,21 @@ def test_one_setting_under_two_names_is_refused() -> None:
     assert "keep one" in mistakes({"delivery.timeout.ms": 1, "message.timeout.ms": 2})[0]
 
 
+@pytest.mark.parametrize(
+    ("linger", "delivery"),
+    [
+        ({"linger.ms": 2000}, {"delivery.timeout.ms": 2000}),
+        ({"queue.buffering.max.ms": 3000}, {"message.timeout.ms": 2000}),
+        ({"linger.ms": 120_000}, {}),
+    ],
+)
+def test_events_that_linger_until_they_are_given_up_are_refused(
+    linger: dict[str, object], delivery: dict[str, object]
+) -> None:
+    assert "linger.ms: must be less than delivery.timeout.ms" in mistakes({**linger, **delivery})[0]
+    WriterSettings.of(SERVERS, {**linger, "delivery.timeout.ms": 120_001}, None)
+
+
 def test_a_transaction_timeout_needs_a_transactional_id() -> None:
     assert "transaction.timeout.ms" in mistakes({"transaction.timeout.ms": 1000})[0]
 

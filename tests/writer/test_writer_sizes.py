@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import DeliveryFailed, RecordTooLarge, TransactionAborted
+from onceflow.transaction.requests import ANCHOR_TOPIC
 from onceflow.writer import limits
 from onceflow.writer.delivery import Delivery
 from onceflow.writer.identity import plain
@@ -273,7 +274,7 @@ def lower(broker: EmbeddedBroker, topic: str, limit: int) -> None:
     admin.incremental_alter_configs([changed])[changed].result(60)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
     """A broker on which a user may do what ACLs allow."""
     with GuardedBroker(tmp_path_factory.mktemp("guarded-writer"), 2) as broker:
@@ -285,25 +286,62 @@ def test_without_the_right_to_see_a_topics_settings_the_broker_decides(
 ) -> None:
     create_topic(guarded, "unseen", config=TIGHT)
     user = "u0"
-    allow_to_write(guarded, "unseen", user)
-    login = {"sasl.mechanism": "PLAIN", "sasl.username": user, "sasl.password": PASSWORD}
-    options = {**login, "security.protocol": "SASL_PLAINTEXT", "linger.ms": 200}
+    grant(guarded, user, AclOperation.WRITE, ResourceType.TOPIC, "unseen")
 
-    def send_all(**more: object) -> None:
-        with writer(on=f"127.0.0.1:{guarded.login_port}", kafka={**options, **more}) as shop:
-            for n, value in enumerate(numbered(1000)):
+    def send_all(values: Sequence[str], **options: object) -> None:
+        with writer(on=f"127.0.0.1:{guarded.login_port}", kafka={**login(user), **options}) as shop:
+            for n, value in enumerate(values):
                 shop.send("unseen", value, id=str(n))
 
-    with pytest.raises(DeliveryFailed, match="Message size too large"):
-        send_all()
-    send_all(**{"batch.size": LIMIT})
+    with pytest.raises(
+        DeliveryFailed, match=r"which nobody tells; grant DESCRIBE_CONFIGS .* or set batch\.size"
+    ) as caught:
+        send_all(numbered(1000))
+    assert not any(each.refused for each in caught.value.fields["failures"])
+    with pytest.raises(DeliveryFailed) as caught:
+        send_all(["x" * 50_000], **{"batch.size": LIMIT})
+    assert [each.identity.id for each in caught.value.fields["failures"] if each.refused] == ["0"]
+    send_all(numbered(1000), **{"batch.size": LIMIT})
     assert [(m.value() or b"").decode() for m in read("unseen", on=guarded)] == numbered(1000)
 
 
-def allow_to_write(broker: EmbeddedBroker, topic: str, user: str) -> None:
+def test_a_block_of_which_nobody_tells_what_the_topic_takes_is_run_again_in_smaller_batches(
+    writer: MakeWriter, read: Reader, guarded: GuardedBroker, name: str
+) -> None:
+    """None of the events is at fault: a service that left out what is refused would leave out all of them."""
+    create_topic(guarded, "unseen-by-blocks", config=TIGHT)
+    create_topic(guarded, ANCHOR_TOPIC)
+    user = "u1"
+    grant(guarded, user, AclOperation.WRITE, ResourceType.TOPIC, "unseen-by-blocks")
+    grant(guarded, user, AclOperation.READ, ResourceType.TOPIC, ANCHOR_TOPIC)
+    grant(guarded, user, AclOperation.READ, ResourceType.GROUP, f"onceflow.writer.{name}")
+    grant(guarded, user, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+    shop = writer(name, on=f"127.0.0.1:{guarded.login_port}", kafka={**login(user), **IN_ONE_BATCH})
+
+    def run(*more: str) -> None:
+        with shop.transaction():
+            for n, value in enumerate([*more, *numbered(1000)]):
+                shop.send("unseen-by-blocks", value, id=str(n))
+
+    for _ in range(2):  # from batches of 1 MB to such of 100 kB and of 10 kB
+        with pytest.raises(TransactionAborted):
+            run("x" * 50_000)
+    with pytest.raises(DeliveryFailed) as caught:
+        run("x" * 50_000)
+    assert [each.identity.id for each in caught.value.fields["failures"] if each.refused] == ["0"]
+    run()
+    assert [(m.value() or b"").decode() for m in read("unseen-by-blocks", on=guarded)] == numbered(1000)
+
+
+def login(user: str) -> dict[str, object]:
+    told = {"sasl.mechanism": "PLAIN", "sasl.username": user, "sasl.password": PASSWORD}
+    return {**told, "security.protocol": "SASL_PLAINTEXT", "linger.ms": 200}
+
+
+def grant(broker: EmbeddedBroker, user: str, right: AclOperation, kind: ResourceType, resource: str) -> None:
     literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    binding = AclBinding(ResourceType.TOPIC, topic, literal, f"User:{user}", "*", AclOperation.WRITE, allow)
-    seen = AclBindingFilter(ResourceType.TOPIC, topic, literal, f"User:{user}", "*", AclOperation.WRITE, allow)
+    binding = AclBinding(kind, resource, literal, f"User:{user}", "*", right, allow)
+    seen = AclBindingFilter(kind, resource, literal, f"User:{user}", "*", right, allow)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_acls([binding])[binding].result(60)
     wait_until(lambda: binding in admin.describe_acls(seen).result(60))

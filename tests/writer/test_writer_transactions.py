@@ -219,6 +219,7 @@ def test_a_refused_event_aborts_its_transaction_alone(
 ) -> None:
     small, target = topic(config={"max.message.bytes": "2000"}), topic()
     shop = writer(name, kafka=COMPRESSED)
+    meet(shop, small)
     with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
         shop.send(target, "never", id="1")
         shop.send(small, os.urandom(5000), id="big")
@@ -227,7 +228,31 @@ def test_a_refused_event_aborts_its_transaction_alone(
     assert bad.committed is False
     with shop.transaction():
         shop.send(target, "next", id="2")
-    assert (values(read, target), values(read, small)) == (["next"], [])
+    assert (values(read, target), values(read, small)) == (["next"], ["met"])
+
+
+def meet(shop: Writer, topic: str) -> None:
+    """From then on no batch is larger than the topic takes, so that what is too large is alone in its own."""
+    with shop.transaction():
+        shop.send(topic, "met", id="met")
+
+
+def test_an_event_that_may_have_shared_its_batch_is_not_called_at_fault(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    """Compressed it is taken; the batch was too large for what another event is."""
+    small = topic(config={"max.message.bytes": "20000"})
+    shop = writer(name, kafka={**COMPRESSED, "linger.ms": 60_000})
+    with pytest.raises(TransactionAborted), shop.transaction():
+        shop.send(small, b"x" * 50_000, id="innocent")
+        shop.send(small, os.urandom(50_000), id="big")
+    with pytest.raises(DeliveryFailed) as caught, shop.transaction():
+        shop.send(small, b"x" * 50_000, id="innocent")
+        shop.send(small, os.urandom(50_000), id="big")
+    assert [each.identity.id for each in caught.value.fields["failures"] if each.refused] == ["big"]
+    with shop.transaction():
+        shop.send(small, b"x" * 50_000, id="innocent")
+    assert [len(value) for value in values(read, small)] == [50_000]
 
 
 @pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
@@ -237,6 +262,7 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     """librdkafka refuses what follows before it reports the event: whoever ran the block again would do so without end."""
     small = topic(config={"max.message.bytes": "20000"})
     shop = writer(name, kafka=COMPRESSED)
+    meet(shop, small)
     monkeypatch.setattr("onceflow.writer.sender._SERVE_EVERY", sys.maxsize)  # a Writer does not hear of it before
     with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
         shop.send(small, os.urandom(50_000), id="big")
@@ -250,7 +276,7 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     assert "taken back before it was sent" in {each.reason for each in failures}
     with shop.transaction():
         shop.send(small, "next", id="next")
-    assert values(read, small) == ["next"]
+    assert values(read, small) == ["met", "next"]
 
 
 def test_it_is_told_too_where_the_consumed_offsets_are_refused_for_it(
@@ -263,6 +289,7 @@ def test_it_is_told_too_where_the_consumed_offsets_are_refused_for_it(
     source, small = topic(), topic(config={"max.message.bytes": "20000"})
     fill(source, [(None, "x")])
     shop, orders = writer(name, kafka=COMPRESSED), consumer(name, source)
+    meet(shop, small)
     wait_until(lambda: orders.poll(0.02) is not None)
     with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction(consumer=orders) as bad:
         with pytest.raises(DeliveryFailed):
@@ -295,6 +322,43 @@ def test_a_block_that_consumes_and_sends_commits_the_offsets_too_or_nothing(
     assert values(read, target) == ["of its own"]
 
 
+def test_a_block_that_catches_that_its_offsets_are_refused_ends_with_it(
+    writer: MakeWriter,
+    topic: TopicFactory,
+    fill: Fill,
+    read: Reader,
+    name: str,
+    consumer: Callable[[str, str], Consumer],
+) -> None:
+    source, target = topic(), topic()
+    fill(source, [(None, "x")])
+    shop, orders = writer(name), consumer(name, source)
+    wait_until(lambda: orders.poll(0.02) is not None)
+    with pytest.raises(TransactionAborted, match="went to another member"), shop.transaction(consumer=orders) as bad:
+        shop.send(target, "another's", id="1")
+        with pytest.raises(TransactionAborted):
+            bad.consumed(orders, {(source, 0): 1, (source, 1): 1})  # that partition is not its own
+    assert bad.committed is False
+    with shop.transaction(consumer=orders) as good:
+        shop.send(target, "its own", id="2")
+        good.consumed(orders, {(source, 0): 1})
+    assert values(read, target) == ["its own"]
+
+
+def test_a_transaction_is_for_one_block(writer: MakeWriter, topic: TopicFactory, read: Reader, name: str) -> None:
+    """What it says, of its commit and of what was consumed, can be of one alone."""
+    target, shop = topic(), writer(name)
+    transaction = shop.transaction()
+    with transaction:
+        shop.send(target, "1", id="1")
+        with pytest.raises(WriterError, match="has had its block"), transaction:
+            pass
+    with pytest.raises(WriterError, match="has had its block"), transaction:
+        shop.send(target, "never", id="2")
+    assert transaction.committed is True
+    assert values(read, target) == ["1"]
+
+
 def test_a_block_is_aborted_whatever_comes_while_it_is_asked_why_it_failed(
     writer: Callable[..., Writer], topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,9 +385,10 @@ def test_events_that_were_taken_back_leave_no_gap_for_the_next_transaction(
 ) -> None:
     """librdkafka has counted them: in the same epoch the next one's sequence would skip theirs, and the broker refuse it."""
     target = topic()
-    shop = writer(name, kafka={"linger.ms": 600_000, "delivery.timeout.ms": 2_000})
+    shop = writer(name, kafka={"linger.ms": 60_000})
     with shop.transaction():
         shop.send(target, "first", id="1", partition=0)
+    transactions_of(shop).sender.timeout_s = 1.0
     # Its name says what a broker says of a right that is lacking, and the block may be run again all the same.
     with pytest.raises(TransactionAborted, match="shop card authorization failed to"), shop.transaction():
         shop.send(target, "never", id="card authorization failed", partition=0).result()  # lingers until it is given up
@@ -407,6 +472,7 @@ def test_two_that_start_at_the_same_moment_never_both_go_on(
     [
         ("consumer must be a confluent_kafka.Consumer, not str", {"consumer": "c"}),
         ("progress must be a text, not int", {"progress": 5}),
+        ("progress holds a lone surrogate", {"progress": "\ud800"}),
     ],
 )
 def test_a_transaction_takes_a_consumer_and_a_text(

@@ -73,6 +73,7 @@ class AsyncWriter:
         )
         self._futures: dict[Delivery, asyncio.Future[Delivered]] = {}
         self._decided: deque[Delivery] = deque()
+        self._room = asyncio.Event()
         self._announced = False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -87,7 +88,6 @@ class AsyncWriter:
         async with self._opening:
             if self._thread is None:
                 self._loop = asyncio.get_running_loop()
-                self._room = asyncio.Event()
                 await _to_the_end(self._writer.open)
                 self._thread = threading.Thread(target=self._serve, name="onceflow-writer", daemon=True)
                 self._thread.start()
@@ -102,7 +102,11 @@ class AsyncWriter:
             self._resolve()
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        try:
+            return await self.open()
+        except asyncio.CancelledError:
+            await self.close()  # its block never begins: nobody else would
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -141,8 +145,7 @@ class AsyncWriter:
             sender, topic, id, position, source, type, sequence, headers, is_placed=is_placed
         )
         if partition not in sender.known.get(topic, ()):
-            await asyncio.to_thread(sender.know, delivery, partition)
-            self._room.set()  # others waited for room while the producer was replaced
+            await self._know(sender, delivery, partition)
         future = self._futures[delivery] = self._loop.create_future()
         try:
             await self._put(sender, delivery, (value, key, wire, partition, timestamp_ms))
@@ -150,6 +153,23 @@ class AsyncWriter:
             self._futures.pop(delivery, None)
             raise
         return future
+
+    async def _know(self, sender: Sender, delivery: Delivery, partition: int) -> None:
+        """As ``Sender.know``, which may replace the producer, and others wait for room while it does.
+
+        They are woken when the thread is through, whatever became of this event::
+
+            a task meets a topic that takes small batches; others find no room, and nothing outstanding is left to wake them
+            it is cancelled, or refused for its partition: they would wait until somebody else's event is settled
+        """
+        known = self._loop.run_in_executor(None, sender.know, delivery, partition)
+        known.add_done_callback(self._known)
+        await asyncio.shield(known)
+
+    def _known(self, known: asyncio.Future[None]) -> None:
+        self._room.set()
+        if not known.cancelled():
+            known.exception()  # seen: its task may have been cancelled
 
     async def _put(self, sender: Sender, delivery: Delivery, event: tuple[Any, ...]) -> None:
         deadline = self._loop.time() + sender.timeout_s
@@ -197,8 +217,10 @@ class AsyncWriter:
 
     def _serve(self) -> None:
         while not self._ending.is_set():
-            with contextlib.suppress(OnceflowError):  # closed, or replaced by a new one in the middle of this
+            try:
                 self._writer.serve(WAIT_S)
+            except OnceflowError:  # closed, or replaced by a new one in the middle of this
+                self._ending.wait(WAIT_S)
 
     def _settled(self, delivery: Delivery) -> None:
         """On whichever thread took the answer in; the loop is woken once for many."""

@@ -127,6 +127,7 @@ class Transactions:
         self.had_member = False  # a consumer of its blocks was in its group
         self.is_used = False  # something was sent in the open block
         self._is_forgotten = False  # what became of the commit in doubt
+        self._calm_at = -math.inf  # what connections were lost before does not matter
         self.failed: tuple[FailedDelivery, ...] = ()  # of the block that was aborted last
 
     # ---------------------------------------------------------------------------------------------------------- start
@@ -139,9 +140,10 @@ class Transactions:
         self._claim()
 
     def _fence(self) -> None:
+        made = self._make_sender()  # first: the old one can be asked again where none can be made
         if self.state is not State.NEW:
             self.sender.close()
-        self.sender = self._make_sender()
+        self.sender = made
         self.state = State.BROKEN
         try:
             self._ask(self.sender.producer.init_transactions)
@@ -185,13 +187,25 @@ class Transactions:
             self._recover()
         self.failed = ()
         self.is_used = False
+        self._calm_down()
         self.sender.producer.begin_transaction()
         self.state = State.OPEN
 
     def _is_shaken(self) -> bool:
         """Whether the producer lost a connection: librdkafka 2.16 may then wait in send_offsets_to_transaction without end."""
         self.sender.serve(0)
-        return self.sender.shaken
+        return self.sender.is_shaken(self._calm_at)
+
+    def _calm_down(self) -> None:
+        """What was lost while nothing was on its way cannot be what librdkafka waits for in the block.
+
+        It tells of that only to who polls, and init_transactions does not::
+
+            one of the bootstrap servers is dead; the new producer meets it, and finds the cluster through another one
+            the block's first poll hears of it, and the block is aborted, and the next one, for a connection that never was
+        """
+        self.sender.serve(0)
+        self._calm_at = time.monotonic()
 
     def open_sender(self) -> Sender:
         """What the open transaction's events go through. Raises WriterError when none is open."""

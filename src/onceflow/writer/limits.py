@@ -11,7 +11,14 @@ exceeds the limit alone. Whoever meets a topic first asks, and the others wait::
     two threads send their first events there at the same moment; one asks, the other finds that it was asked for, and goes on
     it fills a batch of up to batch.size before the answer comes, and the broker refuses that
 
-Nothing is known where the principal may not see a topic's settings (DESCRIBE_CONFIGS).
+Nobody tells the limit where the principal may not see a topic's settings (DESCRIBE_CONFIGS), or where no broker answers in time::
+
+    a topic takes 20 000 bytes, which nobody tells; 1000 events of 100 bytes are refused with their batch
+    a service that leaves out what is refused leaves out 1000 events of which each alone would be taken
+
+So an event is at fault only where it was alone in its batch, because it is larger than a batch may be; with compression, where an
+event's size does not tell, it is the same. Each batch that is refused for a limit that nobody tells makes those of the next
+producer smaller, until they fit or an event is alone.
 """
 
 from __future__ import annotations
@@ -19,9 +26,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from onceflow.writer.identity import WireHeaders
@@ -30,6 +38,7 @@ _log = logging.getLogger("onceflow.writer.librdkafka")
 
 LARGEST = 1_000_000  # librdkafka's default of batch.size and of message.max.bytes
 _PATIENCE_S = 5.0
+_FEWER = 10  # times less than in a refused batch is in the next ones, where nobody tells what would be taken
 _FRAMING_BYTES = 1024  # what a batch adds to the key, value and headers of an event; more only with very many headers
 _BATCH_BYTES = 61  # a batch of message format v2 without its records
 
@@ -44,25 +53,29 @@ class TopicLimits:
 
     def __init__(self, connection: Callable[[], Mapping[str, Any]], producer: Mapping[str, Any]) -> None:
         self._connection = connection
-        event_bytes = int(producer.get("message.max.bytes", LARGEST))
-        self.batch_bytes = min(int(producer.get("batch.size", LARGEST)), event_bytes)
-        self.is_plain = producer.get("compression.type", "none") == "none"
-        self._harmless = event_bytes + _FRAMING_BYTES
+        self._event_bytes = int(producer.get("message.max.bytes", LARGEST))
+        self.batch_bytes = min(int(producer.get("batch.size", LARGEST)), self._event_bytes)
+        self._is_plain = producer.get("compression.type", "none") == "none"
+        self._harmless = self._event_bytes + _FRAMING_BYTES
         self._one_asks = threading.Lock()
         self._asked: set[str] = set()
         self._doubted: set[str] = set()
         self.of: dict[str, int] = {}  # each topic of which it is known
-        self.tight: dict[str, int] = {}  # those that do not take everything that the writer may send
+        # Those that do not take everything that the writer may send; what a batch may have, where nobody tells more.
+        self.tight: dict[str, int] = {}
 
     def learn(self, topic: str) -> None:
         """Asks for the topic's limit, unless it is known; waits while another thread asks."""
         with self._one_asks:
             if topic in self._asked:
                 return
-            limit = _limit_of(topic, self._connection())
-            if limit is not None:
-                self._bound(topic, limit)
-            self._asked.add(topic)
+            with suppress(TimeoutError):  # the next producer asks again
+                limit = _limit_of(topic, self._connection())
+                self._asked.add(topic)
+                if limit is not None:
+                    self._bound(topic, limit)
+            if topic not in self.of and self.batch_bytes < self._event_bytes:
+                self.tight[topic] = self.batch_bytes
 
     def _bound(self, topic: str, limit: int) -> None:
         self.of[topic] = limit
@@ -77,14 +90,31 @@ class TopicLimits:
         self._asked.discard(topic)
         self._doubted.add(topic)  # every event is weighed from then on: framing may be what makes one too large
 
+    def refused_batch(self, topic: str, batch_bytes: int) -> str:
+        """Why a batch of up to ``batch_bytes`` was refused. Where nobody tells the limit, the next producer's are smaller."""
+        said = "its batch was larger than the topic's max.message.bytes"
+        limit = self.of.get(topic)
+        if limit is not None:
+            return f"{said}; batch.size of at most {limit} avoids that"
+        self.batch_bytes = max(1, min(self.batch_bytes, batch_bytes // _FEWER))
+        return f"{said}, which nobody tells; grant DESCRIBE_CONFIGS on the topic, or set batch.size to what it takes"
+
+    def is_exact(self, topic: str) -> bool:
+        """Whether an event's size tells if the topic takes it."""
+        return self._is_plain and topic in self.of
+
 
 def _limit_of(topic: str, connection: Mapping[str, Any]) -> int | None:
-    """None where nobody tells: then the broker alone decides, as it does in any case."""
+    """None where nobody may tell. Raises TimeoutError where nobody answers."""
     try:
         client = AdminClient(dict(connection), logger=_log)  # named, so that it lives until it is answered
         asked = client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)], request_timeout=_PATIENCE_S)
         return int(next(iter(asked.values())).result(_PATIENCE_S)["max.message.bytes"].value)
-    except (KafkaException, TimeoutError, KeyError):
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._TIMED_OUT:  # noqa: SLF001  confluent-kafka's name of the code
+            raise TimeoutError from None
+        return None
+    except KeyError:
         return None
 
 

@@ -95,6 +95,8 @@ def check_transaction(progress: object, consumer: object) -> None:
             f"the progress must be a text, not {kind(progress)}",
             action="use: writer.transaction(progress=str(...)), and writer.transaction(consumer=...) for a consumer",
         )
+    if isinstance(progress, str) and (problem := not_utf8("the progress", progress)):
+        raise WriterError(problem, action="commit text that UTF-8 can write")
     if consumer is not None and not all(callable(getattr(consumer, name, None)) for name in _CONSUMERS_METHODS):
         raise WriterError(
             f"the consumer must be a confluent_kafka.Consumer, not {kind(consumer)}",

@@ -11,6 +11,13 @@ So librdkafka is told to give up nothing (``message.timeout.ms=0``), and the wri
 when the oldest event was not acknowledged within the delivery timeout. An event that a broker refuses is a fatal error for
 librdkafka (``enable.gapless.guarantee``): those behind it are not written either. After a failure nothing more is sent. In a
 transaction neither matters: a failure aborts all of it.
+
+What is refused is not therefore unwritten. librdkafka repeats a request, and reports what came of the last one alone::
+
+    the leader appends an event; the connection is lost before it says so
+    the right to write is taken away; the repeated request is refused for that, before anybody looks for a repetition
+
+So an event is called not written where librdkafka told of no lost connection since it was sent, and else nobody knows.
 """
 
 from __future__ import annotations
@@ -60,6 +67,8 @@ _TAKEN_BACK = {
     KafkaError._PURGE_INFLIGHT: "taken back on its way to the broker",  # noqa: SLF001
 }
 """What becomes of the events that are outstanding when another one has failed, or when they take too long."""
+_NOT_TAKEN = (BufferError, KafkaException, OverflowError, TypeError, ValueError)
+"""What librdkafka and its binding refuse an event with."""
 _AWAY = {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE", "LEADER_NOT_AVAILABLE"}
 
 Data = bytes | str | None
@@ -85,7 +94,7 @@ class Sender:
         self._is_transactional = "transactional.id" in options
         # An event that failed in a block is never committed: the block ends with its failure.
         self.fate_of_lost = Fate.ABORTED if self._is_transactional else Fate.UNKNOWN
-        self._oversized: set[Delivery] = set()  # larger than their topics take, unless they are compressed well
+        self._alone: set[Delivery] = set()  # those that a broker may refuse for their size, each in a batch of its own
         self._is_refitting = False  # nothing is handed over while the producer is replaced
         self.failures: list[FailedDelivery] = []
         self._on_settled = on_settled
@@ -95,10 +104,12 @@ class Sender:
         self.known: dict[str, range] = {}  # the topics that there are: what ``partition`` may be, -1 for placed by key
         self._since_served = 0
         self._given_up = False
+        self._is_ended = False  # no more events are taken; those that were are waited for
         self._one_refits = threading.Lock()
-        self._handing_over = threading.Lock()  # no event is handed over behind those that another thread takes back
+        # No event is handed over behind those that another thread takes back. A signal's handler may send as well.
+        self._handing_over = threading.RLock()
         self._broken = False  # by an error that librdkafka calls fatal
-        self.shaken = False  # a connection was lost
+        self._lost_at = -math.inf  # when librdkafka last told of a connection that was lost, or not made
         self._trouble = ""  # what librdkafka last reported of its connections
         self._live: Producer | None = self._made()
 
@@ -111,36 +122,53 @@ class Sender:
     def producer(self) -> Producer:
         """librdkafka's producer. Raises WriterClosed."""
         if self._live is None:
-            raise WriterClosed("the writer is closed", action="make a new one")
+            raise _closed()
         return self._live
 
     def _note(self, error: KafkaError) -> None:
         self._trouble = error.str()
-        self.shaken = True
+        self._lost_at = time.monotonic()
+
+    def _break(self, error: KafkaError) -> None:
+        self._trouble = error.str()
+        self._broken = True
+
+    def is_shaken(self, since: float) -> bool:
+        """Whether the producer is broken, or lost a connection ``since`` then."""
+        return self._broken or self._lost_at > since
 
     # ------------------------------------------------------------------------------------------------------- sending
 
     def put(
         self, delivery: Delivery, value: Data, key: Data, headers: WireHeaders, partition: int, timestamp_ms: int
     ) -> None:
-        """Hands one event over. Raises BufferError when there is no room, what ``check`` raises, or what it is refused for."""
+        """Hands one event over. Raises BufferError when there is no room, what ``check`` raises, or what it is refused for.
+
+        A signal may be heard whenever a call begins or has ended, and its handler may raise::
+
+            produce has taken the event; Ctrl-C is heard before it is noted here, or is taken for a refusal
+            the event is written, or fails, and neither flush nor the end of the writer knows of it
+
+        So it is noted just before, with no call in between, and forgotten only where librdkafka refuses it.
+        """
         if self.failures:
             self.check()
         try:
             if timestamp_ms < 0:
                 raise ValueError  # named below
             with self._handing_over:
-                if self._given_up or self._is_refitting:
-                    raise self._shut()
                 topic = delivery.topic
                 if topic in self._limits.tight:
                     self._weigh(delivery, value, key, headers)
+                producer = self.producer
+                if self._given_up or self._is_refitting or self._is_ended:
+                    raise self._shut()
                 self.pending[delivery] = True
                 # By position (None is on_delivery, callback's other name): names cost a tenth of all that sending an event takes.
-                self.producer.produce(topic, value, key, partition, delivery, None, timestamp_ms, headers)
-        except BaseException as error:
+                producer.produce(topic, value, key, partition, delivery, None, timestamp_ms, headers)
+        except _NOT_TAKEN as error:
             self.pending.pop(delivery, None)
-            self._oversized.discard(delivery)
+            self._alone.discard(delivery)
             if isinstance(error, KafkaException):
                 raise self._refusal(error.args[0], delivery, partition) from None
             if isinstance(error, TypeError | ValueError | OverflowError):
@@ -156,23 +184,26 @@ class Sender:
         """Why no event is handed over now."""
         if self._given_up:
             return self.error_of(tuple(self.failures), "what was outstanding is taken back: nothing follows it")
-        return BufferError()
+        return _closed() if self._is_ended else BufferError()
 
     def _weigh(self, delivery: Delivery, value: Data, key: Data, headers: WireHeaders) -> None:
-        """Raises RecordTooLarge. What will be compressed is only noted: the broker alone can tell."""
+        """Raises RecordTooLarge. Where the broker alone can tell (see ``TopicLimits``), it is only noted if it is at fault then.
+
+        An event that is larger than a batch may be has one of its own. What shares one is not at fault where that is refused.
+        """
         limit = self._limits.tight[delivery.topic]
         size = size_alone(value, key, headers)
         if size <= limit:
             return
-        if not self._limits.is_plain:
-            self._oversized.add(delivery)
+        if self._limits.is_exact(delivery.topic):
+            raise RecordTooLarge(
+                f"event {delivery.name} has {size} bytes, and {delivery.topic} takes {limit} (max.message.bytes)",
+                action="raise the topic's max.message.bytes, split the event, or set compression.type",
+                topic=delivery.topic,
+            )
+        if size > self._batch_bytes:
+            self._alone.add(delivery)
             self.settles_more = True
-            return
-        raise RecordTooLarge(
-            f"event {delivery.name} has {size} bytes, and {delivery.topic} takes {limit} (max.message.bytes)",
-            action="raise the topic's max.message.bytes, split the event, or set compression.type",
-            topic=delivery.topic,
-        )
 
     def _refusal(self, error: KafkaError, delivery: Delivery, partition: int) -> Exception:
         event = f"{delivery.identity.source} {delivery.identity.id}"
@@ -271,18 +302,16 @@ class Sender:
     def failure_of(self, delivery: Delivery, error: KafkaError) -> FailedDelivery:
         """A delivery report that says no, as data. What is not refused outright may have been written."""
         refused, reason = error.code() in REFUSED, _TAKEN_BACK.get(error.code(), error.str())
-        fate = Fate.NOT_WRITTEN if refused else self.fate_of_lost
+        fate = Fate.NOT_WRITTEN if refused and self._lost_at < delivery.sent_at else self.fate_of_lost
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            limit = self._limits.of.get(delivery.topic)
             self._limits.doubt(delivery.topic)
-            if limit is not None and delivery not in self._oversized:
-                refused = False
-                reason = f"its batch was larger than the topic's max.message.bytes; batch.size of at most {limit} avoids that"
+            if delivery not in self._alone:
+                refused, reason = False, self._limits.refused_batch(delivery.topic, self._batch_bytes)
         return FailedDelivery(delivery.topic, delivery.identity, reason, fate, refused)
 
     def settled(self, delivery: Delivery) -> None:
         """Takes a decided event off the books; one of an aborted transaction is on them no more."""
-        self._oversized.discard(delivery)
+        self._alone.discard(delivery)
         if self.pending.pop(delivery, False) and delivery.failure is not None:
             self.failures.append(delivery.failure)
         if self._on_settled is not None:
@@ -307,8 +336,7 @@ class Sender:
         try:
             self.producer.poll(wait_s)
         except KafkaException as error:  # librdkafka reports a fatal error here, once
-            self._note(error.args[0])
-            self._broken = True
+            self._break(error.args[0])
 
     def _is_overdue(self) -> bool:
         oldest = list(islice(self.pending, 1))  # one step for the interpreter: other threads change it meanwhile
@@ -364,14 +392,25 @@ class Sender:
         try:
             self.producer.flush(WAIT_S)
         except KafkaException as error:
-            self._note(error.args[0])
-            self._broken = True
+            self._break(error.args[0])
 
     def forget(self) -> None:
         """After an abort: what failed was part of it."""
         self.pending.clear()
         self.failures.clear()
         self._given_up = False
+
+    def end(self) -> None:
+        """Takes no more events, and waits for those that it has taken. Raises DeliveryFailed, as ``flush``.
+
+        In this order, for threads share it::
+
+            nothing is outstanding any more; another thread hands over an event; what is outstanding is dropped
+            the writer has ended without an error, and the event is nowhere
+        """
+        with self._handing_over:
+            self._is_ended = True
+        self.flush()
 
     def close(self) -> None:
         """Drops whatever is still outstanding.
@@ -418,3 +457,7 @@ class Sender:
             f"no broker of {self._servers} answered within {self.timeout_s:g} s: {self._trouble or text}",
             action="check bootstrap_servers, that the cluster runs, and security.protocol",
         )
+
+
+def _closed() -> WriterClosed:
+    return WriterClosed("the writer is closed", action="make a new one")

@@ -203,7 +203,16 @@ def _contradictions(own: Mapping[str, str], transactional_id: str | None) -> lis
         meant = HARMLESS[name][0] if name in HARMLESS else name
         if names.setdefault(meant, name) != name:
             found.append(f"{name}: is the same as {names[meant]}; keep one of them")
-    return found
+    return found + _lingering(own)
+
+
+def _lingering(own: Mapping[str, str]) -> list[str]:
+    """An event that waits for company until it counts as overdue is given up, and with it the writer."""
+    linger = own.get("linger.ms", own.get("queue.buffering.max.ms", ""))
+    delivery = own.get("delivery.timeout.ms", own.get("message.timeout.ms", str(DELIVERY_TIMEOUT_MS)))
+    if not (linger.isdecimal() and delivery.isdecimal()) or int(linger) < int(delivery):  # no numbers: named already
+        return []
+    return [f"linger.ms: must be less than delivery.timeout.ms ({delivery}), or events are given up while they linger"]
 
 
 def _text(value: object) -> str:

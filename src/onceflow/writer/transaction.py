@@ -8,7 +8,7 @@ from typing import Self
 
 from confluent_kafka import Consumer, TopicPartition
 
-from onceflow.errors import DeliveryFailed, TransactionAborted, WriterError
+from onceflow.errors import DeliveryFailed, OnceflowError, TransactionAborted, WriterError
 from onceflow.writer.coordination import Transactions
 from onceflow.writer.delivery import FailedDelivery
 from onceflow.writer.marker import PROGRESS_BYTES, size_of
@@ -20,7 +20,7 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class Transaction:
-    """One transaction: committed at the end of its ``with`` block, aborted when the block raises.
+    """One transaction: committed at the end of its ``with`` block, aborted when the block raises. Each block takes a new one.
 
     After the block ``committed`` is True, False, or None while the outcome is unknown, as it is while the block commits.
     ``consumer`` is whom the block's events come from; it is looked at before the first of them.
@@ -44,8 +44,10 @@ class Transaction:
         self._consumer = consumer
         self._membership: Membership | None = None
         self._began = False
+        self._is_open = False
         self._handed_out: Positions = {}  # when the block began
         self._is_consumed = False
+        self._refusal: OnceflowError | None = None  # of what was consumed
         self.committed: bool | None = False
 
     def consumed(self, consumer: Consumer, positions: Positions | None = None) -> None:
@@ -55,10 +57,17 @@ class Transaction:
         committed records only. Raises TransactionAborted when the group was rebalanced since the block began: the events
         may belong to another member now. Whoever owns their partitions then is handed them again; a consumer that keeps them
         goes on behind them, unless it is sought back. The same where ``positions`` name partitions that it had given up before
-        the block: poll inside of it.
+        the block: poll inside of it. A block that catches that ends with it all the same.
         """
         before = self._noted(consumer)
+        try:
+            self._consume(consumer, before, positions)
+        except OnceflowError as refusal:
+            self._refusal = refusal
+            raise
         self._is_consumed = True
+
+    def _consume(self, consumer: Consumer, before: Membership, positions: Positions | None) -> None:
         self._check(before, Membership.of(consumer), positions or {})
         if positions is None:
             entries = _given_out(consumer)
@@ -91,22 +100,28 @@ class Transaction:
         return self._membership
 
     def __enter__(self) -> Self:
+        if self._began:
+            raise WriterError(
+                "this transaction has had its block: what ``committed`` says is of that one",
+                action="use: with writer.transaction() for each block",
+            )
         if self._consumer is not None:
             self._membership = Membership.of(self._consumer)
             self._transactions.had_member |= self._membership.is_member
             self._handed_out = _positions(self._consumer)
         with self._transactions.at_work:
             self._transactions.begin()
-            self._began = True
+            self._began = self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._transactions.at_work:
+            was_open, self._is_open = self._is_open, False
             if error is None:
                 self._commit()
-            elif self._began:  # or what is open is another's: AsyncTransaction ends what was cancelled while it began
+            elif was_open:  # or what is open is another's: AsyncTransaction ends what was cancelled while it began
                 self._abort_for(error)
 
     def _commit(self) -> None:
@@ -123,8 +138,13 @@ class Transaction:
     def _check_consumed(self) -> None:
         """Raises WriterError where events were made of what was consumed, and its offsets would not be committed with them.
 
-        A process that dies then is handed the same again, and sends the same again: to readers that know no ids, twice.
+        A process that dies then is handed the same again, and sends the same again: to readers that know no ids, twice. And so::
+
+            the group is rebalanced in the block; ``consumed`` says that its events are another member's now
+            the block catches that and goes on to its end: committed, they come a second time from the other member
         """
+        if self._refusal is not None:
+            raise self._refusal
         if self._consumer is None or self._is_consumed or not self._transactions.is_used:
             return
         if _positions(self._consumer).items() - self._handed_out.items():

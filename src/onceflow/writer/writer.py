@@ -84,12 +84,15 @@ class Writer:
         return Sender(self._settings.for_producer(), self._settings.delivery_timeout_s, self._limits)
 
     def close(self) -> None:
-        """Waits until every event is acknowledged, and ends. Raises DeliveryFailed with all that is not."""
+        """Waits until every event is acknowledged, and ends. Raises DeliveryFailed with all that is not.
+
+        An event that another thread sends meanwhile is one of them, or is refused with WriterClosed.
+        """
         if self._closed:
             return
         try:
             if self._sender is not None:
-                self._sender.flush()
+                self._sender.end()
         finally:
             self._end()
 
@@ -147,7 +150,8 @@ class Writer:
         """
         sender = self._sender or self.sender()
         name = source or self._source
-        if id and name and position is None and not type and sequence is None and headers is None:
+        is_text = id.__class__ is str and (source is None or source.__class__ is str)  # bytes would be taken as well
+        if is_text and id and name and position is None and not type and sequence is None and headers is None:
             # As ``event`` does it, without the calls: most events are of this kind.
             delivery, wire = Delivery(sender, topic, name, id), identity.plain(name, id)
         else:
