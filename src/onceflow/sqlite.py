@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes
 
 TEXT = partial(str, encoding="utf-8", errors="surrogateescape")
 """For ``Connection.text_factory``. SQLite keeps any bytes as text; read strictly, a row that holds them could never be named."""
@@ -19,13 +19,15 @@ FORMS = "sqlite:///relative.db or sqlite:////absolute.db (a ? in it as %3F, a # 
 def file_of(url: str, *, options: bool = False) -> str:
     """The path in ``sqlite:///relative.db`` or ``sqlite:////absolute.db`` (SQLAlchemy's rule); empty if it names none.
 
-    What is left out would make it another file's: a ``#`` or a ``?`` and what follows, a host, or a slash too few.
+    What is left out would make it another file's: a ``#`` or a ``?`` and what follows, a host, or a slash too few; so it is not
+    taken apart by ``urlsplit``, which drops tabs and line ends. Names are bytes, and need not be UTF-8.
     ``options``: it may have a ``?``, and the caller looks at what follows.
     """
     scheme, _, rest = url.partition(":")
     if not (scheme and rest.startswith("///")) or "#" in rest or ("?" in rest and not options):
         return ""
-    return unquote(urlsplit(url).path)[1:]
+    path, _, _ = rest.removeprefix("///").partition("?")
+    return os.fsdecode(unquote_to_bytes(path))
 
 
 # A descriptor of each database that was synced, for the life of the process; (device, inode) cannot be given anew meanwhile.

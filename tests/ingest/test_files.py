@@ -198,8 +198,8 @@ def test_a_packed_file_that_is_cut_off_gives_no_half_row(tmp_path: Path) -> None
         look(source, positions, rows=rows)
     path.write_bytes(data)
     rest = take(files(path), positions)
-    assert [json.loads(row.value) for row in rest] == day()[len(rows) :], "the whole file is gone on with"
-    assert rows
+    assert rows == []
+    check_day(rest)
 
 
 def test_a_file_that_grows_by_half_rows(tmp_path: Path) -> None:

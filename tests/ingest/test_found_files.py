@@ -319,3 +319,26 @@ def test_an_earlier_version_refuses_what_it_does_not_know(log: Log) -> None:
     [text] = log.positions.values()
     with pytest.raises(ConfigurationError, match="by a later version"):
         FilePosition.of(text)
+
+
+def test_a_refused_file_that_was_renamed_is_refused_with_the_way_out(log: Log) -> None:
+    """Its new name keeps it out of the pattern, and not out of the ingest; another directory does."""
+    log.path.write_text("no json\n")
+    source, aside = files(log.path, Format.JSONL, key="n"), log.path.with_name("app.jsonl.bad")
+    source.restore({})
+    with pytest.raises(InputError, match="line 1 is no JSON") as first:
+        look(source, log.positions)
+    assert "another directory" not in first.value.action
+    log.path.rename(aside)
+    log.write(2)
+    for again in (source, files(log.path, Format.JSONL, key="n")):
+        again.restore(log.positions)
+        with pytest.raises(InputError, match=f"{aside}: line 1 is no JSON") as then:
+            look(again, log.positions)
+        assert (
+            "it was renamed, and is read all the same: to keep it out move it to another directory" in then.value.action
+        )
+        assert then.value.fields == {**first.value.fields, "path": str(aside)}
+    (log.path.parent / "bad").mkdir()
+    aside.rename(log.path.parent / "bad" / aside.name)
+    assert values(take(files(log.path, Format.JSONL, key="n"), log.positions)) == ['{"n":0}', '{"n":1}']

@@ -143,3 +143,78 @@ def test_headers_are_those_of_the_event(rising: bool) -> None:
     assert [row.identity for row in rows_of(batch)] == expected
     for identity, row in zip(expected, batch.to_pylist(), strict=True):
         assert sorted((header["key"], header["value"]) for header in row["headers"]) == sorted(identity.headers())
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([0, (1 << 63) - 1], pa.timestamp("us")), "9223372036854775807"),
+        (pa.array([0, (1 << 63) - 1], pa.timestamp("ms", "UTC")), "9223372036854775807"),
+        (pa.array([0, (1 << 31) - 1], pa.date32()), "2147483647"),
+        (pa.array([0, -(1 << 31)], pa.date32()), "-2147483648"),
+        (pa.array([0, 86_400_000_000], pa.time64("us")), "86400000000"),
+        (pa.array([[0], [86_400]], pa.list_(pa.time32("s"))), "86400"),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_a_time_that_arrow_cannot_write_is_no_text(column: pa.Array, said: str) -> None:
+    """As a key too; 24:00:00, and what some write for infinity."""
+    with pytest.raises(InputError, match=f"column seen holds a value that cannot be written as JSON: .*{said}"):
+        read_back(seen=column)
+    with pytest.raises(InputError, match=said):
+        column_as_text(column)
+    read_back(seen=column.slice(0, 1))
+
+
+MOMENT = datetime(2010, 12, 1, 8, 26, 0, 5, tzinfo=UTC)
+KINDS = {
+    "text": pa.array(['a"b', "", None]),
+    "whole": pa.array([1, -(2**63), None]),
+    "float": pa.array([0.1, float("inf"), None], pa.float32()),
+    "double": pa.array([1e300, float("nan"), None]),
+    "money": pa.array([Decimal("1.10"), Decimal("-0.00"), None]),
+    "yes": pa.array([True, False, None]),
+    "null": pa.nulls(3),
+    "day": pa.array([date(2010, 12, 1), date(1, 1, 1), None]),
+    "clock": pa.array([time(8, 26), time(0), None]),
+    "local": pa.array([MOMENT.replace(tzinfo=None), datetime(2010, 1, 1), None]),  # noqa: DTZ001
+    "moment": pa.array([MOMENT, MOMENT, None], pa.timestamp("ns", "Europe/Berlin")),
+    "data": pa.array([b"\x00\xff", b"", None]),
+    "packed": pa.array(["x", "y", None]).dictionary_encode(),
+    "took": pa.array([5, 86_400_000_000, None], pa.duration("us")),
+    "pairs": pa.array([[("a", 1.5), ("a", None)], [], None], pa.map_(pa.string(), pa.float32())),
+    "object": pa.array([{"a": Decimal("1.10")}, {"a": None}, None]),
+    "nothing": pa.array([{}, {}, None], pa.struct([])),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_is_written_alike_wherever_it_stands(kind: str) -> None:
+    """In every kind of list, in an object, in a map, and in lists of these; also in a slice, beside what is null."""
+    column = KINDS[kind]
+    batch = pa.RecordBatch.from_pydict({"a": column})
+    texts = [text.removeprefix('{"a":').removesuffix("}") for text in rows_as_json(batch).to_pylist()]
+    whole = "[" + ",".join(texts) + "]"
+    ends, nested = pa.array([0, None, 0, 3], pa.int32()), f'[{{"x":{whole}}},null]'
+    lists = pa.ListArray.from_arrays(ends, column)
+    objects = pa.StructArray.from_arrays([lists], names=["x"], mask=pa.array([True, True, False]))
+    numbered = [f"[{name},{text}]" for name, text in zip((1, 2, 2), texts, strict=True)]
+    for values, expected in (
+        (lists, ["[]", "null", whole]),
+        (pa.LargeListArray.from_arrays(ends.cast(pa.int64()), column), ["[]", "null", whole]),
+        (pa.ListViewArray.from_arrays([0, 0], [1, 3], column), [f"[{texts[0]}]", whole]),
+        (pa.FixedSizeListArray.from_arrays(column, 1), [f"[{text}]" for text in texts]),
+        (objects, ["null", "null", f'{{"x":{whole}}}']),
+        (pa.ListArray.from_arrays([0, 0, 2], objects.take(pa.array([2, 0]))), ["[]", nested]),
+        (pa.MapArray.from_arrays([0, 0, 3], pa.array([1, 2, 2]), column), ["[]", f"[{','.join(numbered)}]"]),
+    ):
+        for start in range(len(expected)):
+            rows = rows_as_json(pa.RecordBatch.from_pydict({"a": values.slice(start)})).to_pylist()
+            assert rows == [f'{{"a":{text}}}' for text in expected[start:]]
+            assert [json.loads(row) for row in rows]
+
+
+def test_two_members_of_one_name_are_refused() -> None:
+    column = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(InputError, match=r"column seen holds a value .* two members of a, a have one name"):
+        read_back(seen=column)

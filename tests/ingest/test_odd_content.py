@@ -13,15 +13,16 @@ import zipfile
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.ingest.support import files, ids, look, take, values
+from tests.ingest.support import Row, commit, files, ids, look, rows_of, take, values
 
 from onceflow.errors import InputError, SourceUnfinished
+from onceflow.ingest.content import Content, checked_content
 from onceflow.ingest.files import Format
 
 LINES = b'{"k":"a"}\n{"k":"b"}\n'
@@ -211,6 +212,24 @@ def test_a_position_that_counted_no_empty_lines_goes_on_behind_its_bytes(tmp_pat
     assert list(zip(ids(rows), values(rows), strict=True)) == [("3", '{"k":""}'), ("4", '{"k":"c"}')]
 
 
+@pytest.mark.parametrize("names", ["k,v", "k"])
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_byte_order_mark_within_a_file_is_text_wherever_a_block_ends(
+    tmp_path: Path, names: str, *, quoted: bool
+) -> None:
+    """As where files that begin with one each are put together."""
+    rows = [["a", "1"], ["\ufeffk", "v"], ['\ufeff"b"', "\ufeff"], ["\ufeff", ""], ["\ufeff\ufeffc", "\ufeffd"]]
+    wanted = [dict(zip(names.split(","), row, strict=False)) for row in rows]
+    data = "".join(",".join(row.values()) + "\n" for row in wanted).encode()
+    for header, columns in ((f"{names}\n".encode(), ()), (b"", tuple(names.split(",")))):
+        for mark in (b"", b"\xef\xbb\xbf"):
+            path = written(tmp_path, mark + header + data)
+            for block_bytes in (1, 5, 9, 16, 1 << 20):
+                found = take(files(path, key="k", quoted=quoted, columns=columns, block_bytes=block_bytes), {})
+                assert [json.loads(value) for value in values(found)] == wanted
+                assert [row.key for row in found] == [row["k"] for row in wanted]
+
+
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n"])
 def test_an_empty_line_between_rows_of_several_columns_is_none(tmp_path: Path, end: bytes, block_bytes: int) -> None:
@@ -279,6 +298,103 @@ def test_gzip_that_is_damaged_is_refused(tmp_path: Path, at: int) -> None:
     data[at] ^= 0xFF
     with pytest.raises(InputError, match="cannot be read"):
         take(files(written(tmp_path, bytes(data)), Format.JSONL), {})
+
+
+NUMBERED = [f'{{"n":{number:03}}}' for number in range(200)]
+
+
+def damaged(kind: str) -> tuple[bytes, bytes]:
+    """A packed file whose end alone tells that it is damaged, or cut off; and as it was."""
+    lines = "".join(f"{line}\n" for line in NUMBERED).encode()
+    if kind.startswith("zstd"):
+        whole = zstd(lines[:1000]) + zstd(lines[1000:])
+        return whole[:-5], whole
+    whole = gzip.compress(lines, compresslevel=0, mtime=0)
+    return (whole.replace(b'{"n":005}', b'{"n":905}') if "bit" in kind else whole[:-5]), whole
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+@pytest.mark.parametrize("kind", ["gzip, a bit", "gzip, cut off", "zstd, cut off"])
+def test_nothing_is_taken_of_a_packed_file_whose_end_tells_that_it_is_damaged(
+    tmp_path: Path, kind: str, *, is_moved: bool
+) -> None:
+    """Blocks before the end would be wrong rows, committed long before anybody knows. A good copy in its place is read whole."""
+    bad, good = damaged(kind)
+    path, positions, rows = written(tmp_path, bad), dict[str, str](), list[Row]()
+    source = files(path, Format.JSONL, block_bytes=50)
+    source.restore({})
+    with pytest.raises(InputError, match=f"{path} cannot be read") as raised:
+        look(source, positions, rows=rows)
+    assert rows == []
+    assert "if it is damaged: put a good copy there" in raised.value.action
+    if is_moved:
+        (tmp_path / "copy").write_bytes(good)
+        (tmp_path / "copy").rename(path)
+    else:
+        path.write_bytes(good)
+    assert values(look(source, positions)) == NUMBERED
+    assert look(source, positions) == []
+
+
+@pytest.mark.parametrize("kind", ["gzip, a bit", "gzip, cut off", "zstd, cut off"])
+def test_what_a_packed_file_grows_by_is_looked_at_before_it_is_taken(tmp_path: Path, kind: str) -> None:
+    """Also where it grows after that was done: what has come since waits for the next look, which refuses it."""
+    bad, good = damaged(kind)
+    path, positions = written(tmp_path, good), dict[str, str]()
+    source = files(path, Format.JSONL, block_bytes=50)
+    source.restore({})
+    rows = list[Row]()
+    for number, batch in enumerate(source.batches()):
+        commit(positions, batch)
+        rows += [] if batch.rows is None else rows_of(batch.rows)
+        if number == 0:
+            with path.open("ab") as file:
+                file.write(bad)
+    assert values(rows) == NUMBERED
+    with pytest.raises(InputError, match="cannot be read"):
+        look(source, positions, rows=rows)
+    assert values(rows) == NUMBERED
+    with path.open("r+b") as file:
+        file.seek(len(good))
+        file.write(good)
+    assert values(look(source, positions, rows=rows)) == NUMBERED * 2
+    assert ids(rows) == [str(number) for number in range(1, 401)]
+
+
+@pytest.mark.parametrize("header", [b"", b"a\n"])
+def test_a_packed_file_with_half_a_row_is_unpacked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: bytes
+) -> None:
+    """And not at each look, for ever; what is left is told by each, and read when the rest has come."""
+    unpacked: list[int] = []
+
+    def counted(file: IO[bytes], start: int) -> Content:
+        unpacked.append(start)
+        return checked_content(file, start)
+
+    monkeypatch.setattr("onceflow.ingest.files.checked_content", counted)
+    path, form = written(tmp_path, gzip.compress(header + b"1\n2")), Format.CSV if header else Format.JSONL
+    source, positions = files(path, form), dict[str, str]()
+    rows = take(source, positions)
+    for _ in range(3):
+        assert look(source, positions) == []
+        with pytest.raises(SourceUnfinished, match=f"{path}: 1 bytes"):
+            source.check_end()
+    assert len(unpacked) == 1
+    with path.open("ab") as file:
+        file.write(gzip.compress(b"2\n"))
+    look(source, positions, rows=rows)
+    source.check_end()
+    assert len(unpacked) == 2
+    assert [row.value for row in rows] == (['{"a":"1"}', '{"a":"22"}'] if header else ["1", "22"])
+
+
+def test_who_begins_again_unpacks_a_file_with_half_a_row_again(tmp_path: Path) -> None:
+    """What was read before may not be committed."""
+    path = written(tmp_path, gzip.compress(b"1\n2"))
+    source = files(path, Format.JSONL)
+    for _ in range(2):
+        assert values(take(source, {})) == ["1"]
 
 
 def _zip() -> bytes:
@@ -453,3 +569,39 @@ def test_an_object_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
 def test_spaces_around_an_object_are_no_mistake(tmp_path: Path) -> None:
     path = written(tmp_path, b' \t{"k":"a"} \r\n\n{"k":"b"}\n')
     assert keys(path) == [b"a", b"b"]
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    """Of the two most readers of JSON keep the last."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
+    for key in (None, "a"):
+        with pytest.raises(InputError, match=f"{path}: two columns are called 'a'"):
+            take(files(path, Format.PARQUET, key=key), {})
+
+
+def test_a_bit_that_is_damaged_in_a_parquet_file_is_seen_where_its_writer_has_noted_checksums(tmp_path: Path) -> None:
+    path, numbers = tmp_path / "a.parquet", [1, 777, 9999]
+    for noted in (False, True):
+        options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_page_checksum": noted}
+        pq.write_table(pa.table({"n": pa.array(numbers)}), path, **options)
+        whole, positions = path.read_bytes(), dict[str, str]()
+        assert [json.loads(value)["n"] for value in values(take(files(path, Format.PARQUET), {}))] == numbers
+        assert whole.count(struct.pack("<q", 777)) == 1
+        path.write_bytes(whole.replace(struct.pack("<q", 777), struct.pack("<q", 777 + (1 << 32))))
+        if not noted:  # the control
+            assert '{"n":4294968073}' in values(take(files(path, Format.PARQUET), {}))
+            continue
+        with pytest.raises(InputError, match=r"is no whole Parquet file, or is damaged: .*CRC"):
+            take(files(path, Format.PARQUET), positions)
+        path.write_bytes(whole)
+        assert len(take(files(path, Format.PARQUET), positions)) == len(numbers)
+
+
+def test_a_parquet_file_with_a_time_that_is_none_is_refused_with_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"seen": pa.array([0, 1, (1 << 63) - 1], pa.timestamp("us"))}), path)
+    for key in (None, "seen"):
+        with pytest.raises(InputError, match=f"{path}: row 3: .*cannot be written as JSON") as raised:
+            take(files(path, Format.PARQUET, key=key), {})
+        assert raised.value.fields["row"] == 3

@@ -201,3 +201,12 @@ def test_numbers_among_texts_are_refused_also_where_the_others_are_gone(table: T
         table.run("DELETE FROM {t} WHERE note = 'a'")
         with pytest.raises(InputError, match="a text where others have numbers"):
             table.take(positions, **BY_TIME)
+
+
+def test_a_generated_column_is_a_column(table: Table) -> None:
+    table.run("CREATE TABLE {t}_made (n INTEGER PRIMARY KEY, code AS ('c' || n), changed INTEGER AS (n * 10) STORED)")
+    table.run("INSERT INTO {t}_made (n) VALUES (1), (2)")
+    named: dict[str, Any] = {"table": f"{table.name}_made", "rising": "changed", "tiebreak": "n", "delay_s": 0.0}
+    with closing(table.source(**named, key="code")) as source:
+        rows = take(source, {})
+    assert [(row.id, row.key) for row in rows] == [("10/1", "c1"), ("20/2", "c2")]

@@ -410,3 +410,57 @@ def test_a_word_for_it_in_a_text_is_a_text(postgresql: str) -> None:
     with closing(table.connection):
         table.run("INSERT INTO {t} VALUES ('Infinity')")
         assert len(table.take({}, trust_order=True)) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_row_without_a_tiebreak_that_comes_while_the_delay_passes_is_refused(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A unique column may have none in more than one row: they would be one event, and rows behind them never read."""
+    url = f"sqlite:///{tmp_path}/shop.db" if kind == "sqlite" else request.getfixturevalue("postgresql")
+    table = Table(url, f"coded_{next_number()}", "CREATE TABLE {t} (code text UNIQUE, changed int NOT NULL)")
+    positions: dict[str, str] = {}
+    options: dict[str, Any] = {"rising": "changed", "tiebreak": "code", "delay_s": 0.01}
+    table.run("INSERT INTO {t} VALUES ('a', 1), ('b', 2)")
+
+    def sleep(seconds: float) -> None:
+        if seconds:
+            table.run("INSERT INTO {t} VALUES (NULL, 2)")
+
+    monkeypatch.setattr("onceflow.ingest.horizon.time.sleep", sleep)
+    with closing(table.connection):
+        with pytest.raises(InputError, match=f"column changed or code of {table.name} holds NULL"):
+            table.take(positions, **options)
+        assert positions == {}
+        monkeypatch.undo()
+        table.run("DELETE FROM {t} WHERE code IS NULL")
+        assert [row["code"] for row in table.take(positions, **options)] == ["a", "b"]
+
+
+def test_a_column_that_may_be_null_from_now_on_is_looked_into(postgresql: str) -> None:
+    """Rows without a value are behind no position, and would be read by none of them."""
+    create = "CREATE TABLE {t} (id bigint PRIMARY KEY, changed int NOT NULL)"
+    table, positions = Table(postgresql, f"timed_{next_number()}", create), dict[str, str]()
+    with closing(table.connection), closing(table.source(**BY_TIME)) as source:
+        table.run("INSERT INTO {t} VALUES (1, 1)")
+        assert ids(take(source, positions)) == ["1/1"]
+        table.run("ALTER TABLE {t} ALTER COLUMN changed DROP NOT NULL")
+        table.run("INSERT INTO {t} VALUES (2, NULL)")
+        with pytest.raises(InputError, match="holds NULL"):
+            look(source, positions)
+        table.run("UPDATE {t} SET changed = 2 WHERE id = 2")
+        assert ids(look(source, positions)) == ["2/2"]
+
+
+def test_a_materialized_view_is_trusted_only_if_somebody_says_so(postgresql: str) -> None:
+    """A refresh may show a row later than those that were written after it, whenever its transaction was open."""
+    create = "CREATE TABLE {t} (id bigint PRIMARY KEY, changed int NOT NULL)"
+    table = Table(postgresql, f"timed_{next_number()}", create)
+    table.run("INSERT INTO {t} VALUES (1, 1)")
+    table.run("CREATE MATERIALIZED VIEW {t}_kept AS SELECT * FROM {t}")
+    table.run("CREATE UNIQUE INDEX ON {t}_kept (id)")
+    kept: dict[str, Any] = {**BY_TIME, "table": f"{table.name}_kept"}
+    with closing(table.connection):
+        with pytest.raises(ConfigurationError, match=f"{table.name}_kept is a materialized view, .* add --trust-order"):
+            table.source(**kept)
+        assert [row["id"] for row in table.take({}, **kept, trust_order=True)] == [1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.faults.support import eventually
-from tests.ingest.support import ids, look, take
+from tests.ingest.support import Row, ids, look, take
 from tests.ingest.test_tables import Table, next_number, postgresql_table, sqlite_table
 
-from onceflow.errors import ConfigurationError, InputError, OnceflowError, SourceChanged
-from onceflow.ingest import tables
+from onceflow.errors import ConfigurationError, InputError, OnceflowError, SourceChanged, SourceUnavailable
+from onceflow.ingest import horizon, tables
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.events import Committed, Event
 from onceflow.ingest.runner import Ingest
@@ -415,6 +415,55 @@ def test_a_number_that_the_sequence_has_not_given_is_refused(postgresql: str) ->
             look(source, positions)
         table.run("SELECT setval(pg_get_serial_sequence('{t}', 'id'), 1000)")
         assert [row["id"] for row in table.take(positions)] == [1000]
+
+
+def insert_into(table: Table) -> sql.Composed:
+    return sql.SQL("INSERT INTO {} (note) VALUES ('late')").format(sql.Identifier(table.name))
+
+
+def test_a_number_by_hand_that_the_sequence_passes_while_rows_are_waited_for(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who draws a smaller one meanwhile was not noted, and by then nothing tells that it was given by hand."""
+    monkeypatch.setattr(horizon, "SETTLE_S", -1.0)
+    table, positions, found = postgresql_table(postgresql, "bigserial PRIMARY KEY"), dict[str, str](), list[Row]()
+    table.run(rows(2))
+    with (
+        closing(table.connection),
+        closing(table.source()) as source,
+        psycopg.connect(postgresql) as noted,
+        psycopg.connect(postgresql) as late,
+    ):
+        noted.execute(insert_into(table))
+        table.run("INSERT INTO {t} (id, note) VALUES (1000, 'by hand')")
+        with suppress(InputError):
+            take(source, positions)
+        late.execute(insert_into(table))
+        table.run("SELECT setval(pg_get_serial_sequence('{t}', 'id'), 1000)")
+        noted.commit()
+        look(source, positions, rows=found)
+        late.commit()
+        look(source, positions, rows=found)
+    assert ids(found) == ["1", "2", "3", "4", "1000"]
+
+
+def test_numbers_that_begin_anew_before_the_first_row_is_read(orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writers that were waited for are those of rows that are gone: no position has told the series yet."""
+    monkeypatch.setattr(horizon, "SETTLE_S", -1.0)
+    positions: dict[str, str] = {}
+    orders.run(rows(5))
+    with closing(orders.source()) as source, psycopg.connect(orders.url) as late:
+        with psycopg.connect(orders.url) as noted:
+            noted.execute(insert_into(orders))
+            assert take(source, positions) == []
+        orders.run("TRUNCATE {t} RESTART IDENTITY")
+        late.execute(insert_into(orders))
+        orders.run(rows(1))
+        with pytest.raises(SourceUnavailable, match="began anew while its first rows were waited for"):
+            look(source, positions)
+        assert orders.take(positions) == []
+        late.commit()
+    assert [row["id"] for row in orders.take(positions)] == [1, 2]
 
 
 def test_a_sequence_may_give_numbers_with_a_fraction(postgresql: str) -> None:

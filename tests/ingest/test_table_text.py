@@ -13,6 +13,7 @@ import pytest
 from psycopg import sql
 from tests.ingest.support import Row, rows_of, take, values
 
+from onceflow.errors import InputError
 from onceflow.ingest import tables
 from onceflow.ingest.postgresql import PostgresqlTable
 from onceflow.ingest.tables import TableOptions, TableSource
@@ -171,3 +172,25 @@ def test_any_name_of_a_table_and_its_columns(shop: Shop, monkeypatch: pytest.Mon
     by_key: dict[str, Any] = {"table": of_table.as_string(), "rising": f"key {name}", "tiebreak": name, "delay_s": 0.0}
     assert len(shop.take(positions, 1, **by_key)) == 2
     assert len(shop.take(positions, **by_key)) == 3
+
+
+def test_bytes_that_are_no_text_are_an_error_of_their_row(postgresql: str) -> None:
+    """A database with SQL_ASCII keeps any; somebody is needed, and not another start."""
+    name = f"ascii_{next(_numbers)}"
+    with psycopg.connect(postgresql, autocommit=True) as connection:
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+        connection.execute(create.format(sql.Identifier(name)))
+    url = postgresql.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, note text)")
+        connection.execute("INSERT INTO t (note) VALUES (E'good'), (E'a\\xffb')")
+        given = TableOptions("t", "id")
+        with (
+            closing(TableSource(PostgresqlTable(url, given), given)) as source,
+            pytest.raises(InputError, match=r"table t: a row holds text that is no UTF-8: .*0xff") as caught,
+        ):
+            take(source, {})
+        assert not caught.value.retriable
+        connection.execute("UPDATE t SET note = 'b' WHERE id = 2")
+        with closing(TableSource(PostgresqlTable(url, given), given)) as source:
+            assert len(take(source, {})) == 2

@@ -95,3 +95,7 @@ def test_the_format_is_told_by_the_suffix_wherever_it_stands(name: str) -> None:
 def test_names_that_tell_two_delimiters_need_one() -> None:
     assert "--delimiter is needed" in said("--file", "a.csv", "--file", "b.tsv")
     assert "--delimiter is needed" in said("--file", "export/*", "--file", "b.tsv", "--format", "csv")
+
+
+def test_a_delay_ends() -> None:
+    assert "--delay inf is no number of seconds" in said(*TABLE, "--tiebreak", "n", "--delay", "inf")

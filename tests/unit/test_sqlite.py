@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.sqlite import sync
+from onceflow.sqlite import file_of, sync
 
 SERVICE = """
 import sqlite3, sys
@@ -88,3 +88,26 @@ def test_the_log_behind_a_link_is_synced(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(os, "fsync", noting)
         sync(link)
     assert synced == {f"{database}-wal", str(database), str(database.parent)}
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("sqlite:///a%FFb.db", b"a\xffb.db"),
+        ("sqlite:///a\tb\n.db", b"a\tb\n.db"),
+        ("sqlite:////d%20e/a%3Fb%23.db", b"/d e/a?b#.db"),
+        ("sqlite:///gr%C3%B6\u00dfe.db", "größe.db".encode()),
+        ("sqlite:///a;b.db", b"a;b.db"),
+    ],
+)
+def test_a_url_names_the_file_that_is_called_so(url: str, name: bytes) -> None:
+    """Whatever a name of a file may have: any bytes, line ends, tabs."""
+    assert os.fsencode(file_of(url)) == name
+    assert os.fsencode(file_of(f"{url}?mode=ro", options=True)) == name
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///", "sqlite://a.db", "sqlite:a.db", "sqlite:///a.db#b", "sqlite:///a.db?b", "a.db"]
+)
+def test_a_url_that_names_none(url: str) -> None:
+    assert file_of(url) == ""

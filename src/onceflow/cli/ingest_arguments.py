@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -105,6 +106,8 @@ def _table_mistakes(given: Arguments) -> Iterator[str]:
         yield "--tiebreak is the column of --rising; a unique column needs none"
     if given.delay is not None and not given.tiebreak:
         yield "--delay is for --tiebreak only"
+    if given.delay is not None and not math.isfinite(given.delay):
+        yield f"--delay {given.delay} is no number of seconds"
     if given.database and not given.database.startswith(_DATABASES):
         yield "--from is neither postgresql://… nor sqlite:///path (four slashes for an absolute path)"
     if given.trust_order and given.tiebreak and (given.database or "").startswith("sqlite"):

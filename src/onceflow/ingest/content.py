@@ -8,6 +8,9 @@ Hazards::
     a compressed file is still being copied
     its end is missing, and reading it fails before its last, perhaps half, line could be taken for a whole one
 
+    a compressed file is damaged, and the checksum that tells stands at its end (or that of a member, or a frame)
+    by then a gigabyte of wrong rows could be committed: it is read to its end once before its first row is taken
+
     a compressed file grows member by member (bgzip, a log that is packed in pieces), and a member ends in the middle of a line
     nothing says that its end is missing; so here too a line end alone makes a line whole
 """
@@ -62,6 +65,30 @@ def open_content(file: IO[bytes], start: int = 0) -> Content:
             raise InputError(f"{file.name} holds less than what was read of it before")
         start -= skipped
     return stream
+
+
+def checked_content(file: IO[bytes], start: int) -> Content:
+    """The same of a packed file that is whole up to its present end, which is looked at first; no further than that end.
+
+    Raises InputError for one that is damaged or cut off.
+    """
+    content, size = open_content(file), 0
+    while data := _read(content, Path(file.name), BLOCK_BYTES):
+        size += len(data)
+    return _First(open_content(file, start), size - start)
+
+
+class _First:
+    """The first bytes of a content, however much follows."""
+
+    def __init__(self, content: Content, size: int) -> None:
+        self._content = content
+        self._left = size
+
+    def read(self, size: int, /) -> bytes:
+        part = self._content.read(min(size, self._left))
+        self._left -= len(part)
+        return part
 
 
 def begin_of_text(file: IO[bytes]) -> int:
@@ -149,7 +176,9 @@ def _read(content: Content, path: Path, size: int) -> bytes:
         return content.read(size)
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error}", action="if it is still being written: move files in when they are whole"
+            f"{path} cannot be read: {error}",
+            action="if it is still being written: move files in when they are whole; if it is damaged: put a good copy there",
+            path=str(path),
         ) from error
 
 

@@ -12,12 +12,17 @@ Hazard::
     such a file ends its lines with CRCRLF, of which Arrow takes the first CR for an end as well
     between its lines it would have as many empty ones: one end is made of it, outside of quotes
 
+    a row begins with a byte order mark, as where files with one each were put together
+    Arrow drops one at the beginning of what it is given: of a row that begins a block, and of no other, so that its value would
+    depend on where blocks end. Such a block is given one more
+
     a version that took no empty line for a row has committed a position: so many bytes, so many rows
     it goes on behind these bytes with the next number; the empty lines before are not sent any more, and no number comes again
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -144,6 +149,8 @@ class CsvReader:
 
     def _parsed(self, data: bytes, names: list[str], before: FilePosition) -> pa.RecordBatch:
         lines = self._with_single_ends(data) if len(names) == 1 else data
+        if lines.startswith(codecs.BOM_UTF8):
+            lines = codecs.BOM_UTF8 + lines
         read = arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(lines) + 1)
         convert = arrow_csv.ConvertOptions(
             column_types={name: pa.string() for name in names}, strings_can_be_null=False
@@ -217,7 +224,12 @@ def _told(error: pa.ArrowInvalid, before: int) -> str:
 def name_mistakes(names: Sequence[str]) -> list[str]:
     """What is wrong with the names of columns."""
     mistakes = [f"column {at} has no name" for at, name in enumerate(names, 1) if not name]
-    return mistakes + [f"two columns are called {name!r}" for name in sorted({n for n in names if names.count(n) > 1})]
+    return mistakes + twice_mistakes(names)
+
+
+def twice_mistakes(names: Sequence[str]) -> list[str]:
+    """Which names more than one column has."""
+    return [f"two columns are called {name!r}" for name in sorted({n for n in names if names.count(n) > 1})]
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -24,10 +24,11 @@ from onceflow.ingest.content import (
     Left,
     Records,
     begin_of_text,
+    checked_content,
     end_of_lines,
     open_content,
 )
-from onceflow.ingest.csv_rows import CsvReader
+from onceflow.ingest.csv_rows import CsvReader, twice_mistakes
 from onceflow.ingest.discovery import find, matching
 from onceflow.ingest.event_rows import event_rows, numbers_as_text
 from onceflow.ingest.file_position import FilePosition, Print, names_rotation
@@ -73,6 +74,14 @@ class FileOptions:
     block_bytes: int = BLOCK_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What was left of a packed file that looked so: it is told again, and not unpacked again, until the file is another."""
+
+    seen: Print
+    told: str
+
+
 class FileSource:
     """See ``Source``. Event ids are row numbers from 1 (line numbers in JSON Lines), the event source names the file."""
 
@@ -86,6 +95,7 @@ class FileSource:
         self._held: dict[str, str] = {}  # where moved files were before, until a look is through
         self._has_slipped = False  # a rotation came between the finding and the opening
         self._unfinished: dict[str, str] = {}
+        self._rests: dict[str, _Rest] = {}
         readers: dict[Format, Callable[[IO[bytes], FilePosition], Iterator[_Step]]] = {
             Format.CSV: self._csv_rows,
             Format.JSONL: self._json_lines,
@@ -104,6 +114,7 @@ class FileSource:
             self._watched.restore(self._noted.values())
         self._known = {key: FilePosition.of(text) for key, text in positions.items() if key not in self._noted}
         self._held = {}
+        self._rests = {}
         self._find()
 
     def size_bytes(self) -> int | None:
@@ -153,12 +164,27 @@ class FileSource:
                 if position.replaced:
                     yield self._moved(None, position, 0)
                 else:
-                    yield from self._file(position)
+                    with self._way_out(position):
+                        yield from self._file(position)
             if not self._has_slipped:
                 break
         for source in [*self._held]:
             del self._held[source]
             yield self._moved(None, self._known[source], 0)
+
+    @contextmanager
+    def _way_out(self, position: FilePosition) -> Iterator[None]:
+        """A file that is refused is read under its next name as well; to give it another one is what comes to mind first."""
+        try:
+            yield
+        except InputError as error:
+            if Path(position.path) in matching(self._options.patterns):
+                raise
+            raise type(error)(
+                error.message,
+                action=f"{error.action}; it was renamed, and is read all the same: to keep it out move it to another directory",
+                **error.fields,
+            ) from error
 
     def _look_for(self) -> list[FilePosition]:
         """The files; and what is new of those that have no position, which is told with the next batch."""
@@ -241,7 +267,7 @@ class FileSource:
             if _is_other(file, position):
                 self._has_slipped = True
                 return
-            if self._is_done(file, position):
+            if self._is_done(file, position) or self._has_same_rest(file, position):
                 return
             _checked(file, position)
             place = 0 if compression_of(file) else position.offset
@@ -280,7 +306,7 @@ class FileSource:
 
     def _parquet_rows(self, file: IO[bytes], position: FilePosition) -> Iterator[_Step]:
         for table in parquet_batches(file, position):
-            self._check_key(table.schema.names, Path(position.path))
+            self._check_columns(table.schema.names, Path(position.path))
             rows = self._rows(table, position)
             count, seen = position.rows + table.num_rows, _whole(file)
             position = replace(_checked(file, position), rows=count, offset=count, seen=seen, ended=False)
@@ -291,9 +317,9 @@ class FileSource:
     def _text(self, file: IO[bytes], position: FilePosition, find_end: FindEnd, parse: _Parse) -> Iterator[_Step]:
         packed = compression_of(file) is not None
         if packed:  # what there is now is read to its end below, also where it grew by no record
-            seen = _whole(file)
-            position = replace(_checked(file, position), seen=seen)
-        content, finished = open_content(file, position.offset), self._options.finished
+            position = replace(_checked(file, position), seen=_whole(file))
+        content = (checked_content if packed else open_content)(file, position.offset)
+        finished = self._options.finished
         records = Records(
             content, Path(position.path), find_end, last_is_whole=finished, block_bytes=self._options.block_bytes
         )
@@ -301,7 +327,7 @@ class FileSource:
             rows, count = parse(data, position)
             offset = position.offset + len(data)
             # First what is remembered, then the check: a file that was emptied before either is seen by the check.
-            seen = _whole(file) if packed else _print(file, offset)
+            seen = position.seen if packed else _print(file, offset)
             # A packed file that grew has not ended yet, whatever it had done before: ended here, with its new size, its rest
             # would be taken for read.
             position = replace(
@@ -310,6 +336,8 @@ class FileSource:
             yield rows if rows.num_rows else None, position
         if records.left.data:
             self._leave(records.left, position, f"row {position.rows + 1}")
+            if packed:
+                self._rests[position.source] = _Rest(position.seen, self._unfinished[position.path])
         elif packed:
             yield None, replace(position, ended=True)
 
@@ -318,6 +346,13 @@ class FileSource:
             raise _never_closed(left.data, position.path, record)
         why = f", as {record} opens a quote that is not closed" if left.is_open else ""
         self._unfinished[position.path] = f"{len(left.data):,} bytes{why}"
+
+    def _has_same_rest(self, file: IO[bytes], position: FilePosition) -> bool:
+        rest = self._rests.get(position.source)
+        if rest is None or rest.seen != _whole(file):
+            return False
+        self._unfinished[position.path] = rest.told
+        return True
 
     def _rows(self, table: pa.RecordBatch, before: FilePosition) -> pa.RecordBatch:
         try:
@@ -343,6 +378,12 @@ class FileSource:
 
     def _is_plain(self, file: IO[bytes]) -> bool:
         return self._options.format is not Format.PARQUET and compression_of(file) is None
+
+    def _check_columns(self, names: Sequence[str], path: Path) -> None:
+        """Of two columns of one name most readers of JSON keep the last."""
+        if mistakes := twice_mistakes(names):
+            raise InputError(f"{path}: {'; '.join(mistakes)}", action="rename one of them; nothing of it was written")
+        self._check_key(names, path)
 
     def _check_key(self, names: Sequence[str], path: Path) -> None:
         if self._options.key is not None and self._options.key not in names:

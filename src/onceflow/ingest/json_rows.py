@@ -1,8 +1,13 @@
 """Rows of Arrow batches as JSON text, column by column in C++: escaped strings joined in one pass, no Python object per value.
 
+Hazard::
+
+    a day, a moment or a time of day is none that Arrow can write: infinity as some write it, 24:00:00, a day after the year 32767
+    it does not say so, but gives the text "<value out of range: ...>" for a value: refused
+
 Numbers are written with all their digits, as PostgreSQL's ``to_json`` does; NaN and the infinities, which JSON lacks, become
-the strings "NaN", "Infinity" and "-Infinity", within lists and structs too. Dates and times are ISO 8601 strings, bytes are
-base64.
+the strings "NaN", "Infinity" and "-Infinity". Dates and times are ISO 8601 strings, bytes are base64. Within lists and structs,
+which are made of columns as well, each value is written as in a column of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +27,7 @@ import pyarrow.types as pt
 from onceflow.errors import InputError
 
 _SHORT = {0x22: '\\"', 0x5C: "\\\\", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0C: "\\f", 0x0D: "\\r"}
+_LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list, pt.is_list_view, pt.is_large_list_view)
 _NOT_NUMBERS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 Piece = Any
@@ -30,14 +36,24 @@ Piece = Any
 
 def rows_as_json(batch: pa.RecordBatch) -> pa.Array:
     """One JSON object (string) for each row, its members in the order of the columns. Raises InputError."""
-    pieces: list[Piece] = []
-    for number, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
-        pieces.append(("," if number else "{") + json.dumps(name, ensure_ascii=False) + ":")
+    members: list[tuple[str, list[Piece]]] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            pieces += _value(column)
+            members.append((name, _value(column)))
         except (ValueError, OverflowError) as error:
             raise _not_written(f"column {name}", error) from None
-    return pc.binary_join_element_wise(*_literals_joined([*pieces, "}"]), "")
+    return _objects(members)
+
+
+def _objects(members: Iterable[tuple[str, list[Piece]]]) -> pa.Array:
+    pieces: list[Piece] = []
+    for number, (name, value) in enumerate(members):
+        pieces += ["," if number else "{", json.dumps(name, ensure_ascii=False) + ":", *value]
+    return _joined([*pieces, "}"])
+
+
+def _joined(pieces: Iterable[Piece]) -> pa.Array:
+    return pc.binary_join_element_wise(*_literals_joined(pieces), "")
 
 
 def column_as_text(column: pa.Array) -> pa.Array:
@@ -90,7 +106,7 @@ def _bytes_of(text: pa.Array) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)[starts[0] : starts[-1]]
 
 
-def _literals_joined(pieces: list[Piece]) -> Iterator[Piece]:
+def _literals_joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """Neighbouring literals as one, so that the join has few parts."""
     literal = ""
     for piece in pieces:
@@ -108,7 +124,7 @@ def _value(column: pa.Array) -> list[Piece]:
     quote = '"' if quoted else ""
     if column.null_count == 0:
         return [quote, text, quote]
-    whole = pc.binary_join_element_wise(quote, text, quote, "") if quoted else text
+    whole = _joined([quote, text, quote]) if quoted else text
     return [whole.fill_null("null")]
 
 
@@ -128,9 +144,15 @@ def _text(column: pa.Array) -> tuple[pa.Array, bool]:
     if pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_decimal(kind) or pt.is_null(kind):
         return column.cast(pa.string()), False
     if pt.is_date(kind) or pt.is_time(kind):
-        return (column.cast(pa.date32()) if pt.is_date64(kind) else column).cast(pa.string()), True
+        return _times(column.cast(pa.date32()) if pt.is_date64(kind) else column), True
     if pt.is_timestamp(kind):
         return _timestamps(column), True
+    if pt.is_struct(kind):
+        return _structs(column), False
+    if pt.is_map(kind):
+        return _maps(column), False
+    if any(is_one(kind) for is_one in _LISTS):
+        return _lists(column, _value(column.flatten())), False
     return pa.array([None if value is None else json_text(value) for value in column.to_pylist()], pa.string()), False
 
 
@@ -146,12 +168,46 @@ def _floats(column: pa.Array) -> pa.Array:
 def _timestamps(column: pa.Array) -> pa.Array:
     """``2010-12-01T08:26:00``; with a time zone in UTC, ending in Z, whatever the zone is called."""
     if column.type.tz is None:
-        return pc.replace_substring(column.cast(pa.string()), " ", "T")
+        return pc.replace_substring(_times(column), " ", "T")
     return pc.binary_join_element_wise(_timestamps(column.cast(pa.timestamp(column.type.unit))), "Z", "")
 
 
+def _times(column: pa.Array) -> pa.Array:
+    """Raises ValueError for one that Arrow has no text for."""
+    text = column.cast(pa.string())
+    odd = text.filter(pc.starts_with(text, "<"))
+    if len(odd):
+        raise ValueError(odd[0].as_py())
+    return text
+
+
+def _structs(column: pa.StructArray) -> pa.Array:
+    """Objects. Raises ValueError for one with two members of a name."""
+    names = column.type.names
+    if len(set(names)) < len(names):
+        raise ValueError(f"two members of {', '.join(names)} have one name")
+    objects = _objects((name, _value(part)) for name, part in zip(names, column.flatten(), strict=True))
+    return pc.if_else(column.is_valid(), objects if names else "{}", None)
+
+
+def _maps(column: pa.MapArray) -> pa.Array:
+    """Arrays of pairs, as the names need not be text, nor different."""
+    name, value = pa.field("key", column.type.key_type, nullable=False), pa.field("value", column.type.item_type)
+    pairs = column.cast(pa.list_(pa.struct([name, value])))
+    names, values = pairs.flatten().flatten()
+    return _lists(pairs, ["[", *_value(names), ",", *_value(values), "]"])
+
+
+def _lists(column: pa.Array, parts: list[Piece]) -> pa.Array:
+    """Arrays; ``parts``: what is in all of them."""
+    ends = np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False))
+    lists = pa.ListArray.from_arrays(np.concatenate([[0], ends]).astype(np.int32), _joined(parts))
+    arrays = _joined(["[", pc.binary_join(lists, ","), "]"])
+    return pc.if_else(column.is_valid(), arrays, None)
+
+
 def json_text(value: Any) -> str:
-    """A Python value as JSON: for nested values and bytes, which are rare, and for SQLite, whose columns have no one type."""
+    """A Python value as JSON: for bytes and the like, which are rare, and for SQLite, whose columns have no one type."""
     try:
         return _dumped(value)
     except ValueError:  # a float that JSON lacks: so rare that only then it is looked for

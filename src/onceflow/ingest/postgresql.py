@@ -10,6 +10,13 @@ CONCURRENTLY does, we wait for the writers (``horizon.py``). Who that is::
     with a tiebreak (a time of change): every open transaction of the database
     ``now()`` is the time when the transaction began, and it may write to the table hours later.
 
+A number that was given by hand breaks that, if the sequence passes it while its rows are waited for::
+
+    the sequence stands at 50, and rows 100 to 200 are loaded (COPY): M is 200, and an open writer is waited for
+    A draws 51, and is not among those that were noted; setval(200) ends the load; the writer ends, and all up to 200 is read
+    by then the sequence is at 200, as if it had given these numbers; A commits: row 51 is behind the position
+    so all numbers up to M must be given before the writers are noted: the sequence is looked at between the two
+
 This holds for numbers drawn by the INSERT itself (sequence cache 1). It does not for numbers that an application draws ahead or
 gives by hand, and for caches: such columns are refused unless the user vouches for their order.
 
@@ -24,8 +31,14 @@ A table is known by its oid, and a query goes by its name. While we follow it an
     a sequence that is restarted gets another file, so the file's number tells its runs apart; it is asked after each page.
     Not in the page's transaction: it would wait for ALTER SEQUENCE with a lock on the table, for which that one may wait
 
+    the same before the first row is read: there is no position whose series could tell
+    the first page is compared with the series of M: rows up to M are not those whose writers were waited for
+
     ALTER SEQUENCE ... CACHE 20: from then on each session draws ahead; the unique index is dropped; a table inherits from it
     the order of the numbers, the index and the children are checked as often
+
+    ALTER COLUMN updated_at DROP NOT NULL: rows without a value are read by no page
+    which columns may be NULL is asked with each look
 
 Unique is what an index says by its own collation::
 
@@ -56,6 +69,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -63,20 +77,23 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from onceflow.errors import ConfigurationError, SourceChanged, SourceUnavailable
+from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable
 from onceflow.ingest.horizon import Horizon, Writer
-from onceflow.ingest.numbers import Numbers
+from onceflow.ingest.numbers import Numbers, another_series, series_of
 from onceflow.ingest.table_uri import in_path
-from onceflow.ingest.tables import Page, TableOptions, event_id, no_larger, view_mistake
+from onceflow.ingest.tables import Page, TableOptions, event_id, holds_null, no_larger, view_mistake
 from onceflow.postgresql import CONNECTION
 from onceflow.postgresql_name import Name
 
 _DEFAULTS = {**CONNECTION, "application_name": "onceflow ingest"}
 _COLUMN = """
-SELECT a.attname, a.attnum, a.attnotnull, t.typcategory IN ('D', 'N', 'T'),
+SELECT a.attname, a.attnum, t.typcategory IN ('D', 'N', 'T'),
   a.atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_NULLABLE = """
+SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attnotnull AND NOT attisdropped
 """
 _UNIQUE = """
 SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -137,6 +154,7 @@ class PostgresqlTable:
 
     def __init__(self, url: str, options: TableOptions) -> None:
         self._options = options
+        self._series: tuple[str, ...] = ()  # of the numbers up to the horizon
         try:
             connection = {**_DEFAULTS, **conninfo_to_dict(url), "client_encoding": "utf8"}
             # Nothing is kept in the session, which a pooler may change.
@@ -186,6 +204,11 @@ class PostgresqlTable:
             yield
         except _REFUSED as error:
             raise ConfigurationError.of("the arguments", [f"{self._options.table}: {error}".strip()]) from error
+        except psycopg.errors.CharacterNotInRepertoire as error:  # a database with SQL_ASCII keeps any bytes as text
+            raise InputError(
+                f"table {self._options.table}: a row holds text that is no UTF-8: {error}",
+                action="correct it in the database; nothing of its page was written",
+            ) from error
         except psycopg.Error as error:
             raise SourceUnavailable(f"PostgreSQL: {error}", action="see the message; then start again") from error
 
@@ -204,8 +227,7 @@ class PostgresqlTable:
         self._check_names(list(columns))
         *_, self._is_number_or_time, is_integer = columns[self._options.rising]
         self._is_counted = bool(is_integer) and not self._options.tiebreak
-        self._check_order({name: columns[name][0] for name in self._options.order})
-        self._nullable = [name for name in self._options.order if not columns[name][1]]
+        self._check_order(kind, {name: columns[name][0] for name in self._options.order})
         [(schema, name, database, system)] = self._ask(
             sql.SQL(
                 "SELECT n.nspname, c.relname, d.oid, s.system_identifier FROM pg_class c JOIN pg_namespace n "
@@ -231,10 +253,16 @@ class PostgresqlTable:
         if mistakes:
             raise ConfigurationError.of("the arguments", mistakes)
 
-    def _check_order(self, numbers: dict[str, int]) -> None:
-        """``numbers``: those of the order's columns."""
+    def _check_order(self, kind: str, numbers: dict[str, int]) -> None:
+        """``kind``: of the relation; ``numbers``: those of the order's columns."""
         *_, (_, self._number) = numbers.items()
         mistakes = []
+        if kind == "m" and not self._options.trust_order:
+            mistakes.append(
+                f"--from: {self._options.table} is a materialized view, and a refresh may put rows behind the ones that were "
+                "read, however long ago they were written; read its table, or add --trust-order where a refresh surely adds rows "
+                "with larger values only"
+            )
         if not self._options.trust_order and self._ask(sql.SQL("SELECT pg_is_in_recovery()"))[0][0]:
             mistakes.append("--from is a standby, which does not know the open transactions of its primary")
         if (
@@ -286,7 +314,8 @@ class PostgresqlTable:
         return int(first) - (not is_given)
 
     def has_nulls(self) -> bool:
-        found = [sql.SQL("{} IS NULL").format(Name(name)) for name in self._nullable]
+        nullable = self._ask(sql.SQL(_NULLABLE), [self._oid, list(self._options.order)])
+        found = [sql.SQL("{} IS NULL").format(Name(name)) for (name,) in nullable]
         query = "SELECT 1 FROM {table} WHERE {missing} LIMIT 1"
         return bool(found and self._ask(self._query(query, missing=sql.SQL(" OR ").join(found))))
 
@@ -304,7 +333,21 @@ class PostgresqlTable:
         [(found,)] = self._ask_table(self._query("SELECT max({rising})::text FROM {table}"))
         if self._is_number_or_time and found in _NOTHING_LARGER:
             raise no_larger(self._options.table, self._options.rising, found)
+        if found is not None:
+            self._check_given(found)
         return found
+
+    def _check_given(self, largest: Any) -> None:
+        """That all numbers up to the largest one are given by now, so that whoever has one of them is open or was."""
+        numbers = self.numbers()
+        self._series = series_of(numbers)
+        if numbers is not None and Decimal(largest) > numbers.drawn:
+            raise InputError(
+                f"table {self._options.table}: a row has {self._options.rising} {largest}, which its sequence has not given "
+                f"yet (its last number is {numbers.drawn}): the numbers that it gives next would be behind that row",
+                action="set the sequence behind the largest number, and let it alone give numbers; where rows surely come in "
+                "their order all the same add --trust-order",
+            )
 
     def _writers(self) -> set[Writer]:
         if self._options.tiebreak:
@@ -327,13 +370,25 @@ class PostgresqlTable:
         )
         rows = self._ask_table(query, [horizon, *begin, limit])
         numbers = self.numbers()
+        if after is None:
+            self._check_series(numbers)
         if not rows:
             return Page([], None, [], None, numbers)
+        if any(value is None for row in rows for value in row[2:]):
+            raise holds_null(self._options)
         self._settle_on_disk()
         ids = [event_id(*row[2:]) for row in rows]
         last = list(rows[-1][2:]) if self._options.tiebreak else rows[-1][2]
         keys = [row[0] for row in rows] if self._options.key else None
         return Page(ids, keys, [row[1] for row in rows], last, numbers, self._is_counted)
+
+    def _check_series(self, numbers: Numbers | None) -> None:
+        """Of a first page; the position tells the series of those before the others."""
+        if another_series(self._series, numbers):
+            raise SourceUnavailable(
+                f"the numbers of {self._options.table} began anew while its first rows were waited for",
+                action="start again; nothing was written",
+            )
 
     def _settle_on_disk(self) -> None:
         """A commit of ours that is on disk (and on the synchronous standby): so is every one before it, asynchronous ones too.

@@ -36,7 +36,7 @@ from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
 from onceflow.ingest.numbers import Numbers
 from onceflow.ingest.table_uri import in_path
-from onceflow.ingest.tables import Page, TableOptions, event_id, no_larger, view_mistake
+from onceflow.ingest.tables import Page, TableOptions, event_id, holds_null, no_larger, view_mistake
 from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
 
 _BUSY_S = 30.0
@@ -95,7 +95,8 @@ class SqliteTable:
         [(self.name, kind, created)] = found
         if kind == "view":
             raise ConfigurationError.of(self._where, [view_mistake(self.name)])
-        types = {row[1]: row[2] for row in self._ask("SELECT * FROM pragma_table_info(?)", self.name)}
+        # With generated columns, which table_info leaves out; not those that a virtual table hides from ``*``.
+        types = dict(self._ask("SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1", self.name))
         columns = list(types)
         self._keeps_kinds = _keeps_kinds(types.get(self._options.tiebreak, ""))
         self._collations = {name: self._collation(name) for name in self._options.order}
@@ -258,6 +259,8 @@ class SqliteTable:
     def _page(self, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], numbers: Numbers | None) -> Page:
         places = [columns.index(name) for name in self._options.order]
         values = [[row[place] for place in places] for row in rows]
+        if any(part is None for value in values for part in value):
+            raise holds_null(self._options)
         if any(isinstance(part, bytes) for value in values for part in value):
             raise InputError(
                 f"column {' or '.join(self._options.order)} holds bytes; a position must be a number or text"

@@ -18,7 +18,8 @@ A position in a table is safe only if no row can appear behind it later::
     a page counts only when all that it shows is on disk
 
     the value is NULL
-    such a row would never be read: refused
+    such a row would never be read, and two of one time with no tiebreak would be one event: refused. It is looked for at the
+    beginning of each look, and once more in each page: a row may come, or be allowed, while the page is waited for
 
     the table was emptied and its numbers begin anew, or it is another table of that name
     the sequence is behind the position or was restarted, or the table's own identity is another one: refused
@@ -32,7 +33,7 @@ A position in a table is safe only if no row can appear behind it later::
     remembers what it saw before
 
     a row has a number that its sequence has not given yet: the position would go there, and what is given next is behind it
-    refused before the position moves
+    refused before the writers are waited for (``postgresql.py``)
 
     a row has a value that none is larger than: infinity, not a number; in SQLite a text among numbers
     the position would go there, and everything that comes later is behind it: refused, while there is such a row
@@ -56,7 +57,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -167,7 +167,8 @@ def view_mistake(table: str) -> str:
 class Database(Protocol):
     """One table of a database. ``name`` is the same however the user spells it; ``identity`` stays when it is renamed.
 
-    Whatever reads it raises SourceChanged where another table has its name by now.
+    Whatever reads it raises SourceChanged where another table has its name by now, and a page InputError (``holds_null``) where a
+    row has no value in a column of the order.
     """
 
     name: str
@@ -310,7 +311,6 @@ class TableSource:
             yield from self._seen(page.numbers)
             if self._is_refused() or not page.ids:
                 return
-            self._check_given(page)
             self._page_rows = _rows_that_fit(page)
             self._position = replace(self._position, value=page.last, series=series_of(page.numbers))
             yield SourceBatch(self._rows(page), self._positions())
@@ -346,22 +346,9 @@ class TableSource:
         if self._is_refused():
             raise source_changed(self._options.table, self._position.refused, self._position.value)
 
-    def _check_given(self, page: Page) -> None:
-        if page.numbers is not None and Decimal(page.last) > page.numbers.drawn:
-            raise InputError(
-                f"table {self._options.table}: a row has {self._options.rising} {page.last}, which its sequence has not given "
-                f"yet (its last number is {page.numbers.drawn}): the numbers that it gives next would be behind that row",
-                action="set the sequence behind the largest number, and let it alone give numbers; where rows surely come in "
-                "their order all the same add --trust-order",
-            )
-
     def _check_nulls(self) -> None:
         if self._database.has_nulls():
-            raise InputError(
-                f"column {' or '.join(self._options.order)} of {self._options.table} holds NULL: such rows have no place in the "
-                "order",
-                action="give them a value, and declare the column NOT NULL",
-            )
+            raise holds_null(self._options)
 
     def _rows(self, page: Page) -> pa.RecordBatch:
         ids, values = pa.array(page.ids, pa.string()), pa.array(page.values, pa.string())
@@ -404,6 +391,14 @@ def source_changed(table: str, reason: str, value: Any) -> SourceChanged:
         action="connect to the table that was read before, in the order in which it was read; if it is the same one, restored, "
         "copied or upgraded with all its rows, say --changed same once; or read it from its beginning with --changed new",
         table=table,
+    )
+
+
+def holds_null(options: TableOptions) -> InputError:
+    """The error for rows without a value in a column of the order."""
+    return InputError(
+        f"column {' or '.join(options.order)} of {options.table} holds NULL: such rows have no place in the order",
+        action="give them a value, and declare the column NOT NULL",
     )
 
 
