@@ -353,7 +353,10 @@ class OutboxUnavailable(OutboxError):
 
 
 class OutboxMismatch(OutboxError):
-    """The table is no outbox, or it and the relay's position in Kafka do not belong together. Nothing was sent or deleted."""
+    """The table is no outbox, or it and the relay's position in Kafka do not belong together.
+
+    Nothing was deleted; the newest batch may be in Kafka with its rows still in the table, and then the message says so.
+    """
 
     code = "OUTBOX_MISMATCH"
 

@@ -127,6 +127,17 @@ def make_sqlite(cluster: Cluster, directory: Path, *, journal: str = "wal") -> S
     return _with_topic(Shop(cluster, f"sqlite:///{path}", "outbox", "?", f"order-s{number}"))
 
 
+def make_outbox(shop: Shop, **options: Any) -> None:
+    """Once more, as ``onceflow outbox init`` makes it."""
+    name = sql.TableName.parse(shop.table)
+    if shop.mark == "?":
+        with closing(sqlite3.connect(shop.url.removeprefix("sqlite:///"))) as connection:
+            connection.executescript(sql.sqlite(name))
+    else:
+        with psycopg.connect(shop.url) as connection:
+            connection.execute(sql.postgresql(name, **options).encode())
+
+
 def _with_topic(shop: Shop) -> Shop:
     make_topics(shop.cluster, [shop.topic])
     return shop

@@ -23,6 +23,7 @@ position loses what an open transaction inserts.
 from __future__ import annotations
 
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -31,7 +32,7 @@ from pathlib import Path
 import pytest
 from tests.faults.support import Cluster
 from tests.forkserver import ForkServer
-from tests.outbox.support import Shop, events, make_sqlite
+from tests.outbox.support import Shop, events, make_outbox, make_sqlite, make_topics
 from tests.outbox.worker import Job
 
 from onceflow.errors import Fenced, OutboxMismatch
@@ -170,6 +171,23 @@ def test_a_relay_that_is_overtaken_in_its_start_by_one_that_connects_again_says_
     shop.check()
 
 
+def test_a_relay_that_connects_again_meanwhile_keeps_the_table(shop: Shop) -> None:
+    """The late one would find the claim that it had found before its fence, and claim over the one that holds the name."""
+    with relay_of(shop, "first") as first:
+        first.start()
+    with relay_of(shop, "first") as again:
+
+        def overtake(step: str) -> None:
+            if step == "FENCED":
+                again.start(again=True)
+
+        with relay_of(shop, "late", overtake) as late, pytest.raises(Fenced):
+            late.start()
+        shop.insert_all(events(2))
+        assert again.step() == 2
+    shop.check()
+
+
 def test_a_batch_that_the_relay_that_was_fenced_forgets_first_is_forgotten(shop: Shop, workers: ForkServer) -> None:
     """Both would end as fenced, each because of the other one."""
     shop.insert_all(events(4))
@@ -252,6 +270,61 @@ def test_a_relay_that_took_over_and_has_yet_to_forget_a_batch_is_given_way_to(sh
     shop.check()
 
 
+def make_anew(shop: Shop) -> None:
+    """As a migration may do it."""
+    for table in (shop.table, f"{shop.table}_relay", f"{shop.table}_refused"):
+        shop.change(f"drop table {table}")
+    make_outbox(shop)
+
+
+def begin_anew(shop: Shop) -> None:
+    shop.change(f"update {shop.table}_relay set incarnation = {shop.mark}, name = null", str(uuid.uuid4()))
+
+
+@pytest.mark.parametrize("change", [make_anew, begin_anew])
+def test_a_table_that_became_another_one_is_refused_before_its_rows_are_sent(
+    shop: Shop, change: Callable[[Shop], None]
+) -> None:
+    """Nothing was sent of either, so the counts of batches agree; the rows would be in Kafka, and stay in the table."""
+    with relay_of(shop, "running") as running:
+        running.start()
+        change(shop)
+        shop.insert_all(events(2))
+        with pytest.raises(OutboxMismatch, match=r"of another table|nobody has"):
+            running.step()
+    assert (shop.values(), shop.rows_left()) == ([], 2)
+
+
+def test_of_two_relays_of_two_names_one_sends(shop: Shop) -> None:
+    """The table was begun anew under another name, and nobody has ended the relay that ran: in Kafka they do not meet."""
+    with relay_of(shop, "running") as running:
+        running.start()
+        begin_anew(shop)
+        renamed = replace(shop, name=f"{shop.name}-anew")
+        with relay_of(renamed, "anew") as anew:
+            anew.start()
+            shop.insert_all(events(2))
+            with pytest.raises(OutboxMismatch, match=f"belongs to the relay '{renamed.name}'"):
+                running.step()
+            assert anew.step() == 2
+    shop.check()
+
+
+def test_of_two_relays_of_one_name_on_two_clusters_the_later_one_sends(shop: Shop, cluster_v1: Cluster) -> None:
+    """The first one had a wrong address of Kafka, and runs on."""
+    right = replace(shop, cluster=cluster_v1)
+    make_topics(cluster_v1, [right.topic])
+    with relay_of(shop, "wrong") as wrong, relay_of(right, "right") as other:
+        wrong.start()
+        other.start()
+        right.insert_all(events(2))
+        with pytest.raises(Fenced, match="another relay has gone on"):
+            wrong.step()
+        assert other.step() == 2
+    assert shop.values() == []
+    right.check()
+
+
 @pytest.mark.parametrize("step", ["FENCED", "SETTLED", "TAKEN", "COMMIT", "COMMITTED", "FORGOTTEN"])
 def test_a_relay_that_slept_in_its_recovery_stops_too(shop: Shop, workers: ForkServer, step: str) -> None:
     """Kafka has a batch that the table still holds; whoever takes over books it, and the sleeper must not book it again."""
@@ -272,6 +345,7 @@ def test_rows_that_were_deleted_by_others_before_the_relay_could_are_told(shop: 
     ended = workers.run(shop.job)
     assert ended.error == "OUTBOX_MISMATCH"
     assert "3 of 4 are there" in ended.text
+    assert "batch 1 is committed in Kafka" in ended.text
     assert shop.rows_left() == 3
 
 
@@ -309,7 +383,7 @@ def read_beyond(shop: Shop, last: int) -> tuple[int, list[int]]:
     table = outbox_at(shop.url, shop.table)
     table.open()
     try:
-        seen = [row.position for row in table.take(0, Limits()) if row.position > last]
+        seen = [row.position for row in table.take(table.place(), Limits()) if row.position > last]
     finally:
         table.close()
     return max([last, *seen]), seen

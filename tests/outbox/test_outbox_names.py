@@ -31,10 +31,10 @@ def test_a_refused_row_is_set_aside_with_columns_of_any_name(postgresql: str) ->
     with closing(outbox_at(postgresql, "odd_names")) as table:
         table.open()
         table.check_aside()
-        [row] = table.take(0, Limits())
+        [row] = table.take(table.place(), Limits())
         sent = Sent(table.place().incarnation).following([(row.position, row.id)], [row.position])
         table.forget(sent)
-        assert table.take(1, Limits()) == []
+        assert table.take(table.place(), Limits()) == []
     with psycopg.connect(postgresql) as connection:
         found = connection.execute(query.SQL("select {} from odd_names_refused").format(columns)).fetchall()
     assert found == [tuple(ODD)]

@@ -109,6 +109,22 @@ def test_without_a_place_for_them_nothing_is_begun(shop: Shop) -> None:
     assert shop.relay() == 1
 
 
+def test_a_start_without_a_place_for_them_leaves_the_relay_that_runs_alone(shop: Shop) -> None:
+    shop.change(f"drop table {shop.table}_refused")
+    shop.insert_all(events(8))
+    refused: list[str] = []
+
+    def start_another(step: str, *_: int) -> None:
+        if step == "TAKEN":
+            with pytest.raises(OutboxMismatch, match="_refused") as caught:
+                shop.relay(dead_letters=True)
+            refused.append(caught.value.message)
+
+    assert relay_all(shop.job, start_another) == 8
+    assert len(refused) == 2
+    shop.check()
+
+
 # --------------------------------------------------------------------------------------------------------- whole rows
 
 
@@ -350,6 +366,18 @@ def test_bytes_are_no_name_either() -> None:
     """SQLite keeps what it is given, whatever the column says."""
     rows = load([(1, b"\x01\x02", "order", "7", "Changed", b"{}", None)], Limits())
     assert unsendable(rows) == {1: "its id is bytes, and no text"}
+
+
+def test_an_empty_id_is_no_name_either(shop_sqlite: Shop) -> None:
+    """No header is made of it: a reader could not tell a repetition of the event."""
+    shop = shop_sqlite
+    shop.insert_all(events(1))
+    shop.change("update outbox set id = ''")
+    with pytest.raises(InputError, match=r"position 1, id .*: its id is empty"):
+        shop.relay()
+    assert shop.relay(dead_letters=True, create_partitions=1) == 1
+    [letter] = shop.cluster.messages(f"outbox.dead-letter.{shop.name}")
+    assert dict(letter.headers())["ce_id"] == b"position:1"
 
 
 def test_a_row_from_before_1970_is_named_or_set_aside(shop: Shop) -> None:

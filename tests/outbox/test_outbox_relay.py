@@ -102,7 +102,7 @@ def test_large_payloads_make_smaller_batches(shop: Shop) -> None:
     table = outbox_at(shop.url, shop.table)
     table.open()
     try:
-        assert len(table.take(0, Limits(rows=10, size_bytes=150))) == 2
+        assert len(table.take(table.place(), Limits(rows=10, size_bytes=150))) == 2
     finally:
         table.close()
 

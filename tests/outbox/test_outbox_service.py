@@ -159,6 +159,29 @@ def test_the_database_is_killed_while_the_relay_runs(shop_postgresql: Shop) -> N
     shop.check()
 
 
+def test_a_server_that_takes_no_writes_for_a_while_is_waited_for(cluster: Cluster, postgresql: str) -> None:
+    """A failover: the address leads to the standby, which is promoted a moment later."""
+    with psycopg.connect(postgresql, autocommit=True) as administrator:
+        administrator.execute("create database shop_failover")
+        url = postgresql.replace("/postgres?", "/shop_failover?")
+        shop = make_postgresql(cluster, f"{url}&options=-c%20default_transaction_read_only%3Doff")
+        with running(shop, url=url) as service:
+            administrator.execute("alter database shop_failover set default_transaction_read_only = on")
+            administrator.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = 'shop_failover'"
+            )
+            shop.insert_all(events(3))
+            eventually(lambda: read_only(service), bool, "the relay is refused")
+            administrator.execute("alter database shop_failover reset default_transaction_read_only")
+            all_sent(shop)
+    assert "target_session_attrs=read-write" in read_only(service)[0].action
+    shop.check()
+
+
+def read_only(service: OutboxService) -> list[OnceflowError]:
+    return [error for error in troubles(service) if "read-only transaction" in error.message]
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize(("api", "number"), [(apis.PRODUCE, 0), (apis.TXN_OFFSET_COMMIT, 1), (apis.END_TXN, 1)])
 def test_an_answer_of_the_broker_is_lost(shop_sqlite: Shop, api: int, number: int) -> None:
@@ -345,7 +368,7 @@ def seen(shop: Shop, look: str) -> int:
     table = outbox_at(f"{shop.url}&options=-csynchronous_commit%3Doff", shop.table)  # as a role may have it by default
     table.open()
     try:
-        return len(table.take(0, Limits()))
+        return len(table.take(table.place(), Limits()))
     finally:
         table.close()
 

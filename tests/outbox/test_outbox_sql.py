@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.faults.support import Cluster
-from tests.outbox.support import Shop, events, make_topics
+from tests.outbox.support import Shop, events, make_outbox, make_sqlite, make_topics
 
 from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
 from onceflow.outbox import arriving, sql
@@ -97,9 +97,9 @@ def test_a_payload_whose_type_is_altered_while_the_relay_runs_goes_as_it_is(
     with closing(table), closing(shop.connect()) as connection:
         shop.insert(connection, "7", payload)
         connection.commit()
-        taken = table.take(0, Limits())
+        taken = table.take(table.place(), Limits())
         shop.change(f"alter table {shop.table} alter payload type {second}")
-        assert [row.payload for row in table.take(0, Limits())] == [row.payload for row in taken]
+        assert [row.payload for row in table.take(table.place(), Limits())] == [row.payload for row in taken]
 
 
 def test_nobody_alters_the_type_between_the_question_and_the_rows(shop_postgresql: Shop) -> None:
@@ -129,6 +129,113 @@ def test_a_role_that_may_only_insert_can_use_it(shop_postgresql: Shop) -> None:
         shop.insert(connection, "1", "1")
         connection.commit()
     assert shop.relay() == 1
+
+
+def granted(shop: Shop, *grants: str) -> str:
+    """The address for a relay whose role has these rights."""
+    role = f"relay_{shop.table}"
+    shop.change(f"create role {role}")
+    for grant in grants:
+        shop.change(f"grant {grant} to {role}")
+    return f"{shop.url}{'&' if '?' in shop.url else '?'}options=-c%20role%3D{role}"
+
+
+@pytest.mark.parametrize("lacking", ["select", "delete", "select _relay", "update _relay"])
+def test_a_right_that_is_lacking_is_told_before_anything_is_sent(shop_postgresql: Shop, lacking: str) -> None:
+    """DELETE is needed behind Kafka's commit alone: the events would be out, and who heard of an error not know it."""
+    shop = shop_postgresql
+    shop.insert_all(events(2))
+    rights = ["select", "delete", "select _relay", "update _relay"]
+    url = granted(shop, *(on_table(shop, right) for right in rights if right != lacking))
+    with pytest.raises(OutboxMismatch, match=r"permission denied|lacks DELETE") as caught:
+        shop.relay(url=url)
+    assert f"SELECT and DELETE on {shop.table}, SELECT and UPDATE on {shop.table}_relay" in caught.value.action
+    assert (shop.values(), shop.rows_left()) == ([], 2)
+    shop.change(f"grant {on_table(shop, lacking)} to relay_{shop.table}")
+    assert shop.relay(url=url) == 2
+
+
+def on_table(shop: Shop, right: str) -> str:
+    """``update _relay``: UPDATE on the table beside the outbox."""
+    operation, _, suffix = right.partition(" ")
+    return f"{operation} on {shop.table}{suffix}"
+
+
+@pytest.mark.parametrize("lacking", ["select", "insert"])
+def test_a_right_on_the_table_of_refused_rows_is_told_before_anything_is_sent(
+    shop_postgresql: Shop, lacking: str
+) -> None:
+    shop = shop_postgresql
+    shop.insert_all(events(2))
+    rights = ["select", "delete", "select _relay", "update _relay", "select _refused", "insert _refused"]
+    there = [on_table(shop, right) for right in rights if right != f"{lacking} _refused"]
+    url = granted(shop, *there)
+    with pytest.raises(OutboxMismatch, match=r"permission denied|lacks INSERT") as caught:
+        shop.relay(url=url, dead_letters=True)
+    assert f"SELECT and INSERT on {shop.table}_refused" in caught.value.action
+    assert (shop.values(), shop.claimed_by()) == ([], None)
+    assert shop.relay(url=url) == 2
+    shop.change(f"grant {lacking} on {shop.table}_refused to relay_{shop.table}")
+    assert shop.relay(url=url, dead_letters=True) == 0
+
+
+def test_what_refuses_the_deletion_is_told_with_what_is_in_kafka(shop: Shop) -> None:
+    """Who believed that nothing was sent would send the rows in another way."""
+    shop.insert_all(events(1))
+    if shop.mark == "?":
+        shop.change("create trigger kept before delete on outbox begin select raise(abort, 'kept'); end")
+    else:
+        shop.change(f"create table {shop.table}_audit as select id as event from {shop.table}")
+        shop.change(f"alter table {shop.table}_audit add foreign key (event) references {shop.table} (id)")
+    with pytest.raises(
+        OutboxMismatch, match="batch 1 is committed in Kafka, and this relay has deleted none of its rows"
+    ):
+        shop.relay()
+    assert (shop.values(), shop.rows_left()) == (["0"], 1)
+    shop.change("drop trigger kept" if shop.mark == "?" else f"drop table {shop.table}_audit")
+    assert shop.relay() == 0
+    shop.check()
+
+
+def test_an_outbox_is_made_once_more_without_notify(shop_postgresql: Shop) -> None:
+    """Whoever wants PREPARE TRANSACTION is told so; the trigger would refuse it."""
+    shop = shop_postgresql
+    assert first_heard(shop) == ""
+    make_outbox(shop, notify=False)
+    assert first_heard(shop) == "behind it"
+    make_outbox(shop)
+    assert first_heard(shop) == ""
+
+
+def first_heard(shop: Shop) -> str:
+    """Of an event and of what is told behind it."""
+    with psycopg.connect(shop.url, autocommit=True) as listener:
+        listener.execute(f"listen {sql.CHANNEL}".encode())
+        shop.insert_all(events(1))
+        shop.change(f"notify {sql.CHANNEL}, 'behind it'")
+        return next(listener.notifies(timeout=60)).payload
+
+
+DEBEZIUM = """create table {} (id uuid primary key, aggregatetype varchar(255) not null, aggregateid varchar(255) not null,
+type varchar(255) not null, payload jsonb)"""
+
+
+def test_a_table_of_debezium_is_taken_over_as_documented(cluster: Cluster, postgresql: str) -> None:
+    """With all of its rows deleted, as the page says: with one left PostgreSQL refuses the column."""
+    [statement] = re.findall(r"`(alter table outbox add column position [^`]*)`", DOCUMENTATION)
+    shop = Shop(cluster, postgresql, "debezium", "%s", "debezium")
+    make_topics(cluster, [shop.topic])
+    shop.change(DEBEZIUM.format(shop.table))
+    shop.change(f"insert into {shop.table} values (gen_random_uuid(), 'debezium', '1', 'Changed', '1')")
+    alter = statement.replace("table outbox", f"table {shop.table}")
+    with pytest.raises(psycopg.errors.NotNullViolation):
+        shop.change(alter)
+    shop.change(f"delete from {shop.table}")
+    shop.change(alter)
+    make_outbox(shop)
+    shop.insert_all(events(2))
+    assert shop.relay() == 2
+    shop.check()
 
 
 @pytest.mark.parametrize(
@@ -188,14 +295,14 @@ def test_a_number_is_no_id_where_a_text_of_the_same_letters_is_another_one(
     """The table holds both, and in Kafka they would have one name: a reader takes the second for a repetition."""
     outbox = outbox_at(f"sqlite:///{box_of_ids(tmp_path / 'shop.db', declared, text, is_strict=True)}", "outbox")
     outbox.open()
-    assert [row.id for row in outbox.take(0, Limits())] == [text]
+    assert [row.id for row in outbox.take(outbox.place(), Limits())] == [text]
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         connection.execute("update outbox set id = ?", (number,))
         connection.commit()
     with pytest.raises(
         OutboxMismatch, match=rf"position 1: its id is the number {text}, in a column that keeps"
     ) as caught:
-        outbox.take(0, Limits())
+        outbox.take(outbox.place(), Limits())
     outbox.close()
     assert "text" in caught.value.action
 
@@ -207,7 +314,7 @@ def test_elsewhere_the_column_makes_them_one(tmp_path: Path, declared: str) -> N
         box_of_ids(path, declared, "1")
     outbox = outbox_at(f"sqlite:///{path}", "outbox")
     outbox.open()
-    assert [row.id for row in outbox.take(0, Limits())] == ["1"]
+    assert [row.id for row in outbox.take(outbox.place(), Limits())] == ["1"]
     outbox.close()
 
 
@@ -294,6 +401,19 @@ def test_a_table_that_was_renamed_is_not_waited_for_without_end_although_service
     table.close()
 
 
+def test_a_database_that_is_replaced_between_two_looks_is_told_as_that(cluster: Cluster, tmp_path: Path) -> None:
+    """SQLite says that the old one is read-only, or that its disk has an error."""
+    shop = make_sqlite(cluster, tmp_path, journal="delete")
+    table = outbox_at(shop.url, "outbox")
+    table.open()
+    path = Path(shop.url.removeprefix("sqlite:///"))
+    with closing(table), closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(tmp_path / "new.db")) as new:
+        old.backup(new)
+        (tmp_path / "new.db").replace(path)
+        with pytest.raises(OutboxUnavailable, match="replaced or removed"):
+            table.claim(shop.name, "instance", over=None)
+
+
 def test_a_database_that_is_gone_is_told_as_one_that_may_come_back(
     shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +423,7 @@ def test_a_database_that_is_gone_is_told_as_one_that_may_come_back(
     table.open()
     path.unlink()
     with pytest.raises(OutboxUnavailable, match="replaced or removed"):
-        table.take(0, Limits())
+        table.take(table.place(), Limits())
     table.close()
     for content in (None, "", "no database" * 100):
         if content is not None:

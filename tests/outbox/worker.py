@@ -41,7 +41,7 @@ class DeletesFirst(Relay):
     """Control: makes room in the table before Kafka has the records."""
 
     def step(self) -> int:
-        rows = self._table.take(self._sent.batch, self._limits)
+        rows = self._table.take(self._left, self._limits)
         if rows:
             sent = self._sent.following((row.position, row.id) for row in rows)
             self._table.forget(sent)
@@ -55,7 +55,7 @@ class CommitsApart(Relay):
     """Control: the position has a transaction of its own, after the records'."""
 
     def step(self) -> int:
-        rows = self._table.take(self._sent.batch, self._limits)
+        rows = self._table.take(self._left, self._limits)
         if rows:
             sent = self._sent.following((row.position, row.id) for row in rows)
             self._committer.commit(as_records(rows, "control", 0), {})

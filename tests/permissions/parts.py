@@ -16,13 +16,16 @@ from tests.faults.support import TIMEOUT_S, eventually
 from tests.permissions.places import Place, Right, documented
 
 from onceflow.cli.records import read_committed
+from onceflow.config import load
 from onceflow.errors import DeliveryFailed, InputError, OnceflowError
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.files import FileOptions, FileSource, Format
 from onceflow.ingest.runner import Ingest
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.outbox import sql
 from onceflow.outbox.service import OutboxService, outbox_at
 from onceflow.outbox.waker import Waker
+from onceflow.pipeline.topics import create, missing_topics
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 from onceflow.writer.writer import Writer
@@ -225,6 +228,29 @@ def _commit(place: Place) -> Collection[str | None]:
     return [str(len(place.values(target)))]
 
 
+PLAN = """
+name = "made"
+[kafka]
+create_topics = true
+[[source]]
+name = "events"
+topics = ["{source}"]
+format = "raw"
+[[sink]]
+topic = "{target}"
+from = "events"
+value = "value"
+"""
+
+
+def _make_topics_of_a_plan(place: Place) -> Collection[str | None]:
+    path = place.directory / "pipeline.toml"
+    path.write_text(PLAN.format(source=place.named("<source>"), target=place.named("<target>")))
+    file, admin = load(path, {}), ClusterAdmin(place.settings)
+    create(file, admin, missing_topics(file, admin.partitions()), lambda event: None)
+    return sorted(entry.topic for entry in missing_topics(file, admin.partitions()))
+
+
 def _relay_with_letters(place: Place) -> Collection[str | None]:
     sent = _relay(place, refused=True)
     letters = place.values(place.named("outbox.dead-letter.<name>"))
@@ -234,6 +260,8 @@ def _relay_with_letters(place: Place) -> Collection[str | None]:
 TRANSACTIONS, CONSUMED = "transactions", "consumed offsets"
 LETTERS, MAKING_LETTERS = "dead letters", "making the topic of dead letters, where it is missing"
 AGAIN, READ = "`dead_letters()`", "`onceflow read`"
+MAKING_PLANNED = "making it, with `create_topics = true` in `[kafka]`"
+KEPT = "brokers that keep committed offsets for less than a day"
 MAKING, CREATE_TOPICS = "making it, where it is missing", "`--create-topics`"
 REFUSED = "`--refused dead-letter`"
 NARROW, NARROW_BYTES = "topics that take less than 600 kB", 20_000
@@ -294,6 +322,10 @@ PARTS = [
         tried=(NARROW,), narrow={_EVENTS: NARROW_BYTES}, other={_EVENTS: InputError},
     ),
     Part("pipeline", "errors.md", (ALWAYS,), _commit, ["20"]),
+    Part(
+        "pipeline, made", "errors.md", (ALWAYS, MAKING_PLANNED), _make_topics_of_a_plan, [],
+        tried=(MAKING_PLANNED,),
+    ),
     Part(
         "pipeline, narrow topic", "errors.md", (ALWAYS, NARROW), _commit, ["20"],
         tried=(NARROW,), narrow={"<target>": 130}, other={"<target>": InputError},

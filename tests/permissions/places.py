@@ -26,11 +26,12 @@ from onceflow.kafka.settings import ClusterSettings
 DOCS = Path(__file__).parents[2] / "docs"
 USERS = [f"user-{number}" for number in range(100)]
 _numbers = itertools.count()
-_ROW = re.compile(r"\| ([A-Z_, ]+) \| (topic|group|transactional id) `([^`]+)` \| ([^|:]+?)(?::[^|]*)? \|")
+_ROW = re.compile(r"\| ([A-Z_, ]+) \| (topic|group|transactional id|cluster) `([^`]+)` \| ([^|:]+?)(?::[^|]*)? \|")
 _KINDS = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,  # so librdkafka calls it
 }
 
 

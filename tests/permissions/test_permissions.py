@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.permissions.parts import (
     ALWAYS,
+    KEPT,
     MANY,
     NARROW,
     NARROW_BYTES,
@@ -27,11 +28,14 @@ from tests.permissions.parts import (
 )
 from tests.permissions.places import Place, Right, documented
 
+from onceflow.broker.settings import DEFAULTS as BROKER_DEFAULTS
 from onceflow.config import load
 from onceflow.errors import InputError, NotAuthorized, RecordTooLarge
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.outbox.topics import Topics
 from onceflow.pipeline.preflight import check_cluster
+from onceflow.transaction.coordinator import RETENTION
+from onceflow.transaction.renewing import LONGEST_RETENTION_S, retention_s
 
 LACKS = [(part, right) for part in PARTS for right in part.to_take_away]
 
@@ -98,6 +102,19 @@ def test_a_pipelines_topic_that_is_hidden_is_not_told_as_missing(
     found = check_cluster(load(tmp_path / "pipeline.toml", {}), place.settings, ClusterAdmin(place.settings))
     assert isinstance(found.error, NotAuthorized)
     assert f"on the topic {hidden}, or it is hidden" in found.error.action
+    assert "lacks DESCRIBE_CONFIGS on the cluster" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("page", ["errors.md", "ingest.md", "outbox.md"])
+def test_how_long_progress_is_kept_is_told_to_whom_may_see_it(make_place: Callable[[], Place], page: str) -> None:
+    """To all others it is a day: where brokers keep it for less, they would forget the progress of what rests."""
+    place = make_place()
+    assert retention_s(place.settings) == LONGEST_RETENTION_S
+    [right] = documented(page, KEPT)
+    place.grant([Right("DESCRIBE", right.kind, right.resource)])
+    assert retention_s(place.settings) == LONGEST_RETENTION_S
+    place.grant([right])
+    assert retention_s(place.settings) == int(BROKER_DEFAULTS[RETENTION]) * 60.0
 
 
 # ---------------------------------------------------------------------------- a topic's limit that nobody tells the relay

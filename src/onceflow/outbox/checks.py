@@ -65,9 +65,8 @@ def check_rows(address: str, sent: Sent, deleted: Iterable[tuple[int, object]]) 
     found = [(position, str(event_id)) for position, event_id in deleted]
     if digest_of(found) != sent.digest:
         raise OutboxMismatch(
-            f"{address}: batch {sent.batch} is committed in Kafka, but its rows are not those in the table "
-            f"({len(found)} of {sum(1 for _ in sent.positions())} are there): the database lost commits, or somebody else "
-            "changed or deleted rows",
+            f"{address}: the rows of batch {sent.batch} are not those in the table ({len(found)} of "
+            f"{sum(1 for _ in sent.positions())} are there): the database lost commits, or somebody else changed or deleted rows",
             action="see docs/outbox.md, 'When the table and Kafka disagree'",
             batch=sent.batch,
             rows=sent.rows,

@@ -41,14 +41,16 @@ except ImportError as missing:
     ) from missing
 
 _DEFAULTS = {**CONNECTION, "application_name": "onceflow outbox"}
-_REFUSED = (psycopg.ProgrammingError, psycopg.errors.ReadOnlySqlTransaction)
-"""A missing right, table or column, a column of another type: asked again, it is the same."""
 _UNREADABLE = (psycopg.DataError, UnicodeDecodeError)
 _FETCH_ROWS = 200
 _ROWS = (
     "select position, id::text, aggregatetype::text, aggregateid::text, type::text, {payload}, {inserted} from {outbox} "
     "order by position limit %s"
 )
+_MAY: dict[str, LiteralString] = {
+    "DELETE": "select has_table_privilege(to_regclass(%(name)s), %(right)s)",
+    "INSERT": "select has_any_column_privilege(to_regclass(%(name)s), %(right)s)",  # or on the columns alone
+}
 _INSERTED_AT_MS = "case when isfinite(inserted_at) then (extract(epoch from inserted_at) * 1000)::bigint end"
 
 
@@ -82,6 +84,7 @@ class PostgresqlOutbox:
             found = self._found_columns()
             check_found(str(self._name), found, REQUIRED)
             self._check_trigger()
+            self._check_right("DELETE", self._name)
             self._inserted = sql.SQL(_INSERTED_AT_MS if "inserted_at" in found else "null::bigint")
             self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(CHANNEL)))
 
@@ -102,6 +105,7 @@ class PostgresqlOutbox:
     def check_aside(self) -> None:
         with self._told():
             self._run("select 1 from {aside} limit 1")
+            self._check_right("INSERT", self._name.aside)
             self._columns_aside()
 
     def _columns_aside(self) -> sql.Composed:
@@ -123,11 +127,11 @@ class PostgresqlOutbox:
 
     # ---------------------------------------------------------------------------------------------------------- rows
 
-    def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
+    def take(self, left: Place, limits: Limits) -> Sequence[OutboxRow]:
         with self._told(), self._all_rows():
             rows = self._rows(limits)
             if rows:
-                self._mark(batch)
+                self._mark(left)
         return rows
 
     @contextmanager
@@ -137,12 +141,19 @@ class PostgresqlOutbox:
             self._run("select set_config('row_security', 'off', true)")
             yield
 
-    def _mark(self, batch: int) -> None:
+    def _mark(self, left: Place) -> None:
         """Writes, so that the commit puts everything that was read on disk; see above."""
         self._run(
             "select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') = 'off'"
         )
-        if not self._run("update {relay} set sending = batch + 1 where batch = %(batch)s returning 1", batch=batch):
+        marked = self._run(
+            "update {relay} set sending = batch + 1 where incarnation = %(incarnation)s::uuid "
+            "and instance is not distinct from %(instance)s and batch = %(batch)s returning 1",
+            incarnation=left.incarnation,
+            instance=left.instance,
+            batch=left.batch,
+        )
+        if not marked:
             raise moved_on(self.address)
 
     def _rows(self, limits: Limits) -> list[OutboxRow]:
@@ -240,17 +251,27 @@ class PostgresqlOutbox:
         ):
             raise not_an_outbox(f"the trigger {self._name.name}_number of {self._name} is missing or disabled")
 
+    def _check_right(self, right: str, table: TableName) -> None:
+        """What is needed behind Kafka's commit alone, and would be found lacking there."""
+        may = self._run(_MAY[right], name=str(table), right=right)
+        if may != [(True,)]:
+            raise OutboxMismatch(f"{self.address}: the role lacks {right} on {table}", action=self._way_out)
+
+    @property
+    def _way_out(self) -> str:
+        return (
+            f"make the outbox with `onceflow outbox init postgresql`; the relay's role needs SELECT and DELETE on {self._name}, "
+            f"SELECT and UPDATE on {self._name.relay}, with --refused dead-letter SELECT and INSERT on {self._name.aside}, "
+            "and no row-level security (BYPASSRLS)"
+        )
+
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Errors of psycopg as ours. They name host, user and statement, never a password."""
         try:
             yield
-        except _REFUSED as error:
-            raise OutboxMismatch(
-                f"{self.address}: {_line(error)}",
-                action="make the outbox with `onceflow outbox init postgresql`; the relay's role needs SELECT and DELETE on it, "
-                "SELECT and UPDATE on the table beside it, the primary server, and no row-level security (BYPASSRLS)",
-            ) from error
+        except psycopg.ProgrammingError as error:  # a missing right, table or column: asked again, it is the same
+            raise OutboxMismatch(f"{self.address}: {_line(error)}", action=self._way_out) from error
         except _UNREADABLE as error:
             raise OutboxMismatch(
                 f"{self.address}: a row cannot be read: {_line(error)}",
@@ -260,6 +281,11 @@ class PostgresqlOutbox:
             raise OutboxMismatch(
                 f"{self.address}: a constraint of the database's is in the way: {_line(error)}",
                 action="drop it from the relay's tables: a row that is set aside goes there as it stands",
+            ) from error
+        except psycopg.errors.ReadOnlySqlTransaction as error:  # a standby, which may be the primary in a moment
+            raise OutboxUnavailable(
+                f"{self.address}: {_line(error)}",
+                action="connect to the primary (target_session_attrs=read-write in the address); then start again",
             ) from error
         except psycopg.Error as error:
             raise OutboxUnavailable(

@@ -86,7 +86,7 @@ def _letter(row: OutboxRow, reason: str) -> OutboxRow:
 
 def _letter_id(row: OutboxRow) -> str:
     """The event's own, unless that is none, or not told as it is: then readers would take several letters for one."""
-    is_told = "id" not in row.nulls and _told(row.id) == row.id
+    is_told = row.id and "id" not in row.nulls and _told(row.id) == row.id
     return row.id if is_told else f"position:{row.position}"
 
 

@@ -1,10 +1,12 @@
 """The relay: takes a batch of rows, commits it in Kafka, deletes it from the table; again and again.
 
 1. **Fence.** The committer fences older relays of the name in Kafka, and only then gives the committed position. Before that it
-   only looks: a relay that is started with another table by mistake is refused, and the one that runs goes on.
+   only looks: a relay that is started with another table by mistake, or that has no place for refused rows, is refused, and the
+   one that runs goes on.
 2. **Settle.** The position and the table's own count of batches must be equal, or the table one behind: then the rows of the
    batch that Kafka has are deleted. Anything else is refused. Only now the table is claimed.
-3. **Take.** The rows that are visible now, in the order of their positions, at most a batch.
+3. **Take.** The rows that are visible now, in the order of their positions, at most a batch, where the table is as this relay has
+   left it.
 4. **Commit.** Records and position in one Kafka transaction.
 5. **Forget.** The rows are deleted and the batch is booked, in one transaction of the database. They must be those that were
    sent.
@@ -29,8 +31,8 @@ Two relays of one name::
     A wakes with a position of before that, which does not fit the table, and would claim it: B, connecting again, would find A
     so whoever finds another claim than before its own fence asks Kafka who holds the name, and claims over that one alone
 
-    the same, and B, which had claimed the table before, only connects again: the claim is the one that A had found
-    A's position does not fit the table; before it says that the two disagree, which an operator would mend, it asks as well
+    the same, and B, which had claimed the table before, only connects again: it claims it anew, under a name of this start
+    else A would find the claim that it had found, and claim over B: Kafka refuses A, and the table B
 
     A and B start at once, and the table is one batch behind; B fences A, claims over A, and A forgets the batch before B does
     the batch is gone and the table is B's: B goes on, and A learns from its next commit that it is fenced
@@ -68,7 +70,8 @@ POLL_S = 1.0
 class Relay:
     """One instance's work on one outbox; ``table`` is open. After an error close both and begin with a new one.
 
-    ``instance`` stays the same for the relays of one process, so that one that begins again sees whether another took over.
+    ``instance`` stays the same for the relays of one process, so that one that begins again sees whether another took over;
+    its claim is another one at each start.
     ``topics`` sees to missing topics before each commit; without it they are an error of the commit.
     """
 
@@ -90,6 +93,7 @@ class Relay:
         self._table = table
         self._committer = committer
         self._instance = instance or uuid.uuid4().hex
+        self._holder = f"{self._instance}/{uuid.uuid4().hex}"
         self._limits = limits or Limits()
         self._on_step = on_step or (lambda step: None)
         self._sent = Sent("")
@@ -97,7 +101,7 @@ class Relay:
     def start(self, *, again: bool = False) -> None:
         """Steps 1 and 2. ``again``: this instance has been started before, and gives way to one that came since."""
         before = self._table.place().instance
-        if again and before != self._instance:
+        if again and not (before or "").startswith(f"{self._instance}/"):
             self._refuse_lost()
             raise Fenced(
                 f"another relay {self._name!r} took over while this one was not connected",
@@ -107,10 +111,10 @@ class Relay:
             )
         prepare()
         self._look()
-        text = self._committer.start().get(KEY)
-        self._on_step("FENCED")
         if self._dead_letters:
             self._table.check_aside()
+        text = self._committer.start().get(KEY)
+        self._on_step("FENCED")
         place = self._claim(before, text)
         if place.batch < self._sent.batch:
             self._settle()
@@ -126,12 +130,16 @@ class Relay:
 
     @contextmanager
     def _as_left(self) -> Iterator[None]:
-        """Around what the table refuses when its count of batches is not ours."""
+        """Around what the table refuses when it is not as we have left it."""
         try:
             yield
         except Fenced:
             self._refuse_lost()
             raise
+
+    @property
+    def _left(self) -> Place:
+        return Place(self._sent.incarnation, self._name, self._holder, self._sent.batch, self._sent.events)
 
     def _look(self) -> tuple[Place, Sent]:
         """Raises OutboxMismatch for another relay's table; whether the counts agree is known only behind the fence.
@@ -140,7 +148,7 @@ class Relay:
         """
         text = self._committer.look().get(KEY)
         place = self._table.place()
-        sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
+        sent = Sent(self._sent.incarnation or place.incarnation) if text is None else Sent.from_json(text)
         mistakes = _strange(self._name, place, sent)
         if mistakes:
             raise _apart(self._name, self._table.address, mistakes)
@@ -153,38 +161,31 @@ class Relay:
             if place.instance != before:
                 self._committer.start()  # raises Fenced, unless that one is older: its claim came behind our fence
             self._sent = Sent(place.incarnation) if text is None else Sent.from_json(text)
-            self._check(place)
-            if self._table.claim(self._name, self._instance, over=place.instance):
+            _check(self._name, self._table.address, place, self._sent)
+            if self._table.claim(self._name, self._holder, over=place.instance):
                 return place
             before = place.instance
 
     def _settle(self) -> None:
         """Forgets the batch that Kafka has, unless the one that we have fenced woke and did it: then there is nothing to do."""
         try:
-            self._table.forget(self._sent)
+            with _behind_commit(self._sent):
+                self._table.forget(self._sent)
         except Fenced:
             place = self._table.place()
-            if (place.instance, place.batch) != (self._instance, self._sent.batch):
+            if (place.instance, place.batch) != (self._holder, self._sent.batch):
                 raise
-
-    def _check(self, place: Place) -> None:
-        """Raises OutboxMismatch, or Fenced where another relay has sent batches since our fence."""
-        try:
-            _check(self._name, self._table.address, place, self._sent)
-        except OutboxMismatch:
-            self._committer.start()
-            raise
 
     def step(self) -> int:
         """Steps 3 to 5 once. The number of records sent; 0: there was nothing to send."""
         with self._as_left():
-            rows = self._table.take(self._sent.batch, self._limits)
+            rows = self._table.take(self._left, self._limits)
         if not rows:
             return 0
         self._on_step("TAKEN")
         sent = self._commit(rows)
         self._on_step("COMMITTED")
-        with self._as_left():
+        with _behind_commit(sent), self._as_left():
             self._table.forget(sent)
         self._sent = sent
         self._on_step("FORGOTTEN")
@@ -229,6 +230,16 @@ class Relay:
                 self._table.wait(waker, POLL_S)
 
 
+@contextmanager
+def _behind_commit(sent: Sent) -> Iterator[None]:
+    """A refusal says that the batch is out: whoever believed that it is not would send its rows in another way."""
+    try:
+        yield
+    except OutboxMismatch as error:
+        error.message += f"; batch {sent.batch} is committed in Kafka, and this relay has deleted none of its rows"
+        raise
+
+
 def _check(name: str, address: str, place: Place, sent: Sent) -> None:
     """Raises OutboxMismatch with all that is wrong, unless the table is where Kafka is or one batch behind."""
     mistakes = _strange(name, place, sent)
@@ -248,7 +259,7 @@ def _strange(name: str, place: Place, sent: Sent) -> list[str]:
     if place.name not in (None, name):
         mistakes.append(f"the table belongs to the relay {place.name!r}")
     if sent.incarnation != place.incarnation:
-        mistakes.append("the position in Kafka is of another table (made anew, or in another database)")
+        mistakes.append("the relay's position is of another table (made anew, or in another database)")
     return mistakes
 
 

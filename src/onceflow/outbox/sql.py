@@ -63,7 +63,7 @@ class TableName:
 
 def postgresql(table: TableName, *, notify: bool = True) -> str:
     """The SQL that makes an outbox in PostgreSQL 13 or later; it can run again."""
-    text = _POSTGRESQL + (_NOTIFY if notify else "")
+    text = _POSTGRESQL + (_NOTIFY if notify else _NO_NOTIFY)
     return text.replace("%table%", str(table)).replace("%name%", table.name).replace("%channel%", CHANNEL)
 
 
@@ -96,7 +96,7 @@ create table if not exists %table%_relay (
 );
 insert into %table%_relay default values on conflict do nothing;
 
--- Rows that cannot be sent, when the relay runs with --refused dead-letter. The relay then needs INSERT here.
+-- Rows that cannot be sent, when the relay runs with --refused dead-letter. The relay then needs SELECT and INSERT here.
 -- Whole rows go there: it gets the columns that the outbox has got since.
 create table if not exists %table%_refused (like %table%);
 alter table %table%_refused alter column id drop not null, alter column aggregatetype drop not null,
@@ -136,6 +136,12 @@ begin
 end $$;
 drop trigger if exists %name%_notify on %table%;
 create trigger %name%_notify after insert on %table% for each statement execute function %table%_notify();
+"""
+
+_NO_NOTIFY = """
+-- The relay looks every second: no transaction with events has to NOTIFY (an outbox that was made for it had a trigger).
+drop trigger if exists %name%_notify on %table%;
+drop function if exists %table%_notify();
 """
 
 _SQLITE = """\

@@ -123,7 +123,7 @@ class SqliteOutbox:
             query = "update {relay} set name = ?1, instance = ?2 where (name is null or name = ?1) and instance is ?3"
             return self._run(query, name, instance, over).rowcount == 1
 
-    def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
+    def take(self, left: Place, limits: Limits) -> Sequence[OutboxRow]:
         with self._told():
             self._check_in_place()
             self._version = self._data_version()
@@ -131,7 +131,8 @@ class SqliteOutbox:
                 return ()
         with self._writing():
             rows = self._rows(limits)
-            if self._run("update {relay} set sending = batch + 1 where batch = ?", batch).rowcount != 1:
+            query = "update {relay} set sending = batch + 1 where incarnation = ? and instance is ? and batch = ?"
+            if self._run(query, left.incarnation, left.instance, left.batch).rowcount != 1:
                 raise moved_on(self.address)
         # Our commit synced the log alone; a checkpoint of a service without sync may have emptied it into the file before.
         with self._told():
@@ -223,6 +224,7 @@ class SqliteOutbox:
         except sqlite3.OperationalError as error:
             if "no such" in str(error):
                 raise not_an_outbox(f"{self.address}: {error}") from error
+            self._check_in_place()  # of a file that was replaced SQLite says that it is read-only, or cannot be read
             raise OutboxUnavailable(f"{self.address}: {error}", action="see the message; then start again") from error
         except OSError as error:  # removed just now, or its disk is gone
             raise OutboxUnavailable(f"{self._path}: {error}", action="see the message; then start again") from error

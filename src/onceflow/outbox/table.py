@@ -82,10 +82,16 @@ class OutboxTable(Protocol):
     def claim(self, name: str, instance: str, *, over: str | None) -> bool:
         """Books the table for the relay ``name``, if the instance ``over`` (None: nobody) has it: whether it had."""
 
-    def take(self, batch: int, limits: Limits) -> Sequence[OutboxRow]:
-        """The rows of the next batch in the order of their positions, when ``batch`` is the last one that was deleted.
+    def take(self, left: Place, limits: Limits) -> Sequence[OutboxRow]:
+        """The rows of the next batch in the order of their positions, when the relay's row is as this relay has ``left`` it.
 
-        When it returns rows, they are on disk for sure. Raises Fenced when another relay went on from ``batch``.
+        When it returns rows, they are on disk for sure. Raises Fenced when the table, its claim or its count is another one:
+        this is the last look at it before the rows are in Kafka, and who took them there as well need not be fenced there::
+
+            a relay has sent nothing yet; an operator begins anew under another name (or on another cluster) while it still runs
+            both find 0 batches sent; each is a name of its own for Kafka, which takes the same rows from both
+
+            the same, and the tables are made anew: 0 batches are sent of them as well, and the rows are those of another table
         """
 
     def forget(self, sent: Sent) -> None:
@@ -113,6 +119,8 @@ def _row(
         texts.append(str(payload))
         payload = texts[-1].encode(errors="surrogateescape")
     flaws = [f"its {name} is {flaw}" for name, value in zip(REQUIRED, names, strict=False) if (flaw := _no_text(value))]
+    if event_id == "":  # no header is made of it: readers could not name the event
+        flaws.append("its id is empty")
     flaws += [f"its {name} is no UTF-8" for name, text in zip(REQUIRED, texts, strict=False) if not is_utf8(text)]
     nulls = tuple(name for name, value in zip(REQUIRED, names, strict=False) if value is None)
     return OutboxRow(position, texts[0], texts[1], texts[2], texts[3], payload, at_ms, tuple(flaws), nulls)

@@ -63,7 +63,12 @@ def _timeout_mistakes(file: PlanFile, most_ms: str | None) -> list[Mistake]:
 
 def _retention_notes(minutes: str | None) -> list[str]:
     """The progress is committed offsets: a cluster may drop them while the pipeline rests."""
-    if minutes is None or int(minutes) >= LEAST_RETENTION_MINUTES:
+    if minutes is None:
+        return [
+            f"the brokers do not tell how long they keep a pipeline's progress ({RETENTION}): the principal lacks DESCRIBE_CONFIGS "
+            "on the cluster. A day is assumed; where they keep it for less, a pipeline that rests loses its progress"
+        ]
+    if int(minutes) >= LEAST_RETENTION_MINUTES:
         return []
     return [
         f"the brokers drop a pipeline's progress {minutes} minutes after its last commit ({RETENTION}); if it is not started "

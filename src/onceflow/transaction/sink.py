@@ -30,7 +30,9 @@ class KafkaSink:
     does its name: a second one is refused.
 
     ``name`` is the pipeline's identity: transactional id and progress group are ``onceflow-<name>``, and a second driver
-    with the same name fences the first. ``on_mismatch`` says what to do when the checkpoint does not continue the committed
+    with the same name fences the first. ``guarantee`` is ``exactly_once``, ``at_least_once`` (a crash may repeat a batch, and
+    loses none) or ``at_most_once`` (it may lose one, and repeats none). ``compression`` is ``none``, ``gzip``, ``snappy``,
+    ``lz4`` or ``zstd``. ``on_mismatch`` says what to do when the checkpoint does not continue the committed
     progress: ``refuse``, ``resume`` (a new checkpoint that starts at the committed offsets) or ``restart`` (take up the
     checkpoint as it is; output may repeat). ``transaction_timeout_ms`` is how long the broker waits for a driver that stopped
     in the middle of a batch, and readers with it. Batches estimated below ``driver_bytes`` (default: what Spark's driver can
