@@ -65,8 +65,8 @@ def _retention_notes(minutes: str | None) -> list[str]:
     """The progress is committed offsets: a cluster may drop them while the pipeline rests."""
     if minutes is None:
         return [
-            f"the brokers do not tell how long they keep a pipeline's progress ({RETENTION}): the principal lacks DESCRIBE_CONFIGS "
-            "on the cluster. A day is assumed; where they keep it for less, a pipeline that rests loses its progress"
+            f"the brokers do not tell how long they keep a pipeline's progress ({RETENTION}): the principal lacks "
+            "DESCRIBE_CONFIGS on the cluster. A day is assumed; where they keep it for less, a pipeline that rests loses it"
         ]
     if int(minutes) >= LEAST_RETENTION_MINUTES:
         return []
