@@ -550,6 +550,42 @@ def a_transaction_sees_its_own_record(history: Recorder) -> None:
     history.add("copier", send("k", 1, 0), poll("k", 0, 1), txn=1)
 
 
+@shows("precommitted_read")
+def who_sends_a_record_has_read_it_before(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1), txn=1)
+    history.add("one", send("k", 1, 0), txn=2)
+
+
+@shows("precommitted_read")
+def somebody_read_it_before_the_last_operation_of_its_transaction_began(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), txn=1)
+    history.add("other", poll("k", 0, 1))
+    history.add("one", send("j", 3, 0))
+    history.add("one", send("k", 2, 1), txn=1)
+
+
+@shows()
+def it_is_told_of_before_it_is_known_to_be_sent(history: Recorder) -> None:
+    """When an operation began nobody knows but by the one before it of its process."""
+    history.add("one", send("j", 3, 0))
+    history.add("other", poll("k", 0, 1))
+    history.add("one", send("k", 1, 0), txn=1)
+
+
+@shows()
+def an_earlier_attempt_may_be_what_was_read(history: Recorder) -> None:
+    history.add("one", send("k", 1), txn=1, status="info")
+    history.add("other", poll("k", 0, 1))
+    history.add("one", send("j", 3, 0))
+    history.add("one", send("k", 1), txn=2, status="info")
+
+
+@shows()
+def who_read_it_early_did_not_happen(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 1), txn=1, status="fail")
+    history.add("one", send("k", 1, 0), txn=2)
+
+
 @shows()
 def a_later_transaction_of_the_same_process_sees_it(history: Recorder) -> None:
     history.add("copier", send("k", 1, 0), txn=1)

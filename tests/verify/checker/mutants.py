@@ -108,6 +108,20 @@ class Rows:
                 found[row["txn"]].append(row)
         return found
 
+    def at_once(self) -> list[tuple[Row, Row]]:
+        """A send each of two transactions; the second one's last operation was under way when the first one's send had ended."""
+        ends = {row["txn"]: number for number, row in enumerate(self.all) if row["txn"] is not None}
+        told = {row["op"]: number for number, row in enumerate(self.all)}
+        sends = sorted((rows[0] for rows in self.copies().values()), key=lambda row: ends[row["txn"]])
+        pairs = itertools.pairwise(sends)
+        return [(one, other) for one, other in pairs if self._begun_after(ends[other["txn"]]) < told[one["op"]]]
+
+    def _begun_after(self, number: int) -> int:
+        """The row behind which this one's operation began."""
+        last = self.all[number]
+        before = (n for n in range(number, -1, -1) if self.all[n]["process"] == last["process"])
+        return next((n for n in before if self.all[n]["op"] != last["op"]), -1)
+
 
 @shows("lost")
 def drop_a_committed_record(rows: Rows) -> list[Row]:
@@ -192,7 +206,7 @@ def show_a_transaction_its_own_record(rows: Rows) -> list[Row]:
 
 @shows("wr_cycle")
 def let_two_transactions_read_each_other(rows: Rows) -> list[Row]:
-    one, other = rows.pick([sends[0] for sends in rows.copies().values()], 2)
+    ((one, other),) = rows.random.sample(rows.at_once(), 1)
     first = rows.with_after(one, {"kind": "poll", **{name: other[name] for name in ("key", "offset", "value")}})
     return Rows(first, 0).with_after(other, {"kind": "poll", **{n: one[n] for n in ("key", "offset", "value")}})
 

@@ -95,6 +95,8 @@ class BareWorld:
     driver: SteadyDriver | None = None
     notes: list[str] = field(default_factory=list)
     misses: list[str] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    struck_after: int = 0  # so many sleeps
 
     @property
     def driver_of_batches(self) -> SteadyDriver:
@@ -118,11 +120,15 @@ class BareWorld:
         self.note(text)
         self.misses.append(text)
 
+    def strikes_now(self) -> None:
+        self.struck_after = len(self.slept)
+
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
         eventually(condition, bool, what, max(patience_s, PATIENCE_S))
 
     def sleep(self, seconds: float) -> None:
-        """The time for which a fault lasts."""
+        """The time for which a fault lasts, or waits."""
+        self.slept.append(seconds)
         time.sleep(seconds)
 
     def as_world(self) -> World:

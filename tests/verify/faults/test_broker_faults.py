@@ -140,6 +140,7 @@ def test_kill_coordinator(
     fault.inject(world.as_world(), Random(1))
     assert find(world.kafka, world.transactional_id) is not old
     assert len(changed(before, pids(world))) == 1
+    assert world.struck_after == 1, "what came while it waited it has not met"
 
 
 @pytest.mark.parametrize(
@@ -181,6 +182,7 @@ def test_full_disk(world: BareWorld) -> None:
 def test_hijack(world: BareWorld) -> None:
     looks = world.driver_of_batches.steps.count("LOOK")
     HijackTransactionalId().inject(world.as_world(), Random(1))
+    assert world.struck_after == len(world.slept) == 1, "what came while it waited it has not met"
     driver = world.driver_of_batches
     eventually(lambda: driver.steps.count("LOOK") > looks or driver.failure, bool, "the epoch is refused", PATIENCE_S)
 

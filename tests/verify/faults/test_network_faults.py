@@ -77,6 +77,32 @@ def test_late_endtxn(world: BareWorld) -> None:
         assert world.notes[-1] == "the late EndTxn arrived"
 
 
+@pytest.fixture
+def silent(wired: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BareWorld]:
+    """With a driver whose batches have no output: its transactions are of offsets alone."""
+    monkeypatch.setattr(tests.faults.light.LightDriver, "_write", lambda driver, identity, batch: {})
+    driver = SteadyDriver(wired, tmp_path)
+    driver.goes_on()
+    yield BareWorld(wired, driver)
+    driver.goes_on()
+    driver.end()
+
+
+def test_late_endtxn_of_transactions_without_output(silent: BareWorld) -> None:
+    """As most are of a plan over long windows, or behind a filter that seldom lets something pass."""
+    LateEndTxn().inject(silent.as_world(), Random(1))
+    assert silent.notes[-1] == "the late EndTxn arrived"
+    assert not silent.misses
+
+
+def test_late_endtxn_that_nothing_follows_has_missed(silent: BareWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no reason to break the run off."""
+    monkeypatch.setattr(network, "_OPENING", frozenset[int]())
+    monkeypatch.setattr(network, "_PATIENCE_S", 5.0)
+    LateEndTxn().inject(silent.as_world(), Random(1))
+    assert len(silent.misses) == 1
+
+
 @pytest.mark.parametrize(
     "fault", [DelayRequests(kinds=FREQUENT), DuplicateRequests(kinds=FREQUENT)], ids=lambda fault: fault.name
 )

@@ -82,6 +82,8 @@ class Tables:
     sent_status: dict[int, str] = field(default_factory=dict)  # by number of the input's transaction: one a batch
     input_visible: set[int] = field(default_factory=lambda: set(range(BATCHES)))
     next_batch: int | None = BATCHES
+    planned_ends: tuple[str, ...] = ()  # digests, of the checkpoint's batches
+    committed_ends: tuple[str, ...] = ()  # of those that the progress has
     finished: tuple[int, ...] = (0, 1, 2)
     position: int = END
     stable: int = END
@@ -101,15 +103,15 @@ class Tables:
             rows.append((each.batch, "out", each.partition, count[at], each.key, each.content, each.origin))
         read = [(each.batch, each.reading, "in", each.partition, each.start, each.until) for each in self.read]
         return Expected(
-            table(RECORDS, rows), table(RANGES, read), QUERY, self.finished, unordered=self.unordered,
-            whole=self.whole, refused=self.refused,
+            table(RECORDS, rows), table(RANGES, read), QUERY, self.finished, self.planned_ends,
+            unordered=self.unordered, whole=self.whole, refused=self.refused,
         )  # fmt: skip
 
     def recorded(self) -> Recorded:
         seen = self.visible if self.concurrent is None else self.concurrent
         ends = [("in", p, self.input_start, END, END) for p in range(2)]
         ends += [("out", p, 0, max(self.stable, last), max(END, last)) for p, last in enumerate(self._lasts())]
-        progress = None if self.next_batch is None else Progress(self.next_batch, QUERY, "driver", ())
+        progress = None if self.next_batch is None else Progress(self.next_batch, QUERY, "driver", self.committed_ends)
         positions = {("in", p): self.position for p in range(2)} if progress else {}
         return Recorded(
             "pipeline", ("in",), ("out",), table(READ, [*self._input_reads(), *map(_read, self.visible)]),

@@ -275,6 +275,21 @@ def test_what_cannot_be_judged_is_said() -> None:
     assert violations(lost) == {}
 
 
+def test_a_batch_that_was_planned_anew_is_not_the_one_that_is_committed() -> None:
+    """Its entry was lost, and nobody has resumed yet: the positions are those of the committed one, as they should be."""
+    anew = [replace(each, until=each.until + 4) if each.batch == BATCHES - 1 else each for each in ranges()]
+    lost = Tables(read=anew, planned_ends=("a", "b", "anew"), committed_ends=("b", "c"))
+    judgement = judge(lost.recorded(), lost.expected())
+    assert judgement.violations == {}
+    (reason,) = judgement.reasons
+    assert "batch 2 of the checkpoint is not the one that is committed" in reason
+    same = replace(lost, planned_ends=("a", "b", "c"))
+    assert violations(same) == {"torn_progress": 2}
+    assert violations(replace(lost, planned_ends=())) == {"torn_progress": 2}  # an engine of its own: nothing is known
+    assert violations(Tables(planned_ends=("a", "b", "c"), committed_ends=("b", "c"))) == {}
+    assert judge(replace(lost, whole=True).recorded(), replace(lost, whole=True).expected()).reasons == ()
+
+
 def test_equal_records_are_no_repetition_where_nothing_is_expected() -> None:
     same = [replace(each, content=5) for each in outputs()]
     for expected in (None, Tables(refused="rand()").expected()):
@@ -297,7 +312,10 @@ def test_no_output_at_all_proves_nothing() -> None:
 def test_what_is_not_looked_at_is_said() -> None:
     judgement = judge(Tables().recorded(), Tables(unordered=("out",)).expected())
     assert judgement.reasons == ()
-    assert judgement.notes == ("the order inside of a batch is not judged in out: a shuffle may change it",)
+    assert judgement.notes == (
+        "the order inside of a batch is not judged in out: a shuffle may change it, or several tasks read a partition "
+        "(minPartitions, maxRecordsPerPartition)",
+    )
     assert judge(Tables().recorded(), Tables().expected()).notes == ()
 
 

@@ -16,10 +16,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.verify.oracle.runs import Run, repeat
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.errors import ProgressConflict
 from onceflow.pipeline import Mode
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.judging import judge
 from onceflow.verify.recording import Recorded
+from onceflow.verify.report.summary import CERTAIN
 from onceflow.verify.workload import builtin_plan
 
 if TYPE_CHECKING:
@@ -231,6 +233,12 @@ def test_a_lost_checkpoint_leaves_a_plan_of_single_records_to_be_judged(make: Ma
     for name in ("offsets/1", "offsets/.1.crc", "commits/1", "commits/.1.crc"):
         (run.checkpoint / name).unlink(missing_ok=True)
     run.write(40)
+    with pytest.raises(ProgressConflict):
+        run.process()
+    broken_off = run.judged()  # Spark has planned batch 1 anew, beyond what is committed
+    assert set(broken_off.violations) == {"stuck_progress"}  # nobody has read the rest, and the run did not end
+    assert CERTAIN.isdisjoint(broken_off.violations)
+    assert "batch 1 of the checkpoint is not the one that is committed" in broken_off.reasons[0]
     run.process(Mode.RESUME)
     expected = run.expected()
     assert expected.whole

@@ -43,9 +43,9 @@ watermark = {column = "at", delay = "1 second"}
 """
 
 
-def made(spark: SparkSession, directory: Path, *sinks: str) -> PlanFile:
+def made(spark: SparkSession, directory: Path, *sinks: str, head: str = HEAD) -> PlanFile:
     transforms = [f'[[transform]]\nname = "{name}"\nsql = "{sql}"' for name, (_, sql) in VIEWS.items() if sql]
-    (directory / "plan.toml").write_text("\n".join([HEAD, *transforms, *sinks]))
+    (directory / "plan.toml").write_text("\n".join([head, *transforms, *sinks]))
     file = load(directory / "plan.toml", {})
     views = build_views(spark, file.plan, ClusterSettings.of("localhost:1"), {})
     assert views.mistakes == []
@@ -59,6 +59,20 @@ def sink(view: str, topic: str) -> str:
 def test_what_treats_records_one_by_one_keeps_their_order(spark: SparkSession, tmp_path: Path) -> None:
     made(spark, tmp_path, sink("input", 'topic = "out"'))
     assert {name: keeps_order(spark, name) for name in VIEWS} == {name: kept for name, (kept, _) in VIEWS.items()}
+
+
+@pytest.mark.parametrize("option", ["minPartitions", "maxRecordsPerPartition"])
+def test_where_several_tasks_read_a_partition_no_order_is_known(
+    spark: SparkSession, tmp_path: Path, option: str
+) -> None:
+    """What each of them gives is in order, and nobody knows which of them read the same partition."""
+    other = '[[source]]\nname = "other"\ntopics = ["o"]\nschema = "account STRING"'
+    sinks = (sink("projected", 'topic = "a"'), sink("other", 'topic = "b"'))
+    kept = shuffled_topics(made(spark, tmp_path, other, *sinks).plan, spark)
+    assert not any(topic in kept for topic in "ab")
+    shared = HEAD.replace("watermark =", f'options = {{{option} = "12"}}\nwatermark =')
+    found = shuffled_topics(made(spark, tmp_path, other, *sinks, head=shared).plan, spark)
+    assert {topic for topic in "ab" if topic in found} == {"a"}
 
 
 @pytest.mark.parametrize(

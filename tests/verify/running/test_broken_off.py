@@ -69,6 +69,18 @@ def test_an_engine_whose_world_cannot_be_made_does_not_take_the_others_report_al
     assert [exit_status(each) for each in ([violated, control], [result(), control], [ours])] == [1, 0, 2]
 
 
+def test_what_the_wires_draw_follows_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def no_cluster(*_: object, seed: int, **__: object) -> None:
+        drawn.append(seed)
+        raise SetupError("enough")
+
+    monkeypatch.setattr(running, "KafkaCluster", no_cluster)
+    one_run()
+    assert drawn == [GOOD.seed]
+
+
 def test_a_second_error_does_not_hide_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(settings: object, world: object, raw: Raw, progress: object) -> None:
         raw.failures.append("stuck: no batch for 300 s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.verify.faults import checkpoint as checkpoint_faults
 from onceflow.verify.faults import driver as driver_faults
 from onceflow.verify.faults.catalog import MIXES, Fault
-from onceflow.verify.faults.checkpoint import LoseCommitLog
+from onceflow.verify.faults.checkpoint import LoseCommitLog, LoseOffsets, TornCheckpointWrite
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.world import committed_end
@@ -130,3 +131,38 @@ def test_the_newest_committed_end_is_that_of_a_batch_that_is_planned_and_done(tm
     assert committed_end(tmp_path) == {("a", 0): 7, ("a", 1): 6, ("b", 0): 1}
     (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"a":{"0"')
     assert committed_end(tmp_path) is None
+
+
+@pytest.mark.parametrize("readings", [(100, 104), (104, 100)])
+def test_a_partition_that_is_read_twice_has_been_read_up_to_where_the_slower_reading_is(
+    tmp_path: Path, readings: tuple[int, int]
+) -> None:
+    write_entry(tmp_path, readings)
+    assert committed_end(tmp_path) == {("in", 0): 100}
+
+
+def write_entry(directory: Path, readings: tuple[int, int]) -> None:
+    """A batch that ends at these offsets in its two readings of one partition."""
+    for log in ("offsets", "commits"):
+        (directory / log).mkdir(parents=True)
+    lines = [json.dumps({"in": {"0": end}}) for end in readings]
+    (directory / "offsets" / "0").write_text("\n".join(["v1", "{}", *lines, "-"]))
+    (directory / "commits" / "0").write_text("v1\n{}")
+
+
+@pytest.mark.parametrize("fault", [LoseOffsets(), TornCheckpointWrite()], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("readings", [(100, 104), (100, 100)])
+def test_a_checkpoint_is_spared_without_which_a_resume_is_refused(
+    tmp_path: Path, fault: LoseOffsets | TornCheckpointWrite, readings: tuple[int, int]
+) -> None:
+    agree = readings[0] == readings[1]
+    with supervised(tmp_path) as driver, driver.down():
+        checkpoint = tmp_path / "its own"
+        write_entry(checkpoint, readings)
+        before = (checkpoint / "offsets" / "0").read_bytes()
+        world = replace(world_of(driver, tmp_path), checkpoint=checkpoint)
+        fault.inject(world, Random(1))
+        left = checkpoint / "offsets" / "0"
+        assert (left.exists() and left.read_bytes() == before) == (not agree)
+        assert bool(world.said.met) == agree
+        assert agree or world.said.missed.startswith("two readings of a partition end batch 0 at different offsets")

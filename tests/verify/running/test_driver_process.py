@@ -28,8 +28,12 @@ from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running import process as process_module
 from onceflow.verify.running.driver import DriverProcess, Effect
+from onceflow.verify.running.encounters import NOTHING
+from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.recovery import Strike, recoveries
+from onceflow.verify.running.run import _encounter
+from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.timeline import Timeline
 
 
@@ -80,6 +84,18 @@ def test_a_clean_bounce_comes_into_a_batch_and_lets_it_end(tmp_path: Path, monke
             assert driver.await_batches(1)
         assert driver.stop() == ""
     assert repeated(tmp_path) == set()
+
+
+def test_a_clean_bounce_whose_step_does_not_come_has_met_nothing(tmp_path: Path) -> None:
+    """It waits for that through some batches, and then asks between two, or anywhere."""
+    with supervised(tmp_path) as driver:
+        driver.engine = replace(driver.engine, steps=("NEVER",))
+        driver._doing = lambda life: NOTHING  # type: ignore[method-assign]  # it is between two batches
+        assert driver.await_batches(1)
+        world = world_of(driver, tmp_path)
+        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, BounceClient(How.CLEAN, 0), "seed"))
+    assert not found.met
+    assert found.found == "its moment did not come: NEVER did not come, asked to stop between two batches"
 
 
 def test_drivers_killed_in_a_row_are_followed_by_those_that_wait(tmp_path: Path) -> None:
@@ -395,6 +411,29 @@ def test_a_driver_that_fails_again_and_again_is_given_up(tmp_path: Path, monkeyp
         with pytest.raises(VerificationError, match="3 times in a row"):
             driver.await_batches(1)
         assert "no driver ran at the end: the driver failed" in driver.stop()
+
+
+def test_batches_that_are_numbered_anew_are_awaited_as_well(tmp_path: Path) -> None:
+    """The checkpoint was lost, and the pipeline resumes: it begins at batch 0 again, which was committed once before."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        with driver.down():
+            assert 0 in driver.committed_batches
+            life = driver._current
+            assert life is not None
+
+            def commits_meanwhile(condition: Callable[[], bool], *_: object) -> bool:
+                driver._heard(life, Message(Told.COMMITTED, batch=0))
+                return condition()
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(driver, "_await", commits_meanwhile)
+                assert driver.await_batches(1)
+                assert driver.await_failure_or_batch()
+                over: list[bool] = []
+                patch.setattr(driver, "_await", lambda *given: over.append(commits_meanwhile(*given)))
+                assert not driver.await_failure(("anything",), 1)
+                assert over == [True]
 
 
 def test_a_failure_is_awaited_by_the_words_of_its_error(tmp_path: Path) -> None:

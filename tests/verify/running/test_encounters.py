@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +21,7 @@ from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.engines.transaction import Transaction
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.driver import KillDriver, KillDriverAtStep, KillDriverTwice
+from onceflow.verify.faults.spark import KillExecutor, KillPythonWorker, PauseExecutor
 from onceflow.verify.matrix.bounces import BounceClient
 from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Encounter
@@ -24,6 +29,7 @@ from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, 
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.run import _encounter, _outages
 from onceflow.verify.running.schedule import ROW, Turn
+from onceflow.verify.running.world import World
 
 OURS = ENGINES["onceflow"]
 COMMIT = UnderWay("COMMIT", 7, is_held=True, transaction=Transaction.OPEN)
@@ -127,6 +133,51 @@ def test_a_kill_that_met_work_counts_although_another_did_not_come_as_it_should(
 
 def test_a_loss_of_what_was_written_is_met_whatever_was_under_way() -> None:
     assert came(said=Said(met="lost commits/7"), struck=[NOTHING]).text.startswith("met work: lost commits/7;")
+
+
+def test_what_a_fault_has_hit_is_told_with_what_was_under_way_at_that_moment() -> None:
+    """It began in COMMIT, and struck when the driver had ended in order, or was killed, or waited somewhere else."""
+    rested = came(said=Said(met="producer 8 follows 7"), before=COMMIT, steps=Counter(COMMIT=1))
+    assert (rested.met, rested.step, rested.transaction) == (True, "", Transaction.NONE)
+    killed = came(said=Said(met="lost commits/7"), before=NOTHING, struck=[COMMIT])
+    assert (killed.step, killed.transaction) == ("COMMIT", Transaction.OPEN)
+    waited = came(said=Said(met="node 1 was killed", at=COMMIT), before=NOTHING)
+    assert (waited.step, waited.transaction) == ("COMMIT", Transaction.OPEN)
+
+
+class WaitsFirst:
+    """A fault that strikes nothing. It waits until a batch was committed, and the driver rests then."""
+
+    name, text, needs = "waits-first", "it waits", ()
+
+    def __init__(self, until_rest: ExitStack) -> None:
+        self._until_rest = until_rest
+
+    def inject(self, world: World, random: Random) -> None:  # noqa: ARG002  the interface
+        assert world.driver.await_batches(1)
+        self._until_rest.enter_context(world.driver.resting())
+        world.strikes_now()
+
+
+def test_what_came_while_a_fault_waited_it_has_not_met(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver, ExitStack() as until_rest:
+        world = world_of(driver, tmp_path)
+        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, WaitsFirst(until_rest), "seed"))
+    assert (found.met, found.found) == (False, "no batch was under way")
+
+
+@pytest.mark.parametrize("fault", [KillExecutor(), PauseExecutor(), KillPythonWorker()], ids=lambda fault: fault.name)
+def test_a_signal_to_a_process_that_has_just_ended_strikes_nothing(tmp_path: Path, fault: Fault) -> None:
+    """It is the driver's only one when it is looked for, and gone when the signal comes."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    one: Any = SimpleNamespace(executors=lambda driver: [ended.pid], python_workers=lambda driver: [ended.pid])
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        world = replace(world_of(driver, tmp_path), spark=one)
+        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, fault, "seed"))
+    assert not found.met
+    assert "had just ended" in found.found
 
 
 def test_of_an_engine_that_tells_no_steps_only_batches_are_known() -> None:

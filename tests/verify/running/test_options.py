@@ -58,6 +58,40 @@ def test_a_pattern_reads_the_topics_that_there_are_samples_for(tmp_path: Path) -
     )
 
 
+UNREAD = """
+name = "p"
+[[source]]
+name = "orders"
+topics = ["orders"]
+[[source]]
+name = "Returns"
+topics = ["returns"]
+[[transform]]
+name = "large"
+sql = "SELECT * FROM `orders` WHERE amount > 9"
+[[transform]]
+name = "unused"
+sql = "SELECT * FROM Returns"
+[[sink]]
+from = "large"
+topic = "out"
+value = "to_json(struct(*))"
+"""
+
+
+def test_a_source_that_no_sink_reads_is_a_mistake(tmp_path: Path) -> None:
+    """It would be written for, and waited for until the run is given up as stuck."""
+    plan = tmp_path / "p.toml"
+    text = UNREAD.replace("topics =", 'schema = "amount INT"\ntopics =')
+    plan.write_text(text)
+    told = "source 'Returns' is read by no sink, so what is written for it would never be caught up with: leave it out"
+    assert mistakes_of(dataclasses.replace(GOOD, pipeline=plan)) == [told]
+    plan.write_text(text.replace("FROM `orders` WHERE", "FROM `orders` JOIN returns r WHERE"))
+    assert settings_of(dataclasses.replace(GOOD, pipeline=plan)).topics_in == ("orders", "returns")
+    plan.write_text(text.replace('from = "large"', 'from = "unused"'))
+    assert [each.split()[1] for each in mistakes_of(dataclasses.replace(GOOD, pipeline=plan))] == ["'orders'"]
+
+
 def test_executors_write_for_the_engine_of_that_name() -> None:
     (engine,) = settings_of(dataclasses.replace(GOOD, engine="executors")).engines
     assert engine == EXECUTORS

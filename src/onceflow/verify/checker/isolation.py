@@ -13,6 +13,7 @@ from onceflow.verify.checker.findings import findings, joined, one_finding
 from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.checker.read_edges import ReadEdges
 from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind, Status
 
 
@@ -25,10 +26,27 @@ def aborted_read(evidence: Evidence) -> pa.Table:
 
 
 def precommitted_read(evidence: Evidence) -> pa.Table:
-    """A transaction read a record that it wrote itself, so before it was committed."""
+    """A record was read before it was committed: by its own transaction, or by who read it before its sender came to that."""
     history, writer = evidence.history, evidence.writer[evidence.polls]
-    own = (writer != NOBODY) & history.in_txn[writer] & (history.unit[writer] == history.unit[evidence.polls])
-    return findings(history, "precommitted_read", evidence.polls[own], writer[own])
+    own = history.in_txn[writer] & (history.unit[writer] == history.unit[evidence.polls])
+    early = (writer != NOBODY) & (own | _is_early(evidence))
+    return findings(history, "precommitted_read", evidence.polls[early], writer[early])
+
+
+def _is_early(evidence: Evidence) -> Mask:
+    """For each poll whether it was answered before the last operation of any unit that sent such a record had begun.
+
+    ::
+
+        process A    reads x of partition 0, and is answered
+        process A    sends x to partition 0: it does one thing after the other, so nobody can have read it before
+    """
+    history, sends, polls = evidence.history, evidence.sends, evidence.polls
+    begun = evidence.begun_after[history.op[evidence.unit_end[history.unit[sends]]]]
+    earliest = np.full(int(evidence.record.max(initial=-1)) + 1, len(history.op))
+    np.minimum.at(earliest, evidence.record[sends], begun)
+    early: Mask = evidence.happened[polls] & (earliest[evidence.record[polls]] >= evidence.op_end[history.op[polls]])
+    return early
 
 
 def intermediate_read(evidence: Evidence) -> pa.Table:

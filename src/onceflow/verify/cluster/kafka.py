@@ -30,8 +30,8 @@ class KafkaCluster:
     """Real Kafka nodes on 127.0.0.1, each broker and controller; with three, topics have three replicas and need two.
 
     ``directory`` holds a directory for each node. ``config`` are Kafka's broker settings over the defaults of
-    ``onceflow.broker.settings``. With ``wire`` pipelines reach each node through a ``Wire``; all ``wires`` obey ``rules``, and
-    ``rules.seed(...)`` says what they draw. The nodes end with this process, however it ends. Works as a context manager, which
+    ``onceflow.broker.settings``. With ``wire`` pipelines reach each node through a ``Wire``; all ``wires`` obey ``rules``, which
+    draw from ``seed``. The nodes end with this process, however it ends. Works as a context manager, which
     starts them and kills them; their files stay. Methods may be called from any thread, but not two that start or end
     the same node.
     """
@@ -45,6 +45,7 @@ class KafkaCluster:
         heap_mb: int = 256,
         config: Mapping[str, str] | None = None,
         wire: bool = False,
+        seed: int = 0,
     ) -> None:
         mistakes = [] if brokers in (1, 3) else [f"brokers is {brokers}, and may be 1 or 3"]
         mistakes += (
@@ -55,7 +56,7 @@ class KafkaCluster:
         self.directory = Path(directory).absolute()
         self.transaction_version = transaction_version
         self.nodes = self._nodes(_places(brokers, wire=wire), dict(config or {}), heap_mb)
-        self.rules = Rules()
+        self.rules = Rules(seed)
         self.wires: tuple[Wire, ...] = ()
         self._client: KafkaClient | None = None
 

@@ -117,6 +117,7 @@ class KillCoordinator:
         world.sleep(random.uniform(0, 1))
         node = self.role.node(world)
         world.note(f"node {node.id} killed, which coordinates the {self.role.value} of {world.transactional_id}")
+        world.strikes_now()
         node.kill()
         world.wait_for(lambda: self.role.node(world) is not node, "a new coordinator")
         world.kafka.heal()

@@ -5,6 +5,7 @@ The driver is down meanwhile, as it is when the machine went down with it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ class LoseOffsets:
 
     Spark plans that batch anew, over more input than before. The pipeline must refuse and name the way out, which is to resume
     from the committed offsets; the supervisor takes it. A resumed pipeline begins with empty state, so what a stateful one then
-    writes is nothing to judge.
+    writes is nothing to judge. Where a resume has to be refused as well, there is no way out, and the checkpoint is spared.
     """
 
     name: str = "lose-offsets"
@@ -80,6 +81,9 @@ class LoseOffsets:
             if newest is None:
                 world.missed("the commit log has no entry")
                 return
+            if refused := _no_resume(world.checkpoint):
+                world.missed(refused)
+                return
             for log in ("offsets", "commits"):
                 for entry in _from(world.checkpoint / log, int(newest.name)):
                     _change(entry, _gone)
@@ -90,7 +94,7 @@ class LoseOffsets:
 class TornCheckpointWrite:
     """The newest entry of the offset log exists and is empty: created, renamed, its content never synchronised.
 
-    Spark cannot start on it and says so; the pipeline must not go on over it. Resuming is the way out.
+    Spark cannot start on it and says so; the pipeline must not go on over it. Resuming is the way out, where that is not refused.
     """
 
     name: str = "torn-checkpoint-write"
@@ -103,6 +107,9 @@ class TornCheckpointWrite:
             if newest is None:
                 world.missed("the offset log has no entry")
                 return
+            if refused := _no_resume(world.checkpoint):
+                world.missed(refused)
+                return
             length = random.choice((0, newest.stat().st_size // 2))
             _change(newest, lambda path: path.write_bytes(path.read_bytes()[:length]))
             world.met(f"cut offsets/{newest.name} to {length} bytes")
@@ -114,6 +121,35 @@ CHECKPOINT_FAULTS = (LoseCommitLog(), LoseOffsets(), TornCheckpointWrite())
 def keeps_state(checkpoint: Path) -> bool:
     """Whether the plan keeps state, which is lost with its checkpoint."""
     return (checkpoint / "state").exists()
+
+
+def _no_resume(checkpoint: Path) -> str:
+    """Why a resume has to be refused that nobody can avoid once the checkpoint is lost; empty if there is no reason.
+
+    The newest batch that is committed is the newest of the commit log, or the one after it::
+
+        offsets/7   two sources over one topic: the first one ends at 100, the second one at 104
+        Kafka       keeps one offset of the partition; `onceflow run --resume` says that this cannot tell both, and refuses
+    """
+    newest = _newest(checkpoint / "commits")
+    entries = [] if newest is None else _from(checkpoint / "offsets", int(newest.name))
+    differing = [entry.name for entry in entries if not _readings_agree(entry)]
+    if not differing:
+        return ""
+    return (
+        f"two readings of a partition end batch {differing[0]} at different offsets, behind which a resume is refused"
+    )
+
+
+def _readings_agree(entry: Path) -> bool:
+    """Whether all readings of a partition end at the same offset in this batch; also where a fault has cut its entry off."""
+    try:
+        lines = entry.read_text(encoding="utf-8").splitlines()[2:]
+        readings = [json.loads(line) for line in lines if line != "-"]
+    except ValueError:
+        return True
+    ends = {(topic, *end) for reading in readings for topic, parts in reading.items() for end in parts.items()}
+    return len(ends) == len({(topic, partition) for topic, partition, _ in ends})
 
 
 def _next_batch(world: World) -> int:

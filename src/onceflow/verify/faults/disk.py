@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onceflow.verify.cluster import Node
+    from onceflow.verify.running.encounters import UnderWay
     from onceflow.verify.running.world import World
 
 _PATIENCE_S = 120.0
@@ -75,9 +76,10 @@ class LoseTail:
     @staticmethod
     def _of_several(world: World, node: Node) -> None:
         """Not started before its session has ended: a leader that is back at once would still lead, with what it has."""
+        at = world.driver.under_way
         node.kill()
         world.wait_for(lambda: world.kafka.is_fenced(node), "the others know that it is gone", _PATIENCE_S)
-        _tell(world, node, cut_tails(node.directory, world.topics_out, markers_too=True))
+        _tell(world, node, cut_tails(node.directory, world.topics_out, markers_too=True), at)
         world.kafka.heal()
 
     @staticmethod
@@ -87,15 +89,19 @@ class LoseTail:
         if held is None:
             world.missed(f"no batch came to {step or ' or '.join(_ACKNOWLEDGED)}, before which all is acknowledged")
             return
+        at = world.driver.under_way
         node.kill()
-        _tell(world, node, cut_tails(node.directory, world.topics_out, markers_too=False))
+        _tell(world, node, cut_tails(node.directory, world.topics_out, markers_too=False), at)
         world.kafka.heal()
         world.driver.go(held)
 
 
-def _tell(world: World, node: Node, logs: int) -> None:
-    tell = world.met if logs else world.missed
-    tell(f"node {node.id} was killed and lost the newest batch of {logs} logs")
+def _tell(world: World, node: Node, logs: int, at: UnderWay) -> None:
+    text = f"node {node.id} was killed and lost the newest batch of {logs} logs"
+    if logs:
+        world.met(text, at)
+    else:
+        world.missed(text)
 
 
 def cut_tails(directory: Path, topics: Iterable[str], *, markers_too: bool) -> int:

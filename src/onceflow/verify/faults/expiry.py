@@ -15,6 +15,7 @@ from onceflow.verify.cluster.transaction_log import Entry, entry_of, replace_ent
 from onceflow.verify.engines.transaction import UNKNOWN, Transaction
 
 if TYPE_CHECKING:
+    from onceflow.verify.running.encounters import UnderWay
     from onceflow.verify.running.world import World
 
 LAST_EPOCH = 32_766
@@ -56,9 +57,9 @@ class ExpireIds:
         if resting is None:
             world.missed(f"the driver did not come to {step or 'any step'}")
             return
-        known = _forget(world)
+        held_at, known = world.driver.under_way, _forget(world)
         world.driver.go(resting)
-        _tell_what_came(world, f"a driver went on right before {step}, when all had forgotten {known}")
+        _tell_what_came(world, f"a driver went on right before {step}, when all had forgotten {known}", held_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class ExpireIdsOfZombie:
         if old is None:
             world.missed(f"the driver did not come to {step or 'any step'}")
             return
+        held_at = driver.under_way
         driver.replace()
         if not driver.await_batches(1, _BATCH_S):
             world.note(f"the one that took over committed nothing within {_BATCH_S:.0f} s")
@@ -94,7 +96,7 @@ class ExpireIdsOfZombie:
             driver.go(old)
             if not driver.await_end(old, _ZOMBIE_PATIENCE_S):
                 world.note(f"the zombie did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
-        world.met(f"driver {old.generation} woke right before {step}, when all had forgotten {known}")
+        world.met(f"driver {old.generation} woke right before {step}, when all had forgotten {known}", held_at)
         driver.await_batches(1, _BATCH_S)  # until then there is no id that the next fault of a row could strike
 
 
@@ -165,14 +167,14 @@ def _quiet_step(world: World, random: Random) -> str:
     return random.choice(quiet or steps or ("",))
 
 
-def _tell_what_came(world: World, what: str) -> None:
+def _tell_what_came(world: World, what: str, at: UnderWay | None = None) -> None:
     """A fault after which nothing was tried any more has met nothing."""
-    batches = len(world.driver.committed_batches)
+    commits = world.driver.commits
     failed = world.driver.await_failure(("",), 1, _BATCH_S)
-    if len(world.driver.committed_batches) > batches:
-        world.met(f"{what}; a batch was committed")
+    if world.driver.commits > commits:
+        world.met(f"{what}; a batch was committed", at)
     elif failed:
-        world.met(f"{what}; it failed")
+        world.met(f"{what}; it failed", at)
     else:
         world.missed(f"{what}, and nothing came of it within {_BATCH_S:.0f} s")
 

@@ -32,6 +32,7 @@ class HijackTransactionalId:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
+        world.strikes_now()
         options = {"bootstrap.servers": world.kafka.direct_servers, "transactional.id": world.transactional_id}
         Producer({**options, "log_level": 0}).init_transactions(_PATIENCE_S)
         world.note(f"{world.transactional_id} was hijacked")

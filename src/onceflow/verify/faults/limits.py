@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from onceflow.verify.engines.transaction import Transaction
+from onceflow.verify.running.encounters import UnderWay
+
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
 
@@ -48,7 +51,9 @@ class RecordTooLarge:
         finally:
             _set(world, topic, None)
         if came:
-            world.met(f"{topic} refused a batch, and its driver failed")
+            # What it had written to other topics may stand there, in a transaction.
+            refused = UnderWay(transaction=Transaction.PERHAPS)
+            world.met(f"{topic} refused a batch, and its driver failed", refused)
         else:
             end_if_it_hangs(world)
             world.missed(f"nothing too large came for {topic}")

@@ -5,7 +5,8 @@ They need a cluster that was made with ``wire=True``, and clients that use its `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,7 +24,10 @@ _LONGEST_DELAY_S = 1.0
 _SHORTEST_DELAY_S = 0.05
 _CUTS = 3
 _MOST_KINDS = 3
+_LOOK_AGAIN_S = 0.05
 _KINDS = apis.KINDS
+# One that has no output begins with its offsets.
+_OPENING = frozenset({apis.ADD_PARTITIONS, apis.ADD_OFFSETS, apis.PRODUCE, apis.TXN_OFFSET_COMMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +68,27 @@ class LateEndTxn:
             if not active.wait_applied(1, _PATIENCE_S):
                 world.missed("no EndTxn came")
                 return
-            ends = _seen(world, apis.END_TXN)
-            world.wait_for(lambda: _seen(world, apis.END_TXN) > ends, "EndTxn is sent again")
-            begun = _seen(world, apis.PRODUCE)
-            world.wait_for(lambda: _seen(world, apis.PRODUCE) > begun, "the next transaction writes")
+            if not _comes(world, {apis.END_TXN}):
+                world.missed("the EndTxn that was held was not sent again")
+                return
+            if not _comes(world, _OPENING):
+                world.missed("no transaction was begun before the late EndTxn arrived")
+                return
         world.note("the late EndTxn arrived")
 
 
-def _seen(world: World, api: int) -> int:
-    return sum(wire.seen[api] for wire in world.kafka.wires)
+def _comes(world: World, kinds: Collection[int]) -> bool:
+    """Whether one more request of these kinds comes in time."""
+    before, deadline = _seen(world, kinds), time.monotonic() + _PATIENCE_S
+    while _seen(world, kinds) == before:
+        if time.monotonic() > deadline:
+            return False
+        world.sleep(_LOOK_AGAIN_S)
+    return True
+
+
+def _seen(world: World, kinds: Collection[int]) -> int:
+    return sum(wire.seen[kind] for wire in world.kafka.wires for kind in kinds)
 
 
 def _drawn(random: Random, kinds: Mapping[str, frozenset[int]]) -> tuple[str, frozenset[int]]:

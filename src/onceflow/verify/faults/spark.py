@@ -32,7 +32,10 @@ class KillExecutor:
 
     def inject(self, world: World, random: Random) -> None:
         pid, before = _executor(world, random)
-        processes.send(pid, signal.SIGKILL)
+        world.strikes_now()
+        if not processes.send(pid, signal.SIGKILL):
+            world.missed(f"executor {pid} had just ended")
+            return
         world.note(f"executor {pid} killed")
         world.wait_for(lambda: bool(_executors(world) - before), "another executor", _PATIENCE_S)
 
@@ -54,7 +57,10 @@ class PauseExecutor:
 
     def inject(self, world: World, random: Random) -> None:
         pid, _ = _executor(world, random)
-        processes.send(pid, signal.SIGSTOP)
+        world.strikes_now()
+        if not processes.send(pid, signal.SIGSTOP):
+            world.missed(f"executor {pid} had just ended")
+            return
         world.note(f"executor {pid} frozen")
         world.sleep(_spark(world).silence_s + random.uniform(0, _BEYOND_SILENCE_S))
         woke = processes.send(pid, signal.SIGCONT)
@@ -63,10 +69,10 @@ class PauseExecutor:
 
 @dataclass(frozen=True, slots=True)
 class KillPythonWorker:
-    """SIGKILL to a Python process that runs a task: the task fails, and Spark runs it again in the same executor."""
+    """SIGKILL to a Python process of the driver's executors: its task, if it has one, fails, and Spark runs that again."""
 
     name: str = "kill-python-worker"
-    text: str = "SIGKILL to a Python worker in the middle of a task"
+    text: str = "SIGKILL to a Python worker"
     needs: tuple[str, ...] = (SPARK,)
 
     def inject(self, world: World, random: Random) -> None:
@@ -75,8 +81,10 @@ class KillPythonWorker:
         if not pids:
             world.missed("there was no Python worker")
             return
-        processes.send(random.choice(pids), signal.SIGKILL)
-        world.note("a Python worker was killed")
+        if processes.send(random.choice(pids), signal.SIGKILL):
+            world.note("a Python worker was killed")
+        else:
+            world.missed("the Python worker had just ended")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,9 @@ class BounceClient:
         if self.how is How.CLEAN:
             under_way = world.driver.end_in_order(step=step)
             if under_way.step:
-                world.met(f"asked to stop with {under_way.text}")
+                world.met(f"asked to stop with {under_way.text}", under_way)
+            elif step:
+                world.missed(f"{step} did not come, asked to stop between two batches")
             return
         came = world.driver.kill_at(step)
         if came:

@@ -19,7 +19,9 @@ RECORDS = pa.schema(
         pa.field("ordinal", pa.int64()),  # counts in batch, topic and partition
         pa.field("key", pa.int64()),  # recording.digest.key_digest; null: no key
         pa.field("content", pa.int64()),  # recording.digest.content_digest
-        pa.field("origin", pa.int64()),  # a number of the task that made it, which reads one partition; null: no order
+        pa.field(
+            "origin", pa.int64()
+        ),  # a number of the task that made it; null: it may not be the only one of its partition
     ]
 )
 """The records expected."""
@@ -41,8 +43,10 @@ RANGES = pa.schema(
 class Expected:
     """The output that the committed input must lead to.
 
-    ``query_id`` is that of the checkpoint. ``finished`` are the batches that Spark's commit log has. Inside of a batch
-    records of one key and one origin keep their order, but those of the topics ``unordered``, which a shuffle may have mixed.
+    ``query_id`` is that of the checkpoint. ``finished`` are the batches that Spark's commit log has; ``digests``, by batch, tell
+    which one each is: of its source end offsets, as the progress keeps them (empty: not known). Inside of a batch
+    records of one key and one origin keep their order, but those of the topics ``unordered``: a shuffle may have mixed them, or
+    several tasks have read one partition.
     ``whole``: batch ends are not known, so everything is one batch 0. ``refused`` says why the output cannot be foretold;
     then ``records`` is empty.
     """
@@ -51,6 +55,7 @@ class Expected:
     ranges: pa.Table
     query_id: str = ""
     finished: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
     unordered: tuple[str, ...] = ()
     stateful: bool = False
     whole: bool = False
@@ -71,5 +76,5 @@ class Expected:
         """Reads what ``save`` wrote."""
         about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
         tables = [feather.read_table(directory / f"{name}.arrow") for name in ("records", "ranges")]
-        lists = {name: tuple(about[name]) for name in ("finished", "unordered", "notes")}
+        lists = {name: tuple(about[name]) for name in ("finished", "digests", "unordered", "notes")}
         return cls(*tables, **{**about, **lists})

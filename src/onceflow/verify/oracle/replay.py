@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from onceflow.pipeline.local_checkpoint import end_of_entry
 from onceflow.verify.oracle.expected import RECORDS, Expected
 from onceflow.verify.oracle.offsets import OffsetLog, Planned
 from onceflow.verify.oracle.order import Shuffled
@@ -70,6 +71,7 @@ class Replay:
             ranges_of(log),
             query_id=log.query_id,
             finished=log.finished,
+            digests=tuple(end_of_entry(batch.text) for batch in log.batches),
             unordered=tuple(sorted(name for name in _topics(records) if name in self._shuffled)),
             stateful=self._stateful,
             refused=refused,

@@ -295,25 +295,31 @@ class DriverProcess:
         return by_itself
 
     def await_batches(self, count: int, patience_s: float = _TAKE_OVER_S) -> bool:
-        """Whether so many more batches are committed in time, by whichever life. Raises VerificationError if it is given up."""
-        wanted = len(self.committed_batches) + count
-        return self._await(lambda: len(self.committed_batches) >= wanted or self._is_hopeless(), patience_s)
+        """Whether so many more batches are committed in time, by whichever life. Raises VerificationError if it is given up.
+
+        Commits are counted, and not numbers of batches::
+
+            199 is committed; the checkpoint is lost, the pipeline resumes, and commits 0, 1, 2, …
+            who waited for a number that is new would wait for 200 batches
+        """
+        wanted = self.commits + count
+        return self._await(lambda: self.commits >= wanted or self._is_hopeless(), patience_s)
 
     def await_failure_or_batch(self, patience_s: float = _TAKE_OVER_S) -> bool:
         """Which comes first: False for the end of a life that failed, True for a batch."""
-        batches, failures = len(self.committed_batches), len(self._failed)
-        self._await(lambda: len(self.committed_batches) > batches or len(self._failed) > failures, patience_s)
-        return len(self.committed_batches) > batches
+        commits, failures = self.commits, len(self._failed)
+        self._await(lambda: self.commits > commits or len(self._failed) > failures, patience_s)
+        return self.commits > commits
 
     def await_failure(self, words: Collection[str], batches: int, patience_s: float = _TAKE_OVER_S) -> bool:
         """Whether a life fails in time with one of these words in its error, before so many batches more are committed."""
-        wanted, before = len(self.committed_batches) + batches, len(self._failed)
+        wanted, before = self.commits + batches, len(self._failed)
 
         def has_failed() -> bool:
             return any(word in f"{each.code} {each.error}" for each in self._failed[before:] for word in words)
 
         over = self._is_hopeless
-        self._await(lambda: has_failed() or len(self.committed_batches) >= wanted or over(), patience_s)
+        self._await(lambda: has_failed() or self.commits >= wanted or over(), patience_s)
         return has_failed()
 
     # ---------------------------------------------------------------------------------------------------- start and end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message, Told
@@ -51,13 +51,28 @@ def under_way(engine: Engine, last: Message | None, committed: int) -> UnderWay:
 
 @dataclass(slots=True)
 class Said:
-    """What a fault itself has to say of it: ``missed`` why its moment did not come, ``met`` what it has certainly hit,
-    ``lacked`` what of it did not come about, though it struck a driver, which counts as ever.
+    """What a fault itself has to say of it: ``missed`` why its moment did not come, ``met`` what it has certainly hit, ``at``
+    what was under way at that moment (None: what the drivers did that it struck), ``lacked`` what of it did not come about,
+    though it struck a driver, which counts as ever.
+
+    ``before`` is what was under way when it began, and ``told`` the steps that had been told by then.
     """
 
     missed: str = ""
     met: str = ""
+    at: UnderWay | None = None
     lacked: str = ""
+    before: UnderWay = NOTHING
+    told: Counter[str] = field(default_factory=Counter)
+
+    def begin(self, before: UnderWay, told: Counter[str]) -> None:
+        """Another fault begins, or this one only now::
+
+        fault    shall strike a coordinator at any moment, so it sleeps; batch 7 begins meanwhile, and is committed
+        fault    strikes between two batches: what came while it slept it has not met
+        """
+        self.missed = self.met = self.lacked = ""
+        self.at, self.before, self.told = None, before, Counter(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,8 @@ class Coming:
         if self.said.missed:
             return self._of(fault, at_s, NOTHING, met=False, found=f"its moment did not come: {self.said.missed}")
         if self.said.met:
-            return self._of(fault, at_s, self.before, met=True, found=self.said.met)
+            at = self._worst() if self.said.at is None else self.said.at
+            return self._of(fault, at_s, at, met=True, found=self.said.met)
         if not self.tells_steps:
             found = "this engine tells no steps; batches were committed since the last fault"
             return self._of(fault, at_s, NOTHING, met=bool(self.batches), found=found if self.batches else NOTHING.text)
@@ -91,12 +107,16 @@ class Coming:
         the first kill finds batch 7 right before COMMIT; the second one was to come in READ of its successor
         READ does not come, and the successor is killed between two batches: the first kill has met work all the same
         """
-        hit = [each for each in self.struck if each.step]
-        worst = replace((hit or [NOTHING])[-1], transaction=most([each.transaction for each in hit]))
+        worst = self._worst()
         found = "; then ".join(each.text for each in self.struck)
         if self.said.lacked:
             found = f"{found} ({self.said.lacked})"
-        return self._of(fault, at_s, worst, met=bool(hit), found=found)
+        return self._of(fault, at_s, worst, met=bool(worst.step), found=found)
+
+    def _worst(self) -> UnderWay:
+        """Of what was struck: the last that was at work, and the most that is known of a transaction."""
+        hit = [each for each in self.struck if each.step]
+        return replace((hit or [NOTHING])[-1], transaction=most([each.transaction for each in hit]))
 
     def _lasting(self, fault: str, at_s: float) -> Encounter:
         """A step is told right before it is taken, so what is known of that moment was met, whatever it began with."""

@@ -21,6 +21,7 @@ from onceflow.verify.faults.network import WIRE
 from onceflow.verify.faults.spark import SPARK
 from onceflow.verify.running.schedule import ROW, ByTime
 from onceflow.verify.running.settings import Settings
+from onceflow.verify.running.unread import unread_sources
 from onceflow.verify.workload import Record, builtin_plan, read_sample
 
 _BOTH = "both"
@@ -207,6 +208,10 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
         f"--input {topic}=...: no source reads this topic; they read {', '.join(sorted(read))}"
         for topic in samples
         if topic not in read and not patterns
+    ]
+    found += [
+        f"source {name!r} is read by no sink, so what is written for it would never be caught up with: leave it out"
+        for name in unread_sources(plan)
     ]
     if any(sink.topic_expr for sink in plan.sink) and not outputs:
         found.append("a sink has a topic_expr: name the topics that it writes with --output TOPIC")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The directories of one run; ``logs`` stay where the run did not end well."""
+    """The directories of one run."""
 
     directory: Path
     logs: Path

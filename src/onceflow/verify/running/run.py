@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -117,6 +116,7 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
         transaction_version=settings.transaction_version,
         config=FORGET_SOON,
         wire=settings.wire,
+        seed=settings.seed,
     )
     with cluster as kafka, _spark(settings, files) as spark:
         topics = dict.fromkeys(settings.topics_out, settings.partitions_out)
@@ -263,12 +263,12 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
     """Injects the fault, and says what it met."""
     assert turn.fault is not None
     driver, at_s = world.driver, world.timeline.seconds()
-    world.said.missed = world.said.met = world.said.lacked = ""
-    before, struck, steps = driver.under_way, len(driver.struck), Counter(driver.steps_told)
+    struck = len(driver.struck)
+    world.strikes_now()
     turn.fault.inject(world, turn.random())
     coming = Coming(
-        driver.engine, bool(driver.engine.steps or driver.steps_told), world.said, before,
-        driver.struck[struck:], driver.steps_told - steps,
+        driver.engine, bool(driver.engine.steps or driver.steps_told), world.said, world.said.before,
+        driver.struck[struck:], driver.steps_told - world.said.told,
         batches=driver.commits - raw.commits,
     )  # fmt: skip
     raw.commits = driver.commits

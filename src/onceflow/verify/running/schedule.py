@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from onceflow.verify.faults.catalog import Fault
-
 if TYPE_CHECKING:
+    from onceflow.verify.faults.catalog import Fault
     from onceflow.verify.running.world import World
 
 QUIET, IN_A_ROW = 0.25, 0.15

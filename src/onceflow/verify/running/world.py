@@ -16,7 +16,7 @@ from onceflow.errors import VerificationError
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
-from onceflow.verify.running.encounters import Said
+from onceflow.verify.running.encounters import Said, UnderWay
 from onceflow.verify.running.timeline import Open, Timeline
 
 if TYPE_CHECKING:
@@ -54,8 +54,14 @@ class World(Protocol):
     def lacked(self, text: str) -> None:
         """The same, and says that a part of the fault did not come about; a driver that it struck was struck all the same."""
 
-    def met(self, text: str) -> None:
-        """The same, and says what the fault has certainly hit, whatever was under way."""
+    def met(self, text: str, at: UnderWay | None = None) -> None:
+        """The same, and says what the fault has certainly hit, whatever was under way.
+
+        ``at`` is what was under way at that moment; None: what the drivers did that it struck.
+        """
+
+    def strikes_now(self) -> None:
+        """Says that the fault begins only now, for it has waited first: what came meanwhile, it has not met."""
 
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
         """Looks again and again. Raises VerificationError when the patience ends."""
@@ -95,9 +101,12 @@ class PrivateWorld:
         self.said.lacked = text
         self.note(text)
 
-    def met(self, text: str) -> None:
-        self.said.met = text
+    def met(self, text: str, at: UnderWay | None = None) -> None:
+        self.said.met, self.said.at = text, at
         self.note(text)
+
+    def strikes_now(self) -> None:
+        self.said.begin(self.driver.under_way, self.driver.steps_told)
 
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
         deadline = time.monotonic() + patience_s
@@ -118,9 +127,13 @@ class PrivateWorld:
 
 
 def committed_end(checkpoint: Path) -> dict[tuple[str, int], int] | None:
-    """Where the newest batch that Spark calls committed ends in its sources; None before the first one.
+    """Up to where the newest batch that Spark calls committed, and all before it, have read; None before the first one.
 
-    From the checkpoint, because every engine has one, and only ours commits offsets to Kafka.
+    From the checkpoint, because every engine has one, and only ours commits offsets to Kafka. Of a partition that is read twice
+    (two sources, two branches of a plan) it is where the slower reading is, which is what is committed of it::
+
+        faults are over, the input ends at 104; the last batch ends at 100 in the first reading, and at 104 in the second
+        who took the pipeline for through would stop it there, and miss what stands behind 100 as lost
     """
     planned, done = _numbers(checkpoint / "offsets"), _numbers(checkpoint / "commits")
     both = planned & done
@@ -144,5 +157,7 @@ def _ends(entry: Path) -> dict[tuple[str, int], int] | None:
     found: dict[tuple[str, int], int] = {}
     for table in tables:
         for topic, ends in table.items():
-            found.update({(topic, int(partition)): int(end) for partition, end in ends.items()})
+            for partition, end in ends.items():
+                at = (topic, int(partition))
+                found[at] = min(int(end), found.get(at, int(end)))
     return found

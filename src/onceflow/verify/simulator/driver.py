@@ -191,7 +191,7 @@ class Driver:
         if refused is not None:
             return refused
         if self._takes_all or (number == 0 and self._world.progress_expired and not self._planned):
-            self._world.taken_as_it_is(start)
+            self._world.taken_as_it_is(self.order, batch, start)
         self._client.source = end
         return (yield from self._run(Offered(batch), range(start, end)))
 

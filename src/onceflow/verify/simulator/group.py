@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from onceflow.transaction.messages import Identity
@@ -23,6 +24,7 @@ class Group:
     def __init__(self) -> None:
         self.committed = Committed()
         self.reached = 0  # the source offset that was committed last, whatever became of it
+        self.watch: Callable[[Committed], object] = lambda committed: None  # hears of each commit right before it
         self._pending: dict[int, Committed] = {}
         self._epochs: dict[int, int] = {}
 
@@ -52,6 +54,7 @@ class Group:
         pending = self._pending.pop(identity.producer_id, None)
         self._epochs[identity.producer_id] = max(identity.epoch, self._epochs.get(identity.producer_id, -1))
         if commit and pending is not None:
+            self.watch(pending)
             self.committed = pending
             self.reached = pending.source or self.reached  # a claim brings none
 

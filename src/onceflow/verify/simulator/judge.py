@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 
 from onceflow.verify.simulator.world import PARTITIONS, World
@@ -18,34 +18,30 @@ def judge(world: World) -> list[str]:
 
 
 def _output(world: World, number: int) -> Iterator[str]:
-    """Every input once, in order: the partition's committed records are its share of the input that gives output.
-
-    Where the user took a checkpoint as it was, they may begin again at its batch, and have to go on to the end from there.
-    """
+    """Every input once, in order: the partition's committed records are its share of the input that gives output."""
     visible, silent = world.broker.partitions[number].visible, world.scenario.silent
-    expected = [v for v in range(world.scenario.records) if v % PARTITIONS == number and v not in silent]
-    if _goes_on(visible, expected, {bisect_left(expected, start) for start in world.begun_anew}):
+    expected = [v for v in _input(world) if v % PARTITIONS == number and v not in silent]
+    if visible == expected:
         return
-    repeated = sorted({value for value in visible if visible.count(value) > 1})
-    if repeated:
+    often, wanted = Counter(visible), Counter(expected)
+    if repeated := sorted(often - wanted):
         yield f"partition {number}: repeated {repeated}"
-    lost = sorted(set(expected) - set(visible))
-    if lost:
+    if lost := sorted(wanted - often):
         yield f"partition {number}: lost {lost}"
     if not repeated and not lost:
         yield f"partition {number}: out of order {visible}"
 
 
-def _goes_on(visible: list[int], expected: list[int], anew: set[int]) -> bool:
-    """Whether each record is the one that follows, or the first one of where the output begins anew."""
-    following = 0
-    for value in visible:
-        if expected[following : following + 1] != [value]:
-            following = bisect_left(expected, value)
-            if following not in anew or expected[following] != value:
-                return False
-        following += 1
-    return following == len(expected) or len(expected) in anew
+def _input(world: World) -> Iterator[int]:
+    """The input in the order in which it gives output. Where the user took a checkpoint as it was, that begins again::
+
+    committed up to 8; the checkpoint is at batch 1, which starts at 4, and the user restarts     0 to 7, then 4 to the end
+    """
+    begin = 0
+    for reached, start in world.leaps:
+        yield from range(begin, reached)
+        begin = start
+    yield from range(begin, world.scenario.records)
 
 
 def _rest(world: World) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from onceflow.transaction.progress import OnMismatch, Progress
+from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.checkpoint import Checkpoint
@@ -15,7 +15,7 @@ from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.driver import Driver, Fate, Machine
 from onceflow.verify.simulator.network import Network
-from onceflow.verify.simulator.requests import InitProducerId
+from onceflow.verify.simulator.requests import Committed, InitProducerId
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
 from onceflow.verify.simulator.writer import Output, Rules, Writer
@@ -64,7 +64,9 @@ class World:
         if scenario.at_least_once:
             self.allowed = self._usually_allowed = OnMismatch.RESUME
             self.broker.begin_with(scenario.at_least_once, scenario.silent)
-        self.begun_anew: set[int] = set()  # where output may begin again, for the user took a checkpoint as it was
+        self.leaps: list[tuple[int, int]] = []  # from where the output had got to, to where it begins again
+        self._taken: dict[tuple[str, str, int, int], int] = {}  # where batches start that nothing was compared with
+        self.broker.group.watch = self._committed
 
     # ------------------------------------------------------------------------------------------------ what drivers tell
 
@@ -228,15 +230,32 @@ class World:
         doubtful = self.checkpoint.damaged or self.progress_expired
         return not doubtful or end == self.broker.group.reached
 
-    def taken_as_it_is(self, start: int) -> None:
-        """Somebody offers a batch that nothing is compared with. Unless it is the next one, the output begins again there.
+    def taken_as_it_is(self, driver: int, batch: Batch, start: int) -> None:
+        """Somebody offers a batch that nothing is compared with. Unless it is the next one, the output begins again there, once
+        it is committed; one that is committed already is skipped.
 
         A user restarts; or it is batch 0, the progress has expired, and the driver did not know of any batch when it claimed
         the name: then nothing tells it from the first there ever was.
         """
         if start != self.broker.group.reached:
-            self.begun_anew.add(start)
             self.done = False
+        progress = self.broker.group.committed.progress
+        if progress is None or not progress.contains(batch):
+            self._taken[f"driver-{driver}", batch.query_id, batch.id, int(batch.end)] = start
+
+    def _committed(self, committed: Committed) -> None:
+        """A batch that was taken as it is begins the output again, once; a claim or a renewal of its progress does not.
+
+        Whose it is matters: another driver may have planned a batch of that number and end from another start.
+        """
+        progress = committed.progress
+        if progress is None:
+            return
+        driver = progress.instance.partition(".")[0]  # of a process that claimed again: driver-8.2
+        start = self._taken.pop((driver, progress.query_id, progress.next_batch - 1, committed.source), None)
+        if start not in (None, self.broker.group.reached):
+            reach("user: the output begins again")
+            self.leaps.append((self.broker.group.reached, start))
 
     def _resume(self) -> None:
         """The user resumes: a new checkpoint that starts at the committed offsets, or, if those are gone, as the old one says."""

@@ -56,7 +56,7 @@ class Batches:
         progress = recorded.observed.committed.progress
         if progress is None:
             self.status = np.where(np.isin(self.number, expected.finished), _OK, _INFO)
-        elif progress.query_id not in ("", expected.query_id):
+        elif unknown_batches(recorded, expected):
             self.status[:] = _INFO
         else:
             self.status = np.where(self.number < progress.next_batch, _OK, _FAIL)
@@ -81,7 +81,14 @@ class Batches:
 
 
 def unknown_batches(recorded: Recorded, expected: Expected) -> str:
-    """Why the batches of the checkpoint are not those that were committed, so that output may be of others; empty if they are."""
+    """Why the batches of the checkpoint are not those that were committed, so that output may be of others; empty if they are.
+
+    A batch is its source offsets, not its number::
+
+        committed    batch 7, up to 100; its entry of the offset log is lost
+        Spark        plans batch 7 anew, up to 150; the pipeline refuses to run it
+        run          broken off before anybody has resumed: 100 is committed, as it should be, and offsets/7 says 150
+    """
     progress = recorded.observed.committed.progress
     if expected.whole or progress is None:
         return ""
@@ -90,6 +97,10 @@ def unknown_batches(recorded: Recorded, expected: Expected) -> str:
     named = int(plain_numbers(expected.ranges["batch"]).max(initial=-1)) + 1
     if progress.next_batch > named:
         return f"{progress.next_batch} batches are committed, the checkpoint names {named}"
+    last = progress.next_batch - 1
+    committed, planned = progress.end_of(last), "".join(expected.digests[last : last + 1])
+    if committed and planned and committed != planned:
+        return f"batch {last} of the checkpoint is not the one that is committed: it was planned anew, with another end"
     return ""
 
 

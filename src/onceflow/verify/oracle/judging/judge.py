@@ -26,6 +26,9 @@ _CANNOT_COME = frozenset(
 """Checks that a run's history gives nothing to do, so that finding nothing would tell nothing: the report has a dash for them."""
 
 
+_NO_ORDER = "a shuffle may change it, or several tasks read a partition (minPartitions, maxRecordsPerPartition)"
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement(Verdict):
     """The verdict on a run, the reasons for which the run, or a part of it, proves nothing, and what it does not look at."""
@@ -54,7 +57,7 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
 def _notes(recorded: Recorded, expected: Expected) -> Iterator[str]:
     yield from expected.notes
     if expected.unordered:
-        yield f"the order inside of a batch is not judged in {', '.join(expected.unordered)}: a shuffle may change it"
+        yield f"the order inside of a batch is not judged in {', '.join(expected.unordered)}: {_NO_ORDER}"
     written = pc.unique(expected.records["topic"].cast(pa.string())).to_pylist()
     if not expected.refused:
         yield from (f"no record is expected in {name}" for name in recorded.outputs if name not in written)
