@@ -10,7 +10,7 @@ import redis
 from tests.reader.servers import running_redis
 
 from onceflow.errors import StoreLost
-from onceflow.reader.assignment import Assignment
+from onceflow.reader.assignment import Assignment, _start
 from onceflow.reader.offsets import Committed
 from onceflow.reader.reader import Reader
 from onceflow.reader.stores.interface import EventKey, Ownership, Store
@@ -26,7 +26,8 @@ def start(store: Store, ownership: Ownership, rebuilt: list[Ownership], **option
     assignment = Assignment(
         settings, store, "reader", lambda owner, *_: rebuilt.append(owner), stop, lambda step: None, lambda lane: None
     )
-    return assignment._start(ownership, Committed(3, 3))[0]
+    told = Committed(3, 3)
+    return _start(assignment._begun(ownership, told), told)
 
 
 def test_effects_in_a_redis_that_forgets_are_not_booked_as_handled() -> None:
@@ -52,6 +53,7 @@ def test_effects_in_a_redis_that_forgets_are_not_booked_as_handled() -> None:
         assert not rebuilt
         assert start(store, owner, rebuilt, lost_store="rebuild") == 3
         assert rebuilt == [owner]
+        assert store.take("t", [0], "reader")[0].next_offset == 3
 
 
 def test_a_store_without_effects_is_rebuilt_without_a_word() -> None:

@@ -20,14 +20,14 @@ from confluent_kafka import (
 from confluent_kafka.cimpl import NewPartitions
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually
-from tests.reader.test_positions import abort_in_a_transaction, keep_from, lose_the_store
+from tests.reader.test_positions import abort_in_a_transaction, forget_offsets, keep_from, lose_the_store
 
 from onceflow.errors import BrokerUnreachable, StoreError, StoreLost
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader import beginnings
 from onceflow.reader.beginnings import Beginnings
 from onceflow.reader.offsets import Committed
-from onceflow.reader.stores.interface import EventKey, Ownership, Standing
+from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.sqlite import SqliteStore
 
 HISTORY = [f"old {number}" for number in range(8)]
@@ -71,10 +71,33 @@ def test_a_member_that_gets_the_added_partition_alone_knows_by_kafka_that_the_gr
     add_partition(place)
     place.send(["1"], partition=1)
     settings = place.reader(start="latest")._settings
-    with closing(Consumer(settings.base_options())) as consumer:
-        told = Beginnings(settings, SqliteStore(place.file)).noted(consumer, [Ownership(place.topic, 1, 1, None)], {})
+    with closing(Consumer(settings.base_options())) as consumer, begun_by(place) as mine:
+        told = mine.noted(consumer, [Ownership(place.topic, 1, 1, None)], {})
     assert set(told) == {(place.topic, 0)}
     assert place.committed() == {0: len(HISTORY)}
+
+
+def test_a_member_that_gets_the_added_partition_alone_knows_by_the_store_when_kafka_has_forgotten(
+    place: Place,
+) -> None:
+    """The members that have the others have not told Kafka yet."""
+    place.send(HISTORY)
+    place.book_all(start="latest")
+    forget_offsets(place)
+    add_partition(place)
+    place.send(["1"], partition=1)
+    settings = place.reader(start="latest")._settings
+    with closing(Consumer(settings.base_options())) as consumer, begun_by(place) as mine:
+        assert mine.noted(consumer, [Ownership(place.topic, 1, 1, None)], {}) == {}
+    assert place.committed() == {}
+
+
+@contextmanager
+def begun_by(place: Place) -> Iterator[Beginnings]:
+    """As a reader has it."""
+    with closing(SqliteStore(place.file)) as store:
+        store.open(place.group, Retention())
+        yield Beginnings(place.reader(start="latest")._settings, store, "tests")
 
 
 @contextmanager
@@ -175,11 +198,6 @@ def note(place: Place, offset: int) -> None:
     asked[place.group].result(TIMEOUT_S)
 
 
-def forget_offsets(place: Place) -> None:
-    """As the cluster does when nothing was committed for ``offsets.retention.minutes``."""
-    place.admin.delete_consumer_groups([place.group], request_timeout=TIMEOUT_S)[place.group].result(TIMEOUT_S)
-
-
 @pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "empty"])
 def test_a_later_note_of_another_member_does_not_move_the_beginning(place: Place, history: Sequence[str]) -> None:
     """Two members find nothing noted; the second one notes what it sees, over what the first one has begun with."""
@@ -212,8 +230,8 @@ def test_what_another_member_has_noted_meanwhile_is_left_alone(place: Place, mon
     monkeypatch.setattr(beginnings, "ClusterAdmin", Overtaken)
     place.send(HISTORY)
     settings = place.reader(start="latest")._settings
-    with closing(Consumer(settings.base_options())) as consumer:
-        told = Beginnings(settings, SqliteStore(place.file)).noted(consumer, [Ownership(place.topic, 0, 1, None)], {})
+    with closing(Consumer(settings.base_options())) as consumer, begun_by(place) as mine:
+        told = mine.noted(consumer, [Ownership(place.topic, 0, 1, None)], {})
     assert told == {(place.topic, 0): Committed(3, 3, is_beginning=True)}
     assert place.committed() == {0: 3}
 
@@ -223,8 +241,7 @@ def test_a_partition_that_the_brokers_do_not_know_yet_begins_with_the_others(pla
     place.send(HISTORY)
     settings = place.reader(start="latest")._settings
     owned = [Ownership(place.topic, number, 1, None) for number in range(2)]
-    with closing(Consumer(settings.base_options())) as consumer:
-        mine = Beginnings(settings, SqliteStore(place.file))
+    with closing(Consumer(settings.base_options())) as consumer, begun_by(place) as mine:
         with pytest.raises(BrokerUnreachable):
             mine.noted(consumer, owned, {})
         assert place.committed() == {}

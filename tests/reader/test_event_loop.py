@@ -7,6 +7,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -188,6 +189,30 @@ def test_whoever_cancels_all_tasks_still_waits_for_the_thread_and_hears_of_its_e
 
     asyncio.run(service())
     assert place.effects() == ([] if fails else ["1"])
+
+
+def test_a_reader_takes_none_of_the_loop_s_own_threads(place: Place) -> None:
+    """A handler that waits for one of them (a host's name, ``asyncio.to_thread``) would wait for the reader, and that for it."""
+    place.send(["1"])
+    reader = place.reader(retries=0, dead_letters=None)
+    taken: list[object] = []
+
+    class Threads(ThreadPoolExecutor):
+        def submit(self, *given: Any, **named: Any) -> Future[Any]:
+            taken.append(given)
+            return super().submit(*given, **named)
+
+    @reader.handler
+    async def book(event: Event, tx: Any) -> None:
+        assert not taken
+        await asyncio.to_thread(insert, tx, event)
+
+    async def service() -> bool:
+        asyncio.get_running_loop().set_default_executor(Threads(1))
+        return await reader.run_async(until_end=True)
+
+    assert asyncio.run(service())
+    assert place.effects() == ["1"]
 
 
 def test_what_a_handler_itself_cancels_or_limits_is_its_failure(place: Place, caplog: pytest.LogCaptureFixture) -> None:

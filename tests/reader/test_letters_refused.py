@@ -7,14 +7,15 @@ import logging
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from tests.conftest import Reader as ReadAll
 from tests.conftest import create_topic
 from tests.reader.support import TIMEOUT_S, Place, insert
 
 from onceflow.errors import RequestFailed
 from onceflow.reader.dead_letters import DeadLetters
-from onceflow.reader.event import Event
+from onceflow.reader.event import Event, entry_of
+from onceflow.stop_flag import StopFlag
 
 LONG_AGO_MS = 1_000_000_000_000
 
@@ -86,6 +87,20 @@ def test_a_time_that_the_letters_topic_refuses_is_in_a_header(
         True,
     ]
     assert "takes no record of the time" in caplog.text
+
+
+@pytest.mark.parametrize(("timestamp_ms", "header"), [(0, b"0"), (1, None)])
+def test_the_one_time_that_cannot_be_told_is_in_a_header(
+    place: Place, read: ReadAll, timestamp_ms: int, header: bytes | None
+) -> None:
+    """Of 0 librdkafka makes the time of now."""
+    message = Message(topic=place.topic, partition=0, offset=0, value=b"1", timestamp=(1, timestamp_ms))
+    letters = DeadLetters(place.reader()._settings, StopFlag())
+    letters.write(Event(message, entry_of(message, "here")), ValueError("poison"), 1)
+    letters.close()
+    (letter,) = read(f"{place.topic}.dead-letter", on=place.broker)
+    assert dict(letter.headers() or ()).get("onceflow_timestamp") == header
+    assert (letter.timestamp()[1] == timestamp_ms) is (header is None)
 
 
 def test_what_the_producer_itself_refuses_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from tests.reader.support import eventually
 
-from onceflow.errors import CommitUnknown, StoreUnavailable
+from onceflow.errors import BrokerUnreachable, CommitUnknown, StoreUnavailable
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event, entry_of, position_source
@@ -36,14 +37,20 @@ PLACE = ("t", 0)
 class Bench:
     """A loop over a consumer, with lanes that a test makes."""
 
-    def __init__(self, handler: Callable[[Event], object], consumer: object, store: MemoryStore | None = None) -> None:
+    def __init__(
+        self,
+        handler: Callable[[Event], object],
+        consumer: object,
+        store: MemoryStore | None = None,
+        lease_s: float = 60,
+    ) -> None:
         self.store = store or MemoryStore()
         self.stop = StopFlag()
         settings = Reader("t", group="g", store=self.store, batch_size=10)._settings
         self.assignment = Assignment(
             settings, self.store, "reader", lambda *_: None, self.stop, lambda step: None, lambda lane: None
         )
-        mode = Claims(self.store, Handler(handler), lambda step: None, Leases(self.store, 60), Tally())
+        mode = Claims(self.store, Handler(handler), lambda step: None, Leases(self.store, lease_s), Tally())
         self.loop = Loop(settings, self.store, mode, self.assignment, self.stop, lambda step: None, Tally())
         self.loop._consumer = consumer  # type: ignore[assignment]
 
@@ -329,6 +336,79 @@ def test_the_patience_with_a_store_begins_anew_when_it_has_answered() -> None:
         store.is_away, lane.doubtful = is_away, False
         bench.loop._attempt(lane)
     assert (lane.attempts, lane.troubles) == (1, 1)
+
+
+def test_the_patience_begins_anew_when_a_take_has_worked() -> None:
+    """The store was there while the handler worked, for longer than the patience: that it goes once more is another trouble."""
+    bench = Bench(lambda event: None, Scripted(), Away())
+    lane = bench.begin_at(40)
+    lane.pending = [event(40)]
+    bench.loop._attempt(lane)
+    assert lane.troubled_since is not None
+    lane.troubled_since -= 3600
+    bench.loop._attempt(lane)
+    assert (lane.doubtful, lane.troubles) == (True, 2)
+
+
+def test_the_patience_with_brokers_that_take_no_letter_does_not_begin_anew_with_a_take() -> None:
+    """The store has nothing to do with it."""
+    bench = Bench(lambda event: None, Scripted())
+    lane = bench.begin_at(40)
+    lane.pending = [event(40)]
+    bench.loop._wait_for_better(lane, BrokerUnreachable("a dead letter was not acknowledged"))
+    assert lane.troubled_since is not None
+    lane.troubled_since -= 3600
+    assert bench.loop._take_again(lane)
+    with pytest.raises(BrokerUnreachable):
+        bench.loop._wait_for_better(lane, BrokerUnreachable("again"))
+
+
+def test_a_store_that_breaks_behind_each_take_ends_the_reader() -> None:
+    """No try of it lasts, so only the pauses between them can tell: they grow."""
+    bench = Bench(lambda event: None, Scripted(), Away())
+    lane = bench.begin_at(40)
+    lane.pending = [event(40)]
+
+    def tries() -> None:
+        for _ in range(100):
+            bench.loop._attempt(lane)
+
+    with pytest.raises(StoreUnavailable):
+        tries()
+    assert lane.waited_s > bench.loop._settings.patience_s
+
+
+def test_behind_a_store_that_does_not_answer_one_partition_the_loop_polls_before_it_asks_for_the_next() -> None:
+    """Each may wait for half a minute until it hears that, and the group would take the reader for dead."""
+    store = Away()
+    bench = Bench(lambda event: None, Scripted(), store)
+    lanes = [bench.begin_at(40, partition) for partition in (0, 1)]
+    for lane in lanes:
+        lane.pending = [event(40)]
+    bench.loop._round()
+    assert [lane.troubles for lane in lanes] == [1, 0]
+    bench.loop._round()
+    assert [lane.troubles for lane in lanes] == [1, 1]
+
+
+def test_claims_behind_an_event_that_another_reader_holds_run_out() -> None:
+    """It may wait for one of them: renewed with each try, both would wait for each other for ever."""
+    store = MemoryStore()
+    bench = Bench(lambda event: None, Scripted(), store, lease_s=0.1)
+    lane = bench.begin_at(40)
+    (theirs,) = store.take("t", [1], "the other reader")
+    held, behind = (event(offset).entry for offset in (40, 41))
+    assert store.claim(theirs, [held._replace(offset=0)], 3600) == [Standing.NEW]
+    lane.pending = [event(40), event(41)]
+    bench.loop._attempt(lane)
+    assert store.claim(theirs, [behind._replace(offset=1)], 3600) == [Standing.HELD]
+
+    def tried() -> list[Standing]:
+        bench.loop._attempt(lane)
+        return store.claim(theirs, [behind._replace(offset=1)], 3600)
+
+    eventually(tried, [Standing.NEW].__eq__, "the event behind the one that is waited for")
+    assert len(lane.pending) == 2
 
 
 def test_the_patience_begins_anew_when_a_commit_without_an_answer_turns_out_to_have_worked() -> None:

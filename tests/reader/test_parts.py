@@ -164,6 +164,7 @@ def test_every_mistake_is_named_at_once() -> None:
         ("batch_size must be a whole number, not 1.5", {"batch_size": 1.5}),
         ("patience_s must be a number, not '1'", {"patience_s": "1"}),
         ("session_timeout_s must be a number, not '10'", {"session_timeout_s": "10"}),
+        ("session_timeout_s has no effect with", {"session_timeout_s": 10, "group_protocol": "consumer"}),
         ("store must be a URL .* not None", {"store": None}),
         ("store must be a URL .* not 5", {"store": 5}),
         ("'no pe' is no name of a topic", {"topics": "no pe"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,34 @@ def test_a_lost_store_that_is_accepted_goes_on_without_the_ids(place: Place) -> 
     place.book_all(lost_store="accept")
     place.book_all()
     assert place.effects() == [*EVENTS, "30", *EVENTS[:5]]  # the price, as documented
+
+
+@pytest.mark.parametrize("before", [[], EVENTS[:10]], ids=["lost", "restored"])
+def test_what_is_accepted_is_in_the_store_before_the_next_event_comes(
+    place: Place, tmp_path: Path, before: list[str]
+) -> None:
+    """Nothing comes for longer than Kafka keeps offsets: the store alone says where the group goes on."""
+    backup = tmp_path / "backup.db"
+    if before:
+        place.send(before)
+        place.book_all()
+    with closing(sqlite3.connect(backup)) as copy:
+        place.ledger.backup(copy)
+    place.send(EVENTS[len(before) :])
+    place.book_all()
+    with closing(sqlite3.connect(backup)) as copy:
+        copy.backup(place.ledger)
+    place.book_all(lost_store="accept")
+    place.book_all()  # it is said once
+    forget_offsets(place)
+    place.send(["30"])
+    place.book_all()
+    assert place.effects() == [*before, "30"]
+
+
+def forget_offsets(place: Place) -> None:
+    """As the cluster does when nothing was committed for ``offsets.retention.minutes``."""
+    place.admin.delete_consumer_groups([place.group], request_timeout=TIMEOUT_S)[place.group].result(TIMEOUT_S)
 
 
 def test_a_database_from_a_backup_is_refused_or_replayed(place: Place, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -24,14 +25,15 @@ class Runs(Reader):
         self.meanwhile: Any = lambda: None
         self.stop_of_the_run = StopFlag()
 
-    def _run_alone(self, *given: Any, **_: Any) -> None:
+    def _run_alone(self, *given: Any, **_: Any) -> bool:
         self.stop_of_the_run = given[2]
         self.ended_at_once.append(self.stop_of_the_run.is_set())
         self.meanwhile()
+        return False
 
 
 def test_a_stop_that_comes_behind_the_end_of_a_run_is_not_for_the_next_one() -> None:
-    """``run(until_end=True)`` would return at once, as if all were handled."""
+    """``run(until_end=True)`` would return at once, with nothing handled."""
     reader = Runs()
     for _ in range(3):
         reader.run()
@@ -102,6 +104,16 @@ def test_a_task_that_is_cancelled_when_its_run_has_ended_does_not_end_the_next_o
 
     asyncio.run(service())
     assert reader.ended_at_once == [False, False]
+
+
+def test_the_signals_of_a_host_that_is_written_in_c_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python cannot put such a handler back."""
+    installed: list[int] = []
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)
+    monkeypatch.setattr(signal, "signal", lambda number, _: installed.append(number))
+    reader = Runs()
+    reader.run()
+    assert (reader.ended_at_once, installed) == ([False], [])
 
 
 def test_two_readers_with_one_store_object_do_not_run_at_once() -> None:

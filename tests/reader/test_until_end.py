@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
-from onceflow.errors import BrokerUnreachable
+from onceflow.errors import BrokerUnreachable, StoreUnavailable
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 from onceflow.reader.remainder import Remainder
@@ -27,7 +27,7 @@ STANDS_BY = "it ends when the others have handled all there is now"
 
 
 @contextmanager
-def running(run: Callable[[], None]) -> Iterator[threading.Thread]:
+def running(run: Callable[[], object]) -> Iterator[threading.Thread]:
     """A thread that must have ended by itself at the end."""
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -46,12 +46,12 @@ def booking(place: Place, *, inbox: bool, **options: Any) -> Reader:
     return reader
 
 
-def run_async(reader: Reader) -> None:
-    asyncio.run(reader.run_async(until_end=True))
+def run_async(reader: Reader) -> bool:
+    return asyncio.run(reader.run_async(until_end=True))
 
 
-def run_plain(reader: Reader) -> None:
-    reader.run(until_end=True)
+def run_plain(reader: Reader) -> bool:
+    return reader.run(until_end=True)
 
 
 def said(caplog: pytest.LogCaptureFixture, text: str) -> bool:
@@ -73,7 +73,7 @@ def test_a_member_without_a_partition_ends_when_the_others_have_handled_all(
     caplog: pytest.LogCaptureFixture,
     protocol: str,
     partitions: int,
-    run: Callable[[Reader], None],
+    run: Callable[[Reader], bool],
     inbox: bool,
 ) -> None:
     """The first reader has all that there is, and handles it only when the second one is in the group and has none."""
@@ -215,3 +215,39 @@ def test_where_nothing_but_aborted_records_is_left_there_is_nothing_to_wait_for(
         service.stop()
     assert place.committed() == {}
     assert place.effects() == []
+
+
+def terminate(_: Reader) -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("run", "how"), [(run_plain, Reader.stop), (run_plain, terminate), (run_async, Reader.stop)])
+def test_a_run_tells_whether_all_was_handled(
+    place: Place, run: Callable[[Reader], bool], how: Callable[[Reader], None]
+) -> None:
+    """Whoever deletes the topic behind it must know; ended before, it returns as well."""
+    place.send(EVENTS)
+    reader = place.reader(batch_size=1)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        insert(tx, event)
+        if event.value == b"3":
+            how(reader)
+
+    assert run(reader) is False
+    assert place.effects() == EVENTS[:4]
+    assert run(reader) is True
+    assert place.effects() == EVENTS
+
+
+def test_a_run_that_is_ended_while_it_waits_for_its_store_has_not_handled_all(place: Place) -> None:
+    place.send(EVENTS)
+    reader = booking(place, inbox=True)
+
+    def away(*_: object) -> None:
+        reader.stop()
+        raise StoreUnavailable("not now")
+
+    reader._store.open = away  # type: ignore[assignment, method-assign]
+    assert reader.run(until_end=True) is False

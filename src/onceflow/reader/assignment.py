@@ -19,6 +19,10 @@ What this survives::
     A takes partition 0 at position 10 and is stopped; B takes it, handles offsets 10 to 19, and Kafka hears of 20; A wakes
     Kafka's offset is read before the store's position: read after it, 20 would look like a store that lost ten events
 
+    that, and the user says "accept"; nothing comes for longer than Kafka keeps offsets, and the reader is started again
+    where the group goes on is booked as any beginning is (beginnings.py): without it the store would know of nothing but what it
+    knew before, and the old events be handled, once more or for the first time
+
     A rebuilds partition 0 for so long that the group puts it out, and B takes it
     A is refused by the store, and by Kafka, which it asks with a commit of the old offset: it goes back, and joins again. Had
     somebody late taken it, A would still be a member, and take the partition again; what is booked by then stays so
@@ -51,7 +55,7 @@ from typing import Protocol
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from onceflow.errors import StoreFenced, StoreLost
-from onceflow.reader.beginnings import Beginnings
+from onceflow.reader.beginnings import Beginnings, book
 from onceflow.reader.lane import Lane
 from onceflow.reader.membership import PutOut
 from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, note_again, tell_kafka
@@ -90,7 +94,7 @@ class Assignment:
         self._owner = owner
         self._rebuild = rebuild
         self.topics = SameTopics(settings, store, owner, stop)
-        self._beginnings = Beginnings(settings, store)
+        self._beginnings = Beginnings(settings, store, owner)
         self._stop = stop
         self._on_step = on_step
         self._settle = settle
@@ -134,8 +138,9 @@ class Assignment:
             place = taken.topic, taken.partition
             told = committed.get(place)
             ownership = self._begun(taken, told)
-            start, position = self._start(ownership, told)
+            position = ownership.next_offset
             lane = self.lanes[place] = Lane(ownership, position, self.topics.known(taken.topic))
+            start = _start(ownership, told)
             lane.is_witnessed = told is not None and told.is_witness
             if told is not None:
                 lane.sent_position, lane.sent_until = told.offset, told.empty_until
@@ -178,10 +183,13 @@ class Assignment:
         return {place: each for place, each in told.items() if each.is_beginning}
 
     def _begun(self, ownership: Ownership, told: Committed | None) -> Ownership:
-        """As it is when the store knows where the group begins."""
-        if told is None or not told.is_beginning or ownership.next_offset is not None:
-            return ownership
-        return patiently(lambda: self._beginnings.book(ownership, told.offset), self._settings, self._stop)
+        """As it is when the store knows where the group begins, or goes on after a loss. Raises StoreFenced."""
+        known = ownership.next_offset
+        if told is not None and told.is_witness and (known is None or known < told.offset):
+            return self._after_loss(ownership, told)
+        if told is not None and told.is_beginning and known is None:
+            return patiently(lambda: self._beginnings.book(ownership, told.offset), self._settings, self._stop)
+        return ownership
 
     def _behind_nothing(self, consumer: Consumer, lane: Lane, start: int, told: Committed) -> int:
         """Where to read from: at the position, or where the topic begins if it is known that there was nothing in between."""
@@ -233,26 +241,27 @@ class Assignment:
             by_topic.setdefault(topic, []).append(partition)
         return [each for topic, numbers in by_topic.items() for each in self._store.take(topic, numbers, self._owner)]
 
-    def _start(self, ownership: Ownership, told: Committed | None) -> tuple[int, int | None]:
-        """Where to begin to read, and the position that the store has then."""
-        known = ownership.next_offset
-        if told is not None and told.is_witness and (known is None or known < told.offset):
-            return self._after_loss(ownership, told)
-        if told is not None and told.is_beginning and known is None:  # fenced, so it could not be booked
-            return told.offset, None
-        return (OFFSET_BEGINNING if known is None else known), known
-
-    def _after_loss(self, ownership: Ownership, told: Committed) -> tuple[int, int | None]:
+    def _after_loss(self, ownership: Ownership, told: Committed) -> Ownership:
+        """As it is when the store knows where to go on. Raises StoreFenced."""
         able = self._store.capabilities
         choice = self._settings.lost_store if able.durable or able.transactional else LostStore.REBUILD
-        known = ownership.next_offset
         if choice is LostStore.REFUSE:
             raise _store_lost(ownership, told)
         if choice is LostStore.REPLAY:
-            return (OFFSET_BEGINNING if known is None else known), known
+            return ownership
         if choice is LostStore.REBUILD:
-            self._rebuild(ownership, known, told.offset)
-        return told.offset, told.offset
+            self._rebuild(ownership, ownership.next_offset, told.offset)
+        lease_s = self._settings.lease_s
+        return patiently(lambda: book(self._store, ownership, told.offset, lease_s), self._settings, self._stop)
+
+
+def _start(ownership: Ownership, told: Committed | None) -> int:
+    """Where to begin to read."""
+    if ownership.next_offset is not None:
+        return ownership.next_offset
+    if told is not None and told.is_beginning:  # fenced, so it could not be booked
+        return told.offset
+    return OFFSET_BEGINNING
 
 
 def _store_lost(ownership: Ownership, told: Committed) -> StoreLost:

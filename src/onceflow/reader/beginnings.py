@@ -26,13 +26,19 @@ What it survives::
     A finds nothing noted and is stopped; B and C come, note and handle; A wakes and notes
     Kafka refuses it, as A is no member any more; it looks again, and finds the offsets of B and C
 
+    the group rests for longer than Kafka keeps offsets; a partition is added, and events are written to it; A gets those that the
+    store knows, and B, which asks Kafka before A has told it anything, the new one alone
+    the store has a mark that the group has begun in the topic, behind its note in Kafka, and B asks for it before it asks Kafka:
+    the new partition begins at its beginning. Without it B would find nothing, and begin behind those events
+
     A dies after it began, and has handled nothing; events come; C begins where A began, and not at the new end
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from confluent_kafka import Consumer
@@ -41,41 +47,57 @@ from onceflow.errors import BrokerUnreachable, StoreFenced, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader.event import position_source
 from onceflow.reader.offsets import Committed, Place, committed_offsets, note_beginnings
+from onceflow.reader.same_topics import NAME
 from onceflow.reader.settings import ReaderSettings
 from onceflow.reader.stores.interface import EventKey, Ownership, Store
 
 log = logging.getLogger("onceflow.reader")
+_HAS_BEGUN = 1  # a partition of ``same_topics.NAME``: that the group has begun is its position
 
 
 class Beginnings:
     """Gives a new group its beginnings at the end of each partition, and keeps them."""
 
-    def __init__(self, settings: ReaderSettings, store: Store) -> None:
+    def __init__(self, settings: ReaderSettings, store: Store, owner: str) -> None:
         self._settings = settings
         self._store = store
+        self._owner = owner
 
     def noted(
         self, consumer: Consumer, owned: Sequence[Ownership], committed: Mapping[Place, Committed]
     ) -> Mapping[Place, Committed]:
         """What Kafka knows of the topics of partitions that neither the store nor ``committed`` knows.
 
-        In a topic where the group has no position at all its beginnings are noted first. Raises KafkaError; it can be repeated.
+        Where the group has not begun its beginnings are noted first. Raises KafkaError, StoreError; it can be repeated.
         """
         unknown = {each.topic for each in owned if each.next_offset is None and _place(each) not in committed}
         topics = unknown.difference(each.topic for each in owned if each.next_offset is not None)
         if not topics:
             return {}
+        marked = {topic for topic in topics if self._mark(topic).next_offset is not None}
         admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)
         places = sorted(_listed(admin, topics).union(_place(each) for each in owned if each.topic in topics))
         told = committed_offsets(consumer, places)
-        ends = _ends(admin, _not_begun(places, told))
+        ends = _ends(admin, _not_in(marked | begun(told), places))
         if ends:
             told = committed_offsets(consumer, places)
-            ends = {place: ends[place] for place in _not_begun(places, told)}
+            ends = {place: ends[place] for place in _not_in(marked | begun(told), places)}
         if ends:
             note_beginnings(consumer, ends)
             log.info("the group %s begins at the end: %s", self._settings.group, _text(ends))
+        for topic in topics - marked:
+            self._book_mark(topic)
         return {**told, **{place: Committed(end, end, is_beginning=True) for place, end in ends.items()}}
+
+    def _mark(self, topic: str) -> Ownership:
+        (mark,) = self._store.take(NAME.format(topic=topic), [_HAS_BEGUN], self._owner)
+        return mark
+
+    def _book_mark(self, topic: str) -> None:
+        """Another member that looks for it takes it too."""
+        while (mark := self._mark(topic)).next_offset is None:
+            with suppress(StoreFenced):
+                book(self._store, mark, 1, self._settings.lease_s)
 
     def book(self, ownership: Ownership, first: int) -> Ownership:
         """Makes the group's first offset the position in the store. Raises StoreError; it can be repeated.
@@ -103,9 +125,7 @@ def _listed(admin: ClusterAdmin, topics: Iterable[str]) -> set[Place]:
     return {(topic, number) for topic in topics for number in known.get(topic, ())}
 
 
-def _not_begun(places: Iterable[Place], told: Iterable[Place]) -> list[Place]:
-    """Those of topics in which the group has no offset."""
-    topics = begun(told)
+def _not_in(topics: Container[str], places: Iterable[Place]) -> list[Place]:
     return [place for place in places if place[0] not in topics]
 
 

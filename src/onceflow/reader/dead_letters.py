@@ -28,7 +28,7 @@ PREFIX = "onceflow_"
 SEQUENCE = PREFIX + "sequence"
 TIMESTAMP = PREFIX + "timestamp"
 """The event's own, in milliseconds, where the letter has another one."""
-_NOW = 0  # librdkafka's word for it
+_NOW = 0  # librdkafka's word for it: an event of the first millisecond of 1970 cannot be told
 Headers = list[tuple[str, str | bytes | None]]
 
 
@@ -61,11 +61,14 @@ class DeadLetters:
         topic = self._settings.dead_letter_topic(event.topic)
         partition = event.partition % self._partitions_of(topic, like=event.topic)
         headers = _headers(event, reason, attempts, self._settings.group)
-        refusal = self._send(topic, partition, event, headers, event.timestamp_ms)
+        with_time = [*headers, (TIMESTAMP, str(event.timestamp_ms))]
+        if event.timestamp_ms == _NOW:
+            refusal = self._send(topic, partition, event, with_time, _NOW)
+        else:
+            refusal = self._send(topic, partition, event, headers, event.timestamp_ms)
         if refusal is not None and refusal.code() == Problem.INVALID_TIMESTAMP:
             log.warning("%s takes no record of the time of %r: its letter gets the time of now", topic, event)
-            headers.append((TIMESTAMP, str(event.timestamp_ms)))
-            refusal = self._send(topic, partition, event, headers, _NOW)
+            refusal = self._send(topic, partition, event, with_time, _NOW)
         if refusal is not None:
             raise _refused(topic, refusal)
 

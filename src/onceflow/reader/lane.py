@@ -34,11 +34,13 @@ class Lane:
     failing_offset: int = _NOWHERE
     attempts: int = 0
     reason: Exception | None = None  # of the failing event's newest failure
-    single_until: int = _NOWHERE  # a batch handler failed somewhere up to this offset
+    single_until: int = _NOWHERE  # up to this offset each event is a batch of its own
     retry_at: float = 0.0  # the failing event's next try
     not_before: float = 0.0  # the store's next try
     troubled_since: float | None = None
+    trouble_is_of_the_store: bool = False  # and not of the brokers, which are asked for a dead letter
     troubles: int = 0
+    waited_s: float = 0.0  # in the pauses between them
 
     def __post_init__(self) -> None:
         self.place = position_source(self.ownership.topic, self.ownership.partition)
@@ -93,11 +95,33 @@ class Lane:
         self.ownership = self.ownership.at(self.position)
         del self.pending[:count]
         self.effects_done = max(0, self.effects_done - count)
-        self.troubled_since, self.troubles = None, 0
+        self.store_answered()
 
     def store_answered(self) -> None:
-        """Whatever it said: it is there again, and a later trouble is another one."""
-        self.troubled_since, self.troubles = None, 0
+        """What stands in front was decided, whatever was said: a later trouble is another one."""
+        self.troubled_since, self.troubles, self.waited_s = None, 0, 0.0
+
+    def store_is_there(self) -> None:
+        """It answers, and may break again before anything is decided: the pauses go on growing, and they have an end."""
+        if self.trouble_is_of_the_store:
+            self.troubled_since = None
+
+    def troubled(self, now: float, patience_s: float, *, by_the_store: bool) -> bool:
+        """Whether the patience is over: with what is away for so long, or a store that keeps breaking."""
+        self.troubled_since = self.troubled_since or now
+        self.trouble_is_of_the_store = by_the_store
+        return now - self.troubled_since > patience_s or self.waited_s > patience_s
+
+    def wait(self, now: float, pause_s: float) -> None:
+        """Until the next try."""
+        self.troubles += 1
+        self.doubtful = True
+        self.waited_s += pause_s
+        self.not_before = now + pause_s
+
+    def held(self) -> None:
+        """Another reader has claimed the event in front: what stands behind is not claimed until it is free."""
+        self.single_until = max(self.single_until, self.pending[0].offset)
 
     def failed(self, event: Event, reason: Exception) -> None:
         """Counts a failure of one event."""

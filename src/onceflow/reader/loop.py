@@ -11,6 +11,16 @@ What it survives::
 
     a reader is stopped between that question and its take, and fences the new owner
     the new owner is refused, asks the same question, and takes the partition back: whoever is no member stops asking
+
+    the store is away while a handler works for longer than the patience, comes back, and goes away once more in the next try
+    a take that worked was an answer: the second trouble has the whole patience. Where each try breaks it (a deadlock each time),
+    the pauses between them grow, and when they are as long as the patience the reader ends
+
+    the store lets each of 20 partitions wait for half a minute before it says that it does not answer
+    behind the first of them the loop polls: else the group would take the reader for dead before its patience is over
+
+    P has claimed Z, and waits for X, which Q has claimed; Q waits for Z
+    each claims what it waits for and nothing behind it, so those claims run out. Renewed with each try, they never would
 """
 
 from __future__ import annotations
@@ -23,7 +33,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as Problem
 
-from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreFenced
+from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreError, StoreFenced
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.assignment import Assignment
@@ -91,8 +101,8 @@ class Loop:
         self._offsets_at = 0.0
         self._forget_at = 0.0
 
-    def run(self, *, until_end: bool = False) -> None:
-        """Reads until it is stopped. Raises OnceflowError; what is committed by then stays so."""
+    def run(self, *, until_end: bool = False) -> bool:
+        """Reads until it is stopped, or the end is reached, and tells which. Raises OnceflowError; what is committed stays so."""
         options = {
             **self._settings.consumer_options(),
             "enable.partition.eof": True,
@@ -108,8 +118,11 @@ class Loop:
                 on_lost=self._assignment.lost,
             )
             with suppress(Stopped):
-                while not self._stop.is_set() and not (until_end and self._at_end()):
+                while not self._stop.is_set():
+                    if until_end and self._at_end():
+                        return True
                     self._round()
+            return False
         finally:
             self._letters.close()
             try:
@@ -121,8 +134,11 @@ class Loop:
     def _round(self) -> None:
         self._poll()
         for lane in list(self._assignment.lanes.values()):
+            troubles = lane.troubles
             if not self._stop.is_set():
                 self._advance(lane)
+            if lane.troubles > troubles:
+                break
         self._tell_kafka()
         self._forget()
         self._watch.look()
@@ -233,6 +249,7 @@ class Loop:
             self._failed(lane, failure)
         except Held as held:
             lane.store_answered()
+            lane.held()
             log.info("%s: another reader has claimed the same id: %s", lane.name, held)
             lane.not_before = time.monotonic() + ASK_AGAIN_S
         except StoreFenced as error:
@@ -268,14 +285,11 @@ class Loop:
 
     def _wait_for_better(self, lane: Lane, error: OnceflowError) -> None:
         """The store or the dead letters' brokers do not answer: the lane waits, up to the patience."""
-        now = time.monotonic()
-        lane.troubled_since = lane.troubled_since or now
-        if not error.retriable or now - lane.troubled_since > self._settings.patience_s:
+        now, patience_s = time.monotonic(), self._settings.patience_s
+        if not error.retriable or lane.troubled(now, patience_s, by_the_store=isinstance(error, StoreError)):
             raise error
-        lane.troubles += 1
-        lane.doubtful = True
-        pause_s = self._settings.backoff.pause_s(lane.troubles)
-        lane.not_before = now + pause_s
+        pause_s = self._settings.backoff.pause_s(lane.troubles + 1)
+        lane.wait(now, pause_s)
         log.warning("%s waits %.1f s: %s", lane.name, pause_s, error.message)
 
     def _take_again(self, lane: Lane) -> bool:
@@ -286,6 +300,7 @@ class Loop:
         (ownership,) = self._assignment.take([(lane.ownership.topic, lane.ownership.partition)])
         check_not_behind(lane.ownership, ownership.next_offset)
         lane.taken(ownership)
+        lane.store_is_there()
         self._on_step(Step.TAKEN)
         return True
 

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -123,11 +124,13 @@ class Reader:
         shortest_s = session_timeout_s if isinstance(session_timeout_s, int | float) else 1
         checker.at_least(shortest_s, max_poll_interval_s=max_poll_interval_s)
         checker.text(group=group, group_instance_id=group_instance_id)
+        protocol = checker.choice(GroupProtocol, "group_protocol", group_protocol)
+        checker.session_timeout(session_timeout_s, protocol)
         self._settings = ReaderSettings(
             topics=names,
             group=group,
             cluster=checker.cluster(bootstrap_servers, kafka),
-            group_protocol=checker.choice(GroupProtocol, "group_protocol", group_protocol),
+            group_protocol=protocol,
             group_instance_id=group_instance_id,
             session_timeout_s=session_timeout_s,
             max_poll_interval_s=max_poll_interval_s,
@@ -208,9 +211,10 @@ class Reader:
 
     # --------------------------------------------------------------------------------------------------------- running
 
-    def run(self, *, until_end: bool = False, progress: bool = False) -> None:
+    def run(self, *, until_end: bool = False, progress: bool = False) -> bool:
         """Handles events until ``stop()``, SIGINT or SIGTERM; with ``until_end`` until all there is now is handled.
 
+        Returns whether it ended because all was handled: False behind ``stop()`` or a signal, and always without ``until_end``.
         With ``until_end`` a member of a group stands by until the others have handled what is in their partitions.
         Every ten seconds and at the end it logs how much it did (``onceflow.reader``, INFO); ``progress`` prints that as well.
         On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
@@ -218,9 +222,9 @@ class Reader:
         stop = self._stops.begin()  # before a signal can come that is for this run
         # Not entered, the runner makes its loop when a handler needs one: inside of a running loop it could not end it.
         with self._ended_by_signals(), closing(asyncio.Runner()) as runner:
-            self._run(runner.run, stop, until_end=until_end, progress=progress)
+            return self._run(runner.run, stop, until_end=until_end, progress=progress)
 
-    async def run_async(self, *, until_end: bool = False, progress: bool = False) -> None:
+    async def run_async(self, *, until_end: bool = False, progress: bool = False) -> bool:
         """As ``run``, within a running event loop: asyncio handlers run on it, the rest on a thread. Cancelling stops it.
 
         Cancelled, it raises when the thread has ended: CancelledError, or the error that ended the reader. Await it to its end: a
@@ -229,10 +233,14 @@ class Reader:
         stop = self._stops.begin()
         loop = asyncio.get_running_loop()
         run = partial(self._run, OnLoop(loop), stop, until_end=until_end, progress=progress)
-        # As asyncio.to_thread, but no task: whoever cancels all of the loop's would end that one, and the thread would go on.
-        work = loop.run_in_executor(None, contextvars.copy_context().run, run)
+        # As asyncio.to_thread, but no task: whoever cancels all of the loop's would end that one, and the thread would go on. Nor
+        # one of the loop's own threads: a handler that waits for those (``asyncio.to_thread``, a host's name) would wait for ever
+        # where readers have them all.
+        thread = ThreadPoolExecutor(1, "onceflow-reader")
+        work = loop.run_in_executor(thread, contextvars.copy_context().run, run)
+        thread.shutdown(wait=False)  # when that has ended
         try:
-            await asyncio.shield(work)
+            return await asyncio.shield(work)
         except asyncio.CancelledError:
             stop.set()
             await _ended(work)
@@ -245,7 +253,7 @@ class Reader:
         """
         self._stops.set()
 
-    def _run(self, run_coroutine: RunCoroutine, stop: StopFlag, *, until_end: bool, progress: bool) -> None:
+    def _run(self, run_coroutine: RunCoroutine, stop: StopFlag, *, until_end: bool, progress: bool) -> bool:
         try:
             handler = self._required_handler()
             if not self._running.acquire():
@@ -255,7 +263,7 @@ class Reader:
                 )
                 raise ConfigurationError.of("Reader.run", [mistake])
             try:
-                self._run_alone(handler, run_coroutine, stop, until_end=until_end, progress=progress)
+                return self._run_alone(handler, run_coroutine, stop, until_end=until_end, progress=progress)
             finally:
                 self._running.release()
         finally:
@@ -263,7 +271,7 @@ class Reader:
 
     def _run_alone(
         self, handler: Handler, run_coroutine: RunCoroutine, stop: StopFlag, *, until_end: bool, progress: bool
-    ) -> None:
+    ) -> bool:
         handler.run_coroutine = run_coroutine
         self._check_topics()
         settings, store = self._settings, self._store
@@ -271,7 +279,7 @@ class Reader:
             patiently(lambda: store.open(settings.group, settings.retention), settings, stop)
         except Stopped:
             log.info("ended before the store could be opened")
-            return
+            return False
         try:
             tally = Tally(_printed if progress else log.info)
             leases = Leases(store, settings.lease_s)
@@ -281,8 +289,9 @@ class Reader:
             assignment = Assignment(settings, store, owner, rebuilder, stop, self._on_step, mode.settle)
             loop = Loop(settings, store, mode, assignment, stop, self._on_step, tally)
             with leases, collector.seldom(settings.batch_size * _OBJECTS_PER_EVENT):
-                loop.run(until_end=until_end)
-            tally.tell("ended")
+                is_at_end = loop.run(until_end=until_end)
+            tally.tell("ended" if is_at_end or not until_end else "ended before all was handled")
+            return is_at_end
         finally:
             store.close()
 
@@ -306,7 +315,9 @@ class Reader:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+        # What a host that is written in C has set could not be put back, and is left alone.
+        ours = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not None]
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in ours}
         try:
             yield
         finally:
@@ -314,7 +325,7 @@ class Reader:
                 signal.signal(number, old)
 
 
-async def _ended(work: asyncio.Future[None]) -> None:
+async def _ended(work: asyncio.Future[bool]) -> None:
     """Until the thread has ended, however often that is cancelled: it has the store, and the partitions."""
     while not work.done():
         with suppress(asyncio.CancelledError):

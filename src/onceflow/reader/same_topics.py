@@ -34,7 +34,7 @@ from onceflow.reader.topic_ids import TopicIds, shown
 from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
-NAME = "{topic}:id"  # no topic of Kafka's has a colon in its name
+NAME = "{topic}:id"  # no topic of Kafka's has a colon in its name; of its partition 1 beginnings.py makes use
 
 
 class SameTopics:

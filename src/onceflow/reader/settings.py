@@ -159,6 +159,14 @@ class Checker:
         self.mistakes.append(f"{name} must be one of {', '.join(m.value for m in kind)}, not {value!r}")
         return next(iter(kind))
 
+    def session_timeout(self, given: object, protocol: GroupProtocol) -> None:
+        """A reader says how long its session is with one of the two protocols; with the other one the brokers do."""
+        if given is not None and protocol is GroupProtocol.CONSUMER:
+            self.mistakes.append(
+                "session_timeout_s has no effect with group_protocol='consumer': set group.consumer.session.timeout.ms of the "
+                "brokers, or take 'classic'"
+            )
+
     def at_least(self, least: float, **values: object) -> None:
         """Each value given must be a number, that large, and no larger than what stores and brokers can be told."""
         for name, value in values.items():

@@ -3,7 +3,7 @@
 What it survives::
 
     a run ends by itself, and is told to end a moment later (a task is cancelled that is done, a signal comes with the end)
-    nobody runs, so nobody is meant. Kept for the next run, it would end that at once, which says that all was handled
+    nobody runs, so nobody is meant. Kept for the next run, it would end that at once, with nothing handled
 
     a service starts its reader on a thread, and is shut down before the thread has begun
     the first run ends at once

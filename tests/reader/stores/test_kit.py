@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.reader.stores.test_conformance import SqliteLines
 
-from onceflow.errors import StoreError
+from onceflow.errors import StoreError, StoreUnavailable
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing, Store
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore, SqliteTables, SqliteUnit
-from onceflow.reader.stores.tables import EventId, Position, storable
+from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 from onceflow.testing import STORE_CHECKS, StoreSubject, check_store
 
 
@@ -83,11 +83,11 @@ class IdsApart(Mutant):
         class Unit(SqliteUnit):
             def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
                 connection = self._session.connection
-                self._session._guarded = False
+                connection.is_guarded = False
                 standings = super().admit(ownership, keys)
                 connection.execute("COMMIT -- apart")
                 connection.execute("BEGIN IMMEDIATE -- apart")
-                self._session._guarded = True
+                connection.is_guarded = True
                 return standings
 
         session = outer._opened()
@@ -107,7 +107,7 @@ class EffectsApart(Mutant):
             try:
                 yield unit
             except BaseException:
-                session._guarded = False
+                session.connection.is_guarded = False
                 session.connection.execute("COMMIT -- whatever")
                 session.connection.execute("BEGIN IMMEDIATE -- whatever")
                 raise
@@ -214,11 +214,11 @@ class LeaseIsNeverRenewed(Mutant):
         def put_claims(self, ownership: Ownership, keys: Mapping[EventId, EventKey], lease_s: float) -> set[EventId]:
             before = self._connection.execute("SELECT source, id, lease_until FROM onceflow_claims").fetchall()
             refused = super().put_claims(ownership, keys, lease_s)
-            for source, event_id, lease_until in before:
-                if (source, event_id) in keys and lease_until is not None and lease_until > time.time():
+            for source, name, lease_until in before:
+                if (source, name) in keys and lease_until is not None and lease_until > time.time():
                     self._connection.execute(
                         "UPDATE onceflow_claims SET lease_until = ? WHERE source = ? AND id = ?",
-                        (lease_until, source, event_id),
+                        (lease_until, source, name),
                     )
             return refused
 
@@ -416,6 +416,30 @@ class CheckThenClaim(Mutant):
     @staticmethod
     def _claimed(tables: SqliteTables) -> set[EventId]:
         return set(tables._connection.execute("SELECT source, id FROM onceflow_claims").fetchall())
+
+
+class LooksThenClaims(Mutant):
+    """Looks for ids in one transaction and claims in another: in between the event may be handled by somebody quicker."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        with self._transaction() as tables:
+            known = tables.known([event_id(key) for key in keys])
+        time.sleep(0.005 * ownership.partition)  # one of the two stands still
+
+        class Tables(SqliteTables):
+            def known(self, events: Collection[EventId]) -> set[EventId]:
+                return known.intersection(events)
+
+        session = self._opened()
+        with session.transaction():
+            return rules.claim(Tables(session.connection, self._group), ownership, storable(keys), lease_s)
+
+
+class RefusesTheFirstUnit(Mutant):
+    """Does not answer when it is asked for a unit."""
+
+    def unit(self) -> Any:
+        raise StoreUnavailable("not now")
 
 
 def _of_all_topics(ownership: Ownership) -> Ownership:
@@ -648,6 +672,8 @@ MUTANTS: dict[type[Store], set[str]] = {
     NotDurable: {"positions-survives_reopening"},
     PretendsToHaveUnits: {"units-no_units_without_transactions"},
     CheckThenClaim: {"fencing-same_event_at_once"},
+    LooksThenClaims: {"fencing-same_event_at_once"},
+    RefusesTheFirstUnit: {"fencing-same_event_in_two_units"},
     TopicsAreOne: {"positions-per_topic", "compact-per_topic", "claims-held_for_another_topic"},
     SequencesOfAllTopics: {"compact-per_topic"},
     ClaimsOfAllTopics: {"claims-held_for_another_topic"},

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 
 import pytest
 
 from onceflow.errors import ConfigurationError
 from onceflow.outbox.service import outbox_at
+from onceflow.reader.reader import Reader
 from onceflow.reader.stores import open_store
 from onceflow.reader.stores.epochs import next_epoch
 from onceflow.reader.stores.interface import EventKey, Retention, Standing, Store
@@ -69,6 +71,35 @@ def test_what_has_a_meaning_in_a_url_can_be_in_a_path() -> None:
 def test_unknown_forms(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgre://me:secret@db/x",
+        "host=db user=me password=secret",
+        "postgresql://me:secret@db/x?sslmod=require",
+        "postgresql://me:secr%et@db/x",
+        "redis://me:secret@h:abc/0",
+        "redis://:4secret/5@h/0",
+        "redis://me:secret@h/first",
+        "redis://me:secret@h/0/1",
+        "redis://me:secret@h/0?socket_timeout=long",
+        "redis://me:secret@h/0?nosuch=1",
+        "redis://me:secret@h/0?decode_responses=True",
+        "redis://me:secret@[h/0",
+    ],
+)
+def test_a_wrong_url_is_told_at_once_and_without_its_password(url: str) -> None:
+    """Told by the server's client, it would come when the reader runs, as another error, or mean another database."""
+    with pytest.raises(ConfigurationError) as raised:
+        Reader("t", group="g", store=url)
+    assert "secr" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("url", ["redis://h", "redis://h/", "redis://h/7", "redis://h?db=7", "unix:///run/r.sock?db=2"])
+def test_a_database_of_redis_may_be_named_or_left_out(url: str) -> None:
+    assert type(open_store(url)).__name__ == "RedisStore"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -157,6 +158,65 @@ def test_stopped_owner_is_ended(url: str) -> None:
             assert book(other, taken, 0) == [NEW]
         assert ledger(url) == ["event-0"]
         assert book(zombie, take(zombie), 0, 1) == [DUPLICATE, NEW]  # it lives on with a new connection
+
+
+@pytest.mark.parametrize("call", ["admit", "claim", "confirm"])
+@pytest.mark.parametrize("same", ["event", "partition"])
+def test_a_unit_that_stands_still_holds_nobody_up_for_ever_who_meets_it(url: str, call: str, same: str) -> None:
+    """Else that one could not poll, nor take the partition of the first, nor be ended."""
+    with closing(PostgresqlStore(url)) as stopped, closing(PostgresqlStore(url, takeover_s=0.1)) as other:
+        stopped.open("group", Retention())
+        other.open("group", Retention())
+        owners = stopped.take("orders", [0, 1], "reader")
+        owner = owners[same == "event"]
+        calls: dict[str, Callable[[], object]] = {
+            "admit": lambda: book(other, owner, 0),
+            "claim": lambda: other.claim(owner, events(0), 60.0),
+            "confirm": lambda: other.confirm(owner, events(0)),
+        }
+        if (call, same) == ("claim", "event"):  # what it has claimed, and not what it has booked: that is looked up
+            held = partial(stopped.claim, owners[0], events(0), 60.0)
+            _inside_the_transaction(stopped, held, lambda: _is_refused(calls[call]))
+        else:
+            with stopped.unit() as unit:
+                assert unit.admit(owners[0], events(0)) == [NEW]
+                _is_refused(calls[call])
+        calls[call]()  # the first one is done, and it is not in the way any more
+
+
+def _is_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(StoreUnavailable, match=r"lock timeout(.|\n)*slow or stopped"):
+        call()
+
+
+def _inside_the_transaction(store: PostgresqlStore, call: Callable[[], object], meanwhile: Callable[[], None]) -> None:
+    """Does something between the call's last statement and its commit."""
+    with store._session.transaction() as connection, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._session, "transaction", lambda: nullcontext(connection))
+        call()
+        meanwhile()
+
+
+def test_a_reader_that_stands_still_while_it_makes_the_tables_holds_nobody_up_for_ever(url: str) -> None:
+    with psycopg.connect(url) as stopped, closing(PostgresqlStore(url, takeover_s=0.1)) as store:
+        stopped.execute("SELECT pg_advisory_xact_lock(hashtextextended('onceflow_layout', 0))")
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            store.open("group", Retention())
+        stopped.rollback()
+        store.open("group", Retention())
+
+
+def test_a_handler_s_own_statements_wait_for_locks_as_its_session_says(url: str) -> None:
+    """Also in a unit of more than one batch; and what the store sets ends with the unit."""
+    options = url + "&options=-c%20lock_timeout%3D7s"
+    with closing(PostgresqlStore(options)) as store:
+        store.open("group", Retention())
+        owner = take(store)
+        for first in (0, 2):
+            with store.unit() as unit:
+                for offset in (first, first + 1):
+                    unit.admit(owner, events(offset))
+                    assert unit.handle.execute("SHOW lock_timeout").fetchone() == ("7s",)
 
 
 def test_partition_moves_inside_admit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -102,6 +102,26 @@ def test_same_id_in_two_open_units(store: RedisStore, redis_server: Server, grou
     assert client.get(f"balance:{group}") == "1"
 
 
+def test_claimed_and_confirmed_by_another_between_the_look_and_the_script(
+    store: RedisStore, redis_server: Server, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim has come and is gone again, so it is as it was when it was read: what tells is the id."""
+    here, there = store.take("orders", [0, 1], "reader")
+    apply = store._session.apply
+    with closing(RedisStore(redis_server.url)) as other:
+        other.open(group, Retention())
+        repeated = EventKey(1, "shop", "event-0")
+
+        def when_the_other_is_done(request: bytes, values: Sequence[bytes]) -> tuple[str, str]:
+            monkeypatch.setattr(store._session, "apply", apply)
+            assert other.claim(there, [repeated], 60.0) == [NEW]
+            other.confirm(there, [repeated])
+            return apply(request, values)
+
+        monkeypatch.setattr(store._session, "apply", when_the_other_is_done)
+        assert store.claim(here, events(0), 60.0) == [DUPLICATE]
+
+
 def test_refused_command(store: RedisStore, group: str, client: redis.Redis) -> None:
     """Redis cannot undo: the others are done, the events are booked, and the error says so."""
     client.set(f"text:{group}", "no list")
@@ -166,6 +186,35 @@ def test_a_server_that_tells_of_its_commands_as_no_client_reads_it(
     asked.set_response_callback("COMMAND", lambda rows, **options: read([row[:3] for row in rows], **options))
     assert book(store, take(store), group, 0) == [NEW]
     assert client.get(f"balance:{group}") == "1"
+
+
+def test_the_second_word_of_a_command_tells_whether_it_only_reads(
+    store: RedisStore, client: redis.Redis, group: str
+) -> None:
+    """Redis 7 says so: its XINFO neither reads nor writes, and has sub-commands with flags of their own."""
+    asked = store._session.client
+    read = asked.response_callbacks["COMMAND"]
+    rows = {
+        "XINFO": [[b"xinfo|stream", -3, [b"readonly"], 2, 2, 1]],
+        "XGROUP": [[b"xgroup|create", -5, [b"write"], 2, 2, 1]],
+        "CONFIG": [[b"config|get", -3, [b"noscript"], 0, 0, 0]],
+    }
+
+    def as_redis_7(found: list[Any], **options: Any) -> Any:
+        told = read(found, **options)
+        for name, its in rows.items():
+            told[name.lower()] = {"name": name.lower(), "flags": [], "subcommands": its}
+        return told
+
+    asked.set_response_callback("COMMAND", as_redis_7)
+    with store.unit() as unit:
+        unit.admit(take(store), events(0))
+        with pytest.raises(ValueError, match="XINFO STREAM: it only reads"):
+            unit.handle.xinfo_stream(f"stream:{group}")
+        with pytest.raises(ValueError, match="CONFIG GET: this Redis does not run it in a script"):
+            unit.handle.execute_command("CONFIG", "get", "maxmemory")
+        unit.handle.xgroup_create(f"stream:{group}", "readers", mkstream=True)
+    assert [found["name"] for found in client.xinfo_groups(f"stream:{group}")] == ["readers"]
 
 
 def test_a_command_of_two_words_is_sent_as_two(store: RedisStore, group: str, client: redis.Redis) -> None:

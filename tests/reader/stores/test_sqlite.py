@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.reader.servers import PATIENCE_S
 
-from onceflow.errors import StoreError, StoreLost, StoreMismatch, StoreUnavailable
+from onceflow.errors import ReaderError, StoreError, StoreLost, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.sqlite import SqliteStore
 
@@ -280,10 +280,80 @@ def test_after_a_swallowed_rollback_nothing_is_committed_by_itself(
         with unit.savepoint() if in_savepoint else nullcontext():
             with pytest.raises(sqlite3.IntegrityError):
                 unit.handle.execute("INSERT INTO single VALUES ('taken')")
-            with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
-                unit.handle.execute("INSERT INTO ledger VALUES ('by itself')")
+            for statement in OUTSIDE:
+                with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+                    unit.handle.execute(statement)
     assert ledger(path) == []
     assert take(store).next_offset is None
+
+
+# The rest begins no transaction of Python's own, or one that its RELEASE commits.
+OUTSIDE = (
+    "INSERT INTO ledger VALUES ('by itself')",
+    "WITH given AS (SELECT 'by itself') INSERT INTO ledger SELECT * FROM given",
+    "CREATE TABLE by_itself (id TEXT)",
+    "SAVEPOINT mine",
+)
+
+
+@pytest.mark.usefixtures("accounts")
+@pytest.mark.parametrize("cursor", [None, sqlite3.Cursor], ids=["ours", "one of the handler's"])
+def test_after_a_swallowed_rollback_what_stands_in_a_script_is_not_committed_either(
+    store: SqliteStore, path: Path, cursor: type[sqlite3.Cursor] | None
+) -> None:
+    """A script commits first where there is a transaction; behind it SQLite is asked about each of its statements."""
+    owner = take(store)
+    with pytest.raises(StoreError, match="rolled the unit back"), store.unit() as unit:  # noqa: PT012
+        unit.admit(owner, events(0))
+        with pytest.raises(sqlite3.IntegrityError):
+            unit.handle.execute("INSERT INTO single VALUES ('taken')")
+        for statement in OUTSIDE:
+            with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+                unit.handle.cursor(cursor).executescript(statement)
+    assert ledger(path) == []
+
+
+@pytest.mark.usefixtures("accounts")
+@pytest.mark.parametrize("through", ["connection", "cursor", "answer"])
+def test_a_savepoint_a_row_commits_nothing_behind_a_swallowed_rollback(
+    store: SqliteStore, path: Path, through: str
+) -> None:
+    """Its statements are prepared with the first row, while the unit is there: nobody asks about them at the third."""
+    owner = take(store)
+
+    def add(connection: sqlite3.Connection | sqlite3.Cursor, row: str) -> None:
+        connection.execute("SAVEPOINT mine")
+        try:
+            connection.execute("INSERT INTO single VALUES (?)", (row,))
+            connection.execute("WITH given AS (SELECT ?) INSERT INTO ledger SELECT * FROM given", (row,))
+        except sqlite3.IntegrityError:
+            return
+        connection.execute("RELEASE mine")
+
+    for _ in range(2):
+        with pytest.raises(sqlite3.DatabaseError, match="not authorized"), store.unit() as unit:  # noqa: PT012
+            unit.admit(owner, events(0))
+            with unit.savepoint():
+                tx = unit.handle
+                ways: dict[str, sqlite3.Connection | sqlite3.Cursor] = {
+                    "connection": tx,
+                    "cursor": tx.cursor(),
+                    "answer": tx.execute("SELECT 1"),
+                }
+                for row in ("first", "taken", "third"):
+                    add(ways[through], row)
+        assert ledger(path) == []
+    assert take(store).next_offset is None
+
+
+def test_a_handler_that_was_given_up_writes_nothing_behind_the_rollback(store: SqliteStore, path: Path) -> None:
+    """It may take one step more on its event loop, until the store is closed."""
+    with pytest.raises(ReaderError), store.unit() as unit:  # noqa: PT012
+        unit.handle.execute("INSERT INTO ledger VALUES ('in time')")
+        raise ReaderError("the loop is gone")
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+        unit.handle.execute("INSERT INTO ledger VALUES ('late')")
+    assert ledger(path) == []
 
 
 def test_too_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

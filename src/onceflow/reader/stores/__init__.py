@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from urllib.parse import parse_qsl, urlsplit
 
@@ -22,6 +23,7 @@ FORMS = (
 )
 DEFAULT = "sqlite:///onceflow-store.db"
 """In the working directory: it needs no server, lasts, and takes effects. Lost with a container, it is missed, not made anew."""
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
 _SWITCH = {"on": True, "off": False}
 
 
@@ -30,11 +32,12 @@ def open_store(url: str) -> Store:
 
     Raises ConfigurationError for a URL of none of the known forms, and SetupError where the store's client library is missing.
     """
-    make = _MAKERS.get(urlsplit(url).scheme)
+    scheme = _SCHEME.match(url)
+    make = _MAKERS.get(scheme[1]) if scheme else None
     if make is None:
-        raise ConfigurationError.of(
-            "the store's URL", [f"{url!r} begins with none of the known forms: {', '.join(FORMS)}"]
-        )
+        # The rest may hold a password.
+        begins = f"it begins with {scheme[0]!r}, which is" if scheme else "it begins with"
+        raise ConfigurationError.of("the store's URL", [f"{begins} none of the known forms: {', '.join(FORMS)}"])
     return make(url)
 
 

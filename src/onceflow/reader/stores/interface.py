@@ -12,9 +12,9 @@ so the fence is in the store, where the effects are; Kafka fences only what goes
 Positions never expire: an offset below the position was handled, whatever became of its id. So expiry of ids can let through
 only what the source sent again at another, later offset, after the time or number that the user stated.
 
-Two modes, chosen by capability:
+Two modes, chosen by the handler: one that takes ``tx`` needs a store that is ``transactional``.
 
-*transactional inbox* (``Capabilities.transactional``): effect, ids and position are one transaction of the store. A unit is
+*transactional inbox* (such a store): effect, ids and position are one transaction of the store. A unit is
 opened, ``admit`` tells which events are new, the handler writes through ``unit.handle``, and leaving the unit commits all of it.
 
 *claim, process, confirm* (every store): for effects elsewhere. ``claim`` books events under a lease, the handler runs with a
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do; the reader chooses its mode by it, and the documentation names it.
+    """What a store can do; a handler that takes ``tx`` needs one that is ``transactional``.
 
     ``transactional``: effects written through a unit's handle are in the same transaction as ids and position.
     ``durable``: what was committed survives the process. A store that is not, and holds no effects (it is not transactional),

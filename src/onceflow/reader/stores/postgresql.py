@@ -6,6 +6,10 @@ The fence is the row of the partition's position, locked ``FOR UPDATE`` from ``a
     B's take waits ``takeover_s``, then ends A's session in the server: A's unit is rolled back, B reads position 10
     A wakes and commits: its connection is gone
 
+    the source has sent an event to A's partition and to C's; A stands still inside its unit, with the id, and C admits it
+    C waits for the id no longer than ``takeover_s``, and is told that the store does not answer: it goes on polling, so A's
+    partition can move to it, and it can be ended. Without that bound it would wait for as long as A stands still
+
     A sends COMMIT and the connection breaks before the answer
     CommitUnknown: A takes its partitions again, and their positions tell
 """
@@ -29,6 +33,7 @@ from onceflow.reader.stores.postgresql_session import (
     check_blame,
     check_failed_savepoint,
     check_whole,
+    lock_timeout,
     translated,
 )
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
@@ -39,14 +44,14 @@ TAKEOVER_S = 5.0
 class PostgresqlStore:
     """Keeps one group in the database at ``url``, in the first schema of its search path.
 
-    ``takeover_s``: how long ``take`` waits for the unit of the reader before, until it ends that reader's session. That needs
-    the same role for all readers, or pg_signal_backend.
+    ``takeover_s``: how long the store waits for another reader's unit. ``take`` ends that reader's session then, which needs the
+    same role for all readers, or pg_signal_backend; the others raise StoreUnavailable. Raises ConfigurationError.
     """
 
     capabilities = Capabilities(transactional=True, durable=True, shared=True)
 
     def __init__(self, url: str, takeover_s: float = TAKEOVER_S) -> None:
-        self._session = Session(url)
+        self._session = Session(url, takeover_s)
         self._takeover_s = takeover_s
         self._group = ""
         self._retention = Retention()
@@ -66,7 +71,7 @@ class PostgresqlStore:
     @contextmanager
     def unit(self) -> Iterator[PostgresqlUnit]:
         with self._session.transaction() as connection:
-            yield PostgresqlUnit(connection, PostgresqlTables(connection, self._group))
+            yield PostgresqlUnit(connection, PostgresqlTables(connection, self._group, self._takeover_s))
 
     def claim(self, ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
         with self._tables() as tables:
@@ -83,7 +88,7 @@ class PostgresqlStore:
     @contextmanager
     def _tables(self) -> Iterator[PostgresqlTables]:
         with nobody_else_writes(), self._session.transaction() as connection, translated():
-            yield PostgresqlTables(connection, self._group)
+            yield PostgresqlTables(connection, self._group, self._takeover_s)
 
     def _take(self, topic: str, partition: int, owner: str) -> Ownership:
         try:
@@ -97,7 +102,7 @@ class PostgresqlStore:
 
     def _raise_epoch(self, topic: str, partition: int, owner: str) -> Ownership:
         with self._tables() as tables:
-            return tables.take(topic, partition, owner, self._takeover_s)
+            return tables.take(topic, partition, owner)
 
 
 class PostgresqlUnit:
@@ -113,7 +118,9 @@ class PostgresqlUnit:
 
     def admit(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
         with translated():
-            return rules.admit(self._tables, ownership, storable(keys))
+            standings = rules.admit(self._tables, ownership, storable(keys))
+            self._tables.wait_as_before()
+            return standings
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -130,16 +137,21 @@ class PostgresqlUnit:
 
 
 class PostgresqlTables:
-    """The tables inside one transaction. Sets of values go in as arrays, so each statement is one."""
+    """The tables inside one transaction. Sets of values go in as arrays, so each statement is one.
 
-    def __init__(self, connection: psycopg.Connection[Any], group: str) -> None:
+    From ``take`` or ``position`` on, which the rules ask for first, a statement waits ``patience_s`` for a lock, and no longer.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], group: str, patience_s: float) -> None:
         self._connection = connection
         self._group = group
+        self._lock_timeout = lock_timeout(patience_s)
+        self._lock_timeout_before = ""
 
-    def take(self, topic: str, partition: int, owner: str, patience_s: float) -> Ownership:
+    def take(self, topic: str, partition: int, owner: str) -> Ownership:
         """Raises the epoch; the claims of the one before are void."""
         place = (self._group, topic, partition)
-        self._execute("SELECT set_config('lock_timeout', %s, true)", (f"{max(1, round(patience_s * 1000))}ms",))
+        self._wait(self._lock_timeout)
         epoch, next_offset = self._execute(_TAKE, (*place, owner))[0]
         self._execute(
             "DELETE FROM onceflow_claims"
@@ -153,12 +165,18 @@ class PostgresqlTables:
         self._execute(_END_HOLDER, (self._group, topic, partition))
 
     def position(self, topic: str, partition: int) -> Position | None:
-        rows = self._execute(
-            "SELECT epoch, next_offset FROM onceflow_positions"
-            " WHERE consumer_group = %s AND topic = %s AND partition = %s FOR UPDATE",
-            (self._group, topic, partition),
-        )
-        return Position(*rows[0]) if rows else None
+        rows = self._execute(_POSITION, (self._lock_timeout, self._group, topic, partition))
+        if not rows:
+            return None
+        epoch, next_offset, self._lock_timeout_before = rows[0]
+        return Position(epoch, next_offset)
+
+    def wait_as_before(self) -> None:
+        """What a handler executes waits for a lock as its session says."""
+        self._wait(self._lock_timeout_before)
+
+    def _wait(self, lock_timeout: str) -> None:
+        self._execute("SELECT set_config('lock_timeout', %s, true)", (lock_timeout,))
 
     def move(self, ownership: Ownership, next_offset: int) -> None:
         self._execute(
@@ -259,6 +277,13 @@ VALUES (%s, %s, %s, %s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
 ON CONFLICT (consumer_group, topic, partition)
 DO UPDATE SET epoch = greatest(held.epoch + 1, excluded.epoch), owner = excluded.owner
 RETURNING epoch, next_offset
+"""
+
+# The setting is made before the row is locked, and costs no statement of its own.
+_POSITION = """
+WITH waiting AS MATERIALIZED (SELECT current_setting('lock_timeout') AS before, set_config('lock_timeout', %s, true))
+SELECT epoch, next_offset, before FROM waiting, onceflow_positions AS held
+WHERE consumer_group = %s AND topic = %s AND partition = %s FOR UPDATE OF held
 """
 
 # A locked row names its locker's transaction in xmax, and every running transaction holds the lock of its own number.

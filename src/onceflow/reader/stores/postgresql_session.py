@@ -39,7 +39,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.transaction import OutOfOrderTransactionNesting
 
-from onceflow.errors import CommitUnknown, ReaderError, StoreError, StoreUnavailable
+from onceflow.errors import CommitUnknown, ConfigurationError, ReaderError, StoreError, StoreUnavailable
 from onceflow.postgresql import CONNECTION
 from onceflow.reader.stores.blame import causes, own_refused
 from onceflow.reader.stores.interface import CommitRefused
@@ -80,9 +80,9 @@ def available() -> Iterator[None]:
     except psycopg.Error as error:
         if not _may_pass(error):
             raise
-        raise StoreUnavailable(
-            f"PostgreSQL store: {error}", action="check the server; the events come again"
-        ) from error
+        held = "another reader is inside its unit with the same partition or event, and is slow or stopped"
+        action = held if isinstance(error, psycopg.errors.LockNotAvailable) else "check the server"
+        raise StoreUnavailable(f"PostgreSQL store: {error}", action=f"{action}; the events come again") from error
 
 
 @contextmanager
@@ -100,11 +100,31 @@ def _may_pass(error: psycopg.Error) -> bool:
     return state in _ELSEWHERE or (isinstance(error, psycopg.OperationalError) and not state.startswith(_LIMIT))
 
 
+def lock_timeout(seconds: float) -> str:
+    """As PostgreSQL's setting: 0 would be no bound."""
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def _check_url(url: str) -> None:
+    """It shows nothing of the URL: any part of it may be a password that is not written as one."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.Error:
+        mistake = (
+            "PostgreSQL's client cannot read it: it has a parameter that is none of libpq's, or a user or password that is not "
+            "percent-encoded"
+        )
+        raise ConfigurationError.of("the store's URL", [mistake]) from None
+
+
 class Session:
     """Connects when it must, and again after a break."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience_s: float) -> None:
+        """``patience_s``: for another reader that is about to make the tables. Raises ConfigurationError."""
+        _check_url(url)
         self._url = url
+        self._patience_s = patience_s
         self._connection: psycopg.Connection[Any] | None = None
         self._is_open = False
 
@@ -113,7 +133,7 @@ class Session:
         self._is_open = True
         try:
             with self.transaction() as connection, translated():
-                _check_layout(connection)
+                _check_layout(connection, self._patience_s)
         except BaseException:
             self.close()
             raise
@@ -233,7 +253,8 @@ def check_blame(connection: psycopg.Connection[Any], error: BaseException) -> No
             raise StoreUnavailable(f"PostgreSQL store: {each}", action="the events come again") from error
 
 
-def _check_layout(connection: psycopg.Connection[Any]) -> None:
+def _check_layout(connection: psycopg.Connection[Any], patience_s: float) -> None:
+    connection.execute("SELECT set_config('lock_timeout', %s, true)", (lock_timeout(patience_s),))
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('onceflow_layout', 0))")
     rows = connection.execute(
         "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename = ANY(%s)", (list(TABLES),)

@@ -24,7 +24,7 @@ from redis.commands.core import CoreCommands
 from onceflow.errors import StoreUnavailable
 from onceflow.reader.stores import rules
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
-from onceflow.reader.stores.redis_session import Session
+from onceflow.reader.stores.redis_session import Session, check_url
 from onceflow.reader.stores.redis_tables import Conflict, RedisTables
 from onceflow.reader.stores.tables import storable
 
@@ -36,10 +36,11 @@ Result = TypeVar("Result")
 class RedisStore:
     """Keeps one group in the Redis (6.2 or later) at ``url``; not in a cluster.
 
-    ``capabilities`` are known after ``open``: durable is what the server's configuration says.
+    ``capabilities`` are known after ``open``: durable is what the server's configuration says. Raises ConfigurationError.
     """
 
     def __init__(self, url: str) -> None:
+        check_url(url)
         self._session = Session(url)
         self._group = ""
         self._retention = Retention()

@@ -40,11 +40,13 @@ for _, each in ipairs(asked.positions) do
         return {'moved', each[1]}
     end
 end
-for first = 1, #asked.ids, SLICE do
-    local last = math.min(first + SLICE - 1, #asked.ids)
-    for _, score in ipairs(redis.call('ZMSCORE', ids, unpack(asked.ids, first, last))) do
-        if score then
-            return {'changed', ids}
+for _, members in ipairs({asked.ids, asked.absent}) do
+    for first = 1, #members, SLICE do
+        local last = math.min(first + SLICE - 1, #members)
+        for _, score in ipairs(redis.call('ZMSCORE', ids, unpack(members, first, last))) do
+            if score then
+                return {'changed', ids}
+            end
         end
     end
 end

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
+from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from onceflow.errors import CommitUnknown, EffectRefused, StoreError, StoreMismatch, StoreUnavailable
+from onceflow.errors import (
+    CommitUnknown,
+    ConfigurationError,
+    EffectRefused,
+    StoreError,
+    StoreMismatch,
+    StoreUnavailable,
+)
 from onceflow.reader.stores.interface import Ownership, Retention
 from onceflow.reader.stores.redis_scripts import APPLY, FORGET, TAKE
 from onceflow.reader.stores.tables import LAYOUT_VERSION, Position, layout_mismatch
@@ -28,11 +37,52 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(f"Redis store: {error}", action="check the server; the events come again") from error
 
 
-class _Commands(NamedTuple):
-    """What a server tells of its commands; empty where it does not."""
+def check_url(url: str) -> None:
+    """Raises ConfigurationError. It shows nothing of the URL: any part of it may be a password that is not written as one."""
+    try:
+        parts = urlsplit(url)
+        pool = redis.ConnectionPool.from_url(url)
+        pool.connection_class(**pool.connection_kwargs)  # not connected: it only looks at the names
+    except (ValueError, TypeError):
+        mistake = "redis-py cannot read it: host, port or an option, or a user or password that is not percent-encoded"
+        raise ConfigurationError.of("the store's URL", [mistake]) from None
+    mistakes = []
+    if parts.scheme != "unix" and not re.fullmatch(r"/?\d*/?", parts.path, re.ASCII):
+        mistakes.append("behind the host stands the number of the database, and nothing else: redis://host:6379/0")
+    if "decode_responses" in pool.connection_kwargs:
+        mistakes.append("decode_responses cannot be set: the store reads bytes")
+    if mistakes:
+        raise ConfigurationError.of("the store's URL", mistakes)
 
-    runnable: frozenset[str] = frozenset()  # by a script
-    reading: frozenset[str] = frozenset()  # and nothing else
+
+class _Commands:
+    """What a server tells of its commands: their flags; of none where it does not.
+
+    From Redis 7 on the second word of some (``XINFO STREAM``) has a name of its own: ``xinfo|stream``.
+    """
+
+    def __init__(self, told: Mapping[str, Mapping[str, Any]]) -> None:
+        """From what redis-py makes of the answer to COMMAND."""
+        self._flags = {name: set(each["flags"]) for name, each in told.items()}
+        for each in told.values():
+            self._flags |= {_text(name): set(map(_text, its)) for name, _, its, *_ in each.get("subcommands", ())}
+
+    def check(self, words: Sequence[bytes]) -> None:
+        """Raises ValueError for one that the server does not know, runs in no script, or that only reads."""
+        first, *rest = (_text(word).lower() for word in words[:2])
+        both = "|".join([first, *rest])
+        name = both if both in self._flags else first
+        shown = name.replace("|", " ").upper()
+        if self._flags and "noscript" in self._flags.get(name, {"noscript"}):
+            raise ValueError(f"{shown}: this Redis does not run it in a script, as what a handler does is run in one")
+        if "readonly" in self._flags.get(name, ()):
+            raise ValueError(
+                f"{shown}: it only reads, and runs when its events are booked: read with a client of your own"
+            )
+
+
+def _text(word: bytes | str) -> str:
+    return word.decode(errors="replace") if isinstance(word, bytes) else word
 
 
 class Session:
@@ -124,7 +174,7 @@ class Session:
             )
         return status.decode(), detail.decode()
 
-    def check_command(self, name: str) -> None:
+    def check_command(self, words: Sequence[bytes]) -> None:
         """Raises ValueError for a command that the server does not know, or runs in no script: EVAL, MULTI, SUBSCRIBE.
 
         In the script it would be refused when all the others are done, and its events count as handled (EffectRefused). So for
@@ -132,30 +182,21 @@ class Session:
         """
         if self._commands is None:
             self._commands = self._asked_for_commands()
-        if self._commands.runnable and name.lower() not in self._commands.runnable:
-            raise ValueError(f"{name}: this Redis does not run it in a script, as what a handler does is run in one")
-        if name.lower() in self._commands.reading:
-            raise ValueError(
-                f"{name}: it only reads, and runs when its events are booked: read with a client of your own"
-            )
+        self._commands.check(words)
 
     def _asked_for_commands(self) -> _Commands:
-        """None where the server does not tell: managed ones may refuse COMMAND, and compatible ones tell less than redis-py
+        """Of none where the server does not tell: managed ones may refuse COMMAND, and compatible ones tell less than redis-py
         reads.
         """
         try:
             with translated():
-                known = self.client.command()
-            return _Commands(
-                runnable=frozenset(name for name, told in known.items() if "noscript" not in told["flags"]),
-                reading=frozenset(name for name, told in known.items() if "readonly" in told["flags"]),
-            )
+                return _Commands(self.client.command())
         except StoreUnavailable as error:
             if not isinstance(error.__cause__, redis.ResponseError):
                 raise
         except (AttributeError, LookupError, TypeError, ValueError):
             pass  # an answer that cannot be read
-        return _Commands()
+        return _Commands({})
 
     def _check_server(self) -> None:
         """Refuses a server that is too old, a cluster, or one that may drop keys when its memory is full."""

@@ -1,6 +1,12 @@
 """The tables in Redis: reads go to the server, writes are collected until ``commit`` runs them in one script.
 
-Each read remembers what it found, and the script compares it again, so that the whole is one transaction.
+Each read remembers what it found, and the script compares it again, so that the whole is one transaction::
+
+    B claims an id, finds neither a claim nor the id, and stands still before its script; A, which has the same id in another
+    partition, claims it, handles it and confirms it: the id is there, and the claim is gone again
+    B's script finds the id that B did not find, and changes nothing; B looks again, and has a duplicate
+
+What was found is not compared: an id goes only when it has expired, and a duplicate it is all the same.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ class RedisTables:
         self._raw: dict[tuple[str, int], str] = {}  # positions as they were read
         self._positions: dict[tuple[str, int], Position] = {}
         self._sequences: dict[tuple[str, str], int] = {}
+        self._absent: set[EventId] = set()  # ids that were not there when they were read
         self._ids: set[EventId] = set()
         self._claims: dict[EventId, tuple[str, str]] = {}  # as read, and as it shall be; empty is none
 
@@ -38,9 +45,9 @@ class RedisTables:
         """
         encode = self._session.client.get_encoder().encode
         name, *rest = (bytes(encode(word)) for word in command)
-        words = name.split()  # redis-py writes XGROUP CREATE as one
-        self._session.check_command(words[0].decode(errors="replace"))
-        return [*words, *rest]
+        words = [*name.split(), *rest]  # redis-py writes XGROUP CREATE as one
+        self._session.check_command(words)
+        return words
 
     def commit(self, commands: Sequence[Sequence[bytes]] = ()) -> None:
         """Runs the script with ``encoded`` commands. Raises StoreFenced, StoreLost, Conflict, CommitUnknown, EffectRefused."""
@@ -90,6 +97,7 @@ class RedisTables:
             with translated():
                 scores = self._session.client.zmscore(self._session.key("ids"), [_member(event) for event in part])
             found.update(event for event, score in zip(part, scores, strict=True) if score is not None)
+        self._absent.update(event for event in wanted if event not in found)
         return found
 
     def confirmed_early(self, events: Collection[EventId]) -> set[EventId]:
@@ -161,6 +169,7 @@ class RedisTables:
             "positions": positions,
             "sequences": [[*place, str(number)] for place, number in self._sequences.items()],
             "ids": [_member(event) for event in self._ids],
+            "absent": [_member(event) for event in self._absent - self._ids],
             "claims": claims,
             "commands": commands,
         }

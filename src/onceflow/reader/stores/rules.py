@@ -9,7 +9,8 @@ Hazards, as sequences of events::
     ``book`` and ``put_claims`` answer what *this* transaction added: one of the two adds it, the other sees a duplicate
 
     two readers: A claims an id, confirms it, and its claim row goes away; B looked into ``ids`` before that, and claims after
-    ``claim`` writes its claims first and looks into ``ids`` then: what A confirmed is seen, and the new claim taken back
+    ``claim`` writes its claims first and looks into ``ids`` then: what A confirmed is seen, and the new claim taken back. (Where
+    writes are collected, in Redis, the look comes first all the same: it is compared when they are made)
 
     the store knew of offset 100 and knows of 90, under the same epoch (``Ownership`` says how)
     what is booked next would move the position over the gap: each unit, claim and confirmation looks, and refuses

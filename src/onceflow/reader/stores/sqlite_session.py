@@ -1,19 +1,6 @@
-"""One SQLite connection: the layout of the tables, and transactions that only the store can end.
+"""One SQLite connection: the layout of the tables, and transactions that only the store can end (sqlite_guard.py).
 
-What the guard survives::
-
-    a handler calls ``tx.commit()`` (or executescript, which commits first) in the middle of its effects, and fails after it
-    ids and position are committed, the second half of the effects is not: events are lost
-
-so an authorizer refuses BEGIN, COMMIT and ROLLBACK while a handler runs. SQLite asks it when a statement is prepared, and
-Python keeps prepared statements by their text; the store's own have texts of their own::
-
-    a table of the user's says ON CONFLICT ROLLBACK (or a trigger RAISE(ROLLBACK)); the handler catches that error and goes on
-    what it writes now would be committed statement by statement, without the ids, and be there again with each next try
-
-so Python begins a transaction of its own before such a statement (``isolation_level``), which the authorizer refuses as well.
-
-What the handler may do with the connection survives too::
+What a handler may do with the connection survives::
 
     a handler sets ``tx.row_factory = sqlite3.Row`` (or ``text_factory``), and the connection keeps it
     the store would compare rows with tuples, find no id new, and book every event as handled that no handler has seen
@@ -56,9 +43,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from onceflow.errors import CommitUnknown, StoreError, StoreLost, StoreMismatch, StoreUnavailable
+from onceflow.errors import CommitUnknown, ReaderError, StoreError, StoreLost, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.blame import causes, own_refused
 from onceflow.reader.stores.interface import CommitRefused
+from onceflow.reader.stores.sqlite_guard import GuardedConnection
 from onceflow.reader.stores.sqlite_log import has_missing_pages
 from onceflow.reader.stores.tables import LAYOUT_VERSION, TABLES, layout_mismatch
 from onceflow.sqlite import is_in_place, place_of
@@ -98,13 +86,16 @@ class Session:
         self._path = path
         self._file = path.absolute()  # as SQLite does: a process may change its directory later
         self._busy_timeout_s = busy_timeout_s
-        self._guarded = False
         self._size = 0
         _check_place(path)
         self._check_log()
         try:
-            self.connection = sqlite3.connect(
-                path, timeout=busy_timeout_s, isolation_level="IMMEDIATE", check_same_thread=False
+            self.connection: GuardedConnection = sqlite3.connect(
+                path,
+                timeout=busy_timeout_s,
+                isolation_level="IMMEDIATE",
+                check_same_thread=False,
+                factory=GuardedConnection,
             )
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
@@ -125,15 +116,16 @@ class Session:
         self.execute(_BEGIN)
         try:
             self._check_in_place()
-            self._guarded = guarded
+            self.connection.is_guarded = guarded
             yield
             self.check_whole()
             self._check_in_place()
-        except BaseException:
-            self._guarded = False
+        except BaseException as error:
+            self.connection.is_guarded = False
             self._roll_back()
+            self.connection.is_guarded = guarded and isinstance(error, ReaderError)  # the handler may still have it
             raise
-        self._guarded = False
+        self.connection.is_guarded = False
         self._commit()
 
     def check_whole(self) -> None:
@@ -207,7 +199,7 @@ class Session:
                 f"{self._path} cannot use write-ahead logging (its journal mode is {mode})",
                 action="keep the file on a local file system",
             )
-        self.connection.set_authorizer(self._authorize)
+        self.connection.guard()
         # Looked at without the write lock, which another reader may hold for as long as its handler works.
         with self.own():
             is_there = self._has_layout()
@@ -279,9 +271,6 @@ class Session:
         for each in causes(error):
             if isinstance(each, sqlite3.Error) and _primary_code(each) in _TROUBLE:
                 raise self._unavailable(each) from error
-
-    def _authorize(self, action: int, *_: str | None) -> int:
-        return sqlite3.SQLITE_DENY if self._guarded and action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
 
     def _unavailable(self, error: sqlite3.Error) -> StoreError:
         if _primary_code(error) == sqlite3.SQLITE_NOTADB:  # waiting does not make it one

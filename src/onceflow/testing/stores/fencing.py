@@ -133,7 +133,10 @@ def racing_takes(lab: Lab) -> None:
 
 
 def same_event_at_once(lab: Lab) -> None:
-    """Owners of two partitions meet the same events at once: each is new for exactly one of them."""
+    """Owners of two partitions meet the same events at once: each is new for exactly one of them, who confirms it at once.
+
+    The other one may have looked before the claim, and claim behind the confirmation, when no claim is there any more.
+    """
     first = lab.store()
     if not first.capabilities.shared:
         return
@@ -146,6 +149,8 @@ def same_event_at_once(lab: Lab) -> None:
             for key in keys(*range(100)):
                 together.wait(PATIENCE_S)  # each time: a thread that fell behind would meet no event at once any more
                 won.append(store.claim(owner, [key], LEASE_S)[0] is NEW)
+                if won[-1]:
+                    store.confirm(owner, [key])
         except threading.BrokenBarrierError:  # the other one has failed, and says why
             return won
         except BaseException:
@@ -186,6 +191,7 @@ def same_event_in_two_units(lab: Lab) -> None:
             admitted.wait(_GRACE_S)  # a store that locks lets it in only after this unit
 
         book(first, owner, wait_for_the_other)
+        assert booked, "a unit was refused that nobody disturbed"
         booked[0].result(PATIENCE_S)
     assert lab.written() == [f"{lab.group} once"], "not exactly once"
 
