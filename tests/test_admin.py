@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import BrokerUnreachable
+from onceflow.broker.settings import HOST
+from onceflow.errors import BrokerUnreachable, ConfigurationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 
@@ -50,6 +53,45 @@ def test_one_that_exists_is_left_as_it_is(broker: EmbeddedBroker) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- brokers that do not answer
+
+
+@pytest.fixture
+def hangs_up() -> Iterator[str]:
+    """The address of a load balancer whose brokers are all down: it takes each connection, and closes it."""
+    with socket.create_server((HOST, 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):  # the test is over
+                while True:
+                    with listener.accept()[0] as connection:
+                        connection.recv(1)  # what is left unread makes the end a reset
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"{HOST}:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_tls_handshake_that_is_hung_up_on_is_no_refused_certificate(hangs_up: str) -> None:
+    """An outage that is waited out; as refused credentials it would end a pipeline for good."""
+    settings = ClusterSettings.of(hangs_up, {"security.protocol": "SSL"})
+    with pytest.raises(BrokerUnreachable, match=r"Disconnected"):
+        ClusterAdmin(settings, patience_s=2.0).partitions()
+
+
+def test_why_a_connection_could_not_be_had_is_forgotten_once_it_is(broker: EmbeddedBroker) -> None:
+    """A handshake that failed long ago is not why a question is not answered in time today."""
+    admin = ClusterAdmin(ClusterSettings.of(broker.bootstrap_servers))
+    admin._problems.append(confluent_kafka.KafkaError(confluent_kafka.KafkaError._SSL, "certificate verify failed"))
+    admin.partitions()
+    timed_out = confluent_kafka.KafkaError(confluent_kafka.KafkaError._TIMED_OUT)
+    assert isinstance(admin._translated(timed_out, "anything"), BrokerUnreachable)
+
+
+def test_a_value_that_librdkafka_does_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its words have a colon in some errors only."""
+    monkeypatch.setattr(ClusterSettings, "for_librdkafka", lambda _: {"socket.timeout.ms": 600_000})
+    with pytest.raises(ConfigurationError, match=r'"socket.timeout.ms" value 600000 is outside allowed range'):
+        ClusterAdmin(ClusterSettings.of("localhost:1")).partitions()
 
 
 @pytest.fixture

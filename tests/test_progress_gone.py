@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,14 +11,17 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from tests.test_pipeline import Lab, rows
 
-from onceflow.broker import EmbeddedBroker
-from onceflow.errors import BrokerUnreachable, ProgressGone
+from onceflow import committed_offsets
+from onceflow.broker import EmbeddedBroker, run_java_tool
+from onceflow.errors import BrokerUnreachable, ProgressConflict, ProgressGone
 from onceflow.pipeline import Control, Mode
+from onceflow.session import SOURCE_DEFAULTS
 from onceflow.transaction import driver
+from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.transaction.sink import KafkaSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import TopicFactory, Workbench
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -147,6 +152,63 @@ def test_a_claim_that_failed_without_input_is_tried_again(lab: Lab, spark: Spark
     finally:
         spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
     assert (finished.reason, finished.batches) == ("claimed", 0)
+
+
+# ----------------------------------------------------------------------------------- the topic of the progress was deleted
+
+
+def drop_record(servers: str, name: str) -> None:
+    """As if somebody had deleted the topic of the progress, which holds no record; of one name alone."""
+    options = ["--group", f"onceflow-{name}", "--topic", ANCHOR_TOPIC, "--delete-offsets"]
+    run_java_tool(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", ["--bootstrap-server", servers, *options]
+    )
+
+
+def test_source_offsets_that_came_with_progress_prove_that_the_name_is_not_new(bench: Workbench) -> None:
+    """With a new checkpoint nothing else tells it: all would be written a second time."""
+    source, target = bench.topic(1), bench.topic(1)
+    bench.fill(source, [("k", str(number)) for number in range(3)])
+    bench.run(source, target)
+    drop_record(bench.broker.bootstrap_servers, target)
+    shutil.rmtree(bench.checkpoint)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"PROGRESS_GONE.*no progress is committed under this name"):
+            bench.run(source, target)
+    assert len(bench.read(target)) == 3
+    bench.fill(source, [("k", "3")])
+    starting = committed_offsets(target, bootstrap_servers=bench.broker.bootstrap_servers)
+    shutil.rmtree(bench.checkpoint)
+    bench.run(source, target, {"on_mismatch": "resume"}, startingOffsets=starting)
+    assert [record.value() for record in bench.read(target)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_source_offsets_of_readings_that_disagreed_are_not_resumed_without_progress_either(bench: Workbench) -> None:
+    """The lower of the two is committed: what lies between would be written again."""
+    source, target = bench.topic(1), bench.topic(1)
+    servers = bench.broker.bootstrap_servers
+    bench.fill(source, [("k", str(number)) for number in range(8)])
+
+    def with_another_reading(lines: DataFrame) -> DataFrame:
+        again = lines.sparkSession.readStream.format("kafka").options(**SOURCE_DEFAULTS)
+        again = again.option("kafka.bootstrap.servers", servers).option("startingOffsets", "earliest")
+        few = again.option("subscribe", source).option("maxOffsetsPerTrigger", 2).load()
+        return lines.select("key", "value").union(few.select("key", "value"))
+
+    def die(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("STORE", 1):
+            raise RuntimeError("died here")
+
+    with pytest.raises(Exception, match="died here"):
+        bench.run(source, target, {"on_step": die}, transform=with_another_reading, maxOffsetsPerTrigger=4)
+    drop_record(servers, target)
+    with pytest.raises(ProgressConflict, match="the progress is gone, and when it was last committed two readings"):
+        committed_offsets(target, bootstrap_servers=servers)
+    shutil.rmtree(bench.checkpoint)
+    lower = {"startingOffsets": json.dumps({source: {"0": 2}})}
+    with pytest.raises(Exception, match=r"PROGRESS_CONFLICT.*the progress is gone, and when it was last committed"):
+        bench.run(source, target, {"on_mismatch": "resume"}, **lower)
+    assert len(bench.read(target)) == 6
 
 
 # --------------------------------------------------------------------------------------------------- a sink without a plan

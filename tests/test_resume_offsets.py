@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_a_pipeline_of_an_older_onceflow_is_resumed(lab: Lab, monkeypatch: pytes
     with monkeypatch.context() as older:
         older.setattr(streaming_query, "mark_of", lambda offsets, agree: "")
         older.setattr(SourceTopics, "marked", lambda topics, offered: offered)
-        older.setattr(questions, "_note_of", lambda progress: "")
+        older.setattr(questions, "note_of", lambda progress: "")
         lab.send(rows(1, 2))
         lab.run()
     lab.send(rows(3))
@@ -117,7 +118,7 @@ def test_an_older_onceflows_checkpoint_is_lost_before_the_new_one_has_run(
     with monkeypatch.context() as older:
         older.setattr(streaming_query, "mark_of", lambda offsets, agree: "")
         older.setattr(SourceTopics, "marked", lambda topics, offered: offered)
-        older.setattr(questions, "_note_of", lambda progress: "")
+        older.setattr(questions, "note_of", lambda progress: "")
         lab.send(rows(1, 2))
         lab.run()
     shutil.rmtree(lab.checkpoint())
@@ -404,6 +405,34 @@ def test_at_least_once_refuses_a_source_topic_that_was_made_anew(bench: Workbenc
     bench.fill(origin, [("k", "70")])
     bench.run(origin, target, at_least_once)
     assert len(bench.read(target)) == 21
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_source_topic_that_was_made_anew_before_the_first_batch_is_committed_is_refused(
+    guarantee: str, bench: Workbench, broker: EmbeddedBroker
+) -> None:
+    """The batch is planned over the old topic's offsets; nothing is committed that could tell which topic they are of."""
+    origin, target = bench.topic(), bench.topic()
+    bench.fill(origin, [("k", str(number)) for number in range(8)])
+
+    def die(step: str, _: int) -> None:
+        if step == "PRODUCE":
+            raise RuntimeError("died here")
+
+    late = {"startingOffsets": json.dumps({origin: {"0": 4}})}
+    with pytest.raises(Exception, match="died here"):
+        bench.run(origin, target, {"guarantee": guarantee, "on_step": die}, **late)
+    make_anew(broker, origin, 1)
+    bench.fill(origin, [("k", str(number)) for number in range(50, 70)])
+    for _ in range(2):
+        with pytest.raises(Exception, match="made anew since the batch before, or since this batch was planned"):
+            bench.run(origin, target, {"guarantee": guarantee}, **late)
+    assert bench.read(target) == []
+    bench.run(origin, target, {"guarantee": guarantee, "on_mismatch": "restart"}, **late)
+    assert len(bench.read(target)) == 16, "on purpose, from the old offset on"
+    bench.fill(origin, [("k", "70")])
+    bench.run(origin, target, {"guarantee": guarantee})
+    assert len(bench.read(target)) == 17
 
 
 def test_at_least_once_refuses_a_source_topic_that_is_made_anew_in_a_run(

@@ -91,6 +91,44 @@ def test_initial_offsets_source_options_and_state_are_found(
     assert (stateful, with_state) == (False, True)
 
 
+def test_only_what_streams_from_kafka_is_a_kafka_source(
+    spark: SparkSession, topic: TopicFactory, fill: Fill, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """A table that is joined, read from Kafka or with Kafka in a column's name, has no options of a stream to be asked for."""
+    source, table = topic(1), topic(1)
+    fill(source, [("k", "1")])
+    fill(table, [("k", "2")])
+    static = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap_servers)
+    lookup = static.option("subscribe", table).load().selectExpr("key", "value as looked_up")
+    spark.createDataFrame([("k", 1)], "name string, KafkaOffset int").write.parquet(str(tmp_path / "columns"))
+    files = spark.read.parquet(str(tmp_path / "columns")).selectExpr("cast(name as binary) as key", "KafkaOffset")
+    rows = spark.createDataFrame([(b"k", 1)], "key binary, KafkaTime int")
+    seen: list[list[dict[str, str]]] = []
+    run_query(
+        source,
+        observe(lambda frame, _: streaming_query.source_options(frame), seen),
+        tmp_path / "checkpoint",
+        transform=lambda lines: lines.join(lookup, "key").join(files, "key").join(rows, "key"),
+    )
+    [[options]] = seen
+    assert options["subscribe"] == source
+
+
+def test_kafkas_old_source_is_refused(
+    spark: SparkSession, topic: TopicFactory, fill: Fill, run_query: RunQuery, tmp_path: Path
+) -> None:
+    """What it reads cannot be asked of it, aborted records maybe."""
+    source = topic(1)
+    fill(source, [("k", "1")])
+    disabled = "spark.sql.streaming.disabledV2MicroBatchReaders"
+    spark.conf.set(disabled, "org.apache.spark.sql.kafka010.KafkaSourceProvider")
+    try:
+        with pytest.raises(Exception, match=rf"UNSAFE_SESSION.*(?s:.)*take kafka out of {disabled}"):
+            run_query(source, observe(lambda frame, _: streaming_query.source_options(frame), []), tmp_path)
+    finally:
+        spark.conf.unset(disabled)
+
+
 def test_outside_of_a_streaming_query_it_says_so(spark: SparkSession) -> None:
     with pytest.raises(UnsafeSession, match="not a micro-batch"):
         streaming_query.micro_batch(spark.range(1), 0)

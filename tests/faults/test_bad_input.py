@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -165,7 +166,8 @@ def test_a_sink_does_not_take_the_id_of_an_ingest_or_a_relay(name: str, other: s
 
 def test_mistakes_in_the_sinks_own_options_all_at_once() -> None:
     with pytest.raises(
-        Exception, match=r"(?s)name = 'a b'.*guarantee = 'twice'.*compression = 'zip'.*max_attempts = 0"
+        Exception,
+        match=r"(?s)name = 'a b'.*guarantee = 'twice'.*compression = 'zip'.*max_attempts = 0.*patience_s = nan",
     ):
         KafkaSink(
             "t",
@@ -174,4 +176,11 @@ def test_mistakes_in_the_sinks_own_options_all_at_once() -> None:
             guarantee="twice",
             compression="zip",
             max_attempts=0,
+            patience_s=math.nan,
         )
+
+
+@pytest.mark.parametrize("patience_s", [0.0, -1.0, math.inf, math.nan])
+def test_a_patience_that_never_begins_or_never_ends_is_a_mistake(patience_s: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"patience_s = .*: a number of seconds above 0"):
+        KafkaSink("t", name="a", bootstrap_servers="localhost:9092", patience_s=patience_s)

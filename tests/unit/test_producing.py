@@ -475,10 +475,10 @@ def test_what_the_leader_said_of_it_is_told() -> None:
         (
             10,
             r"MessageSizeTooLargeError \(10\)$",
-            "^raise the topic's max.message.bytes, .*; nothing of the batch is visible$",
+            "^raise the topic's max.message.bytes, .* kept below it$",
         ),
         (18, r"\(18\)$", "^raise the topic's max.message.bytes, "),
-        (32, r"\(32\)$", "^correct the records .*; nothing of the batch is visible$"),
+        (32, r"\(32\)$", "^correct the records or the topic's configuration$"),
     ],
 )
 def test_who_has_to_do_something_is_told_what(code: int, text: str, action: str) -> None:

@@ -16,6 +16,7 @@ from onceflow.errors import (
     OutcomeUnknown,
     ProgressConflict,
     ProgressGone,
+    RecordTooLarge,
 )
 from onceflow.transaction.coordinator import TransactionCoordinator
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
@@ -337,6 +338,23 @@ def test_what_fails_at_the_start_is_raised_as_it_is(number: int, kind: type[Once
         bench.coordinator.start()
     assert caught.value is error
     assert bench.coordinator.state is State.BROKEN
+
+
+def test_an_abort_without_an_answer_does_not_hide_why_the_batch_failed() -> None:
+    """That nobody answers mends itself; the record does not."""
+    bench = Bench(
+        *START, BrokerUnreachable("no broker answers"), writes=[RecordTooLarge("a record of 9 MB\nby itself")]
+    )
+    with pytest.raises(BrokerUnreachable, match=r"no broker answers; before that: a record of 9 MB$"):
+        bench.commit()
+
+
+def test_a_batch_that_is_itself_at_fault_is_told_to_be_invisible_once_it_is_aborted() -> None:
+    """By who knows: what refuses a record may write outside of a transaction as well."""
+    bench = Bench(*START, Ended(at(3)), writes=[RecordTooLarge("a record of 9 MB", action="split it")])
+    with pytest.raises(RecordTooLarge) as caught:
+        bench.commit()
+    assert caught.value.action == "split it; nothing of the batch is visible"
 
 
 @pytest.mark.parametrize("number", [6, 7])

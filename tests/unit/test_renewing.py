@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from pyspark.sql import DataFrame
 
-from onceflow.errors import BrokerUnreachable, Draining, Fenced, RequestFailed
+from onceflow.errors import AuthenticationFailed, BrokerUnreachable, Draining, Fenced, NotAuthorized, RequestFailed
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction import renewing, sink
@@ -88,7 +88,12 @@ def test_the_retention_is_asked_again_until_it_is_answered() -> None:
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
-    [("60", 3600.0), (None, LONGEST_RETENTION_S), (RequestFailed("odd"), LONGEST_RETENTION_S)],
+    [
+        ("60", 3600.0),
+        (None, LONGEST_RETENTION_S),
+        (RequestFailed("odd"), LONGEST_RETENTION_S),
+        (NotAuthorized("no"), LONGEST_RETENTION_S),
+    ],
 )
 def test_what_a_broker_does_not_tell_is_not_what_nobody_answered(
     shown: str | Exception | None, expected: float, monkeypatch: pytest.MonkeyPatch
@@ -105,6 +110,17 @@ def test_what_a_broker_does_not_tell_is_not_what_nobody_answered(
 def test_brokers_that_do_not_answer_may_tell_later() -> None:
     with pytest.raises(BrokerUnreachable):
         retention_s(ClusterSettings.of("localhost:1", {}), patience_s=0.1)
+
+
+def test_brokers_that_refuse_a_login_just_now_may_tell_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for brokers that do not tell, they would never be asked again, and 24 hours be assumed for as long as it runs."""
+
+    def refused(_: object, name: str) -> str | None:
+        raise AuthenticationFailed("not yet known")
+
+    monkeypatch.setattr(ClusterAdmin, "broker_setting", refused)
+    with pytest.raises(AuthenticationFailed):
+        retention_s(ClusterSettings.of("localhost:1", {}))
 
 
 def test_what_fails_is_tried_again_by_the_next_look(caplog: pytest.LogCaptureFixture) -> None:

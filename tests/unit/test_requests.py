@@ -398,7 +398,10 @@ def test_what_is_committed() -> None:
     noted = [everything[0], ("in", 0, 4, "d1"), ("in", 1, 5, "d0"), ("left", 0, 6, ""), ("old", 0, 7, None)]
     places = {("in", 0): 4, ("in", 1): 5, ("left", 0): 6, ("old", 0): 7}
     newest, plainly_too = frozenset({("in", 0)}), frozenset({("left", 0), ("old", 0)})
-    assert V2.committed(stable=False).read(fetched(0, 0, *noted)) == Committed(PROGRESS, places, newest, plainly_too)
+    notes = {("in", 0): "d1", ("in", 1): "d0"}
+    assert V2.committed(stable=False).read(fetched(0, 0, *noted)) == Committed(
+        PROGRESS, places, newest, plainly_too, notes
+    )
     alone = {("in", 0): 0, ("in", 2): 12}
     assert V2.committed(stable=False).read(fetched(0, 0, *everything[2:])) == Committed(
         None, alone, plain=frozenset(alone)

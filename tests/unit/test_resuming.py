@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from onceflow.errors import ProgressConflict
 from onceflow.transaction.progress import Progress, SourceOffsets
 from onceflow.transaction.resuming import starts_elsewhere
-from onceflow.transaction.source_mark import mark_of, topics_of, why_not_resumed, with_topics
+from onceflow.transaction.source_mark import (
+    is_of_newest,
+    mark_of,
+    note_of,
+    topics_of,
+    why_not_resumed,
+    with_topics,
+)
 
 PROGRESS = Progress(next_batch=5, query_id="q", instance="i", ends=("a", "b"))
 COMMITTED: SourceOffsets = {("a", 0): 7, ("a", 1): 8, ("b", 0): 9}
@@ -46,6 +54,17 @@ def test_who_continues_its_own_progress_or_has_none_is_not_asked_where_it_starts
         raise AssertionError("asked where the query starts")
 
     assert starts_elsewhere(progress, PROGRESS.query_id, unasked, committed) == []
+
+
+def test_a_query_whose_beginning_cannot_be_compared_does_not_resume_anothers_progress() -> None:
+    """A query of files: nothing of it stands among the committed offsets, and it would begin at its first file."""
+
+    def initial() -> SourceOffsets:
+        raise ProgressConflict("sources other than Kafka")
+
+    with pytest.raises(ProgressConflict):
+        starts_elsewhere(PROGRESS, "another", initial, {})
+    assert starts_elsewhere(PROGRESS, "another", lambda: COMMITTED, {}) == [], "nothing was read of what it reads"
 
 
 @pytest.mark.parametrize("claim", [Progress.empty("i"), None], ids=["claimed", "the claim is on its way"])
@@ -94,6 +113,44 @@ def test_offsets_that_are_gone_or_others_are_not_resumed(found: SourceOffsets) -
 
 def test_readings_that_disagree_are_not_resumed() -> None:
     assert why_not_resumed(marked(COMMITTED, agree=False), COMMITTED, set(COMMITTED)).startswith("in batch 4, ")
+
+
+# ------------------------------------------------------------------------------------------------- the progress is gone
+
+
+def noted(offsets: SourceOffsets, *, agree: bool = True, end: str = "b") -> dict[tuple[str, int], str]:
+    """What stands beside the offsets of one batch."""
+    return dict.fromkeys(offsets, note_of(replace(PROGRESS, ends=(end,), sources=mark_of(offsets, agree=agree))))
+
+
+@pytest.mark.parametrize("claim", [Progress.empty("i"), None], ids=["claimed", "the claim is on its way"])
+def test_where_the_progress_is_gone_the_notes_beside_the_offsets_vouch_for_them(claim: Progress | None) -> None:
+    notes = noted(COMMITTED)
+    assert why_not_resumed(claim, COMMITTED, set(), set(), notes) == ""
+    left: SourceOffsets = {("left", 0): 3}
+    both = {**COMMITTED, **left}
+    assert why_not_resumed(claim, both, set(), set(), {**notes, **noted(left, end="a")}) == ""
+    assert "two readings" in why_not_resumed(claim, COMMITTED, set(), set(), noted(COMMITTED, agree=False))
+    for gone in COMMITTED:
+        rest = {at: offset for at, offset in COMMITTED.items() if at != gone}
+        told = why_not_resumed(claim, rest, set(), set(), {at: notes[at] for at in rest})
+        assert "the progress is gone, and the source offsets that were committed with it are gone, or not all" in told
+
+
+def test_notes_of_an_older_onceflow_vouch_for_nothing_and_hinder_nobody() -> None:
+    plain = dict.fromkeys(COMMITTED, "b")
+    assert why_not_resumed(None, COMMITTED, set(), set(), plain) == ""
+    assert why_not_resumed(None, COMMITTED, set(), set(COMMITTED), {}) == ""
+
+
+def test_the_notes_of_the_newest_batch_are_known_with_their_mark_and_without() -> None:
+    assert note_of(Progress.empty("i")) == ""
+    assert note_of(PROGRESS) == "b"
+    assert note_of(marked(COMMITTED)) == f"b {mark_of(COMMITTED, agree=True)}"
+    assert is_of_newest(note_of(marked(COMMITTED)), PROGRESS)
+    assert is_of_newest("b", marked(COMMITTED)), "an older onceflow has noted it"
+    assert not is_of_newest(note_of(replace(PROGRESS, ends=("a",))), PROGRESS)
+    assert not is_of_newest("", Progress.empty("i"))
 
 
 def test_what_an_older_onceflow_committed_is_resumed_unless_nothing_is_there() -> None:

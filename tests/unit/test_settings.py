@@ -96,6 +96,21 @@ def test_every_name_exists_in_the_library_it_is_given_to(tmp_path: Path) -> None
     AdminClient(ClusterSettings.of("localhost:1", {**numbers}).for_librdkafka())  # refuses names it does not know
 
 
+@pytest.mark.parametrize("name", [name for name in KNOWN if name.endswith(".ms")])
+def test_no_number_is_taken_that_librdkafka_refuses(name: str) -> None:
+    """Java takes more. A client that cannot be made would be found out while the pipeline runs."""
+    wide = KNOWN[name]
+    for value in ("1", "10", "999", "1000", "300000", "300001", "3600001", "86400001", str(2**31 - 1), str(2**31)):
+        try:
+            number = wide.convert(value)
+        except ValueError:
+            continue
+        largest = {"reconnect.backoff.max.ms": 3_600_000} if name == "reconnect.backoff.ms" else {}
+        AdminClient(
+            {"bootstrap.servers": "localhost:1", "reconnect.backoff.ms": 1, **largest, str(wide.librdkafka): number}
+        )
+
+
 @pytest.mark.parametrize("options", [SASL, TLS], ids=["sasl", "tls"])
 def test_secrets_never_show(options: dict[str, str]) -> None:
     settings = ClusterSettings.of("a:9092", options)
@@ -151,7 +166,9 @@ def test_values_that_python_cannot_serve_say_what_can(name: str, value: str) -> 
         ("a:1", {**SASL, "sasl.jaas.config": "x"}, "keep one of them"),
         ("a:1", {"security.protocol": "SSL", "ssl.key.password": "x"}, "no ssl.keystore.location"),
         ("a:1", {"kafka.client.id": "x"}, "leave out the prefix"),
-        ("a:1", {"request.timeout.ms": 0}, "must be at least 1"),
+        ("a:1", {"request.timeout.ms": 600_000}, "600000' must be from 10 to 300,000"),
+        ("a:1", {**SASL, "sasl.password": None}, "sasl.password: is None (an environment variable that is not set?)"),
+        ("a:1", {"client.id": None}, "client.id: is None"),
     ],
 )
 def test_a_mistake_says_what_is_wrong(servers: str, options: dict[str, object], part: str) -> None:

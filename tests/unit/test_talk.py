@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from onceflow.errors import BrokerUnreachable
+from onceflow.errors import BrokerUnreachable, TopicMissing
 from onceflow.kafka.client import TRANSACTION, Again
+from onceflow.kafka.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
+from onceflow.transaction.asking import Asking
+from onceflow.transaction.messages import Event, Identity, Stored
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import Questions
 from onceflow.transaction.talk import Pace, Rest, Talk, ToCoordinator, repeated
 
 
@@ -34,6 +41,38 @@ def test_a_question_is_repeated_with_growing_pauses_and_once_more_at_the_deadlin
     assert "check that the brokers run" in raised.value.action
     assert pauses == [1.0, 1.5, 2.25, 3.375, 4.0, 4.0, 0.875]
     assert asked == [0.0, 1.0, 2.5, 4.75, 8.125, 12.125, 16.125, 17.0]
+
+
+@pytest.mark.parametrize(("unknown_for", "is_missing"), [(1, False), (30, True)], ids=["made just now", "deleted"])
+def test_a_topic_that_stays_unknown_ends_a_commit_of_offsets_before_all_patience_is_used(
+    unknown_for: int, is_missing: bool
+) -> None:
+    """The transaction is open all the while: a topic that was made just now is known soon, one that was deleted never."""
+    now = 0.0
+    questions = Questions("any", 2, 60_000)
+    talk = Asking(questions, Pace(lambda: now, 40.0, 1.0, 4.0)).store(Identity(7, 3), Progress.empty("me"), {})
+
+    def answer() -> Any:
+        part = SimpleNamespace(partition_index=0, error_code=UNKNOWN_TOPIC_OR_PARTITION if now < unknown_for else NONE)
+        return SimpleNamespace(topics=[SimpleNamespace(name="onceflow-progress", partitions=[part])])
+
+    def hold() -> Event:
+        nonlocal now
+        turn = next(talk)
+        while True:
+            now += turn.pause if isinstance(turn, Rest) else 0.0
+            try:
+                turn = talk.send(answer() if isinstance(turn, ToCoordinator) else None)
+            except StopIteration as end:
+                stored: Event = end.value
+                return stored
+
+    if not is_missing:
+        assert hold() == Stored()
+        return
+    with pytest.raises(TopicMissing, match="topic onceflow-progress does not exist any more"):
+        hold()
+    assert 10 <= now <= 14, "a quarter of the patience, and not all of it"
 
 
 def test_an_answer_ends_the_repetition() -> None:

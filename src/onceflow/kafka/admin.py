@@ -2,6 +2,14 @@
 
 Over librdkafka, because it says at once why a connection cannot be had (refused credentials, an untrusted certificate,
 a name that does not resolve), where others only report that time ran out.
+
+What it survives::
+
+    all brokers are down; the load balancer before them takes each connection, and closes it in the TLS handshake
+    "SSL handshake failed: Disconnected" says nothing of certificates: it is waited out like any other outage
+
+    one handshake failed long ago; a question is not answered in time today
+    why a connection could not be had is forgotten as soon as one is
 """
 
 from __future__ import annotations
@@ -49,6 +57,7 @@ _NO_LEADER_NOW = {
     "_UNKNOWN_PARTITION",  # added a moment ago, and not known to every broker
 }
 _TLS = re.compile(r"\bSSL handshake|\bSSL routines|certificate", re.IGNORECASE)
+_HUNG_UP = "Disconnected"  # in a handshake: whoever listens is no broker, or one that just goes
 _FIRST_TRY_S = 0.2
 _GRACE_S = 5.0  # for what librdkafka has bound itself
 
@@ -73,8 +82,8 @@ class ClusterAdmin:
         try:
             return AdminClient(options, logger=_librdkafka)
         except KafkaException as error:  # certificate files are read here
-            text = error.args[0].str().partition(": ")[2]
-            raise ConfigurationError.of("the Kafka settings", [text]) from error
+            text = error.args[0].str()
+            raise ConfigurationError.of("the Kafka settings", [text.partition(": ")[2] or text]) from error
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
         """The partitions of every topic that the principal may see."""
@@ -198,10 +207,13 @@ class ClusterAdmin:
 
     def _metadata(self, timeout_s: float) -> Any:
         try:
-            return self._client.list_topics(timeout=timeout_s)
+            found = self._client.list_topics(timeout=timeout_s)
         except KafkaException as error:
             self._client.poll(0)
             raise self._translated(error.args[0], "the cluster's topics") from None
+        self._client.poll(0)  # what went wrong before is told now
+        self._problems.clear()
+        return found
 
     def _result(self, asked: Future[T], what: str) -> T:
         try:
@@ -229,7 +241,7 @@ class ClusterAdmin:
                 f"{self._servers} refused the credentials: {problems['_AUTHENTICATION']}",
                 action="check sasl.mechanism, the user name and the password",
             )
-        tls = [text for text in problems.values() if _TLS.search(text)]
+        tls = [text for text in problems.values() if _TLS.search(text) and _HUNG_UP not in text]
         if tls:
             return AuthenticationFailed(
                 f"no TLS connection to {self._servers}: {tls[0]}",

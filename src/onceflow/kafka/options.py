@@ -24,11 +24,16 @@ class Option:
     secret: bool = False
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return number
+def _between(least: int, most: int) -> Converter:
+    """What librdkafka takes; Java, and kafka-python, take more."""
+
+    def convert(text: str) -> int:
+        number = int(text)
+        if not least <= number <= most:
+            raise ValueError(f"must be from {least:,} to {most:,} (librdkafka takes nothing else)")
+        return number
+
+    return convert
 
 
 def _one_of(*allowed: str) -> Converter:
@@ -39,6 +44,9 @@ def _one_of(*allowed: str) -> Converter:
 
     return convert
 
+
+_LARGEST = 2**31 - 1
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOGIN_MODULES = {
@@ -68,13 +76,13 @@ KNOWN: dict[str, Option] = {
         "client.dns.lookup",
         _one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     ),
-    "request.timeout.ms": Option("request_timeout_ms", "socket.timeout.ms", _positive),
-    "connections.max.idle.ms": Option("connections_max_idle_ms", "connections.max.idle.ms", _positive),
-    "metadata.max.age.ms": Option("metadata_max_age_ms", "metadata.max.age.ms", _positive),
-    "reconnect.backoff.ms": Option("reconnect_backoff_ms", "reconnect.backoff.ms", _positive),
-    "reconnect.backoff.max.ms": Option("reconnect_backoff_max_ms", "reconnect.backoff.max.ms", _positive),
+    "request.timeout.ms": Option("request_timeout_ms", "socket.timeout.ms", _between(10, 300_000)),
+    "connections.max.idle.ms": Option("connections_max_idle_ms", "connections.max.idle.ms", _between(1, _LARGEST)),
+    "metadata.max.age.ms": Option("metadata_max_age_ms", "metadata.max.age.ms", _between(1, _DAY_MS)),
+    "reconnect.backoff.ms": Option("reconnect_backoff_ms", "reconnect.backoff.ms", _between(1, _HOUR_MS)),
+    "reconnect.backoff.max.ms": Option("reconnect_backoff_max_ms", "reconnect.backoff.max.ms", _between(1, _HOUR_MS)),
     "socket.connection.setup.timeout.ms": Option(
-        "socket_connection_setup_timeout_ms", "socket.connection.setup.timeout.ms", _positive
+        "socket_connection_setup_timeout_ms", "socket.connection.setup.timeout.ms", _between(1000, _LARGEST)
     ),
 }
 

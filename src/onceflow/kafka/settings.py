@@ -35,8 +35,10 @@ class ClusterSettings:
         Also takes ``sasl.username`` and ``sasl.password`` instead of ``sasl.jaas.config``. No I/O. Raises
         ConfigurationError with every mistake; ``where`` names the place in it.
         """
-        texts = {name: _text_of(value) for name, value in (options or {}).items()}
-        mistakes = [text for _, text in mistakes_of(bootstrap_servers, texts)]
+        given = options or {}
+        texts = {name: _text_of(value) for name, value in given.items() if value is not None}
+        unset = [f"{name}: is None (an environment variable that is not set?)" for name in given if name not in texts]
+        mistakes = [*unset, *(text for _, text in mistakes_of(bootstrap_servers, texts))]
         if mistakes:
             raise ConfigurationError.of(where, mistakes)
         return cls(",".join(entries_of(bootstrap_servers)), tuple(sorted(_completed(texts).items())))

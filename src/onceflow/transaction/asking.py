@@ -6,13 +6,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from onceflow.errors import TopicMissing
 from onceflow.kafka.client import Again, Topic
 from onceflow.transaction.messages import Audited, Counts, Event, Identity, Refused, SourcesRead, Stored, WriteFailed
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.questions import At, Committed, Question, Questions, describe_producers, read_held
+from onceflow.transaction.questions import (
+    At,
+    Committed,
+    Question,
+    Questions,
+    UnknownTopic,
+    describe_producers,
+    read_held,
+)
 from onceflow.transaction.talk import Forget, Leaders, Pace, Talk, ToCoordinator, ToLeader, repeated
 
 T = TypeVar("T")
+
+_UNKNOWN_FOR = 4  # the part of the patience with which a topic is waited for: of 120 s, 30
 
 # ----------------------------------------------------------------------------------------------------------- questions
 
@@ -52,9 +63,9 @@ class Asking:
         return SourcesRead(found.progress, tuple(sorted((at, found.offsets[at]) for at in found.newest)))
 
     def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Talk[Event]:
-        """TxnOffsetCommit of the progress record and of source offsets."""
+        """TxnOffsetCommit of the progress record and of source offsets. Raises TopicMissing."""
         for question in self.questions.store(identity, progress, source):
-            event = yield from self.ask(question)
+            event = yield from self._ask_of_topics(question)
             if not isinstance(event, Stored):
                 break
         return event
@@ -64,6 +75,31 @@ class Asking:
         held: dict[At, int] = {}
         yield from repeated(lambda: _audited(identity, set(counts) - set(held), held), "DescribeProducers", self.pace)
         return Audited(held)
+
+    def _ask_of_topics(self, question: Question[T]) -> Talk[T | Refused | WriteFailed]:
+        """As ``ask``, but a topic that is not known is waited for with a part of the patience: one that is new is known soon.
+
+        ::
+
+            somebody deletes the topic of the progress, which holds no record; the driver that runs commits its next offsets
+            asked again and again, its transaction would stay open all the while, and its readers wait for nothing
+        """
+        since: list[float] = []
+
+        def once() -> Talk[T | Refused | WriteFailed]:
+            try:
+                return (yield from _asked(question))
+            except UnknownTopic as unknown:
+                since.append(self.pace.now())
+                if since[-1] - since[0] < self.pace.patience / _UNKNOWN_FOR:
+                    raise
+                raise TopicMissing(
+                    f"topic {unknown.topic} does not exist any more: no offset of it can be committed",
+                    action="start again, in a new process or with a new sink: what is known of the progress is told then",
+                    topics=(unknown.topic,),
+                ) from unknown
+
+        return repeated(once, type(question.request).__name__, self.pace)
 
     def ask(self, question: Question[T]) -> Talk[T | Refused | WriteFailed]:
         """Asks until there is an answer that can be read."""

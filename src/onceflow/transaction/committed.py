@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onceflow.errors import ProgressConflict
 from onceflow.kafka.client import KafkaClient
@@ -28,6 +28,7 @@ class Committed:
     offsets: Mapping[tuple[str, int], int]
     newest: frozenset[tuple[str, int]] = frozenset()
     plain: frozenset[tuple[str, int]] = frozenset()
+    notes: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @property
     def ends(self) -> Mapping[tuple[str, int], int]:
@@ -37,7 +38,7 @@ class Committed:
     @property
     def why_not_resumed(self) -> str:
         """Why nobody can go on from these offsets; empty if one can."""
-        return why_not_resumed(self.progress, self.offsets, self.newest, self.plain)
+        return why_not_resumed(self.progress, self.offsets, self.newest, self.plain, self.notes)
 
 
 def read_committed(name: str, settings: ClusterSettings) -> Committed:
@@ -83,4 +84,4 @@ def _read(client: KafkaClient, name: str) -> Committed:
     Should that be committed after all, the resumed sink, which fences before it reads, finds the difference and refuses.
     """
     found = Requests(client, name, version=1, timeout_ms=0).read_committed(stable=False)
-    return Committed(found.progress, found.offsets, found.newest, found.plain)
+    return Committed(found.progress, found.offsets, found.newest, found.plain, found.notes)

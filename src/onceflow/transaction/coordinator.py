@@ -10,6 +10,7 @@ from onceflow.errors import (
     AttemptsExhausted,
     BrokerUnreachable,
     Fenced,
+    InputError,
     OnceflowError,
     OutcomeUnknown,
     ProgressConflict,
@@ -147,11 +148,18 @@ class TransactionCoordinator:
         return effect
 
     def _perform(self, effect: Effect, source_offsets: SourceOffsets, write: WriteBatch) -> Event:
+        """An error is told with the one that came before it::
+
+        a record is too large; the abort is not answered
+        that nobody answers is raised, but it is the record that has to be mended
+        """
         try:
             if isinstance(effect, Write):
                 return self._write(effect, write)
             return asked(self._requests, effect, source_offsets)
         except OnceflowError as error:
+            if self._cause is not None:
+                error.message = f"{error.message}; before that: {_first_line(self._cause)}"
             self._cause = error
             return unanswered(self.state, error)
 
@@ -172,6 +180,8 @@ class TransactionCoordinator:
         cause = self._cause
         if halt.stop is Stop.REJECTED:
             assert cause is not None, halt
+            if isinstance(cause, InputError):
+                cause.action = "; ".join(filter(None, [cause.action, "nothing of the batch is visible"]))
             return cause
         if halt.stop is Stop.UNREACHABLE and isinstance(cause, OnceflowError):
             return cause
@@ -245,6 +255,11 @@ def _denied(state: State, reason: str) -> Event:
     if state in (State.AUDIT, State.STORE):
         return WriteFailed(terminal=True, reason=reason)
     return Unreachable(reason)
+
+
+def _first_line(error: Exception) -> str:
+    text = error.message if isinstance(error, OnceflowError) else str(error)
+    return (text.strip() or type(error).__name__).splitlines()[0]
 
 
 def _no_write(identity: Identity, attempt: int) -> Mapping[tuple[str, int], int]:

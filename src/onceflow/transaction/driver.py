@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from onceflow.errors import AttemptsExhausted, BrokerUnreachable, ProgressConflict
+from onceflow.errors import AttemptsExhausted, BrokerUnreachable, OnceflowError, ProgressConflict
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
@@ -43,7 +44,7 @@ from onceflow.transaction.streaming_query import (
     micro_batch,
     planned_at,
 )
-from onceflow.transaction.writing import BatchWriter, SizeEstimate
+from onceflow.transaction.writing import HELD_BYTES, BatchWriter, SizeEstimate
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,14 @@ class Guarantee(Enum):
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
+
+
+_OUTCOMES = {
+    Guarantee.AT_LEAST_ONCE: "a part of the batch may be visible, and all of it comes again with the next start",
+    Guarantee.AT_MOST_ONCE: "the batch is lost, but for what may be visible of it: its progress is committed, and the next start "
+    "goes on behind it",
+}
+"""What becomes of a batch that is not written to its end, outside of a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,7 @@ class Driver:
         self._client: KafkaClient | None = None
         self._committed_at = 0.0
         self._run_id = ""  # of the run of a query that was checked
+        self._read_topics: ReadTopics | None = None  # of that query, where no progress tells what it has read
 
     def run(self, frame: DataFrame, batch_id: int) -> BatchReport:
         """Writes one micro-batch under the chosen guarantee."""
@@ -112,8 +122,8 @@ class Driver:
             check_first(self._cluster, self._options.name, offered.run_id, batch_id)
         if begins and self.has_progress and self._options.on_mismatch is OnMismatch.RESUME:
             self._check_resumed(frame, offered)
-        if begins and not self.has_progress:
-            self._read_topics = ReadTopics(frame)
+        if begins:
+            self._read_topics = ReadTopics(frame) if batch_id == 0 or not self.has_progress else None
         self._run_id = offered.run_id
         writer = BatchWriter(
             frame,
@@ -124,6 +134,7 @@ class Driver:
             self._estimate,
             offered.source_rows(),
             partial(self._on_step, "PRODUCE", batch_id) if self._on_step else None,
+            held_bytes=math.inf if self._options.guarantee is Guarantee.AT_MOST_ONCE else HELD_BYTES,
         )
         written = self._guaranteed(offered, writer)
         if not written:
@@ -191,6 +202,7 @@ class Driver:
             self._catalog.find(self._options.topic)
         version = client.transaction_version()
         self._requests = Requests(client, self._options.name, version, self._options.transaction_timeout_ms)
+        self._planned = self._planned or self._has_committed()
         instance = uuid.uuid4().hex[:12]
         options = self._options
         settings = Settings(instance, version >= 2, options.on_mismatch, options.max_attempts, self._planned)
@@ -199,6 +211,19 @@ class Driver:
         self._cluster = client.cluster_id()
         self._committed_at = time.monotonic()  # the claim comes next
         log.info("pipeline %s: driver %s, transaction version %d", self._options.name, instance, version)
+
+    def _has_committed(self) -> bool:
+        """Whether source offsets prove that a batch was committed: a note beside them comes with progress alone (questions.py).
+
+        Not where a new checkpoint is to begin at them::
+
+            somebody deletes the topic of the progress, which holds no record, and the checkpoint is lost as well
+            taken for a new name, all would be written a second time
+        """
+        if not self.has_progress or self._options.on_mismatch is not OnMismatch.REFUSE:
+            return False
+        found = self._requests.read_committed(stable=False)
+        return bool(found.offsets.keys() - found.plain)
 
     def _reach(self, client: KafkaClient) -> None:
         """Connects; where that takes long, asks librdkafka, which can tell a wrong password from a broker that is down."""
@@ -215,9 +240,9 @@ class Driver:
         self._coordinator.ensure_started()
         found = self._requests.read_committed()
         query_id = offered.batch.query_id
-        is_another = found.progress is not None and found.progress.query_id != query_id
-        why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain) if is_another else ""
-        if why_not:
+        goes_on = found.progress is not None and found.progress.query_id == query_id
+        why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain, found.notes)
+        if why_not and not goes_on:
             raise ProgressConflict(f"pipeline {self._options.name!r} cannot resume: {why_not}", action=NOT_RESUMED)
         wrong = starts_elsewhere(found.progress, query_id, lambda: initial_offsets(frame), found.offsets, found.newest)
         if wrong:
@@ -251,28 +276,16 @@ class Driver:
         return committed
 
     def _at_least_once(self, offered: MicroBatch, writer: BatchWriter) -> bool:
-        """Records at once visible, offsets after them: a crash in between repeats them, nothing loses them.
-
-        Raises InputError where a source topic is not the one that the batch before was read from.
-        """
-        assert self._client is not None
-        topics = SourceTopics.of(self._client, offered)
-        goes_on = {topic for topic, _ in offered.kafka_start()}
-        if self._read_topics.made_anew(goes_on, topics.ids):
-            self._refuse_made_anew(offered)
-        self._read_topics.note(topics.ids)
+        """Records at once visible, offsets after them: a crash in between repeats them, nothing loses them."""
+        topics = self._source_topics(offered)
         self._write_plain(writer, self._options.max_attempts)
         topics.check_unchanged()
         self._requests.commit_offsets(offered.kafka_end())
         return True
 
     def _commit(self, offered: MicroBatch, write: Callable[[Identity], Counts]) -> bool:
-        """Raises InputError where a source topic is not the one that the batch before was read from."""
-        assert self._client is not None
         self._coordinator.ensure_started()
-        topics = SourceTopics.of(self._client, offered)
-        if topics.were_made_anew(offered, self._protocol.context.progress):
-            self._refuse_made_anew(offered)
+        topics = self._source_topics(offered)
 
         def write_unchanged(identity: Identity, attempt: int) -> Counts:
             counts = write(identity)
@@ -291,18 +304,39 @@ class Driver:
             )
         return ready.committed
 
+    def _source_topics(self, offered: MicroBatch) -> SourceTopics:
+        """The topics of the batch. Raises InputError where one is not that which it was planned for, or goes on in.
+
+        Until a query has committed no progress tells, so its first batch notes them in the checkpoint::
+
+            batch 0 is planned over 5000 to 9000, and fails: a record is too large
+            meanwhile the topic is deleted and made anew, and gets 10000 records
+            batch 0 comes again, and would pass over the first 5000 of them
+        """
+        assert self._client is not None
+        topics = SourceTopics.of(self._client, offered)
+        made_anew = self.has_progress and topics.were_made_anew(offered, self._protocol.context.progress)
+        if self._read_topics is not None:
+            goes_on = {topic for topic, _ in offered.kafka_start() or offered.kafka_end()}
+            made_anew = made_anew or bool(self._read_topics.made_anew(goes_on, topics.ids))
+        if made_anew:
+            self._refuse_made_anew(offered)
+        if self._read_topics is not None:
+            self._read_topics.note(topics.ids)
+        return topics
+
     def _refuse_made_anew(self, offered: MicroBatch) -> None:
         read = ", ".join(sorted({topic for topic, _ in offered.kafka_end()}))
         error = made_anew_error(
             f"pipeline {self._options.name!r}, batch {offered.batch.id}: of the source topics ({read}) one or more were deleted "
-            "and made anew since the batch before"
+            "and made anew since the batch before, or since this batch was planned"
         )
         if self._options.on_mismatch is not OnMismatch.RESTART:
             raise error
         log.warning("%s; taken up all the same, as on_mismatch allows", error.message)
 
     def _write_plain(self, writer: BatchWriter, attempts: int) -> None:
-        """Outside of any transaction; each attempt is an idempotent producer of its own."""
+        """Outside of any transaction; each attempt is an idempotent producer of its own. Errors tell what comes of the batch."""
         for attempt in range(1, attempts + 1):
             try:
                 writer.write(self._plain())
@@ -310,6 +344,9 @@ class Driver:
             except (AttemptFailed, IdentityRefused) as error:
                 log.warning("attempt %d failed: %s", attempt, error)
                 cause = error
+            except OnceflowError as error:
+                error.action = "; ".join(filter(None, [error.action, _OUTCOMES[self._options.guarantee]]))
+                raise
         raise AttemptsExhausted(
             f"pipeline {self._options.name!r}: the write failed {attempts} times, last: {cause}",
             action="see the cause; under at_most_once the batch is not written again, under at_least_once the next start does",

@@ -282,5 +282,5 @@ def error_of(code: int, where: str, message: str | None, **fields: Any) -> Excep
         return NotAuthorized(f"{text}: the principal lacks {right}", action=f"grant it {right}; {ALL_RIGHTS}")
     if meaning is Meaning.UNWRITABLE:
         kind = RecordTooLarge if fields and code in codes.TOO_LARGE else InputError
-        return kind(text, action=f"{_mend_of(code)}; nothing of the batch is visible", **fields)
+        return kind(text, action=_mend_of(code), **fields)
     return AttemptFailed(text)

@@ -14,7 +14,8 @@ identify a batch::
     Spark plans a new batch 6 over everything that arrived meanwhile, far beyond the old 7
     a sink that compares ids sees 6 <= 7, skips it, and loses all that was not in the old 6 and 7
 
-so the digest of what Spark is about to write must equal the digest of what was committed under that id.
+so the digest of what Spark is about to write must equal the digest of what was committed under that id. Where offsets do not
+name the records (a file source counts its batches) the digest is also of the time at which Spark planned the batch.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ DIGESTS_KEPT = 64  # 64 digests of 16 characters stay far below the broker's def
 
 
 NO_PROGRESS = (
-    "no progress is committed under this name, but the checkpoint has batches: it was used with another name, cluster or "
-    "guarantee (at_least_once), or the progress has expired since (offsets.retention.minutes)"
+    "no progress is committed under this name, but the checkpoint has batches, or there are source offsets that were committed "
+    "with progress: it was used with another name, cluster or guarantee (at_least_once), or the progress has expired since "
+    "(offsets.retention.minutes) or was deleted"
 )
 
 

@@ -7,7 +7,7 @@ differ here and nowhere else: version 2 adds partitions and offsets implicitly, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
@@ -36,6 +36,7 @@ from onceflow.transaction.messages import (
     WriteFailed,
 )
 from onceflow.transaction.progress import Progress, ProgressUnreadable
+from onceflow.transaction.source_mark import is_of_newest, note_of
 
 ANCHOR_TOPIC = "onceflow-progress"
 ANCHOR_PARTITION = 0
@@ -67,6 +68,14 @@ class _Abortable(Exception):
     """The broker asks to abort."""
 
 
+class UnknownTopic(Again):
+    """The broker knows no such topic: not yet, or no more."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(codes.name_of(codes.UNKNOWN_TOPIC_OR_PARTITION), moved=True)
+        self.topic = topic
+
+
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
     """A message for the coordinator of ``kind``, and how to read what it answers."""
@@ -93,13 +102,15 @@ class Question(Generic[T]):
 class Committed:
     """What OffsetFetch found: the progress record, the source offsets, and which of them the newest batch committed.
 
-    ``plain``: those that were committed without progress: by at least once, a tool of Kafka's, or an older onceflow.
+    ``plain``: those that were committed without progress: by at least once, a tool of Kafka's, or an older onceflow; beside
+    the others stand ``notes``.
     """
 
     progress: Progress | None
     offsets: Mapping[At, int]
     newest: frozenset[At] = frozenset()
     plain: frozenset[At] = frozenset()
+    notes: Mapping[At, str] = field(default_factory=dict)
 
 
 def transactional_id(name: str) -> str:
@@ -218,7 +229,7 @@ class Questions:
         group = answer.groups[0]
         self._check(group.error_code, "OffsetFetch")
         found: dict[At, int] = {}
-        notes: dict[At, str | None] = {}
+        notes: dict[At, str] = {}
         progress = None
         for topic in group.topics:
             for part in topic.partitions:
@@ -229,10 +240,10 @@ class Questions:
                     progress = self._decoded(part.committed_offset, part.metadata or "")
                 else:
                     found[topic.name, part.partition_index] = part.committed_offset
-                    notes[topic.name, part.partition_index] = part.metadata
-        of_newest = _note_of(progress) if progress else None
-        newest = frozenset(at for at, note in notes.items() if note and note == of_newest)
-        return Committed(progress, found, newest, frozenset(at for at, note in notes.items() if not note))
+                    if part.metadata:
+                        notes[topic.name, part.partition_index] = part.metadata
+        newest = frozenset(at for at, note in notes.items() if progress and is_of_newest(note, progress))
+        return Committed(progress, found, newest, frozenset(found.keys() - notes.keys()), notes)
 
     def _decoded(self, offset: int, metadata: str) -> Progress:
         try:
@@ -269,7 +280,7 @@ class Questions:
     def _offset_commit(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Any:
         offset, metadata = progress.encode()
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        entries = [(ANCHOR_TOPIC, ANCHOR_PARTITION, offset, metadata), *_entries(source, _note_of(progress))]
+        entries = [(ANCHOR_TOPIC, ANCHOR_PARTITION, offset, metadata), *_entries(source, note_of(progress))]
         return TxnOffsetCommitRequest(
             transactional_id=self.id,
             group_id=self.id,
@@ -286,6 +297,8 @@ class Questions:
     def _stored(self, answer: Any) -> Event:
         for topic in answer.topics:
             for part in topic.partitions:
+                if part.error_code == codes.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopic(topic.name)
                 self._check(part.error_code, f"the offset of {topic.name}-{part.partition_index}")
         return Stored()
 
@@ -355,11 +368,6 @@ def _init_producer_id(expected: Identity | None, transactional_id: str | None, t
         max_version=5,
         min_version=3,
     )
-
-
-def _note_of(progress: Progress) -> str:
-    """Stands beside each source offset, and tells those of the newest batch from those of topics that are read no more."""
-    return progress.ends[-1] if progress.ends else ""
 
 
 def _entries(source: Mapping[At, int], note: str = "") -> list[tuple[str, int, int, str]]:

@@ -1,4 +1,6 @@
-"""Of which topics the offsets of a checkpoint are, where no progress record says it (``at_least_once``): ids, in the checkpoint.
+"""Of which topics the offsets of a checkpoint are, where no progress record says it: ids, in the checkpoint.
+
+Under ``at_least_once``, which has none, and until the first batch of a query is committed.
 
 What it survives::
 

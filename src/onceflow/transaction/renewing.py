@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from onceflow.errors import BrokerUnreachable, Fenced, OnceflowError
+from onceflow.errors import Fenced, NotAuthorized, RequestFailed
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.coordinator import RETENTION
@@ -84,12 +84,16 @@ class Renewal:
 
 
 def retention_s(cluster: ClusterSettings, patience_s: float = 10.0) -> float:
-    """How long the cluster keeps what is committed, as far as it tells. Raises BrokerUnreachable: it may tell later."""
+    """How long the cluster keeps what is committed, as far as it tells.
+
+    Raises BrokerUnreachable, AuthenticationFailed: it may tell later. Who took that for "not told" would never ask again::
+
+        the brokers keep what is committed for an hour; they restart, and refuse a login that they do not know yet
+        24 hours are assumed, a resting pipeline is renewed each six hours, and its progress is dropped
+    """
     try:
         minutes = ClusterAdmin(cluster, patience_s=patience_s).broker_setting(RETENTION)
-    except BrokerUnreachable:
-        raise
-    except OnceflowError as error:
+    except (NotAuthorized, RequestFailed) as error:
         log.info("the brokers do not tell %s: %s", RETENTION, error.message)
         minutes = None
     return LONGEST_RETENTION_S if minutes is None else int(minutes) * 60.0

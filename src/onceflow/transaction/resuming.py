@@ -23,13 +23,18 @@ def starts_elsewhere(
         its claim is committed, the marker is not written yet: the broker gives the offsets, and says nothing of the record
         taken for a name under which nothing was committed, all would be written a second time
 
+    So does progress without offsets, for ``initial`` refuses a query whose beginning cannot be compared::
+
+        a query of files is committed, which has no offsets that could be; its checkpoint is lost
+        resumed it begins at its first file: all would be written a second time
+
     It need not read what left the plan before, which the ``newest`` batch did not commit::
 
         a plan reads a, then (restarted) b; its group keeps the offsets of a
         resumed, b alone begins where it ended; a, should it be read again, begins where its output ended
     """
     last = progress.query_id if progress else ""
-    if last == query_id or not committed:
+    if last == query_id or not (last or committed):
         return []
     first = initial()
     read = {at for at in committed if at in newest or at in first}

@@ -124,7 +124,7 @@ class _TopicEncoder:
         return RecordTooLarge(
             f"a record of {fields['size_bytes']:,} bytes for {self._topic}-{fields['partition']} is larger than "
             f"{limit.format(fields['limit_bytes'])}{_origin(batch, mask)}{_key(batch, row)}",
-            action=f"{mend}, or drop or split the record; nothing of the batch is visible",
+            action=f"{mend}, or drop or split the record",
             **fields,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from enum import Enum
@@ -41,7 +42,7 @@ class KafkaSink:
     ``on_step`` is told each protocol step before it is taken, for tests.
 
     While there is no input what is committed is renewed, so that the cluster does not drop it, from the first batch on or from
-    ``open``, until ``close``.
+    ``open``, until ``close``: call that when the query has ended, however it did.
 
     Raises ConfigurationError at once; while running Fenced, ProgressConflict, InputError and others of ``onceflow.errors``.
     Runs on the driver; executors need onceflow installed. Sources: KIP-98, KIP-447, KIP-664, KIP-890.
@@ -78,7 +79,7 @@ class KafkaSink:
             transaction_timeout_ms=_at_least(1000, "transaction_timeout_ms", transaction_timeout_ms, mistakes),
             driver_bytes=None if driver_bytes is None else _at_least(0, "driver_bytes", driver_bytes, mistakes),
             max_attempts=_at_least(1, "max_attempts", max_attempts, mistakes),
-            patience_s=patience_s,
+            patience_s=_patience(patience_s, mistakes),
             cluster=_cluster(bootstrap_servers, kafka or {}, mistakes),
         )
         if mistakes:
@@ -161,6 +162,13 @@ def _at_least(least: int, option: str, value: int, mistakes: list[str]) -> int:
     if value < least:
         mistakes.append(f"{option} = {value}: at least {least}")
     return value
+
+
+def _patience(seconds: float, mistakes: list[str]) -> float:
+    if not 0 < seconds < math.inf:
+        mistakes.append(f"patience_s = {seconds!r}: a number of seconds above 0")
+        return 1.0
+    return seconds
 
 
 def _cluster(bootstrap_servers: str, options: Mapping[str, str], mistakes: list[str]) -> ClusterSettings:

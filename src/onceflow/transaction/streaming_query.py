@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +49,7 @@ class MicroBatch:
 
     def source_rows(self) -> int | None:
         """An upper bound of the rows read from the sources (transaction markers count too); None if not all are Kafka's."""
-        if not all(_is_kafka(offsets) for offsets in self.end if offsets is not None):
+        if not _all_kafka(self.end):
             return None
         rows = 0
         for index, end in enumerate(self.end):
@@ -75,10 +75,35 @@ def micro_batch(frame: DataFrame, batch_id: int) -> MicroBatch:
     sources = execution.sources()
     start = _offsets_of(sources, execution.committedOffsets())
     end = _offsets_of(sources, execution.availableOffsets())
-    before = digest_of(start) if batch_id > 0 else ""
+    before = _batch_digest(start, lambda: _planned_ms_of(execution, batch_id - 1)) if batch_id > 0 else ""
     mark = mark_of(_kafka_offsets(end), agree=_readings_agree(end))
-    batch = Batch(batch_id, str(execution.id()), before, digest_of(end), mark)
+    batch = Batch(batch_id, str(execution.id()), before, _batch_digest(end, lambda: _planned_ms(execution)), mark)
     return MicroBatch(batch, start, end, str(execution.runId()))
+
+
+def _batch_digest(end: Offsets, planned_ms: Callable[[], int]) -> str:
+    """Of the batch that ends there: of its offsets if they name its records, as Kafka's do; else also of when it was planned.
+
+    ::
+
+        batches 6 and 7 of a file source are committed; its offsets count its batches: {"logOffset": 6}, {"logOffset": 7}
+        the checkpoint is restored as of batch 5; Spark plans batch 6 anew, over their files and all that came since
+        its offset is {"logOffset": 6} again: taken for the committed one, what came since would be skipped
+
+    A batch that is only repeated keeps the time in its file ``offsets/N``.
+    """
+    return digest_of(end if _all_kafka(end) else [end, planned_ms()])
+
+
+def _planned_ms(execution: Any) -> int:
+    """When the running batch was planned."""
+    return int(execution.lastExecution().offsetSeqMetadata().batchTimestampMs())
+
+
+def _planned_ms_of(execution: Any, batch_id: int) -> int:
+    """The same of an earlier batch; 0 where its file is gone."""
+    noted = execution.offsetLog().offsetSeqMetadataForBatchId(batch_id)
+    return int(noted.get().batchTimestampMs()) if noted.isDefined() else 0
 
 
 def _offsets_of(sources: Any, progress: Any) -> Offsets:
@@ -93,7 +118,7 @@ def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
     """Where the Kafka sources of the running query began to read (fixed once per checkpoint)."""
     sources = _execution(frame).sources()
     names = [sources.apply(index) for index in range(sources.size())]
-    if not all("Kafka" in source.getClass().getSimpleName() for source in names):
+    if not all(map(_is_kafka_source, names)):
         raise ProgressConflict(
             "a query with sources other than Kafka cannot be resumed: where they begin cannot be compared",
             action="restart, or read from Kafka",
@@ -115,13 +140,23 @@ def checkpoint_root(frame: DataFrame) -> str:
 
 
 def source_options(frame: DataFrame) -> list[dict[str, str]]:
-    """The options of each Kafka source of the running query, keys in lower case."""
+    """The options of each Kafka source of the running query, keys in lower case.
+
+    What a plan reads besides (a static table, another kind of stream) is none, whatever its columns are called. Raises
+    UnsafeSession for Kafka's old source, which does not show its options.
+    """
     found = []
     leaves = _execution(frame).logicalPlan().collectLeaves()
     for leaf in (leaves.apply(index) for index in range(leaves.size())):
-        if "Kafka" in leaf.toString():
+        kind = leaf.getClass().getSimpleName()
+        if kind == "StreamingDataSourceV2ScanRelation" and _is_kafka_source(leaf.stream()):
             options = leaf.relation().options().asCaseSensitiveMap()
             found.append({str(key).lower(): str(options.get(key)) for key in options.keySet().toArray()})
+        elif kind == "StreamingExecutionRelation" and _is_kafka_source(leaf.source()):
+            raise UnsafeSession(
+                "the query reads with Kafka's old source, whose isolation level cannot be seen",
+                action="take kafka out of spark.sql.streaming.disabledV2MicroBatchReaders",
+            )
     return found
 
 
@@ -132,7 +167,7 @@ def is_stateful(frame: DataFrame) -> bool:
 
 def planned_at(frame: DataFrame) -> float:
     """When the running batch was planned, in seconds since the epoch: in an earlier run of the query, if it is a repetition."""
-    return int(_execution(frame).lastExecution().offsetSeqMetadata().batchTimestampMs()) / 1000
+    return _planned_ms(_execution(frame)) / 1000
 
 
 def driver_memory_bytes(frame: DataFrame) -> int:
@@ -235,6 +270,14 @@ def _execution(frame: DataFrame) -> Any:
     jvm = session._jvm
     queries = session._jsparkSession.sharedState().activeStreamingQueries()
     return queries.get(jvm.java.util.UUID.fromString(str(uuid.UUID(query_id))))  # type: ignore[union-attr]
+
+
+def _is_kafka_source(source: Any) -> bool:
+    return "Kafka" in source.getClass().getSimpleName()
+
+
+def _all_kafka(sources: Offsets) -> bool:
+    return all(_is_kafka(offsets) for offsets in sources if offsets is not None)
 
 
 def _is_kafka(offsets: Any) -> bool:

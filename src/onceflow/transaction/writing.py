@@ -25,14 +25,18 @@ HELD_BYTES = 8 << 20
 _TOO_LARGE = ("maxResultSize", "OutOfMemoryError")
 
 
-def _late(chunks: Iterator[tuple[str, Chunk]]) -> Iterator[tuple[str, Chunk]]:
-    """The chunks, the first not before ``HELD_BYTES`` are there or all: sending opens the transaction, and holds readers up."""
+class _Outgrown(AttemptFailed):
+    """The batch is too large for the driver."""
+
+
+def _late(chunks: Iterator[tuple[str, Chunk]], held_bytes: float) -> Iterator[tuple[str, Chunk]]:
+    """The chunks, the first not before ``held_bytes`` are there or all: sending opens the transaction, and holds readers up."""
     held: list[tuple[str, Chunk]] = []
     size_bytes = 0
     for chunk in chunks:
         held.append(chunk)
         size_bytes += len(chunk[1].body)
-        if size_bytes >= HELD_BYTES:
+        if size_bytes >= held_bytes:
             yield from held
             yield from chunks
             return
@@ -43,8 +47,8 @@ class SizeEstimate:
     """How large a batch will be: what a source row became in the batches before, times the rows of this one.
 
     Spark's driver holds the results of finished tasks, so what goes through it must fit its memory; ``limit_bytes`` is the
-    most that it is given. A first guess that was too low costs one attempt: Spark refuses results above
-    ``spark.driver.maxResultSize``, and the batch runs again on the executors.
+    most that it is given. A first guess that was too low costs time: Spark refuses results above
+    ``spark.driver.maxResultSize``, and the batch runs again on the executors; in another attempt, if some of it was sent.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -66,7 +70,13 @@ class SizeEstimate:
 
 
 class BatchWriter:
-    """Writes one batch as often as the protocol asks; ``counts`` are those of the last attempt that succeeded."""
+    """Writes one batch as often as the protocol asks; ``counts`` are those of the last attempt that succeeded.
+
+    ``held_bytes``: nothing is sent before so much is encoded, or all of it. Where there is no second attempt that is all::
+
+        under at_most_once the progress is committed; of a batch that seemed to fit the driver 100 MB are collected, 8 MB sent
+        Spark refuses the rest: written again it would be there twice, and not written it is lost, although nothing has crashed
+    """
 
     def __init__(
         self,
@@ -78,6 +88,8 @@ class BatchWriter:
         estimate: SizeEstimate,
         source_rows: int | None,
         on_request: Callable[[], None] | None = None,
+        *,
+        held_bytes: float = HELD_BYTES,
     ) -> None:
         self._frame = frame
         self._columns = columns
@@ -87,7 +99,9 @@ class BatchWriter:
         self._estimate = estimate
         self._source_rows = source_rows
         self._on_request = on_request
+        self._held_bytes = held_bytes
         self._has_begun = False
+        self._has_sent = False  # in this attempt
         self.counts: Counts = {}
 
     def write(self, target: Target) -> Counts:
@@ -95,16 +109,25 @@ class BatchWriter:
         if self._has_begun:
             self._catalog.forget()
         self._has_begun = True
-        if self._estimate.fits_driver(self._source_rows):
-            self.counts = self._on_driver(target)
-        else:
-            self.counts = self._on_executors(target)
+        self.counts = self._written(target)
         return self.counts
+
+    def _written(self, target: Target) -> Counts:
+        self._has_sent = False
+        if self._estimate.fits_driver(self._source_rows):
+            try:
+                return self._on_driver(target)
+            except _Outgrown as error:
+                if self._has_sent:
+                    raise
+                log.info("%s", error)
+        return self._on_executors(target)
 
     def _on_driver(self, target: Target) -> Counts:
         producer = BatchProducer(self._client, target, self._on_request)
         router = TopicRouter(self._encoding, self._catalog.find)
-        for topic, chunk in _late(self._encoded(router)):
+        for topic, chunk in _late(self._encoded(router), self._held_bytes):
+            self._has_sent = True
             producer.submit(topic, chunk)
         return producer.finish()
 
@@ -117,7 +140,7 @@ class BatchWriter:
         yield from router.flush()
 
     def _collected(self) -> Iterator[pa.RecordBatch]:
-        """The rows, at the driver. Raises AttemptFailed when there are too many for it."""
+        """The rows, at the driver. Raises _Outgrown when there are too many for it."""
         try:
             for _, batch in arrow_batches(self._frame, self._columns):
                 yield batch
@@ -125,7 +148,7 @@ class BatchWriter:
             if not any(sign in str(error) for sign in _TOO_LARGE):
                 raise
             self._estimate.outgrown()
-            raise AttemptFailed(f"the batch is too large for the driver: {error}") from error
+            raise _Outgrown(f"the batch is too large for the driver: {error}") from error
 
     def skip(self) -> None:
         """Runs the batch without writing it: Spark's state for it has to be built again although its output is committed."""
