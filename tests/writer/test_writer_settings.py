@@ -61,6 +61,11 @@ def test_all_mistakes_are_named_at_once() -> None:
         assert any(text.startswith(name) for text in found), name
 
 
+def test_an_option_that_is_not_set_is_named_and_no_text() -> None:
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": None}
+    assert mistakes({**login}) == ("sasl.password: is None (an environment variable that is not set?)",)
+
+
 def test_one_setting_under_two_names_is_refused() -> None:
     assert "keep one" in mistakes({"linger.ms": 1, "queue.buffering.max.ms": 2})[0]
     assert "keep one" in mistakes({"delivery.timeout.ms": 1, "message.timeout.ms": 2})[0]

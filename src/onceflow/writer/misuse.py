@@ -117,4 +117,8 @@ def settings_mistakes(bootstrap_servers: object, kafka: object, transactional_id
         ("transactional_id", transactional_id, lambda it: it is None or isinstance(it, str), "a text or None"),
         ("source", source, lambda it: isinstance(it, str), "a text that names where the events come from"),
     ]
-    return [f"{name}: must be {meant}, not {kind(it)}" for name, it, is_right, meant in kinds if not is_right(it)]
+    unset = [name for name, value in kafka.items() if value is None] if isinstance(kafka, Mapping) else []
+    return [
+        *(f"{name}: must be {meant}, not {kind(it)}" for name, it, is_right, meant in kinds if not is_right(it)),
+        *(f"{name}: is None (an environment variable that is not set?)" for name in unset),
+    ]
