@@ -64,8 +64,10 @@ class Bench:
             return [row[0] for row in connection.execute("SELECT event FROM ledger")]
 
     def position(self) -> int | None:
-        """As the next owner finds it."""
-        return self.store.take("t", [0], "next")[0].next_offset
+        """As the next owner finds it, with a connection of its own: a handler that was given up may still have this one."""
+        with closing(SqliteStore(self.file)) as store:
+            store.open("group", Retention())
+            return store.take("t", [0], "next")[0].next_offset
 
     def insert(self, events: Event | list[Event], tx: Any) -> None:
         for each in events if isinstance(events, list) else [events]:
