@@ -502,12 +502,14 @@ def test_records_that_the_leader_names_are_counted_in_all_that_is_written_to_the
     with pytest.raises(InputError) as raised:
         hand.finish(hand.answer(), named)
     assert raised.value.fields == {"topic": "out", "partition": 0, "records": {5 + 2: "of 2100"}}
+    assert raised.value.message.endswith(": of 2100")
 
 
+@pytest.mark.parametrize("count", [5, 1])
 @pytest.mark.parametrize("named", [[], None])
-def test_a_leader_that_names_no_records_leaves_the_error_without_any(named: list[Any] | None) -> None:
+def test_a_leader_that_names_no_records_leaves_the_error_without_any(named: list[Any] | None, count: int) -> None:
     hand = Hand()
-    hand.submit((0, 5))
+    hand.submit((0, count))
     answer = hand.answer(32)
 
     def unnamed() -> Answered:

@@ -89,6 +89,9 @@ class SparkWorld:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    def strikes_now(self) -> None:
+        pass
+
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
         eventually(condition, bool, what, max(patience_s, PATIENCE_S))
 

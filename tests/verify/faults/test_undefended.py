@@ -46,7 +46,7 @@ class Undefended(BareWorld):
 
     topics_in = topics_out
 
-    def met(self, text: str) -> None:
+    def met(self, text: str, *_: object) -> None:
         self.note(text)
 
     def partitions(self) -> list[int]:

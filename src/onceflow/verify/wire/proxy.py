@@ -111,7 +111,11 @@ class Wire:
         if self.target is not None:
             return socket.create_connection(self.target)
         broker = socket.create_connection(_asked_for(stream))
-        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        try:
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        except OSError:  # it has gone meanwhile
+            broker.close()
+            raise
         return broker
 
     def _count(self, head: Head) -> None:
