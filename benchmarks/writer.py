@@ -98,7 +98,8 @@ def main() -> None:
         EmbeddedBroker(Path(directory) / "broker", heap_mb=512) as broker,
     ):
         for round_number in range(arguments.rounds + 1):
-            for name, write in VARIANTS.items():
+            variants = list(VARIANTS.items())
+            for name, write in variants if round_number % 2 else reversed(variants):
                 topic = new_topic(broker.bootstrap_servers)
                 began = time.perf_counter()
                 write(broker.bootstrap_servers, topic, arguments.events)

@@ -564,7 +564,7 @@ def test_a_rehearsal_writes_to_its_own_disk_only(tmp_path: Path, spark: SparkSes
     checkpoint = tmp_path / "a directory" / "rehearsal-0"
     spark.conf.set("fs.defaultFS", "nowhere://at-all")
     try:
-        rehearsal._run(lines, "append", f"file://{checkpoint}", threading.Event(), math.inf)
+        rehearsal._run(lines, rehearsal._collect, "append", f"file://{checkpoint}", threading.Event(), math.inf)
     finally:
         spark.conf.unset("fs.defaultFS")
     assert (checkpoint / "commits" / "0").exists()
@@ -589,7 +589,7 @@ def test_a_rehearsal_that_does_not_end_is_told(
     deadline = math.inf if why == "takeover" else 1.0
     try:
         with pytest.raises(rehearsal.Stuck, match="did not end within 1 s"):
-            rehearsal._run(lines, "append", f"file://{tmp_path}/rehearsal-0", enough, deadline)
+            rehearsal._run(lines, rehearsal._collect, "append", f"file://{tmp_path}/rehearsal-0", enough, deadline)
         assert running.is_set()
     finally:
         released.set()

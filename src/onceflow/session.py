@@ -45,6 +45,9 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What ``spark_session`` sets everywhere; ``config`` overrides it."""
 
+WORKER_DAEMON: Mapping[str, str] = {"spark.python.daemon.module": "onceflow.transaction.worker_daemon"}
+"""For executors that have onceflow, as those need it that write batches which outgrow the driver."""
+
 SOURCE_DEFAULTS: Mapping[str, str] = {
     # Kafka's own default shows records of open and of aborted transactions.
     "kafka.isolation.level": "read_committed",
@@ -94,7 +97,8 @@ def session_config(
     _refuse_unsafe(own)
     connector = jars.class_path("spark")
     java_options = " ".join(filter(None, (_logging(log_level), _class_archive(master, connector, own))))
-    return _combined(own, DEFAULTS, _sockets(own), _placed(master, connector), {_JAVA_OPTIONS: java_options})
+    placed = {**_placed(master, connector), **_python_workers(master, own)}
+    return _combined(own, DEFAULTS, _sockets(own), placed, {_JAVA_OPTIONS: java_options})
 
 
 def _refuse_unsafe(config: Mapping[str, str]) -> None:
@@ -160,6 +164,12 @@ def _placed(master: str, connector: Sequence[Path]) -> dict[str, str]:
         "spark.task.maxDirectResultSize": "127m",
         "spark.sql.shuffle.partitions": str(min(_local_cores(master), _MOST_LOCAL_PARTITIONS)),
     }
+
+
+def _python_workers(master: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Our daemon, where Spark surely finds it: in workers that are this very Python."""
+    is_ours = _in_one_process(master) and "PYSPARK_PYTHON" not in os.environ and "spark.pyspark.python" not in own
+    return dict(WORKER_DAEMON) if is_ours else {}
 
 
 def _in_one_process(master: str) -> bool:

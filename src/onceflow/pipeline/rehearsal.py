@@ -6,9 +6,10 @@ executor too. The rehearsal runs the plan's own SQL over the newest records of i
 checkpoint is its own and ends with it; it joins no consumer group, opens no transaction and fences nobody. The pipeline's own
 checkpoint is not looked at: it goes on until the takeover, and what was read of it before would be stale then.
 
-On a cluster it runs on the executors that this driver holds anyway, from its start to its end. It waits for the first of them as
-long as one takes to start. A driver that gets none (no room; or Spark asks for them with the work, as the user wishes to leave
-them to others) rehearses nothing. A rehearsal comes to an end whatever happens, for it holds up the next standby::
+On a cluster it runs on the executors that this driver holds anyway, from its start to its end, and there it also does what they
+do for a batch that outgrows the driver: encode, shuffle, all but write. It waits for the first of them as long as one takes to
+start. A driver that gets none (no room; or Spark asks for them with the work, as the user wishes to leave them to others)
+rehearses nothing. A rehearsal comes to an end whatever happens, for it holds up the next standby::
 
     its executors are lost, and there is no room for others: the query waits for them without end
     after some minutes it is stopped; what is warm by then is warm
@@ -25,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -38,14 +40,19 @@ from onceflow.pipeline.preflight import ClusterCheck, check_plan
 from onceflow.pipeline.rehearsal_checkpoints import RehearsalCheckpoints
 from onceflow.pipeline.topics import topics_of
 from onceflow.pipeline.views import Starting
+from onceflow.transaction.compression import Codec
+from onceflow.transaction.executor_path import rehearse_on_executors
 from onceflow.transaction.input_columns import record_columns
+from onceflow.transaction.router import Encoding
 from onceflow.transaction.streaming_query import arrow_batches, driver_memory_bytes, micro_batch
 
 log = logging.getLogger(__name__)
 
+Batch = Callable[[DataFrame, int], None]
 TIMES = 3
 NEWEST = 500  # offsets of each partition
 STOP_S = 20.0
+PATIENCE_S = 10.0
 EXECUTORS_S = 60.0
 LONGEST_S = 300.0
 _LOOK_S = 0.1
@@ -80,13 +87,19 @@ class Rehearsal:
             self._warm = _executors(spark)
             frame = check_plan(_forgiving(file), spark, self.settings, ClusterCheck(), _newest(file, self.settings))
             with _checkpoints(file, spark, self.scratch, enough) as place:
-                for number in range(TIMES):
+                for number, collect in enumerate(self._batches()):
                     self._warm = _executors(spark)
-                    _run(frame, file.plan.output.mode, f"{place}/rehearsal-{number}", enough, deadline)
+                    _run(frame, collect, file.plan.output.mode, f"{place}/rehearsal-{number}", enough, deadline)
         except Stuck:
             raise
         except Exception as error:  # noqa: BLE001  whatever it is, it is not the rehearsal's to judge
             log.info("the rehearsal of pipeline %s failed: %s", file.plan.name, error)
+
+    def _batches(self) -> list[Batch]:
+        batches: list[Batch] = [_collect] * TIMES
+        if not _is_local(self.spark):
+            batches.append(partial(_write_nothing, self.settings, self.file))
+        return batches
 
     def keep(self, cold: Callable[[], None], warm: Callable[[], None]) -> None:
         """Until it is ``enough``: runs again whenever executors were replaced, between ``cold`` and ``warm``. Raises Stuck."""
@@ -165,10 +178,10 @@ def _forgiving(file: PlanFile) -> PlanFile:
     return replace(file, plan=file.plan.model_copy(update={"source": sources}))
 
 
-def _run(frame: DataFrame, mode: str, checkpoint: str, enough: threading.Event, deadline: float) -> None:
+def _run(frame: DataFrame, batch: Batch, mode: str, checkpoint: str, enough: threading.Event, deadline: float) -> None:
     if enough.is_set() or time.monotonic() > deadline:
         return
-    writer = frame.writeStream.foreachBatch(_collect).outputMode(mode).trigger(availableNow=True)
+    writer = frame.writeStream.foreachBatch(batch).outputMode(mode).trigger(availableNow=True)
     query = writer.option("checkpointLocation", checkpoint).start()
     try:
         while query.isActive and not enough.wait(_LOOK_S) and time.monotonic() < deadline:
@@ -191,6 +204,10 @@ def _stop(query: StreamingQuery) -> None:
         raise Stuck(f"the rehearsal did not end within {STOP_S:.0f} s")
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:500]
+
+
 def _collect(batch: DataFrame, batch_id: int) -> None:
     """What the sink asks of Spark for a batch that the driver writes."""
     # Spark looks for an interrupted Java call in the text of what a Python function raised, by a pattern that overflows the
@@ -200,3 +217,13 @@ def _collect(batch: DataFrame, batch_id: int) -> None:
         driver_memory_bytes(batch)
         for _ in arrow_batches(batch, record_columns(batch, None)):
             pass
+
+
+def _write_nothing(settings: ClusterSettings, file: PlanFile, batch: DataFrame, batch_id: int) -> None:
+    """What the sink asks of Spark for a batch that executors write, but that they write it."""
+    encoding = Encoding(None, Codec[file.plan.output.compression.upper()], timestamp_ms=0, seed=0)
+    try:
+        records = batch.selectExpr(*record_columns(batch, None))
+        rehearse_on_executors(records, encoding, settings.for_protocol(), PATIENCE_S)
+    except Exception as error:  # noqa: BLE001  they have no onceflow, say, and need none while the driver writes
+        log.info("the executors of pipeline %s could not rehearse: %s", file.plan.name, _first_line(error))

@@ -72,11 +72,7 @@ def write_on_executors(
     ``topics``: what is known already; tasks ask for the rest, with clients of these ``options`` and this patience. Raises
     AttemptFailed, or what a task found wrong.
     """
-    session = frame.sparkSession
-    writers = max(1, session.sparkContext.defaultParallelism)
-    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES_PER_BATCH))
-    encoded = frame.mapInArrow(_Encode(encoding, dict(topics), dict(options), patience_s, writers), _ENCODED_DDL)
-    placed = encoded.repartitionById(writers, "writer").sortWithinPartitions("topic", "partition", "task", "chunk")
+    placed = _placed(frame, encoding, topics, options, patience_s)
     try:
         with refusing_stage_retries(frame):
             rows = placed.mapInArrow(_Write(target, dict(options), patience_s), _WRITTEN).collect()
@@ -88,6 +84,32 @@ def write_on_executors(
         if row.error is not None:
             raise _unpacked(bytes(row.error))
     return {(row.topic, row.partition): row["count"] for row in rows}
+
+
+def rehearse_on_executors(frame: DataFrame, encoding: Encoding, options: Mapping[str, Any], patience_s: float) -> None:
+    """All of it but the writing: Python workers start, import, ask for the topics and encode; the chunks are shuffled, and lost.
+
+    What a task finds wrong with a row is left to the real batch to tell.
+    """
+    placed = _placed(frame, encoding, {}, options, patience_s)
+    placed.mapInArrow(_drop, _WRITTEN).collect()
+
+
+def _placed(
+    frame: DataFrame, encoding: Encoding, topics: Mapping[str, TopicInfo], options: Mapping[str, Any], patience_s: float
+) -> DataFrame:
+    """The encoded chunks, each at the task that writes its partition, in order."""
+    session = frame.sparkSession
+    writers = max(1, session.sparkContext.defaultParallelism)
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(ARROW_BYTES_PER_BATCH))
+    encoded = frame.mapInArrow(_Encode(encoding, dict(topics), dict(options), patience_s, writers), _ENCODED_DDL)
+    return encoded.repartitionById(writers, "writer").sortWithinPartitions("topic", "partition", "task", "chunk")
+
+
+def _drop(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    yield _counts_batch({})
 
 
 def _first_line(error: Exception) -> str:

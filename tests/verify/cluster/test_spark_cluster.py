@@ -262,6 +262,7 @@ def test_a_standby_whose_executor_was_replaced_rehearses_again(world: SparkWorld
     with rehearsing(world, tmp_path) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "rehearsed\n"
+        assert world.spark.python_workers(driver.pid), "executors have encoded as well"
         first, other = world.spark.executors(driver.pid)
         os.kill(first, signal.SIGKILL)
         eventually(lambda: set(world.spark.executors(driver.pid)) - {first, other}, bool, "another one", PATIENCE_S)

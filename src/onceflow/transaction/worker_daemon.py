@@ -1,0 +1,54 @@
+"""Spark's daemon of Python workers, which imports what our tasks need once, before it forks them.
+
+``spark.python.daemon.module`` names it. Spark's own imports nothing: each worker does, after it is forked, and 1.5 to 2.5 s of a
+batch are gone. A worker without work is ended after a minute, so that a standby, whatever it has rehearsed, begins with new ones.
+What is imported here is also left out of the garbage collection that a worker does behind each task: 40 to 60 ms, of 100.
+
+Spark does it late for a reason: a process that has threads must not fork, for its child has their locks and not them. So where
+an import has started one, Spark's own daemon takes over. (Arrow's jemalloc has one, and handlers of its own for forks.)
+
+Runs on the executors, started by Spark: ``python -m onceflow.transaction.worker_daemon pyspark.worker``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import sys
+from pathlib import Path
+
+_IMPORTED = (
+    "pandas",
+    "pyspark.worker",
+    "onceflow.transaction.executor_path",
+)  # pandas: PySpark asks for it before Arrow
+_FORKED_WELL = "jemalloc_bg_thd"
+
+
+def main() -> None:
+    """Serves until Spark ends it."""
+    with contextlib.redirect_stdout(sys.stderr):  # Spark takes what comes first on the standard output for the port
+        for name in _IMPORTED:
+            importlib.import_module(name)
+    if _other_threads():
+        os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])  # noqa: S606  this very Python
+    gc.freeze()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+def _other_threads() -> list[str]:
+    """The names of those that a fork would break, as Linux has them; elsewhere nobody knows, so there is one."""
+    try:
+        names = [(each / "comm").read_text().strip() for each in Path("/proc/self/task").iterdir()]
+    except OSError:
+        return ["unknown"]
+    names.remove(Path("/proc/self/comm").read_text().strip())
+    return [name for name in names if name != _FORKED_WELL]
+
+
+if __name__ == "__main__":
+    main()
