@@ -66,7 +66,7 @@ def test_a_driver_that_dies_between_records_and_offsets(
     ("guarantee", "told", "comes_again"),
     [
         ("exactly_once", "nothing of the batch is visible", True),
-        ("at_least_once", "a part of the batch may be visible, and all of it comes again with the next start", True),
+        ("at_least_once", "of the failed batch all, a part or nothing may be visible; the next start writes all", True),
         ("at_most_once", "the batch is lost, but for what may be visible of it: its progress is committed", False),
     ],
 )

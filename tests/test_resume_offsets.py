@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,11 @@ def source(name: str, *settings: str) -> str:
 
 def sink(lab: Lab, name: str) -> str:
     return f'[[sink]]\nfrom = "{name}"\ntopic = "{lab.sales}"\nvalue = "concat(\'{name}\', cast(value AS STRING))"'
+
+
+def anew(bench: Workbench) -> Workbench:
+    """The same with a checkpoint of its own."""
+    return replace(bench, checkpoint=bench.checkpoint.with_name(uuid.uuid4().hex))
 
 
 def values(lab: Lab) -> list[str]:
@@ -278,6 +285,37 @@ def test_a_resume_that_failed_in_its_first_batch_goes_on_as_it_is(lab: Lab) -> N
     assert values(lab) == ["a1"]
     lab.run()
     assert values(lab) == ["a1", "a2"]
+
+
+def test_a_sink_of_another_guarantee_and_checkpoint_begins_at_the_committed_offsets_or_not_at_all(
+    bench: Workbench,
+) -> None:
+    """From at_least_once to exactly_once, without `onceflow run`: its name was new, and all was written a second time."""
+    origin, target = bench.topic(2), bench.topic()
+    bench.fill(origin, [(key, "1") for key in "abcd"])
+    bench.run(origin, target, {"guarantee": "at_least_once"})
+    bench.fill(origin, [("a", "2")])
+    for _ in range(2):
+        with pytest.raises(
+            Exception, match=r"(?s)PROGRESS_CONFLICT.*does not start at the committed.*new pipeline needs"
+        ):
+            anew(bench).run(origin, target)
+        assert len(bench.read(target)) == 4
+    starting = committed_offsets(target, bootstrap_servers=bench.broker.bootstrap_servers)
+    there = anew(bench)
+    there.run(origin, target, startingOffsets=starting)
+    assert [message.value() for message in bench.read(target)] == [b"1"] * 4 + [b"2"]
+    bench.fill(origin, [("a", "3")])
+    there.run(origin, target, startingOffsets=starting)
+    assert len(bench.read(target)) == 6, "it goes on by its progress"
+
+
+def test_a_sink_of_another_guarantee_and_checkpoint_may_write_all_again_on_purpose(bench: Workbench) -> None:
+    origin, target = bench.topic(), bench.topic()
+    bench.fill(origin, [("k", "1")])
+    bench.run(origin, target, {"guarantee": "at_least_once"})
+    anew(bench).run(origin, target, {"on_mismatch": "restart"})
+    assert len(bench.read(target)) == 2
 
 
 def test_a_driver_at_work_is_fenced_before_its_checkpoint_is_set_aside(

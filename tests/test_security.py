@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from kafka.protocol.metadata import MetadataRequest
 from tests.conftest import create_topic
 
 from onceflow.broker import EmbeddedBroker
@@ -24,10 +26,11 @@ from onceflow.cli.records import read_committed, send_lines
 from onceflow.config import load
 from onceflow.errors import AuthenticationFailed, ConfigurationError
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.client import Again, KafkaClient
 from onceflow.kafka.options import LOGIN_MODULES
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, run
+from onceflow.transaction.requests import Requests
 from onceflow.writer.writer import Writer
 
 if TYPE_CHECKING:
@@ -110,14 +113,23 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
     pki = tmp_path_factory.mktemp("pki")
     make_pki(pki)
     with SecuredBroker(tmp_path_factory.mktemp("secured"), pki) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        upsertion = UserScramCredentialUpsertion("alice", credentials, PASSWORD.encode())
-        for done in admin.alter_user_scram_credentials([upsertion]).values():
-            done.result(timeout=30)
+        make_user(broker, "alice", PASSWORD)
         for topic in ("in", "out"):
             create_topic(broker, topic)
         yield broker
+
+
+def make_user(secured: SecuredBroker, name: str, password: str) -> None:
+    admin = AdminClient({"bootstrap.servers": secured.bootstrap_servers})
+    credentials = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    upsertion = UserScramCredentialUpsertion(name, credentials, password.encode())
+    for done in admin.alter_user_scram_credentials([upsertion]).values():
+        done.result(timeout=30)
+
+
+def at(secured: SecuredBroker, options: Mapping[str, str]) -> ClusterSettings:
+    """The listener without TLS."""
+    return ClusterSettings.of(secured.servers("SASL_PLAINTEXT"), {"security.protocol": "SASL_PLAINTEXT", **options})
 
 
 def login(mechanism: str, password: str = PASSWORD) -> dict[str, str]:
@@ -201,17 +213,71 @@ value = "concat('seen ', value)"
     assert "seen over tls" in [record.value for record in read_committed(settings, "out")]
 
 
-@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM])
-def test_a_wrong_password_is_refused_at_once_and_not_shown(secured: SecuredBroker, mechanism: str) -> None:
-    options = {"security.protocol": "SASL_PLAINTEXT", **login(mechanism, "wr0ng-secret")}
-    settings = ClusterSettings.of(secured.servers("SASL_PLAINTEXT"), options)
-    with pytest.raises(AuthenticationFailed, match="refused the credentials") as caught:
-        _ask_admin(settings)
-    assert "wr0ng-secret" not in f"{caught.value} {caught.value.fields}"
-
-
 def _ask_admin(settings: ClusterSettings) -> None:
     ClusterAdmin(settings, patience_s=20).partitions()
+
+
+def _open_client(settings: ClusterSettings) -> None:
+    """So patient that a test in which it waits for that long has failed."""
+    with KafkaClient(settings.for_protocol(), patience_s=10_000):
+        pass
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("ask", [_ask_admin, _open_client])
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM])
+def test_a_wrong_password_is_refused_at_once_and_not_shown(
+    secured: SecuredBroker, mechanism: str, ask: Callable[[ClusterSettings], None]
+) -> None:
+    settings = at(secured, login(mechanism, "wr0ng-secret"))
+    with pytest.raises(AuthenticationFailed, match="refused the credentials") as caught:
+        ask(settings)
+    assert settings.bootstrap_servers in caught.value.message
+    assert "wr0ng-secret" not in f"{caught.value} {caught.value.fields}"
+    assert "sasl.mechanism" in caught.value.action
+
+
+@pytest.mark.timeout(120)
+def test_a_mechanism_that_the_broker_does_not_have_is_refused_too(secured: SecuredBroker) -> None:
+    with pytest.raises(AuthenticationFailed, match="refused the credentials") as caught:
+        _open_client(at(secured, login("SCRAM-SHA-256")))
+    assert "sasl.mechanism" in caught.value.action
+
+
+def test_a_login_that_was_taken_and_is_refused_later_is_tried_again_until_the_patience_ends(
+    secured: SecuredBroker,
+) -> None:
+    """By a broker that restarts and does not know it yet, say. Here the password changes, and changes back."""
+    change_password(secured, "bob", PASSWORD)
+    with KafkaClient(login_of(secured, "bob").for_protocol(), patience_s=60) as client:
+        change_password(secured, "bob", "another one")
+        with pytest.raises(Again, match="refused the credentials"):
+            client.ask(None, _METADATA)
+        client.patience_s = 0.5
+        with pytest.raises(AuthenticationFailed, match="refused the credentials"):
+            client.transaction_version()
+        with pytest.raises(AuthenticationFailed, match="refused the credentials"):
+            Requests(client, "bobs", 2, 10_000).read_progress()
+        client.patience_s = 60
+        change_password(secured, "bob", PASSWORD)
+        assert client.transaction_version() == 2
+
+
+_METADATA = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9, min_version=4)
+
+
+def login_of(secured: SecuredBroker, user: str, password: str = PASSWORD) -> ClusterSettings:
+    return at(secured, {**login(SCRAM, password), "sasl.username": user})
+
+
+def change_password(secured: SecuredBroker, user: str, password: str) -> None:
+    """And waits until the broker takes it."""
+    make_user(secured, user, password)
+    for _ in range(1000):
+        with suppress(AuthenticationFailed):
+            _ask_admin(login_of(secured, user, password))
+            return
+    raise AssertionError("the broker does not take the new password")
 
 
 def test_a_certificate_of_an_unknown_authority_is_not_trusted(secured: SecuredBroker) -> None:

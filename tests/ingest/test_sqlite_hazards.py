@@ -165,25 +165,29 @@ def test_a_value_that_nothing_is_larger_than_hides_no_row(table: Table, kind: st
     assert [row["note"] for row in table.take(positions, **BY_TIME)] == ["c", "d"]
 
 
+@pytest.mark.parametrize(("kind", "options"), [("", ""), ("BLOB", ""), ("ANY", "STRICT")])
 @pytest.mark.parametrize("page", [1, 100])
-def test_two_rows_do_not_get_the_id_of_one_event(table: Table, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+def test_two_rows_do_not_get_the_id_of_one_event(
+    table: Table, monkeypatch: pytest.MonkeyPatch, page: int, kind: str, options: str
+) -> None:
     """Under a unique index 1 and '1' are different."""
     monkeypatch.setattr(tables, "PAGE_ROWS", page)
-    codes = coded(table, "code NOT NULL UNIQUE", "1", "'1'")
+    codes = coded(table, f"code {kind} NOT NULL UNIQUE", "1", "'1'", options=options)
     with pytest.raises(InputError, match="a row has code '1', a text where others have numbers"):
         table.take({}, **codes)
 
 
-def test_a_column_of_a_type_holds_numbers_and_texts_that_are_none(table: Table) -> None:
-    """SQLite makes a number of each text that is one."""
-    codes = coded(table, "code NUMERIC NOT NULL UNIQUE", "'1'", "'a'")
+@pytest.mark.parametrize("kind", ["NUMERIC", "ANY", "INT_BLOB"])
+def test_a_column_of_a_type_holds_numbers_and_texts_that_are_none(table: Table, kind: str) -> None:
+    """SQLite makes a number of each text that is one; ANY is a type that it does not know, but for STRICT tables."""
+    codes = coded(table, f"code {kind} NOT NULL UNIQUE", "'1'", "'a'")
     assert [row["code"] for row in table.take({}, **codes)] == [1, "a"]
 
 
-def coded(table: Table, column: str, *codes: str) -> dict[str, Any]:
+def coded(table: Table, column: str, *codes: str, options: str = "") -> dict[str, Any]:
     """A table of rows of one time, and how to read it."""
     name = f"{table.name}_coded"
-    table.run(f"CREATE TABLE {name} (changed INTEGER NOT NULL, {column})")
+    table.run(f"CREATE TABLE {name} (changed INTEGER NOT NULL, {column}) {options}")
     table.run(f"INSERT INTO {name} VALUES " + ", ".join(f"(5, {code})" for code in codes))
     return {"table": name, "rising": "changed", "tiebreak": "code", "delay_s": 0.0}
 

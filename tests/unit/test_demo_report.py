@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,15 +46,6 @@ def outcome(ours: Findings, kept: Kept | None = None) -> Outcome:
         injected = [Injected(pipeline, f, 7, -9 if f.target is Target.DRIVER else None, 31) for f in plan]
         runs[pipeline] = Run(pipeline, injected, set(range(16)))
     return Outcome(3108, runs, {Pipeline.ONCEFLOW: ours, Pipeline.BUILT_IN: TWICE}, 88.8, kept)
-
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """The command takes over SIGINT and SIGTERM; the tests need them back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from onceflow.transaction.compression import Codec
-from onceflow.transaction.driver import Guarantee
+from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.sink import KafkaSink
 

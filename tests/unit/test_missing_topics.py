@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from onceflow.ingest.positions import positions_topic
 from onceflow.kafka.missing import meant
+from onceflow.transaction.questions import ANCHOR_TOPIC
 
 MANY = [f"team-{number:03d}" for number in range(500)]
 
@@ -22,6 +24,12 @@ def test_case_is_no_difference() -> None:
 def test_nothing_is_close() -> None:
     assert meant(["x"], ["orders", "shops"]) == "topics: orders, shops"
     assert meant(["x"], ["__consumer_offsets"]) == "there are no topics yet"
+
+
+def test_onceflows_own_are_never_meant() -> None:
+    own = [ANCHOR_TOPIC, positions_topic("ingest", "progress"), positions_topic("outbox", "shop")]
+    assert meant(["progres"], own) == "there are no topics yet"
+    assert meant(["onceflow-progres"], [*own, "onceflow-orders"]) == "did you mean onceflow-orders?"
 
 
 def test_several_that_are_missing_have_each_their_own() -> None:

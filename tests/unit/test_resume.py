@@ -8,10 +8,11 @@ from py4j.protocol import Py4JError
 from onceflow.config import Plan
 from onceflow.errors import Fenced, InputError, OnceflowError, ProgressConflict, QueryFailed, TopicMissing
 from onceflow.pipeline.checkpoint import CheckpointState
-from onceflow.pipeline.failures import explain, what_is_visible
+from onceflow.pipeline.failures import explain
 from onceflow.pipeline.resume import continues, starting_offsets
 from onceflow.pipeline.topics import topics_of
 from onceflow.transaction.committed import Committed
+from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import Progress
 
 PROGRESS = Progress(next_batch=5, query_id="q", instance="i", ends=("a", "b"))
@@ -97,8 +98,8 @@ def test_java_errors_become_onceflows_own(text: str, kind: type[Exception], part
 
 
 def test_of_a_batch_that_the_sink_has_done_nobody_is_told_that_it_is_not_visible() -> None:
-    assert "batch 7 is committed" in what_is_visible("exactly_once", 7)
-    assert "batch 7 is written" in what_is_visible("at_most_once", 7)
+    assert "batch 7 is committed" in Guarantee.EXACTLY_ONCE.of_a_batch_that_is_done(7)
+    assert "batch 7 is written" in Guarantee.AT_MOST_ONCE.of_a_batch_that_is_done(7)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_of_a_batch_that_the_sink_has_done_nobody_is_told_that_it_is_not_visible
 )
 def test_what_is_visible_of_a_failed_batch_is_told_as_the_guarantee_has_it(guarantee: str, part: str) -> None:
     """Under two of three guarantees "nothing of it" was not true."""
-    visible = what_is_visible(guarantee, None)
+    visible = Guarantee(guarantee).of_a_batch_that_failed
     assert part in visible
     for text in ("only this", "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] gone"):
         error = explain(Py4JError(text), visible)

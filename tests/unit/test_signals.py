@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
+from onceflow.cli.signals import NUMBERS, clean_up_when_interrupted
+
 PATIENCE_S = 60.0
 CLOSED = -100
 
@@ -38,11 +40,11 @@ print("ended", flush=True)
 
 
 @contextmanager
-def command(*arguments: str, stderr: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-    program = [sys.executable, "-c", DEAF, *arguments]
+def command(*arguments: str, program: str = DEAF, stderr: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    words, pipe = [sys.executable, "-c", program, *arguments], subprocess.PIPE
     if stderr == CLOSED:
-        program, stderr = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *program], subprocess.DEVNULL
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+        words, stderr = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *words], subprocess.DEVNULL
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
         try:
             assert _line(process) == "ready"
             yield process
@@ -116,3 +118,53 @@ def test_a_signal_ends_at_once_though_nothing_can_be_said(made: Callable[[], Abs
     with made() as stderr, command("starts", stderr=stderr) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S / 2) == 128 + signal.SIGTERM
+
+
+# The signal comes to another thread, so it ends no wait of the main one's: as where it comes just before that wait. No thread
+# gives up the GIL but to wait, so the main one does when another sees it there.
+CLEANING = f"""
+import faulthandler, signal, sys, threading, time
+from onceflow.cli.signals import clean_up_when_interrupted
+
+sys.setswitchinterval({PATIENCE_S})
+faulthandler.dump_traceback_later({PATIENCE_S / 2}, exit=True)  # or the test would wait as well
+main, never = threading.get_ident(), threading.Lock()
+
+def wait_for_ever():
+    never.acquire()
+
+def deliver():
+    while sys._current_frames()[main].f_code is not wait_for_ever.__code__:
+        time.sleep(0.001)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+never.acquire()
+with clean_up_when_interrupted():
+    threading.Thread(target=deliver, daemon=True).start()
+    try:
+        print("ready", flush=True)
+        wait_for_ever()
+    finally:
+        print("cleaning up", flush=True)
+        sys.stdin.readline()
+        print("cleaned up", flush=True)
+"""
+
+
+def test_what_cleans_up_is_interrupted_in_whatever_wait_and_no_further_signal_tears_it_apart() -> None:
+    with command(program=CLEANING) as process:
+        assert _line(process) == "cleaning up"
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate("go on\n", timeout=PATIENCE_S / 2) == (
+            "cleaned up\n",
+            "\ninterrupted: ending all processes and cleaning up\n",
+        )
+        assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_behind_it_signals_do_what_they_did_before() -> None:
+    before = [signal.getsignal(number) for number in NUMBERS]
+    with clean_up_when_interrupted():
+        assert [signal.getsignal(number) for number in NUMBERS] != before
+    assert [signal.getsignal(number) for number in NUMBERS] == before

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onceflow.cli.errors import ERROR, out, shown_errors
-from onceflow.cli.interrupted import clean_up_when_interrupted
+from onceflow.cli.signals import clean_up_when_interrupted
 
 
 def demo(
@@ -26,8 +26,7 @@ def demo(
 
     Exit code 0 only if the proof holds.
     """
-    clean_up_when_interrupted()
-    with shown_errors(as_json=as_json):
+    with clean_up_when_interrupted(), shown_errors(as_json=as_json):
         from rich.console import Console
 
         from onceflow.demo.progress import progress_on

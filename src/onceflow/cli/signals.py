@@ -1,4 +1,7 @@
-"""How a long command takes signals: the first ends it in order, the second one at once.
+"""How a long command takes signals. Two ways to end, and one to hear:
+
+``end_in_order``: what commits may be asked to end; a second signal ends it at once, as a crash would.
+``clean_up_when_interrupted``: what has processes of its own ends through every ``finally``, so that none of them stays.
 
 What it survives::
 
@@ -6,7 +9,8 @@ What it survives::
     Python runs a handler in the main thread, once that does something again: when the batch is over (seen: five minutes later,
     which the second signal was to cut short; beside two busy threads one signal in thirty came so)
 
-So a thread hears them, from the pipe that the interpreter writes to at the moment of the signal (``signal.set_wakeup_fd``).
+So a thread hears them, from the pipe that the interpreter writes to at the moment of the signal (``signal.set_wakeup_fd``), and
+sends a signal that the main thread itself has to take on to it until it has.
 
 ::
 
@@ -24,9 +28,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from onceflow.stop_flag import StopFlag
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN_S = 0.05
 
 
 @contextmanager
@@ -49,6 +57,37 @@ def end_in_order(stop: Callable[[str], None], may_stop: Callable[[], bool] = lam
         yield
 
 
+@contextmanager
+def clean_up_when_interrupted() -> Iterator[None]:
+    """For the main thread: within it the first SIGINT or SIGTERM raises SystemExit there, with 128 and its number.
+
+    Further ones do nothing: they would only tear the cleaning up apart.
+    """
+    taken = StopFlag()
+    main, asked = threading.get_ident(), False
+
+    def end(number: int, _: FrameType | None) -> None:
+        if not taken.is_set():
+            taken.set()
+            raise SystemExit(128 + number)
+
+    def take(number: int) -> None:
+        nonlocal asked
+        if asked:
+            return
+        asked = True
+        with suppress(OSError, ValueError):
+            _say(b"\ninterrupted: ending all processes and cleaning up\n")
+        while not taken.wait(_AGAIN_S):
+            signal.pthread_kill(main, number)  # ends its wait
+
+    with _heard(take, end):
+        try:
+            yield
+        finally:
+            taken.set()  # or a signal that comes with the end would be sent on for ever
+
+
 def _end_at_once(status: int) -> None:
     try:
         _say(b"\ninterrupted\n")
@@ -65,13 +104,18 @@ def _say(text: bytes) -> None:
         os.write(sys.__stderr__.fileno(), text)
 
 
+def _nothing(number: int, _: FrameType | None) -> None:
+    pass
+
+
 @contextmanager
-def _heard(take: Callable[[int], None]) -> Iterator[None]:
+def _heard(take: Callable[[int], None], in_main: Callable[[int, FrameType | None], None] = _nothing) -> Iterator[None]:
+    """``take`` is called on a thread of its own, ``in_main`` in the main thread, whenever that looks for signals."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     thread = threading.Thread(target=_listen, args=(read, take), name="onceflow-signals", daemon=True)
-    # Without a handler of Python's, nothing is written; what it does is nothing.
-    handlers = {number: signal.signal(number, lambda *_: None) for number in NUMBERS}
+    # Without a handler of Python's, nothing is written to the pipe.
+    handlers = {number: signal.signal(number, in_main) for number in NUMBERS}
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     thread.start()
     try:

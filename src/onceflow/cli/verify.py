@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceflow.cli.errors import ERROR, out, shown_errors
-from onceflow.cli.interrupted import clean_up_when_interrupted
+from onceflow.cli.signals import clean_up_when_interrupted
 from onceflow.cli.verify_matrix import check_given, run_cells, usable
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def verify(
     given = (pipeline, duration, rate, faults, seed, engine, brokers, spark_workers, transaction_version)
     files = directory / "files" if keep else None
     try:
-        with shown_errors(as_json=as_json):
+        with clean_up_when_interrupted(), shown_errors(as_json=as_json):
             check_given(context, is_matrix=matrix)
             if matrix:
                 status = run_cells(messages, cells, engine, seed, files, directory, as_json=as_json)
@@ -98,7 +98,6 @@ def verify(
 
 
 def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
-    clean_up_when_interrupted()
     from rich.console import Console
 
     from onceflow.verify.report import clear, exit_status, show

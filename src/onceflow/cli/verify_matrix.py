@@ -9,7 +9,6 @@ from pathlib import Path
 import typer
 
 from onceflow.cli.errors import out
-from onceflow.cli.interrupted import clean_up_when_interrupted
 
 _OF_THE_MATRIX = ("messages", "cells")
 _OF_BOTH = ("directory", "as_json", "keep", "seed", "engine", "matrix")
@@ -78,7 +77,6 @@ def run_cells(
     matrix = matrix_of(MatrixOptions(messages, names, engine, seed, files, arguments))
     with usable(directory):
         report.clear(directory)
-    clean_up_when_interrupted()
     console = Console(stderr=as_json)
     with progress_on(console) as progress:
         rows = run_matrix(matrix, directory, progress)

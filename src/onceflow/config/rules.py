@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from onceflow.config.lines import Path
 from onceflow.config.model import Plan, Source, Transform
 from onceflow.kafka import settings_check
-from onceflow.kafka.names import taken_by
+from onceflow.kafka.names import PROGRESS_TOPIC, taken_by
 from onceflow.kafka.options import KNOWN, REFUSED
 
 Mistake = tuple[Path, str]
 
-PROGRESS_TOPIC = "onceflow-progress"
 
 SOURCE_OPTIONS = (
     "minPartitions",

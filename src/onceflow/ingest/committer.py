@@ -47,7 +47,7 @@ from onceflow.transaction.messages import Counts, Identity
 from onceflow.transaction.producer import BatchProducer, Target
 from onceflow.transaction.progress import Batch, Progress, digest_of
 from onceflow.transaction.protocol import Protocol, Settings
-from onceflow.transaction.renewing import LONGEST_RETENTION_S, retention_s
+from onceflow.transaction.renewing import longest_rest_s, retention_s
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.router import Encoding, TopicRouter
 
@@ -56,7 +56,7 @@ _MARKERS_S = 5.0
 _LOOK_AGAIN_S = 0.1
 ASK_PATIENCE_S = 2.0
 ASK_AGAIN_S = 10.0
-"""Of a source that rests; less than a quarter of what a broker keeps at the least, a minute."""
+"""Of a source that rests; less than the longest rest where a broker keeps the least, a minute."""
 
 Rows = Iterable[tuple[str, pa.RecordBatch]]
 """(topic, columns as for Spark's Kafka sink: value, and optionally key, headers, timestamp, partition). Read again by each
@@ -253,13 +253,13 @@ class SourceCommitter:
     def keep(self) -> None:
         """To be called while there is nothing to commit: the cluster would forget what was committed.
 
-        Commits nothing new, as soon as a quarter of the time has passed for which the cluster keeps it. Raises as ``commit``.
+        Commits nothing new, as soon as the longest rest is over (transaction/renewing.py). Raises as ``commit``.
         """
         now = time.monotonic()
         if now < self._keep_at:
             return
         self._rest_s = self._rest_s or self._longest_rest_s()
-        due_at = self._committed_at + (self._rest_s or LONGEST_RETENTION_S / 4)
+        due_at = self._committed_at + (self._rest_s or longest_rest_s())
         if now >= due_at:
             self.commit([], {})
         else:
@@ -268,7 +268,7 @@ class SourceCommitter:
     def _longest_rest_s(self) -> float | None:
         """None where no broker says; a source that has nothing to commit does not end for that."""
         try:
-            return min(retention_s(self._settings, ASK_PATIENCE_S), LONGEST_RETENTION_S) / 4
+            return longest_rest_s(retention_s(self._settings, ASK_PATIENCE_S))
         except KafkaError as error:
             log.info("how long the cluster keeps what is committed is not known yet: %s", error)
             return None

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from onceflow.errors import ConfigurationError, RequestFailed
 from onceflow.kafka.client import KafkaClient, Pause
 from onceflow.kafka.groupless import record_in
-from onceflow.kafka.names import is_pipeline
+from onceflow.kafka.names import POSITIONS, is_pipeline
 from onceflow.kafka.opened import opened
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.anchor import ensure_own_topic
@@ -34,7 +34,7 @@ def check_name(kind: str, name: str) -> None:
 
 def positions_topic(kind: str, name: str) -> str:
     """The topic of one source."""
-    return f"onceflow-positions-{kind}-{name}"
+    return f"{POSITIONS}{kind}-{name}"
 
 
 def ensure_positions_topic(client: KafkaClient, topic: str) -> None:

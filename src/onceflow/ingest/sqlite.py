@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from onceflow.ingest.numbers import Numbers
 from onceflow.ingest.table_uri import in_path
 from onceflow.ingest.tables import Page, TableOptions, event_id, holds_null, no_larger, view_mistake
 from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
+from onceflow.sqlite_types import is_strict, keeps_numbers_and_texts_apart
 
 _BUSY_S = 30.0
 _NO_SQL = re.compile(r"""--[^\n]*|/\*.*?(\*/|$)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]""", re.DOTALL)
@@ -98,7 +99,7 @@ class SqliteTable:
         # With generated columns, which table_info leaves out; not those that a virtual table hides from ``*``.
         types = dict(self._ask("SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1", self.name))
         columns = list(types)
-        self._keeps_kinds = _keeps_kinds(types.get(self._options.tiebreak, ""))
+        self._keeps_kinds = self._keeps_numbers_and_texts_apart(types)
         self._collations = {name: self._collation(name) for name in self._options.order}
         self._is_autoincrement = self._whole_key() == self._options.rising and bool(
             re.search(r"\bAUTOINCREMENT\b", _NO_SQL.sub(" ", created), re.IGNORECASE)
@@ -106,6 +107,12 @@ class SqliteTable:
         mistakes = self._name_mistakes(columns) or self._order_mistakes()
         if mistakes:
             raise ConfigurationError.of(self._where, mistakes)
+
+    def _keeps_numbers_and_texts_apart(self, types: Mapping[str, str]) -> bool:
+        """Of the tiebreak; a column that is missing is a mistake, told below."""
+        with self._told():
+            strict = is_strict(self._connection, self.name)
+        return keeps_numbers_and_texts_apart(types.get(self._options.tiebreak or "", ""), is_strict=strict)
 
     def _name_mistakes(self, columns: Sequence[str]) -> list[str]:
         return [
@@ -294,11 +301,6 @@ def _that_fit(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         if characters >= tables.PAGE_CHARACTERS:
             break
     return rows
-
-
-def _keeps_kinds(declared: str) -> bool:
-    """Whether a column may hold both 1 and '1' (datatype3.html, 3.1); of ANY that is so in a STRICT table."""
-    return declared.upper() in ("", "ANY") or "BLOB" in declared.upper()
 
 
 def _text_among_numbers(values: Sequence[Any]) -> str:

@@ -18,12 +18,19 @@ from typing import Any, Self, cast
 from uuid import UUID
 
 import kafka.errors
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
-from onceflow.errors import AuthenticationFailed, BrokerUnreachable, NotAuthorized, RequestFailed, TopicMissing
+from onceflow.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    KafkaError,
+    NotAuthorized,
+    RequestFailed,
+    TopicMissing,
+)
 from onceflow.kafka import codes
+from onceflow.kafka.logins import REFUSED, Connections, refused
 from onceflow.kafka.missing import meant
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
@@ -47,11 +54,15 @@ _TRANSPORT = {
 
 
 class Again(Exception):
-    """Raised by an answer's reader: the question may be repeated after a pause."""
+    """Raised by an answer's reader: the question may be repeated after a pause.
 
-    def __init__(self, reason: str, *, moved: bool = False) -> None:
+    ``final`` is what to raise when the time for that is over, where it is not BrokerUnreachable.
+    """
+
+    def __init__(self, reason: str, *, moved: bool = False, final: KafkaError | None = None) -> None:
         super().__init__(reason)
         self.moved = moved
+        self.final = final
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +150,7 @@ class KafkaClient:
         self.close()
 
     def open(self, patience_s: float | None = None) -> None:
-        """Connects to a bootstrap server. Raises BrokerUnreachable, or AuthenticationFailed where kafka-python can tell."""
+        """Connects to a bootstrap server. Raises BrokerUnreachable, or AuthenticationFailed as soon as a login is refused."""
         with self._opening:
             if self._opened:
                 return
@@ -168,9 +179,9 @@ class KafkaClient:
         # Bounded twice: kafka-python waits for the handshake of a silent TLS peer without limit.
         await self._manager.wait_for(self._manager.bootstrap_async(wait_ms), wait_ms + _GRACE_MS)
 
-    def _new_manager(self) -> KafkaConnectionManager:
+    def _new_manager(self) -> Connections:
         """One that asks the bootstrap servers in turn; kafka-python picks one at random for each try."""
-        manager = KafkaConnectionManager(self._net, **{**_TRANSPORT, **self.options})
+        manager = Connections(self._net, **{**_TRANSPORT, **self.options})
         self._servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda node: (node.host, node.port))
         turns = itertools.cycle([*self._servers[self._turn :], *self._servers[: self._turn]])
         manager.cluster.bootstrap_brokers = lambda: [next(turns)]
@@ -186,10 +197,7 @@ class KafkaClient:
         for node in self._servers:
             failure = self._manager.auth_failure(node.node_id)
             if failure is not None:
-                return AuthenticationFailed(
-                    f"{servers} refused the credentials: {failure}",
-                    action="check sasl.mechanism, user name and password, or the certificates",
-                )
+                return refused(servers, failure)
         why = "" if isinstance(error, kafka.errors.KafkaTimeoutError) else f": {error}"
         return BrokerUnreachable(
             f"no broker of {servers} answered within {self.patience_s:g} s{why}",
@@ -214,14 +222,16 @@ class KafkaClient:
     def ask(self, node_id: int | None, request: Any) -> Any:
         """Sends to a node (None: any) and waits for the answer, once.
 
-        Raises Again when the connection failed, and BrokerUnreachable when the time for all questions is over.
+        Raises Again when the connection failed, and BrokerUnreachable when the time for all questions is over. A login that is
+        refused was taken at the bootstrap: it may be taken again when the broker has started.
         """
         if self._rest_s <= 0:
             raise self._unreachable(kafka.errors.KafkaTimeoutError())
         try:
             return self._manager.run(self._send, request, node_id)
-        except kafka.errors.SaslAuthenticationFailedError as error:
-            raise self._unreachable(error) from error
+        except REFUSED as error:
+            final = refused(",".join(self.options["bootstrap_servers"]), error)
+            raise Again(final.message, moved=True, final=final) from error
         except (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError) as error:
             self._manager.call_soon(self._manager.cluster.request_update)
             raise Again(f"{type(error).__name__}: {error}", moved=True) from error
@@ -236,14 +246,14 @@ class KafkaClient:
         return max(0.0, self._deadline - time.monotonic())
 
     def repeat(self, once: Callable[[], Any], what: str, patience_s: float | None = None) -> Any:
-        """Runs ``once`` until it does not raise Again. Raises BrokerUnreachable at the deadline."""
+        """Runs ``once`` until it does not raise Again. Raises BrokerUnreachable, or what Again says, at the deadline."""
         pause = Pause(self.patience_s if patience_s is None else patience_s)
         while True:
             try:
                 return once()
             except Again as again:
                 if pause.expired:
-                    raise BrokerUnreachable(
+                    raise again.final or BrokerUnreachable(
                         f"{what}: no usable answer in time, last: {again}",
                         action="check that the brokers run and are reachable; then start again",
                     ) from again

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 
+from onceflow.kafka.names import is_own
+
 _CLOSE = 3  # for each name
 _OTHERS = 5
 
 
 def meant(missing: Iterable[str], known: Iterable[str]) -> str:
-    """The closest of the topics that there are, and a handful of the others; Kafka's own are nobody's business."""
-    names = sorted(name for name in known if not name.startswith("__"))
+    """The closest of the topics that there are, and a handful of the others; Kafka's and onceflow's own are nobody's business."""
+    names = sorted(name for name in known if not (name.startswith("__") or is_own(name)))
     if not names:
         return "there are no topics yet"
     close = _closest(missing, names)

@@ -1,4 +1,4 @@
-"""Names that Kafka takes."""
+"""Names that Kafka takes, and those that are onceflow's own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import re
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PIPELINE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _NOT_PIPELINES = ("ingest-", "outbox-")
+PROGRESS_TOPIC = "onceflow-progress"
+POSITIONS = "onceflow-positions-"
+"""What the topics of positions begin with."""
 
 
 def is_topic(name: str) -> bool:
     """Whether a topic may be called so."""
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+
+
+def is_own(topic: str) -> bool:
+    """Whether a topic is one in which onceflow keeps what is committed."""
+    return topic == PROGRESS_TOPIC or topic.startswith(POSITIONS)
 
 
 def is_pipeline(name: str) -> bool:

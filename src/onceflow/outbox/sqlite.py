@@ -30,9 +30,9 @@ from onceflow.outbox.sql import TableName
 from onceflow.outbox.table import REQUIRED, Limits, OutboxRow, Place, load
 from onceflow.outbox.waker import Waker
 from onceflow.sqlite import TEXT, is_in_place, place_of, sync
+from onceflow.sqlite_types import is_strict, keeps_numbers_and_texts_apart
 
 _BUSY_S = 30.0
-_STRICT_SINCE = (3, 37)
 _LOOK_S = 0.02
 _INSERTED_AT_MS = "cast(round((julianday(inserted_at) - 2440587.5) * 86400000) as integer)"
 
@@ -83,7 +83,9 @@ class SqliteOutbox:
             found = self._found_columns(self._name)
         check_found(str(self._name), found, REQUIRED)
         self._inserted = _INSERTED_AT_MS if "inserted_at" in found else "null"
-        self._keeps_any_id = _keeps_any(found["id"], is_strict=self._is_strict())
+        with self._told():
+            strict = is_strict(self._open, self._name.name)
+        self._keeps_any_id = keeps_numbers_and_texts_apart(found["id"], is_strict=strict)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -111,12 +113,6 @@ class SqliteOutbox:
 
     def _found_columns(self, table: TableName) -> dict[str, str]:
         return dict(self._run("select name, type from pragma_table_xinfo(?) where hidden <> 1", table.name).fetchall())
-
-    def _is_strict(self) -> bool:
-        if sqlite3.sqlite_version_info < _STRICT_SINCE:
-            return False
-        query = "select strict from pragma_table_list(?) where schema = 'main'"
-        return any(strict for (strict,) in self._run(query, self._name.name))
 
     def claim(self, name: str, instance: str, *, over: str | None) -> bool:
         with self._writing():
@@ -235,13 +231,3 @@ class SqliteOutbox:
             ) from error
         except sqlite3.DatabaseError as error:
             raise OutboxMismatch(f"{self.address}: {error}", action="name a SQLite database") from error
-
-
-def _keeps_any(declared: str, *, is_strict: bool) -> bool:
-    """Whether a column keeps both 1 and '1' (datatype3.html, 3.1): one without a type, of bytes, or of ANY in a STRICT table;
-    in another one ANY is a type like any that SQLite does not know, and makes numbers of what looks like them.
-    """
-    kind = declared.upper()
-    if kind == "ANY":
-        return is_strict
-    return not kind or ("BLOB" in kind and not any(name in kind for name in ("INT", "CHAR", "CLOB", "TEXT")))

@@ -19,36 +19,10 @@ _CONFLICT_ACTION = (
 )
 
 
-def what_is_visible(guarantee: str, done: int | None) -> str:
-    """What is to be said of the output when a query has failed, where the failure itself does not tell.
-
-    ``done``: the batch that the sink has done and Spark has not told of, if there is one::
-
-        batch 7 is committed, and Spark cannot write commits/7 (the disk of the checkpoint is full): the query fails
-        whoever is told that nothing of batch 7 is visible writes it again by hand
-    """
-    if guarantee == "at_least_once":
-        return "of the failed batch all, a part or nothing may be visible; the next start writes all of it again"
-    if done is not None:
-        return (
-            f"batch {done} is {_DONE[guarantee]}, and the query failed behind it; the next start knows it and goes on"
-        )
-    return _NOT_DONE[guarantee]
-
-
-_DONE = {"exactly_once": "committed", "at_most_once": "written"}
-_NOT_DONE = {
-    "exactly_once": "a batch is visible as a whole or not at all: onceflow status shows the newest one that is, and the next "
-    "start goes on behind it",
-    "at_most_once": "of the failed batch a part or nothing may be visible; where its progress is committed (onceflow status) "
-    "the rest is lost, and the next start goes on behind it",
-}
-
-
 def explain(error: BaseException, visible: str = "") -> BaseException:
     """The error to show for what a batch or a query raised; errors of onceflow itself stay as they are.
 
-    ``visible``: what is to be said of the output (``what_is_visible``).
+    ``visible``: what is to be said of the output (``Guarantee``), where the failure itself does not tell.
     """
     texts = list(_texts(error))
     of_a_row = next((found for text in texts if (found := find_malformed(text) or find_loop(text))), None)

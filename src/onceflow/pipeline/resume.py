@@ -8,7 +8,7 @@ repeated; what aggregations and joins had remembered is gone with the checkpoint
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onceflow.config import Plan, PlanFile
 from onceflow.errors import ProgressConflict
@@ -17,7 +17,7 @@ from onceflow.pipeline.checkpoint import Checkpoint, CheckpointState
 from onceflow.pipeline.early_fence import fenced
 from onceflow.pipeline.events import Listener, Note
 from onceflow.pipeline.topics import Partitions, topics_of
-from onceflow.transaction.committed import EARLIEST, Committed, read_committed
+from onceflow.transaction.committed import EARLIEST, Committed
 from onceflow.transaction.progress import OnMismatch, Progress
 from onceflow.transaction.source_mark import NOT_RESUMED
 
@@ -32,22 +32,24 @@ def prepare(
     known: Partitions,
     sources: Sequence[frozenset[str]],
     tell: Listener,
+    read: Callable[[], Committed],
 ) -> tuple[OnMismatch, Offsets]:
     """What the sink shall allow, and where sources start (by source name; empty: as the plan says).
 
-    ``sources``: the topics of each of the plan's readings, in Spark's order. Sets the old checkpoint aside where a new one is
-    needed. Raises ProgressConflict if the checkpoint is another plan's, if there is nothing to resume, or if a topic of the
-    newest batch is not read any more: the sink would refuse that too, with the old checkpoint out of its place.
+    ``sources``: the topics of each of the plan's readings, in Spark's order; ``read`` says what is committed. Sets the old
+    checkpoint aside where a new one is needed. Raises ProgressConflict if the checkpoint is another plan's, if there is nothing
+    to resume, or if a topic of the newest batch is not read any more: the sink would refuse that too, with the old checkpoint
+    out of its place.
     """
     state = checkpoint.state()
     if mode is OnMismatch.REFUSE:
         _check_same_plan(file.plan, state, sources)
-        return _as_if_resumed(file.plan, state, settings, tell), {}
+        return _as_if_resumed(file.plan, state, read, tell), {}
     if mode is OnMismatch.RESTART:
         _set_aside(file.plan, settings, checkpoint, mode, tell)
         tell(Note("restart: reads from starting_offsets again, what was written before is written again"))
         return mode, {}
-    committed = read_committed(file.plan.name, settings)
+    committed = read()
     progress = committed.progress
     is_known = progress is not None and bool(progress.query_id)
     if not is_known and not committed.offsets:
@@ -76,7 +78,9 @@ def prepare(
     return mode, starting_offsets(file.plan, committed, known)
 
 
-def _as_if_resumed(plan: Plan, state: CheckpointState | None, settings: ClusterSettings, tell: Listener) -> OnMismatch:
+def _as_if_resumed(
+    plan: Plan, state: CheckpointState | None, read: Callable[[], Committed], tell: Listener
+) -> OnMismatch:
     """RESUME for a name that has source offsets and no progress: its first batch has to begin at them, or the sink refuses it.
 
     What it survives::
@@ -88,7 +92,7 @@ def _as_if_resumed(plan: Plan, state: CheckpointState | None, settings: ClusterS
     """
     if plan.guarantee == "at_least_once" or (state is not None and state.last_batch > 0):
         return OnMismatch.REFUSE
-    committed = read_committed(plan.name, settings)
+    committed = read()
     if not committed.offsets or (committed.progress is not None and committed.progress.query_id):
         return OnMismatch.REFUSE
     tell(

@@ -20,6 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -36,13 +37,14 @@ from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.control import Control, Ended, Progress, StopAsked
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
-from onceflow.pipeline.failures import explain, reason_of, what_is_visible
+from onceflow.pipeline.failures import explain, reason_of
 from onceflow.pipeline.inbox import ProgressListener, Remembering
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
 from onceflow.session import WORKER_DAEMON, spark_session
-from onceflow.transaction.committed import read_committed
+from onceflow.transaction.committed import Committed, read_committed
+from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.sink import KafkaSink
 
@@ -75,6 +77,7 @@ def run(
     cluster = check_cluster(file, settings, admin)
     for note in cluster.notes:
         tell(Note(note))
+    read = _read_once(file, settings)
     is_own = SparkSession.getActiveSession() is None
     spark = session(file, spark_log)
     try:
@@ -83,15 +86,33 @@ def run(
         known = admin.partitions() if cluster.missing else cluster.known
         with _in_our_words(f"the checkpoint {file.checkpoint}"):
             checkpoint = Checkpoint(spark, file.checkpoint)
-            allowed, starting = prepare(file, mode, checkpoint, settings, known, topics_in_order(frame, known), tell)
+            allowed, starting = prepare(
+                file, mode, checkpoint, settings, known, topics_in_order(frame, known), tell, read
+            )
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
         sink = _sink(make_sink, file, settings, allowed)
         planned = checkpoint.has_batches
-        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute(planned)
+        at_once = file.plan.guarantee == "at_least_once" or read().progress is None
+        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute(planned, at_once=at_once)
     finally:
         if is_own:
             end_session(spark)
+
+
+def _read_once(file: PlanFile, settings: ClusterSettings) -> Callable[[], Committed]:
+    """What was committed when it was asked for first. It may be old by the time it is used, which decides nothing::
+
+        the name is found new; another driver claims it and commits batch 0
+        taken for new all the same it is claimed early: the claim fences, reads the progress again, and finds batch 0
+
+        a driver of the name is at its first commit, and nothing of it is read; the checkpoint is set aside, which fences
+        the commit was decided before the fence, or never can be: again the claim, which comes later, finds out
+
+    So who reads what a batch is judged by (protocol.py) reads behind a fence of its own; here it is only when to claim, and what
+    to tell. The offsets at which a resume begins are compared once more by the sink.
+    """
+    return cache(partial(read_committed, file.plan.name, settings))
 
 
 def end_session(spark: SparkSession) -> None:
@@ -164,8 +185,8 @@ class _Run:
         self._batches = 0
         self._records = 0
 
-    def execute(self, planned: bool) -> Finished:
-        """Claims a name without progress, starts the query and sees it through.
+    def execute(self, planned: bool, *, at_once: bool) -> Finished:
+        """Claims a name without progress (``at_once``), starts the query and sees it through.
 
         Such a name is claimed before the query plans its first batch (``planned``: it did so in an earlier run), so that progress
         which is not there has been forgotten by the cluster, and never was missing. Another one may have a driver at work, and a
@@ -176,7 +197,7 @@ class _Run:
         listener = ProgressListener(self._inbox.put, readings(self._frame), self._ran)
         self._spark.streams.addListener(listener)
         try:
-            if not self._has_progress():
+            if at_once:
                 self._claim()
             query = self._start()
             threading.Thread(target=self._watch, args=(query,), name="onceflow-watch", daemon=True).start()
@@ -188,10 +209,6 @@ class _Run:
         finished = Finished(self._file.plan.name, self._batches, self._records, reason)
         self._tell(finished)
         return finished
-
-    def _has_progress(self) -> bool:
-        plan = self._file.plan
-        return plan.guarantee != "at_least_once" and read_committed(plan.name, self._settings).progress is not None
 
     def _claim(self) -> None:
         """Until it is claimed, and not behind the end: a trigger may be told of when the sink is closed.
@@ -290,7 +307,11 @@ class _Run:
     def _raise_failure(self, query: StreamingQuery) -> None:
         error = self._batch.error or _why_ended(query)
         if error is not None and not isinstance(error, Draining):
-            raise explain(error, what_is_visible(self._file.plan.guarantee, self._done_untold())) from error
+            raise explain(error, self._visible()) from error
+
+    def _visible(self) -> str:
+        guarantee, done = Guarantee(self._file.plan.guarantee), self._done_untold()
+        return guarantee.of_a_batch_that_failed if done is None else guarantee.of_a_batch_that_is_done(done)
 
     def _done_untold(self) -> int | None:
         """The batch that the sink has done, and Spark not: it failed behind the sink."""

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -40,6 +40,7 @@ from onceflow.reader.stores import DEFAULT, FORMS, open_store
 from onceflow.reader.stores.interface import Retention, Store
 from onceflow.reader.tally import Tally
 from onceflow.stop_flag import StopFlag
+from onceflow.to_the_end import ended
 
 log = logging.getLogger("onceflow.reader")
 _STORE_METHODS = ("open", "close", "take", "unit", "claim", "confirm", "forget_expired")
@@ -233,9 +234,8 @@ class Reader:
         stop = self._stops.begin()
         loop = asyncio.get_running_loop()
         run = partial(self._run, OnLoop(loop), stop, until_end=until_end, progress=progress)
-        # As asyncio.to_thread, but no task: whoever cancels all of the loop's would end that one, and the thread would go on. Nor
-        # one of the loop's own threads: a handler that waits for those (``asyncio.to_thread``, a host's name) would wait for ever
-        # where readers have them all.
+        # Not one of the loop's own threads: a handler that waits for those (``asyncio.to_thread``, a host's name) would wait for
+        # ever where readers have them all.
         thread = ThreadPoolExecutor(1, "onceflow-reader")
         work = loop.run_in_executor(thread, contextvars.copy_context().run, run)
         thread.shutdown(wait=False)  # when that has ended
@@ -243,7 +243,8 @@ class Reader:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             stop.set()
-            await _ended(work)
+            await ended(work)
+            work.result()
             raise
 
     def stop(self) -> None:
@@ -323,14 +324,6 @@ class Reader:
         finally:
             for number, old in before.items():
                 signal.signal(number, old)
-
-
-async def _ended(work: asyncio.Future[bool]) -> None:
-    """Until the thread has ended, however often that is cancelled: it has the store, and the partitions."""
-    while not work.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([work])
-    work.result()
 
 
 def _printed(text: str) -> None:

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -23,6 +22,7 @@ from onceflow.transaction.catalog import TopicCatalog
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import OnStep, TransactionCoordinator
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
+from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.input_columns import record_columns
 from onceflow.transaction.messages import Counts, Identity
 from onceflow.transaction.once_a_batch import check_first, note_done
@@ -49,22 +49,15 @@ from onceflow.transaction.writing import HELD_BYTES, BatchWriter, SizeEstimate
 log = logging.getLogger(__name__)
 
 _FIRST_PATIENCE_S = 10.0
-
-
-class Guarantee(Enum):
-    """What a pipeline promises of its output."""
-
-    EXACTLY_ONCE = "exactly_once"
-    AT_LEAST_ONCE = "at_least_once"
-    AT_MOST_ONCE = "at_most_once"
-
-
-_OUTCOMES = {
-    Guarantee.AT_LEAST_ONCE: "a part of the batch may be visible, and all of it comes again with the next start",
-    Guarantee.AT_MOST_ONCE: "the batch is lost, but for what may be visible of it: its progress is committed, and the next start "
-    "goes on behind it",
-}
-"""What becomes of a batch that is not written to its end, outside of a transaction."""
+_RESUME_ONCE_MORE = (
+    "resume once more: a new checkpoint that starts at the committed offsets (startingOffsets = "
+    "onceflow.committed_offsets(…))"
+)
+_NOT_NEW = (
+    "source offsets are committed under this name, and no progress (it ran at_least_once, or a resume did not get as far as its "
+    "first batch). Begin a new checkpoint at them (startingOffsets = onceflow.committed_offsets(…)), or restart, which writes "
+    "again what was written; a new pipeline needs a new name"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +113,7 @@ class Driver:
             self._client = self._open()
         if self.has_progress:
             check_first(self._cluster, self._options.name, offered.run_id, batch_id)
-        if begins and self.has_progress and self._options.on_mismatch is OnMismatch.RESUME:
+        if begins and self._goes_on_from_offsets(batch_id):
             self._check_resumed(frame, offered)
         if begins:
             self._read_topics = ReadTopics(frame) if batch_id == 0 or not self.has_progress else None
@@ -234,6 +227,24 @@ class Driver:
                 ClusterAdmin(self._options.cluster).partitions()
             client.open()
 
+    def _goes_on_from_offsets(self, batch_id: int) -> bool:
+        """Whether a query that begins has to begin at the committed source offsets, if there are any.
+
+        Also where nobody has asked to resume, and no progress tells of the checkpoint before::
+
+            a name runs at_least_once, and commits source offsets alone; its guarantee and its checkpoint are changed at once
+            by its progress the name is new, and all would be written a second time without a word
+        """
+        if not self.has_progress or self._options.on_mismatch is OnMismatch.RESTART:
+            return False
+        if self._options.on_mismatch is OnMismatch.RESUME:
+            return True
+        if batch_id > 0:  # it is refused without progress
+            return False
+        self._coordinator.ensure_started()
+        progress = self._protocol.context.progress
+        return progress is None or not progress.query_id
+
     def _check_resumed(self, frame: DataFrame, offered: MicroBatch) -> None:
         """A resumed pipeline begins exactly where the committed one ended."""
         # A driver that died in its commit left offsets pending, which would hold up the question until its transaction times out.
@@ -249,8 +260,7 @@ class Driver:
             raise ProgressConflict(
                 f"pipeline {self._options.name!r} cannot resume: the new checkpoint does not start at the committed "
                 f"offsets: {'; '.join(wrong[:5])}",
-                action="resume once more: a new checkpoint that starts at the committed offsets (startingOffsets = "
-                "onceflow.committed_offsets(…))",
+                action=_RESUME_ONCE_MORE if self._options.on_mismatch is OnMismatch.RESUME else _NOT_NEW,
             )
 
     # ------------------------------------------------------------------------------------------------------ guarantees
@@ -337,6 +347,7 @@ class Driver:
 
     def _write_plain(self, writer: BatchWriter, attempts: int) -> None:
         """Outside of any transaction; each attempt is an idempotent producer of its own. Errors tell what comes of the batch."""
+        outcome = self._options.guarantee.of_a_write_that_failed
         for attempt in range(1, attempts + 1):
             try:
                 writer.write(self._plain())
@@ -345,11 +356,11 @@ class Driver:
                 log.warning("attempt %d failed: %s", attempt, error)
                 cause = error
             except OnceflowError as error:
-                error.action = "; ".join(filter(None, [error.action, _OUTCOMES[self._options.guarantee]]))
+                error.action = "; ".join(filter(None, [error.action, outcome]))
                 raise
         raise AttemptsExhausted(
             f"pipeline {self._options.name!r}: the write failed {attempts} times, last: {cause}",
-            action="see the cause; under at_most_once the batch is not written again, under at_least_once the next start does",
+            action=f"see the cause; {outcome}",
         ) from cause
 
     def _transactional(self, identity: Identity) -> Target:

@@ -22,6 +22,7 @@ from kafka.protocol.producer import (
 from onceflow.errors import ConfigurationError, ProgressConflict
 from onceflow.kafka import codes
 from onceflow.kafka.client import GROUP, TRANSACTION, Again, KafkaClient
+from onceflow.kafka.names import PROGRESS_TOPIC
 from onceflow.transaction.messages import (
     Coordinated,
     Described,
@@ -38,7 +39,7 @@ from onceflow.transaction.messages import (
 from onceflow.transaction.progress import Progress, ProgressUnreadable
 from onceflow.transaction.source_mark import is_of_newest, note_of
 
-ANCHOR_TOPIC = "onceflow-progress"
+ANCHOR_TOPIC = PROGRESS_TOPIC
 ANCHOR_PARTITION = 0
 SEQUENCE_SPACE = 2**31
 NO_IDENTITY = Identity(-1, -1)

@@ -6,8 +6,8 @@ What it survives::
     them, ``offsets.retention.minutes`` after the last commit, and forgets its transactional id (7 days, both of them)
     the next batch finds neither its identity nor its claim, and nobody can tell whether another driver was there meanwhile
 
-So a quarter of that time is the most that passes between two commits. It is a thread and not a trigger of the query, for a query
-may trigger once a month.
+So a quarter of that time is the most that passes between two commits (``longest_rest_s``). It is a thread and not a trigger of
+the query, for a query may trigger once a month.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LEAST_RETENTION_S = 60.0
 """A broker cannot be told to keep it for less."""
 _FIRST_LOOK_S = 5.0  # the first batches have the machine for themselves
 _UNANSWERED_S = 60.0  # between two looks, until a broker has said how long it keeps what is committed
-_LOOKS = 8  # a commit is renewed when it is found older than the time between two looks: after a quarter at the latest
+_LOOKS = 2  # in the longest rest: a commit is renewed when it is found older than the time between two of them
 
 
 class Renewal:
     """``renew`` is called with an age in seconds again and again, on a thread of its own: it renews what is older.
 
     ``retention_s`` says how long the cluster keeps what is committed; it is asked on that thread, again and again until it
-    answers. Ends with ``stop``, or when the name was lost to another driver.
+    answers. Ends with ``stop``, or when the name was lost to another driver; a daemon, so it keeps no process alive.
     """
 
     def __init__(self, name: str, renew: Callable[[float], None], retention_s: Callable[[], float]) -> None:
@@ -66,7 +66,7 @@ class Renewal:
     def _between_s(self) -> float | None:
         """How long to wait between two looks; None where nobody could say. It may be said at the next look."""
         try:
-            return min(self._retention_s(), LONGEST_RETENTION_S) / _LOOKS
+            return longest_rest_s(self._retention_s()) / _LOOKS
         except Exception as error:  # noqa: BLE001  as in a look: brokers that start just now may answer anything
             log.info("%s is not known yet: %s", RETENTION, error)
             return None
@@ -81,6 +81,11 @@ class Renewal:
         except Exception as error:  # noqa: BLE001  whatever it was: a thread that died of it would renew nothing any more
             log.warning("pipeline %s rests, and its progress could not be renewed: %s", self._name, error)
         return True
+
+
+def longest_rest_s(retention_s: float = LONGEST_RETENTION_S) -> float:
+    """The most that may pass between two commits, where the cluster keeps them for so long; by default where it does not tell."""
+    return min(retention_s, LONGEST_RETENTION_S) / 4
 
 
 def retention_s(cluster: ClusterSettings, patience_s: float = 10.0) -> float:

@@ -15,7 +15,8 @@ from onceflow.kafka.names import is_pipeline, taken_by
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import OnStep
-from onceflow.transaction.driver import BatchReport, Driver, Guarantee, Options
+from onceflow.transaction.driver import BatchReport, Driver, Options
+from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import OnMismatch
 from onceflow.transaction.renewing import Renewal, retention_s
 
@@ -33,16 +34,19 @@ class KafkaSink:
     ``name`` is the pipeline's identity: transactional id and progress group are ``onceflow-<name>``, and a second driver
     with the same name fences the first. ``guarantee`` is ``exactly_once``, ``at_least_once`` (a crash may repeat a batch, and
     loses none) or ``at_most_once`` (it may lose one, and repeats none). ``compression`` is ``none``, ``gzip``, ``snappy``,
-    ``lz4`` or ``zstd``. ``on_mismatch`` says what to do when the checkpoint does not continue the committed
-    progress: ``refuse``, ``resume`` (a new checkpoint that starts at the committed offsets) or ``restart`` (take up the
-    checkpoint as it is; output may repeat). ``transaction_timeout_ms`` is how long the broker waits for a driver that stopped
-    in the middle of a batch, and readers with it. Batches estimated below ``driver_bytes`` (default: what Spark's driver can
-    hold) are written by the driver alone, larger ones by executors. A batch is tried ``max_attempts`` times; a request is
-    repeated for ``patience_s`` seconds. ``kafka`` holds Java client options (``security.protocol``, …) without prefix.
-    ``on_step`` is told each protocol step before it is taken, for tests.
+    ``lz4`` or ``zstd``. ``on_mismatch`` says what to do when the checkpoint does not continue the committed progress (or, where
+    there is none, does not begin at the offsets that ``at_least_once`` has committed): ``refuse``, ``resume`` (a new checkpoint
+    that starts at the committed offsets) or ``restart`` (take up the checkpoint as it is; output may repeat).
+    ``transaction_timeout_ms`` is how long the broker waits for a driver that stopped in the middle of a batch, and readers with
+    it. Batches estimated below ``driver_bytes`` (default: what Spark's driver can hold) are written by the driver alone, larger
+    ones by executors. A batch is tried ``max_attempts`` times; a request is repeated for ``patience_s`` seconds. ``kafka`` holds
+    Java client options (``security.protocol``, …) without prefix. ``on_step`` is told each protocol step before it is taken, for
+    tests.
 
     While there is no input what is committed is renewed, so that the cluster does not drop it, from the first batch on or from
-    ``open``, until ``close``: call that when the query has ended, however it did.
+    ``open``, until ``close``: call that when the query has ended, however it did. A sink that is never closed goes on renewing,
+    for it does not know of its query's end, and may be given to another start of it. That costs a thread and its connections,
+    and keeps no process alive (a daemon); it ends when another driver takes the name.
 
     Raises ConfigurationError at once; while running Fenced, ProgressConflict, InputError and others of ``onceflow.errors``.
     Runs on the driver; executors need onceflow installed. Sources: KIP-98, KIP-447, KIP-664, KIP-890.

@@ -84,7 +84,7 @@ class Pace:
 
 
 def repeated(once: Callable[[], Talk[T]], what: str, pace: Pace) -> Talk[T]:
-    """Until ``once`` does not raise Again. Raises BrokerUnreachable at the deadline.
+    """Until ``once`` does not raise Again. Raises BrokerUnreachable, or what Again says, at the deadline.
 
     The deadline is looked at after an answer and not after a pause, so what is asked at all is asked once more at the deadline.
     """
@@ -95,7 +95,7 @@ def repeated(once: Callable[[], Talk[T]], what: str, pace: Pace) -> Talk[T]:
         except Again as again:
             rest = deadline - pace.now()
             if rest <= 0:
-                raise BrokerUnreachable(
+                raise again.final or BrokerUnreachable(
                     f"{what}: no usable answer in time, last: {again}",
                     action="check that the brokers run and are reachable; then start again",
                 ) from again

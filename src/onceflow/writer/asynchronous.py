@@ -6,11 +6,7 @@ thread of the writer takes in what is answered, and whatever blocks runs in asyn
 Cancellation never cuts a commit in two::
 
     a task is cancelled while its transaction commits
-    the commit is finished first; then CancelledError goes on, and ``transaction.committed`` says what became of it
-
-    a service that ends cancels all tasks that there are, or ``asyncio.run`` does, at its end
-    a task that only waited for the commit's thread would be among them, and tell its caller that all is over, while the thread
-    still commits: so what is waited for is no task
+    the commit is finished first (to_the_end.py); then CancelledError goes on; ``transaction.committed`` says what became of it
 
     another task leaves the writer's block meanwhile
     the writer is closed when the commit is finished, and not in the middle of it
@@ -31,6 +27,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from confluent_kafka import Consumer
 
 from onceflow.errors import BrokerUnreachable, OnceflowError, WriterClosed
+from onceflow.to_the_end import ended
 from onceflow.writer import identity
 from onceflow.writer.delivery import Delivered, Delivery
 from onceflow.writer.identity import Headers, Position
@@ -274,20 +271,10 @@ class AsyncTransaction:
 
 
 async def _to_the_end(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Runs a blocking function in a thread; a cancellation waits until it has ended.
-
-    Not by ``asyncio.to_thread``, which would have to be a task, and whoever cancels all tasks would cancel that one too.
-    """
+    """Runs a blocking function in a thread; a cancellation waits until it has ended."""
     call = partial(contextvars.copy_context().run, function, *arguments, **options)
     running = asyncio.get_running_loop().run_in_executor(None, call)
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:  # noqa: BLE001  raised below, from where it is looked at
-            break
+    cancelled = await ended(running)
     if cancelled is not None:
         running.exception()  # seen: the cancellation goes on instead
         raise cancelled
