@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,10 @@ from confluent_kafka import Message
 from tests.reader.conftest import Places
 from tests.reader.support import eventually
 
-from onceflow.errors import StoreUnavailable
+from onceflow.errors import StoreFenced, StoreUnavailable
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event
+from onceflow.reader.fence import Fence, awake_and_asleep
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import Leases
@@ -86,7 +89,7 @@ def test_a_later_failure_does_not_repeat_effects_whose_confirmation_failed() -> 
             raise ValueError("somewhere in the batch")
         effects.update(event.offset for event in events)
 
-    claims = Claims(store, Handler(book, batch=True), lambda step: None, Leases(store, 60), Tally())
+    claims = Claims(store, Handler(book, batch=True), lambda step: None, Leases(store, 60), Tally(), member(store))
     events = [event_at(offset) for offset in range(15)]
     lane.pending = events[:10]
     with pytest.raises(StoreUnavailable):
@@ -117,7 +120,7 @@ def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_han
 
     lane = Lane(ours, None)
     lane.pending = [event_at(offset) for offset in range(4)]
-    claims = Claims(store, Handler(book), lambda step: None, Leases(store, 0.2), Tally())
+    claims = Claims(store, Handler(book), lambda step: None, Leases(store, 0.2), Tally(), member(store))
     while lane.pending:
         claims.handle(lane, lane.pending)
     assert effects == dict.fromkeys(range(4), 1)
@@ -125,27 +128,87 @@ def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_han
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the monotonic clock is the one that counts")
 def test_a_reader_whose_machine_slept_between_two_events_handles_none_that_is_another_reader_s(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its partition moved meanwhile; the monotonic clock has not seen the sleep."""
-    store = MemoryStore()
+    clock = Clock(monkeypatch)
+    store, next_one = SqliteStore(tmp_path / "store.db"), SqliteStore(tmp_path / "store.db")
+    for each in (store, next_one):
+        each.open("g", Retention())
     (ours,) = store.take("t", [0], "reader")
     effects: list[int] = []
-    asleep_s = [0.0]
-    clock = time.clock_gettime
-    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + asleep_s[0])
 
     def sleep(step: Step) -> None:
         if step is Step.COMMITTED:
-            asleep_s[0] = 3600.0
-            store.take("t", [0], "the next one")
+            clock.sleeps(3600)
+            next_one.take("t", [0], "the next one")
 
     lane = Lane(ours, None)
     lane.pending = [event_at(offset) for offset in range(3)]
-    Claims(store, Handler(lambda event: effects.append(event.offset)), sleep, Leases(store, 60), Tally()).handle(
-        lane, lane.pending
-    )
+    with Leases(store, 60) as leases:
+        claims = Claims(
+            store, Handler(lambda event: effects.append(event.offset)), sleep, leases, Tally(), Fence(store)
+        )
+        claims.handle(lane, lane.pending)
+        assert effects == [0]
+        with pytest.raises(StoreFenced):
+            claims.handle(lane, lane.pending)
     assert effects == [0]
+    store.close()
+    next_one.close()
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the monotonic clock is the one that counts")
+@pytest.mark.parametrize(
+    ("step", "handled"),
+    [(Step.CLAIMED, []), (Step.HANDLED, [0]), (Step.COMMITTED, [0])],
+    ids=["claimed", "handled", "committed"],
+)
+def test_a_store_of_its_own_that_confirms_tells_nothing_of_the_group(
+    monkeypatch: pytest.MonkeyPatch, step: Step, handled: list[int]
+) -> None:
+    """It answers as if the reader had not slept. No other event is handled until Kafka has been asked."""
+    clock = Clock(monkeypatch)
+    store = MemoryStore()
+    (ours,) = store.take("t", [0], "reader")
+    effects: list[int] = []
+    slept = iter([3600])
+
+    def sleep(at: Step) -> None:
+        if at is step:
+            clock.sleeps(next(slept, 0))
+
+    fence = Fence(store)
+    fence.kafka_answered(awake_and_asleep())
+    lane = Lane(ours, None)
+    lane.pending = [event_at(offset) for offset in range(3)]
+    claims = Claims(
+        store, Handler(lambda event: effects.append(event.offset)), sleep, Leases(store, 60), Tally(), fence
+    )
+    for _ in range(2):
+        claims.handle(lane, lane.pending)
+        assert effects == handled
+    fence.kafka_answered(awake_and_asleep())
+    claims.handle(lane, lane.pending)
+    assert effects == [0, 1, 2]
+
+
+class Clock:
+    """The one that goes on while the machine sleeps; it stands still but for that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now_s = 1000.0
+        monkeypatch.setattr(time, "clock_gettime", lambda which: self._now_s)
+
+    def sleeps(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+def member(store: MemoryStore) -> Fence:
+    """Kafka has said, and goes on saying, that the reader is a member of its group."""
+    fence = Fence(store)
+    fence.kafka_answered(math.inf)
+    return fence
 
 
 def event_at(offset: int) -> Event:

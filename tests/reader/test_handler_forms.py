@@ -18,6 +18,7 @@ import onceflow
 from onceflow.errors import ConfigurationError, ReaderError, StoreUnavailable
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event
+from onceflow.reader.fence import Fence
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
@@ -53,7 +54,7 @@ class Bench:
         if handler.takes_transaction:
             mode = Inbox(self.store, handler, lambda step: None, Tally())
         else:
-            mode = Claims(self.store, handler, lambda step: None, leases, Tally())
+            mode = Claims(self.store, handler, lambda step: None, leases, Tally(), Fence(self.store))
         # The runner makes its loop when something is to run; the leases' end is that of their thread.
         with leases, closing(asyncio.Runner()) as runner:
             handler.run_coroutine = runner.run

@@ -21,6 +21,7 @@ from tests.reader.test_killed import effects_in, elsewhere
 from onceflow.errors import HandlerFailed
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event
+from onceflow.reader.fence import Fence
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import THREAD_NAME, Leases
@@ -175,7 +176,7 @@ def test_a_letter_that_takes_long_to_be_written_is_of_an_event_that_is_held(tmp_
         (ours,) = store.take("t", [0], "reader")
         lane = Lane(ours, None)
         lane.pending = [event_at(0)]
-        claims = Claims(store, Handler(lambda event: None), lambda step: None, leases, Tally())
+        claims = Claims(store, Handler(lambda event: None), lambda step: None, leases, Tally(), Fence(store))
         found: list[Standing] = []
 
         def write() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from tests.reader.support import eventually
+from tests.reader.test_claims import Clock
 
 from onceflow.errors import BrokerUnreachable, CommitUnknown, StoreUnavailable
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event, entry_of, position_source
+from onceflow.reader.fence import Fence
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import Leases
@@ -50,8 +54,11 @@ class Bench:
         self.assignment = Assignment(
             settings, self.store, "reader", lambda *_: None, self.stop, lambda step: None, lambda lane: None
         )
-        mode = Claims(self.store, Handler(handler), lambda step: None, Leases(self.store, lease_s), Tally())
-        self.loop = Loop(settings, self.store, mode, self.assignment, self.stop, lambda step: None, Tally())
+        fence = Fence(self.store)
+        fence.kafka_answered(math.inf)  # what it would say is a matter of the tests that let it be asked
+        self.leases = Leases(self.store, lease_s)
+        mode = Claims(self.store, Handler(handler), lambda step: None, self.leases, Tally(), fence)
+        self.loop = Loop(settings, self.store, mode, self.assignment, self.stop, lambda step: None, Tally(), fence)
         self.loop._consumer = consumer  # type: ignore[assignment]
 
     def begin_at(self, position: int, partition: int = 0) -> Lane:
@@ -201,6 +208,94 @@ def test_until_kafka_has_heard_of_it_the_first_event_is_not_handled(name: str) -
     bench.loop._round()
     assert handled == [7]
     assert {*consumer.told} == {(7, "handles-from-here;")}
+
+
+class Answers(Scripted):
+    """Says whether it takes a commit, as Kafka does of members and of others."""
+
+    is_member = True
+    asked = 0
+
+    def commit(self, offsets: list[TopicPartition], **options: Any) -> list[TopicPartition]:
+        self.asked += 1
+        if not self.is_member:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+        return super().commit(offsets, **options)
+
+
+class Shared(MemoryStore):
+    """As a database's: whoever takes a partition elsewhere takes it here."""
+
+    capabilities = replace(MemoryStore.capabilities, shared=True)
+
+
+@pytest.mark.parametrize(("store", "asked"), [(MemoryStore, 1), (Shared, 0)])
+def test_with_a_store_of_its_own_it_asks_kafka_once_for_all_partitions_before_it_handles_what_it_has(
+    store: type[MemoryStore], asked: int
+) -> None:
+    """Nobody else would refuse it. Where Kafka does, what was polled waits, and the next partition does not ask as well."""
+    handled: list[tuple[int, int]] = []
+    kafka = Answers(message(0, 0), message(0, 1))
+    bench = Bench(lambda event: handled.append((event.partition, event.offset)), kafka, store())
+    bench.loop._fence.kafka_answered(-math.inf)
+    bench.loop._offsets_at = math.inf
+    lanes = [bench.begin_at(0, partition) for partition in (0, 1)]
+    kafka.is_member = False
+    with bench.leases:
+        bench.loop._round()
+    assert (kafka.asked, handled) == (asked, [] if asked else [(0, 0), (1, 0)])
+    if asked:
+        assert [lane.troubles for lane in lanes] == [0, 0], "it is no trouble of the store's"
+        kafka.is_member = True
+        bench.loop._ask_at = lanes[0].not_before = lanes[1].not_before = 0.0
+        bench.loop._round()
+        assert (kafka.asked, handled) == (2, [(0, 0), (1, 0)])
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the monotonic clock is the one that counts")
+@pytest.mark.parametrize(("takes_s", "handled"), [(3.0, [0, 1]), (3600.0, [])], ids=["slow", "stopped meanwhile"])
+def test_an_answer_that_takes_long_is_valid_for_as_long_again_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, takes_s: float, handled: list[int]
+) -> None:
+    """Were it too old whenever it comes, nothing would be handled with a Kafka that is slow."""
+    clock = Clock(monkeypatch)
+
+    class Slow(Scripted):
+        def commit(self, offsets: list[TopicPartition], **options: Any) -> list[TopicPartition]:
+            clock.sleeps(takes_s)
+            return super().commit(offsets, **options)
+
+    found: list[int] = []
+    bench = Bench(lambda event: found.append(event.offset), Slow(message(0), message(1)))
+    bench.loop._fence.kafka_answered(-math.inf)
+    bench.loop._offsets_at = math.inf
+    bench.begin_at(0)
+    bench.loop._round()
+    assert found == handled
+
+
+def test_a_partition_without_a_position_asks_with_the_group_s_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to commit: a store of the user's own that begins anew where Kafka is ahead (``replay``)."""
+    handled: list[int] = []
+    answers = iter([False, True])
+    asked: list[tuple[object, ...]] = []
+
+    def owns(_: Membership, *given: object) -> bool:
+        asked.append(given)
+        return next(answers)
+
+    monkeypatch.setattr(Membership, "owns", owns)
+    kafka = Answers()
+    kafka.memberid = lambda: "me"  # type: ignore[attr-defined]
+    bench = Bench(lambda event: handled.append(event.offset), kafka)
+    bench.loop._fence.kafka_answered(-math.inf)
+    lane = bench.begin_at(0)
+    lane.position, lane.pending = None, [event(3)]
+    bench.loop._attempt(lane)
+    assert (asked, handled) == ([("me", "t", 0)], [])
+    bench.loop._ask_at = 0.0
+    bench.loop._attempt(lane)
+    assert (len(asked), handled) == (2, [3])
 
 
 def test_an_offset_that_kafka_refused_is_told_again() -> None:

@@ -33,6 +33,9 @@ What this survives::
     a partition of which the group knows nothing, neither in the store nor in Kafka
     it begins where the topic does, or with ``start="latest"`` where the group began (beginnings.py)
 
+    the same, because the group rested for too long, or was reset, and its store is lost
+    what can be told of it is told (nothing_known.py)
+
     a partition goes while it is paused, and comes back
     librdkafka keeps it paused, for ever: so whatever is assigned is resumed
 
@@ -58,6 +61,7 @@ from onceflow.errors import StoreFenced, StoreLost
 from onceflow.reader.beginnings import Beginnings, book
 from onceflow.reader.lane import Lane
 from onceflow.reader.membership import PutOut
+from onceflow.reader.nothing_known import NothingKnown
 from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, note_again, tell_kafka
 from onceflow.reader.patience import patiently
 from onceflow.reader.same_topics import SameTopics
@@ -95,6 +99,7 @@ class Assignment:
         self._rebuild = rebuild
         self.topics = SameTopics(settings, store, owner, stop)
         self._beginnings = Beginnings(settings, store, owner)
+        self._nothing_known = NothingKnown(settings, store)
         self._stop = stop
         self._on_step = on_step
         self._settle = settle
@@ -132,6 +137,7 @@ class Assignment:
     ) -> list[TopicPartition]:
         owned = patiently(lambda: self.take(places), self._settings, self._stop)
         self._on_step(Step.TAKEN)
+        patiently(lambda: self._nothing_known.look(consumer, owned, committed), self._settings, self._stop)
         committed = {**self._noted(consumer, owned, committed), **committed}
         starts = []
         for taken in owned:

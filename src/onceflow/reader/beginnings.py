@@ -76,9 +76,9 @@ class Beginnings:
             return {}
         marked = {topic for topic in topics if self._mark(topic).next_offset is not None}
         admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)
-        places = sorted(_listed(admin, topics).union(_place(each) for each in owned if each.topic in topics))
+        places = sorted(partitions_of(admin, topics).union(_place(each) for each in owned if each.topic in topics))
         told = committed_offsets(consumer, places)
-        ends = _ends(admin, _not_in(marked | begun(told), places))
+        ends = ends_of(admin, _not_in(marked | begun(told), places))
         if ends:
             told = committed_offsets(consumer, places)
             ends = {place: ends[place] for place in _not_in(marked | begun(told), places)}
@@ -120,7 +120,8 @@ def book(store: Store, ownership: Ownership, first: int, lease_s: float) -> Owne
     return replace(ownership, next_offset=first)
 
 
-def _listed(admin: ClusterAdmin, topics: Iterable[str]) -> set[Place]:
+def partitions_of(admin: ClusterAdmin, topics: Iterable[str]) -> set[Place]:
+    """All that the topics have."""
     known = admin.partitions()
     return {(topic, number) for topic in topics for number in known.get(topic, ())}
 
@@ -129,8 +130,10 @@ def _not_in(topics: Container[str], places: Iterable[Place]) -> list[Place]:
     return [place for place in places if place[0] not in topics]
 
 
-def _ends(admin: ClusterAdmin, places: Iterable[Place]) -> dict[Place, int]:
-    """Raises BrokerUnreachable also for a partition that a broker does not know yet: the group has it, so it is there."""
+def ends_of(admin: ClusterAdmin, places: Iterable[Place]) -> dict[Place, int]:
+    """Where the partitions end. Raises BrokerUnreachable also for one that a broker does not know yet: the group has it, so it
+    is there.
+    """
     try:
         return admin.end_offsets(places)
     except TopicMissing as error:

@@ -24,7 +24,7 @@ What it survives::
 
     the process is stopped between two events of a batch that it has claimed, its partition moves, it wakes
     it sees that it stood still, and claims the rest again before it handles any of it: refused, nothing repeats. So it does where
-    the whole machine slept
+    the whole machine slept. A store that is the process's own refuses nobody: then Kafka is asked (fence.py)
 
     a batch takes longer than its lease, and its source has sent one of its events to another partition as well
     half of the lease is for handling: what is left then is claimed again, and is a duplicate if the other reader was quicker
@@ -39,11 +39,11 @@ are confirmed together.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 
 from onceflow.errors import OnceflowError
 from onceflow.reader.event import Event
+from onceflow.reader.fence import Fence, awake_and_asleep
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import Leases
@@ -56,12 +56,6 @@ NAME = "claim, process, confirm"
 STOOD_STILL_S = 1.0  # far longer than nothing takes, far shorter than a group waits for a member
 
 
-def awake_and_asleep() -> float:
-    """Seconds that pass while the machine sleeps too: Linux's monotonic clock stands still then, those of others do not."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
-
-
 class Held(Exception):
     """The event in front is claimed by another reader, under the same id in another partition."""
 
@@ -69,13 +63,15 @@ class Held(Exception):
 class Claims:
     """Handles batches of one partition. Raises Failed, Held and StoreError."""
 
-    def __init__(self, store: Store, handler: Handler, on_step: OnStep, leases: Leases, tally: Tally) -> None:
+    def __init__(
+        self, store: Store, handler: Handler, on_step: OnStep, leases: Leases, tally: Tally, fence: Fence
+    ) -> None:
         self._store = store
         self._handler = handler
         self._on_step = on_step
         self._leases = leases
         self._tally = tally
-        self._asked_at = 0.0  # when the store answered last
+        self._fence = fence
 
     def handle(self, lane: Lane, events: Sequence[Event]) -> None:
         """Handles and confirms what is new of these, up to the first that is held by another reader.
@@ -85,7 +81,7 @@ class Claims:
         entries = [event.entry for event in events]
         half_over_at = awake_and_asleep() + self._leases.lease_s / 2
         standings = self._leases.claim(lane.ownership, entries)
-        self._asked_at = awake_and_asleep()
+        self._fence.store_answered()
         self._on_step(Step.CLAIMED)
         free = standings.index(Standing.HELD) if Standing.HELD in standings else len(events)
         if self._handler.batch:
@@ -100,7 +96,7 @@ class Claims:
 
     def _part(self, lane: Lane, events: Sequence[Event], standings: Sequence[Standing]) -> None:
         """Events that are confirmed together."""
-        if not events or awake_and_asleep() - self._asked_at > STOOD_STILL_S:
+        if not events or not self._fence.heard_within(STOOD_STILL_S):
             return  # what is not handled stays pending, and is claimed again
         done = lane.effects_done
         new = [e for e, standing in zip(events[done:], standings[done:], strict=True) if standing is Standing.NEW]
@@ -113,7 +109,7 @@ class Claims:
 
     def _confirm(self, lane: Lane, events: Sequence[Event]) -> None:
         self._store.confirm(lane.ownership, [event.entry for event in events])
-        self._asked_at = awake_and_asleep()
+        self._fence.store_answered()
         self._on_step(Step.COMMITTED)
         lane.advance(len(events))
 

@@ -19,6 +19,9 @@ What it survives::
     the store lets each of 20 partitions wait for half a minute before it says that it does not answer
     behind the first of them the loop polls: else the group would take the reader for dead before its patience is over
 
+    the process is stopped, its partition moves, it wakes with events that it has polled, and its store is its own (memory)
+    before anything is handled Kafka is asked, if it has not said within the last second that this is a member (fence.py)
+
     P has claimed Z, and waits for X, which Q has claimed; Q waits for Z
     each claims what it waits for and nothing behind it, so those claims run out. Renewed with each try, they never would
 """
@@ -37,9 +40,10 @@ from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreEr
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.assignment import Assignment
-from onceflow.reader.claims import Claims, Held
+from onceflow.reader.claims import STOOD_STILL_S, Claims, Held
 from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event, entry_of
+from onceflow.reader.fence import Fence, awake_and_asleep
 from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
@@ -82,6 +86,7 @@ class Loop:
         stop: StopFlag,
         on_step: OnStep,
         tally: Tally,
+        fence: Fence,
     ) -> None:
         self._settings = settings
         self._who = f"the consumer of group {settings.group}"
@@ -92,12 +97,14 @@ class Loop:
         self._stop = stop
         self._on_step = on_step
         self._tally = tally
+        self._fence = fence
         self._membership = Membership(settings)
         self._witness = Witness(store, settings.lease_s, on_step)
         self._remainder = Remainder(settings, self._membership, stop)
         self._watch = TopicWatch(settings.topics, assignment.topics)
         self._handled: set[Place] = set()  # partitions that it has had at their end, with nothing left to handle
         self._is_done = False  # each of its own was, and it looks after those of others
+        self._ask_at = 0.0  # Kafka, where it has not answered as a member is answered
         self._offsets_at = 0.0
         self._forget_at = 0.0
 
@@ -243,7 +250,8 @@ class Loop:
                 lane.store_answered()
                 return
             self._witness.call(self._consumer, lane)
-            self._handle(lane)
+            if self._is_still_ours(lane):
+                self._handle(lane)
         except Failed as failure:
             lane.store_answered()
             self._failed(lane, failure)
@@ -304,12 +312,36 @@ class Loop:
         self._on_step(Step.TAKEN)
         return True
 
+    def _is_still_ours(self, lane: Lane) -> bool:
+        """Whether what was polled may be handled, where the store cannot say it: else a claim, or the unit, will tell.
+
+        What Kafka says is of the member, so of all its partitions; where it does not answer, each of them would wait for it.
+        """
+        if not self._fence.is_kafka or self._fence.heard_within(STOOD_STILL_S):
+            return True
+        if time.monotonic() >= self._ask_at:
+            if self._is_member(lane):
+                self._ask_at = 0.0
+                return self._fence.heard_within(STOOD_STILL_S)  # it may have been stopped while it waited
+            if not self._ask_at:
+                log.warning(
+                    "%s waits: Kafka does not confirm that this reader is still a member of the group", lane.name
+                )
+            self._ask_at = time.monotonic() + ASK_AGAIN_S
+        lane.not_before = self._ask_at
+        return False
+
     def _is_member(self, lane: Lane) -> bool:
         """Asks Kafka, which checks the member and its generation before it accepts an offset."""
+        asked_at = awake_and_asleep()
         if lane.position is None:
-            return self._membership.owns(self._consumer.memberid(), lane.ownership.topic, lane.ownership.partition)
-        lane.sent_position = None  # it is asked by telling it again
-        return tell_kafka(self._consumer, [lane], wait=True)
+            is_member = self._membership.owns(self._consumer.memberid(), lane.ownership.topic, lane.ownership.partition)
+        else:
+            lane.sent_position = None  # it is asked by telling it again
+            is_member = tell_kafka(self._consumer, [lane], wait=True)
+        if is_member:
+            self._fence.kafka_answered(asked_at)
+        return is_member
 
     # ------------------------------------------------------------------------------------------------------ now and then
 

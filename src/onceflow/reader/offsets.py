@@ -78,6 +78,11 @@ class Committed(NamedTuple):
         return self.handles or (self.offset > 0 and not self.is_beginning)
 
     @property
+    def tells_nothing(self) -> bool:
+        """An offset of 0 that is none of the reader's own: somebody has reset the group to it."""
+        return not self.is_witness and not self.is_beginning
+
+    @property
     def note(self) -> str:
         """As Kafka has it."""
         word = _HANDLES if self.handles else _BEGINS if self.is_beginning else None

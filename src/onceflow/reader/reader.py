@@ -24,6 +24,7 @@ from onceflow.kafka.missing import meant
 from onceflow.reader import claims, inbox
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
+from onceflow.reader.fence import Fence
 from onceflow.reader.handling import Handler, RunCoroutine
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.leases import Leases
@@ -64,8 +65,9 @@ class Reader:
     A handler that takes ``(event, tx)`` works in the *transactional inbox*: ``tx`` is the store's transaction, in which the
     event's id and position are recorded too, so its effects happen exactly once. A handler that takes ``(event)`` alone has
     its effects elsewhere: *claim, process, confirm*. An effect may then repeat, if the process dies (or is stopped for too
-    long) inside it; ``event.idempotency_key`` is the same then. ``@reader.handler(batch=True)`` gets a list of events. Both may
-    be ``async def``. A handler may run again for an event whose transaction was rolled back.
+    long) inside it, or with a store in memory before Kafka has heard of it; ``event.idempotency_key`` is the same then.
+    ``@reader.handler(batch=True)`` gets a list of events. Both may be ``async def``. A handler may run again for an event whose
+    transaction was rolled back.
 
     ``store`` is a URL (``memory:``, ``sqlite:///path``, ``postgresql://…``, ``redis://…``) or a store of your own. Without one it
     is a SQLite file in the working directory, ``onceflow-store.db``.
@@ -284,11 +286,12 @@ class Reader:
         try:
             tally = Tally(_printed if progress else log.info)
             leases = Leases(store, settings.lease_s)
-            mode = self._mode(handler, tally, leases)
+            fence = Fence(store, settings.session_timeout_s)
+            mode = self._mode(handler, tally, leases, fence)
             owner = f"{socket.gethostname()}-{os.getpid()}"
             rebuilder = Rebuilder(settings, mode.book, stop)
             assignment = Assignment(settings, store, owner, rebuilder, stop, self._on_step, mode.settle)
-            loop = Loop(settings, store, mode, assignment, stop, self._on_step, tally)
+            loop = Loop(settings, store, mode, assignment, stop, self._on_step, tally, fence)
             with leases, collector.seldom(settings.batch_size * _OBJECTS_PER_EVENT):
                 is_at_end = loop.run(until_end=until_end)
             tally.tell("ended" if is_at_end or not until_end else "ended before all was handled")
@@ -296,10 +299,10 @@ class Reader:
         finally:
             store.close()
 
-    def _mode(self, handler: Handler, tally: Tally, leases: Leases) -> Inbox | Claims:
+    def _mode(self, handler: Handler, tally: Tally, leases: Leases, fence: Fence) -> Inbox | Claims:
         if handler.takes_transaction:
             return Inbox(self._store, handler, self._on_step, tally)
-        return Claims(self._store, handler, self._on_step, leases, tally)
+        return Claims(self._store, handler, self._on_step, leases, tally, fence)
 
     def _check_topics(self) -> None:
         admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reader.stores.compact import CLAIMS, Way, book_numbered
 
 from onceflow.errors import StoreFenced
 from onceflow.reader.stores import rules
@@ -179,3 +180,24 @@ def test_what_lies_below_the_position_was_handled() -> None:
     pieces.claim(owner, keys, LONG_S)
     pieces.confirm(owner, keys)
     assert pieces.claim(owner, [EventKey(4, "shop", "b")], LONG_S) == [Standing.DUPLICATE]
+
+
+@pytest.mark.parametrize("way", CLAIMS)
+def test_compact_form_does_not_grow(way: Way) -> None:
+    """One number of the source, whatever came: no id, no claim, and nothing that waits to be forgotten."""
+    store = MemoryStore()
+    store.open("group", Retention())
+    (owner,) = store.take(TOPIC, [0], "reader")
+    book_numbered(store, owner, way, 10_000)
+    tables = store._tables
+    assert dict(tables._sequences) == {(TOPIC, 0): {"shop": 9_999}}
+    kept = (
+        tables._ids,
+        tables._by_age,
+        tables._pieces,
+        tables._claims,
+        tables._open[TOPIC, 0],
+        tables._early[TOPIC, 0],
+    )
+    assert [len(each) for each in kept] == [0] * 6
+    assert store.claim(owner, [EventKey(10_000, "shop", "7", 7)], LONG_S) == [Standing.DUPLICATE]

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from confluent_kafka import Message
 from tests.reader.servers import PATIENCE_S, Server, postgresql_server
+from tests.reader.stores.compact import WAYS, Way, book_numbered
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.stores.pooler import Pooler
 
@@ -572,14 +573,9 @@ def test_unreachable() -> None:
         open_store("postgresql://nobody@127.0.0.1:1/nothing").open("group", Retention())
 
 
-def test_compact_form_does_not_grow(store: PostgresqlStore, url: str) -> None:
-    owner = take(store)
-    for start in range(0, 20_000, 5_000):
-        with store.unit() as unit:
-            assert (
-                unit.admit(owner, [EventKey(n, "shop", str(n), n) for n in range(start, start + 5_000)])
-                == [NEW] * 5_000
-            )
+@pytest.mark.parametrize("way", WAYS)
+def test_compact_form_does_not_grow(store: PostgresqlStore, url: str, way: Way) -> None:
+    book_numbered(store, take(store), way, 10_000)
     with psycopg.connect(url) as connection:
         counts = [
             connection.execute(f"SELECT count(*) FROM onceflow_{table}").fetchone()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from tests.reader.servers import Server, running_redis
+from tests.reader.stores.compact import WAYS, Way, book_numbered
 from tests.reader.stores.cutting_proxy import CuttingProxy
 
 from onceflow.errors import CommitUnknown, EffectRefused, StoreFenced, StoreLost, StoreMismatch, StoreUnavailable
@@ -343,12 +344,9 @@ def test_unreachable() -> None:
         RedisStore("redis://127.0.0.1:1").open("group", Retention())
 
 
-def test_compact_form_does_not_grow(store: RedisStore, group: str, client: redis.Redis) -> None:
-    owner = take(store)
-    for start in range(0, 20_000, 5_000):
-        keys = [EventKey(number, "shop", str(number), number) for number in range(start, start + 5_000)]
-        with store.unit() as unit:
-            assert unit.admit(owner, keys) == [NEW] * 5_000
+@pytest.mark.parametrize("way", WAYS)
+def test_compact_form_does_not_grow(store: RedisStore, group: str, client: redis.Redis, way: Way) -> None:
+    book_numbered(store, take(store), way, 10_000)
     names = {str(name) for name in client.scan_iter(f"onceflow:{{{group}}}:*")}
     assert names == {f"onceflow:{{{group}}}:{name}" for name in ("layout", "positions", "sequences:orders-0")}
     assert client.hlen(f"onceflow:{{{group}}}:sequences:orders-0") == 1

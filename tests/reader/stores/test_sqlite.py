@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.reader.servers import PATIENCE_S
+from tests.reader.stores.compact import WAYS, Way, book_numbered
 
 from onceflow.errors import ReaderError, StoreError, StoreLost, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Retention, Standing
@@ -450,12 +451,9 @@ def test_a_hundred_thousand_ids(store: SqliteStore, path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM onceflow_ids").fetchone() == (100_000,)
 
 
-def test_compact_form_does_not_grow(store: SqliteStore, path: Path) -> None:
-    owner = take(store)
-    for start in range(0, 100_000, 5_000):
-        keys = [EventKey(number, "shop", str(number), number) for number in range(start, start + 5_000)]
-        with store.unit() as unit:
-            assert unit.admit(owner, keys) == [NEW] * 5_000
+@pytest.mark.parametrize("way", WAYS)
+def test_compact_form_does_not_grow(store: SqliteStore, path: Path, way: Way) -> None:
+    book_numbered(store, take(store), way, 10_000)
     with closing(sqlite3.connect(path)) as connection:
         counts = [
             connection.execute(f"SELECT count(*) FROM onceflow_{table}").fetchone()[0]

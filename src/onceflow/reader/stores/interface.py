@@ -19,7 +19,8 @@ opened, ``admit`` tells which events are new, the handler writes through ``unit.
 
 *claim, process, confirm* (every store): for effects elsewhere. ``claim`` books events under a lease, the handler runs with a
 stable idempotency key, ``confirm`` books them as handled. While the handler runs its events are claimed again, which renews their
-lease. An effect may repeat only if the process dies between the two.
+lease. An effect may repeat only if the process dies between the two, or is stopped there until its partition moves; with a store
+that goes with its process, if it dies before Kafka has heard of it.
 
 ``onceflow.testing`` has the conformance kit that every store passes; a store of your own can run it too.
 """
@@ -40,7 +41,8 @@ class Capabilities:
     ``transactional``: effects written through a unit's handle are in the same transaction as ids and position.
     ``durable``: what was committed survives the process. A store that is not, and holds no effects (it is not transactional),
     is rebuilt from the topic; where effects may be lost with it, ``lost_store`` decides.
-    ``shared``: several processes may use it at once, so that a group can have more than one reader.
+    ``shared``: several processes may use it at once, so that the readers of a group have one store, which refuses those that were
+    replaced. Where each has its own, the reader asks Kafka before it handles anything.
     """
 
     transactional: bool

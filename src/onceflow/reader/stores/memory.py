@@ -5,7 +5,8 @@ What an object keeps of several groups that used it one after the other is kept 
     an event fails, and its dead letter is handled later by the same process, under the group of the letters and with the same id
     in one set of ids it would be a duplicate of itself: counted as handled, and handled by nobody
 
-It is bounded: beyond ``limit`` ids the oldest go, also those that the retention would still keep (then it warns once).
+It is bounded: beyond ``limit`` ids the oldest go, also those that the retention would still keep (then it warns once). No other
+process has it, so it refuses none: Kafka does (``reader/fence.py``).
 
 A batch of which nothing is known is claimed and confirmed in one piece: the rules would decide the same of each of its events,
 and take most of a reader's time for it. What comes in another way (single events, duplicates, sequences, claims of others)

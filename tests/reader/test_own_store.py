@@ -1,0 +1,120 @@
+"""A store that is the process's own (memory) refuses nobody: a reader that stood still asks Kafka before it goes on."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.support import TIMEOUT_S, LightReader, Place, eventually
+
+from onceflow.reader.reader import Reader
+from onceflow.reader.steps import Step
+from onceflow.reader.stores.memory import MemoryStore
+
+EVENTS = [str(number) for number in range(40)]
+PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
+STEPS = {"polled": 1, "claimed": 1, "handled": 14, "committed": 14}  # each in the second batch, and how often before
+
+
+@dataclass
+class Stopped:
+    """A reader that has stopped itself at a step, and what there was at that moment."""
+
+    place: Place
+    process: LightReader
+    done: list[str]
+    told: int
+
+    @classmethod
+    def at(cls, place: Place, process: LightReader) -> Stopped:
+        process.until_stopped()
+        done, told = place.effects(), place.committed().get(0, 0)
+        assert EVENTS[: len(done)] == done
+        assert told <= len(done) < len(EVENTS), "it is stopped in the middle"
+        return cls(place, process, done, told)
+
+    @property
+    def expected(self) -> list[str]:
+        """The next owner goes on where Kafka is, as after a death; whoever wakes adds nothing."""
+        return [*self.done, *EVENTS[self.told :]]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_stopped_until_its_partition_moved_it_handles_nothing_when_it_wakes(places: Places, protocol: str) -> None:
+    """Stopped at each step of its handling, in a group and a topic for each: they stand still at the same time."""
+    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
+    started = []
+    for step, before in STEPS.items():
+        place = places()
+        place.send(EVENTS)
+        wanted = place.job(mode="claims", store="memory:", options=options, until_end=False)
+        started.append((place, wanted, place.start(replace(wanted, interrupt=(step, before, signal.SIGSTOP)))))
+    stopped = [Stopped.at(place, process) for place, _, process in started]
+    others = [place.start(wanted) for place, wanted, _ in started]
+    for each in stopped:
+        eventually(each.place.effects, lambda effects: effects[-1:] == EVENTS[-1:], "the new owner's effects")
+    for each in stopped:
+        each.process.signal(signal.SIGCONT)
+    for each in stopped:
+        each.process.until_it_says("lost to other readers")  # behind the batch that it had in hand
+        each.place.send(["more"])
+        eventually(each.place.effects, lambda effects: "more" in effects, "what came after")
+    assert [reader.stop() for reader in (*others, *(each.process for each in stopped))] == [0] * 2 * len(STEPS)
+    found = dict(zip(STEPS, ([*each.place.effects()] for each in stopped), strict=True))
+    assert found == dict(zip(STEPS, ([*each.expected, "more"] for each in stopped), strict=True))
+
+
+class Trusting(MemoryStore):
+    """The undefended variant: it says that others use it too, so it alone is asked."""
+
+    capabilities = replace(MemoryStore.capabilities, shared=True)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "store"),
+    [("classic", MemoryStore), ("consumer", MemoryStore), ("classic", Trusting)],
+    ids=["classic", "consumer", "control: its store alone"],
+)
+def test_slower_than_its_group_waits_it_handles_nothing_that_the_next_reader_has_handled(
+    place: Place, protocol: str, store: type[MemoryStore]
+) -> None:
+    """It was not stopped: it has held up its loop for longer than ``max_poll_interval_s``. The next reader has left by then, so
+    the group is empty: one in which Kafka takes a commit of whoever is no member of any.
+    """
+    place.send(EVENTS)
+    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
+    is_late = {"max_poll_interval_s": 1} | ({"session_timeout_s": 1} if protocol == "classic" else {})
+    rounds = itertools.count()
+    has_polled, go_on = threading.Event(), threading.Event()
+
+    def hold(step: Step) -> None:
+        if step is Step.POLLED and next(rounds) == 1:
+            has_polled.set()
+            assert go_on.wait(TIMEOUT_S)
+
+    slow, slow_has = handling(place.reader(store=store(), on_step=hold, **{**options, **is_late}))
+    thread = threading.Thread(target=slow.run, kwargs={"until_end": True}, daemon=True)
+    thread.start()
+    assert has_polled.wait(TIMEOUT_S)
+    before = [*slow_has]
+    quick, quick_has = handling(place.reader(store=MemoryStore(), **options))
+    quick.run(until_end=True)
+    assert [*before, *quick_has] == EVENTS
+    assert before
+    go_on.set()
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive()
+    assert (slow_has == before) is (store is MemoryStore)
+    assert place.committed() == {0: len(EVENTS)}
+
+
+def handling(reader: Reader) -> tuple[Reader, list[str]]:
+    """And what it handles."""
+    seen: list[str] = []
+    reader.handler(lambda event: seen.append((event.value or b"").decode()))
+    return reader, seen
