@@ -46,6 +46,7 @@ from tests.faults.support import eventually
 from tests.forkserver import Ended, ForkServer
 from tests.ingest.ingesting import Job
 from tests.ingest.support import DAY, files
+from tests.ingest.undefended import abort_commits_without_an_answer
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, InputError, ProgressConflict, RecordTooLarge
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.faults
 
 ROWS = 50
+TRANSACTION_ROWS = 20
 TIMEOUT_S = 120.0
 START = ("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT")
 BATCH = ("WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE")
@@ -257,18 +259,34 @@ def test_an_answer_of_the_broker_is_lost(
     broker: EmbeddedBroker, topic: TopicFactory, read: Reader, tmp_path: Path, api: int, number: int
 ) -> None:
     """The connection breaks after the request had its effect; the first commit of all is that of the claim."""
-    path, target = tmp_path / "a.jsonl", topic()
+    target = topic()
+    ingest_with_a_lost_answer(broker, target, tmp_path / "a.jsonl", api, number)
+    assert numbers(read(target)) == list(range(ROWS))
+
+
+def test_control_who_aborts_a_commit_without_an_answer_writes_its_rows_twice(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abort_commits_without_an_answer(monkeypatch)
+    target = topic()
+    ingest_with_a_lost_answer(broker, target, tmp_path / "a.jsonl", apis.END_TXN, 1)
+    arrived = numbers(read(target))
+    twice = len(arrived) - ROWS
+    assert twice >= TRANSACTION_ROWS
+    assert arrived == [*range(twice), *range(ROWS)]
+
+
+def ingest_with_a_lost_answer(broker: EmbeddedBroker, target: str, path: Path, api: int, number: int) -> None:
     path.write_text("".join(f'{{"n":{row}}}\n' for row in range(ROWS)))
     settings = ClusterSettings.of(broker.bootstrap_servers)
     source = files(path, Format.JSONL, block_bytes=60)
-    with Wire() as wire, SourceCommitter(f"lost-{api}", settings) as used:
+    name = f"lost-{target}"
+    with Wire() as wire, SourceCommitter(name, settings) as used:
         loss = wire.rules.add(Rule(Do.CUT, frozenset({api}), Direction.ANSWER, first=number, count=1))
         used._client.close()
-        used._client.close()
         used._client = KafkaClient({**settings.for_protocol(), "proxy_url": wire.url}, patience_s=60)
-        Ingest(f"lost-{api}", target, source, transaction_rows=20).run(used)
+        Ingest(name, target, source, transaction_rows=TRANSACTION_ROWS).run(used)
         assert loss.applied == 1
-    assert numbers(read(target)) == list(range(ROWS))
 
 
 def test_killed_in_one_life_after_the_other(ingests: Ingests, read: Reader) -> None:

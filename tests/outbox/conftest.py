@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ def cluster_v1(broker_v1: EmbeddedBroker) -> Iterator[Cluster]:
     found = Cluster(broker_v1)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Of a broker to be killed."""
+    with (
+        EmbeddedBroker(tmp_path_factory.mktemp("mortal-outbox"), heap_mb=256) as running,
+        closing(Cluster(running)) as found,
+    ):
+        yield found
 
 
 @pytest.fixture(scope="session")

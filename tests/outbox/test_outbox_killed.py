@@ -7,10 +7,10 @@ start, FENCED          PostgreSQL (FENCED: both)    both                   datab
 SETTLED                both                         both
 TAKEN                  both                         both, also in the      cut between COMMIT and answer, server killed
                                                     recovery
-WRITE, AUDIT, STORE    PostgreSQL (version 1:       both                   Kafka's answer lost, broker killed
+WRITE, AUDIT, STORE    PostgreSQL (version 1:       both                   Kafka's answer lost; broker killed (below)
                        REFRESH, WRITE)
-COMMIT, COMMITTED      both, and in the recovery,   both, also in the      Kafka's answer lost
-                       version 1                    recovery
+COMMIT, COMMITTED      both, and in the recovery,   both, also in the      Kafka's answer lost; broker killed (below),
+                       version 1                    recovery               and while the relay runs
 FORGOTTEN              both                         both, also in the      cut between COMMIT and answer
                                                     recovery
 =====================  ===========================  =====================  ==========================================
@@ -347,6 +347,27 @@ def test_rows_that_were_deleted_by_others_before_the_relay_could_are_told(shop: 
     assert "3 of 4 are there" in ended.text
     assert "batch 1 is committed in Kafka" in ended.text
     assert shop.rows_left() == 3
+
+
+KILLED_AT = ["WRITE", "AUDIT", "STORE", "COMMIT", "COMMITTED"]
+
+
+def test_a_broker_killed_in_the_middle(mortal: Cluster, tmp_path: Path, workers: ForkServer) -> None:
+    """Before the records, their audit, the position and the commit are sent, and behind it: each relay waits and goes on."""
+    shops = {step: make_sqlite(mortal, tmp_path) for step in KILLED_AT}
+    for shop in shops.values():
+        shop.insert_all(events(6))
+    waiting = {
+        step: workers.start_stopped(replace(shop.job, interrupt=(step, 1, STOP))) for step, shop in shops.items()
+    }
+    mortal.broker.kill()
+    mortal.broker.start()
+    for process in waiting.values():
+        workers.go_on(process)
+    for step, process in waiting.items():
+        ended = workers.wait(process)
+        assert (ended.signal, ended.error, ended.told.get("sent")) == (0, "", 6), f"{step}: {ended.text}"
+        shops[step].check()
 
 
 # ------------------------------------------------------------------------------------------------------- controls

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from tests.faults.support import Cluster, eventually
+from tests.ingest.undefended import abort_commits_without_an_answer
 from tests.outbox.cut import CuttingProxy
 from tests.outbox.support import Shop, events, make_postgresql, make_sqlite
 
@@ -36,6 +37,7 @@ from onceflow.outbox.waker import Waker
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 NEVER_S = 3600.0
+BATCH = 4
 
 
 @contextmanager
@@ -186,21 +188,34 @@ def read_only(service: OutboxService) -> list[OnceflowError]:
 @pytest.mark.parametrize(("api", "number"), [(apis.PRODUCE, 0), (apis.TXN_OFFSET_COMMIT, 1), (apis.END_TXN, 1)])
 def test_an_answer_of_the_broker_is_lost(shop_sqlite: Shop, api: int, number: int) -> None:
     """The connection breaks after the request had its effect; the first commit of all is that of the claim."""
-    shop = shop_sqlite
+    relay_with_a_lost_answer(shop_sqlite, api, number)
+    shop_sqlite.check()
+
+
+@pytest.mark.faults
+def test_control_who_aborts_a_commit_without_an_answer_sends_its_rows_twice(
+    shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abort_commits_without_an_answer(monkeypatch)
+    relay_with_a_lost_answer(shop_sqlite, apis.END_TXN, 1)
+    sent = [str(number) for _, number in shop_sqlite.inserted]
+    assert sorted(map(str, shop_sqlite.values())) == sorted([*sent, *sent[:BATCH]])
+
+
+def relay_with_a_lost_answer(shop: Shop, api: int, number: int) -> None:
+    """All rows, in batches; whoever relays them believes that each was sent once."""
     shop.insert_all(events(9))
     settings = ClusterSettings.of(shop.cluster.servers)
     table = outbox_at(shop.url, shop.table)
     table.open()
-    with Wire() as wire, SourceCommitter(shop.name, settings, kind=KIND) as committer:
+    with closing(table), Wire() as wire, SourceCommitter(shop.name, settings, kind=KIND) as committer:
         loss = wire.rules.add(Rule(Do.CUT, frozenset({api}), Direction.ANSWER, first=number, count=1))
         committer._client.close()
         committer._client = KafkaClient({**settings.for_protocol(), "proxy_url": wire.url}, patience_s=60)
-        relay = relay_module.Relay(shop.name, table, committer, limits=Limits(4))
+        relay = relay_module.Relay(shop.name, table, committer, limits=Limits(BATCH))
         relay.start()
         assert sum(iter(relay.step, 0)) == 9
         assert loss.applied == 1
-    table.close()
-    shop.check()
 
 
 @pytest.mark.faults

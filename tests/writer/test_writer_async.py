@@ -18,6 +18,7 @@ from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import DeliveryFailed, EventRefused, WriterClosed
+from onceflow.writer import asynchronous
 from onceflow.writer.asynchronous import AsyncTransaction, AsyncWriter
 
 PATIENCE_S = 120
@@ -211,7 +212,24 @@ def test_a_commit_is_finished_also_where_every_task_is_cancelled(
     broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str, *, by_hand: bool
 ) -> None:
     """As a shutdown's handler does it: also one that only waits for the commit's thread would be among them."""
-    target, told, noticed = topic(), list[bool | None](), threading.Event()
+    target = topic()
+    assert told_when_all_is_cancelled(broker, target, name, by_hand=by_hand) == [True]
+    assert values(read, target) == ["1"]
+
+
+def test_control_a_commit_that_a_task_waits_for_is_made_and_its_caller_told_of_none(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``asyncio.to_thread`` would have it: whoever runs the block again, for it was cancelled, writes its events twice."""
+    monkeypatch.setattr(asynchronous, "_to_the_end", asyncio.to_thread)
+    target = topic()
+    assert told_when_all_is_cancelled(broker, target, name, by_hand=True) == [None]
+    assert values(read, target) == ["1"]
+
+
+def told_when_all_is_cancelled(broker: EmbeddedBroker, target: str, name: str, *, by_hand: bool) -> list[bool | None]:
+    """What the task that commits is told of its block, where all tasks are cancelled meanwhile."""
+    told, noticed = list[bool | None](), threading.Event()
 
     async def notice() -> None:
         try:
@@ -245,8 +263,7 @@ def test_a_commit_is_finished_also_where_every_task_is_cancelled(
             ] * 2
 
     run(work())
-    assert told == [True]
-    assert values(read, target) == ["1"]
+    return told
 
 
 def test_a_writer_that_is_closed_while_another_task_commits_waits_for_it(

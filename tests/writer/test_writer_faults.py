@@ -32,6 +32,7 @@ from onceflow.errors import (
 )
 from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from onceflow.writer import coordination
 from onceflow.writer.coordination import Transactions
 from onceflow.writer.delivery import Fate
 from onceflow.writer.ledger import Ledger
@@ -127,6 +128,18 @@ def test_control_without_transactions_the_same_kill_repeats_events(
     job = Job(broker.bootstrap_servers, None, topic())
     assert victims.run(replace(job, step="sent")).signal == signal.SIGKILL
     assert_finishes(victims, job)
+    assert sorted(values(read, job.topic)) == sorted(ALL * 2)
+
+
+def test_control_an_instance_under_an_id_of_its_own_fences_nobody_and_repeats(
+    broker: EmbeddedBroker, victims: ForkServer, topic: TopicFactory, read: Reader, name: str
+) -> None:
+    """What fences the one that stands still is the id: with another one the second instance begins at the beginning."""
+    job = Job(broker.bootstrap_servers, name, topic())
+    stopped = victims.start_stopped(replace(job, step="sent", signal=int(signal.SIGSTOP)))
+    assert_finishes(victims, replace(job, name=f"{name}-too"))
+    ended = victims.wake(stopped)
+    assert (ended.signal, ended.error) == (0, ""), ended.text
     assert sorted(values(read, job.topic)) == sorted(ALL * 2)
 
 
@@ -568,6 +581,7 @@ def settled(shop: Writer) -> bool:
     return found[0]
 
 
+@BOTH_KINDS
 def test_an_idle_writer_whose_producer_id_expired_goes_on(
     writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
 ) -> None:
@@ -582,9 +596,56 @@ def test_an_idle_writer_whose_producer_id_expired_goes_on(
     assert values(read, name, broker) == [str(n) for n in range(10)]
 
 
-def test_an_idle_writer_whose_transactional_id_expired_goes_on(
+def test_so_does_plain_confluent_kafka(mortal: Callable[[], EmbeddedBroker], read: Reader, name: str) -> None:
+    """So nothing here defends it, and docs/writer.md says so: a broker that knows no sequence of a producer takes any."""
+    broker = mortal()
+    create_topic(broker, name)
+    plain = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0})
+    for n in range(10):
+        if n == 5:
+            wait_until(lambda: not active_producers(broker, name))
+        plain.produce(name, str(n))
+        assert plain.flush(60) == 0
+    assert values(read, name, broker) == [str(n) for n in range(10)]
+
+
+@BOTH_KINDS
+def test_a_writer_that_rested_until_its_transactional_id_expired_goes_on_as_if_nothing_had_been(
+    writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No block has to be run again: the id is taken anew before the first event of the next one, and the progress is kept."""
+    monkeypatch.setattr(coordination, "REST_S", 0.0)
+    broker = mortal()
+    create_topic(broker, name)
+    shop = writer(name, on=broker.bootstrap_servers)
+    with shop.transaction(progress="1"):
+        shop.send(name, "1", id="1")
+    wait_until(lambda: not knows_id(broker, name))
+    with shop.transaction():
+        assert shop.progress == "1"
+        shop.send(name, "2", id="2")
+    assert values(read, name, broker) == ["1", "2"]
+
+
+def test_a_writer_that_rested_until_another_one_took_its_id_is_told_before_its_block(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look behind a rest fences nobody who came since."""
+    monkeypatch.setattr(coordination, "REST_S", 0.0)
+    target = topic()
+    first, second = writer(name), writer(name)
+    for _ in range(2):
+        with pytest.raises(Fenced), first.transaction():
+            pytest.fail("its block began")
+    with second.transaction():
+        second.send(target, "1", id="1")
+    assert values(read, target) == ["1"]
+
+
+def test_a_writer_whose_transactional_id_expires_sooner_than_it_looks_runs_its_block_again(
     writer: MakeWriter, mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
 ) -> None:
+    """Also the control: so it would be after each rest, without the look."""
     broker = mortal()
     create_topic(broker, name)
     shop = writer(name, on=broker.bootstrap_servers)
@@ -608,6 +669,28 @@ def test_an_idle_writer_whose_transactional_id_expired_goes_on(
         shop.transaction(),
     ):
         pass
+
+
+def test_control_plain_confluent_kafka_whose_transactional_id_expired_has_to_run_its_block_again(
+    mortal: Callable[[], EmbeddedBroker], read: Reader, name: str
+) -> None:
+    broker = mortal()
+    create_topic(broker, name)
+    plain = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0})
+    plain.init_transactions(60)
+    commit_one(plain, name, "1")
+    wait_until(lambda: not knows_id(broker, name))
+    with pytest.raises(KafkaException) as refused:
+        commit_one(plain, name, "2")
+    assert refused.value.args[0].txn_requires_abort()
+    plain.abort_transaction(60)
+    assert values(read, name, broker) == ["1"]
+
+
+def commit_one(producer: Producer, topic: str, value: str) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, value)
+    producer.commit_transaction(60)
 
 
 @BOTH_KINDS

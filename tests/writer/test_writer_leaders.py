@@ -19,6 +19,7 @@ from tests.writer.waiting import wait_until
 
 from onceflow.errors import OutcomeUnknown, TransactionAborted
 from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.cluster.node import Node
 from onceflow.writer.writer import Writer
 
 pytestmark = pytest.mark.faults
@@ -199,3 +200,74 @@ def test_control_with_acks_of_the_leader_alone_they_are_lost(three_brokers: Kafk
             lost.produce(topic, str(number), partition=0)
         assert lost.flush(TIMEOUT_S) == 0, "all of them are acknowledged"
     assert len(messages(three_brokers, topic)) < 100
+
+
+# ------------------------------------------------------------------------------ a leader that nobody follows for a while
+
+IN_FLIGHT = 5
+LATER = 20
+
+
+@contextmanager
+def leader_that_waits_for_the_others_and_dies(
+    cluster: KafkaCluster, topic: str, size: Callable[[int], bool]
+) -> Iterator[None]:
+    """What is sent meanwhile it writes and cannot acknowledge, until its log has the ``size``; it dies when the others have it::
+
+    leader     writes 1 to 5; its followers stand still, so none of them is acknowledged in time
+    client     sends 1 again, and so on
+    leader     has all of it handed to its followers, which go on, and dies; one of them leads
+    """
+    leader = cluster.leader(topic, 0)
+    for follower in cluster.others(leader):
+        follower.pause()
+    try:
+        yield
+        wait_until(lambda: size(log_bytes(leader, topic)))
+    finally:
+        for follower in cluster.others(leader):
+            follower.resume()
+    cluster.wait_until_healthy()
+    wait_until(lambda: len({log_bytes(node, topic) for node in cluster.nodes}) == 1)
+    kill_leader(cluster, topic)
+    cluster.heal()
+
+
+def log_bytes(node: Node, topic: str) -> int:
+    """Of the first partition, as the node has it."""
+    return sum(file.stat().st_size for file in node.directory.rglob(f"{topic}-0/*.log"))
+
+
+def numbers(cluster: KafkaCluster, topic: str) -> list[int]:
+    return [int(message.value() or b"") for message in messages(cluster, topic)]
+
+
+def test_events_of_a_leader_that_waited_for_the_others_and_died_are_in_order(
+    three_brokers: KafkaCluster, writer: MakeWriter, topic: str
+) -> None:
+    shop = writer(on=three_brokers.bootstrap_servers, kafka={"batch.num.messages": 1})
+    shop.send(topic, "0", partition=0, id="0").result()
+    one = log_bytes(three_brokers.leader(topic, 0), topic)
+    with leader_that_waits_for_the_others_and_dies(three_brokers, topic, lambda size: size > one):
+        for number in range(1, LATER):
+            shop.send(topic, str(number), partition=0, id=str(number))
+    shop.flush()
+    assert numbers(three_brokers, topic) == list(range(LATER))
+
+
+def test_control_without_sequence_numbers_earlier_ones_come_again_behind_later_ones(
+    three_brokers: KafkaCluster, topic: str
+) -> None:
+    options = {"enable.idempotence": False, "acks": "all", "max.in.flight": IN_FLIGHT, "request.timeout.ms": 200}
+    servers = {"bootstrap.servers": three_brokers.bootstrap_servers, "log_level": 0}
+    plain = Producer({**servers, **options, "linger.ms": 0, "batch.num.messages": 1, "retry.backoff.ms": 10})
+    plain.produce(topic, "00", partition=0)
+    assert plain.flush(TIMEOUT_S) == 0
+    one = log_bytes(three_brokers.leader(topic, 0), topic)
+    with leader_that_waits_for_the_others_and_dies(three_brokers, topic, lambda size: size > (2 + IN_FLIGHT) * one):
+        for number in range(1, LATER):
+            plain.produce(topic, f"{number:02}", partition=0)
+    assert plain.flush(TIMEOUT_S) == 0
+    found = numbers(three_brokers, topic)
+    assert set(found) == set(range(LATER))
+    assert found != sorted(found)

@@ -12,7 +12,7 @@ from onceflow.events import ID_HEADER, SOURCE_HEADER
 _PARAMETERS = {ID_HEADER: "id", SOURCE_HEADER: "source"}
 """The headers that the short way of ``send`` makes of arguments as they are."""
 NOT_PAIRS = "headers must be pairs of a name and a value, as [('trace', b'1')]; of a mapping, its items()"
-_CONSUMERS_METHODS = ("assignment", "consumer_group_metadata", "memberid", "position")
+_CONSUMERS_METHODS = ("assignment", "committed", "consumer_group_metadata", "memberid", "position")
 
 
 def refused(topic: object, name: object, mistakes: Sequence[str]) -> EventRefused:

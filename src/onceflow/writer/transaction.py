@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from onceflow.errors import DeliveryFailed, OnceflowError, TransactionAborted, WriterError
 from onceflow.writer.coordination import Transactions
 from onceflow.writer.delivery import FailedDelivery
+from onceflow.writer.group_offsets import check as check_ahead
 from onceflow.writer.marker import PROGRESS_BYTES, size_of
 from onceflow.writer.membership import Membership
 from onceflow.writer.misuse import check_transaction
@@ -27,8 +28,8 @@ class Transaction:
 
     Raises at its end: TransactionAborted (retriable: seek the consumer back, if there is one, and run the block again),
     DeliveryFailed (an event was refused for good; the same block would fail again), WriterError (events were consumed and sent,
-    and ``consumed`` was not called), NotAuthorized (a right is lacking, which no repetition grants), Fenced (another writer
-    has the id), OutcomeUnknown (``writer.settle()`` finds out).
+    and ``consumed`` was not called; or the consumer commits by itself), NotAuthorized (a right is lacking, which no repetition
+    grants), Fenced (another writer has the id), OutcomeUnknown (``writer.settle()`` finds out).
     In all but the last nothing of the block is visible.
     """
 
@@ -46,6 +47,7 @@ class Transaction:
         self._began = False
         self._is_open = False
         self._handed_out: Positions = {}  # when the block began
+        self._offsets: dict[tuple[str, int], int] = {}  # what the block commits
         self._is_consumed = False
         self._refusal: OnceflowError | None = None  # of what was consumed
         self.committed: bool | None = False
@@ -57,7 +59,8 @@ class Transaction:
         committed records only. Raises TransactionAborted when the group was rebalanced since the block began: the events
         may belong to another member now. Whoever owns their partitions then is handed them again; a consumer that keeps them
         goes on behind them, unless it is sought back. The same where ``positions`` name partitions that it had given up before
-        the block: poll inside of it. A block that catches that ends with it all the same.
+        the block: poll inside of it. WriterError where the group has committed more than the writer's blocks have. A block that
+        catches that ends with it all the same.
         """
         before = self._noted(consumer)
         try:
@@ -74,7 +77,15 @@ class Transaction:
         else:
             entries = [TopicPartition(topic, part, offset) for (topic, part), offset in positions.items()]
         if entries:
-            self._transactions.add_offsets(entries, before.metadata)
+            self._add(consumer, entries, before)
+
+    def _add(self, consumer: Consumer, entries: Sequence[TopicPartition], before: Membership) -> None:
+        """Who has run ahead is looked for once in a block: where its own offsets are on their way, the group's wait for them."""
+        found = {(at.topic, at.partition): at.offset for at in entries}
+        ahead = () if self._offsets else self._transactions.group_offsets.ahead(consumer, found)
+        self._transactions.add_offsets(entries, before.metadata)
+        check_ahead(ahead)
+        self._offsets |= found
 
     def _check(self, before: Membership, now: Membership, positions: Positions) -> None:
         """Raises TransactionAborted, or WriterError, unless the events are still those of the member that they were given to."""
@@ -109,6 +120,7 @@ class Transaction:
             self._membership = Membership.of(self._consumer)
             self._transactions.had_member |= self._membership.is_member
             self._handed_out = _positions(self._consumer)
+            self._transactions.group_offsets.begin(self._consumer, self._membership)
         with self._transactions.at_work:
             self._transactions.begin()
             self._began = self._is_open = True
@@ -131,9 +143,11 @@ class Transaction:
             self._transactions.commit(self._progress)
         except BaseException as error:
             self.committed = None if self._transactions.in_doubt else False
+            self._transactions.group_offsets.ended(self._offsets, committed=self.committed)
             self._abort_for(error)
             raise
         self.committed = True
+        self._transactions.group_offsets.ended(self._offsets, committed=True)
 
     def _check_consumed(self) -> None:
         """Raises WriterError where events were made of what was consumed, and its offsets would not be committed with them.
