@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -29,6 +31,41 @@ def effects_of(kind: str, place: Place, request: pytest.FixtureRequest) -> Effec
     if kind == "redis":
         return _in_redis(place, request.getfixturevalue("redis_server").url)
     return Effects({}, place.effects, lambda: {row[0] for row in place.ledger.execute(_WORKERS)})
+
+
+def effects_for(mode: str, kind: str, place: Place, request: pytest.FixtureRequest, directory: Path) -> Effects:
+    """Of readers in this mode (``inbox``, ``claims``); ``directory`` is made for a ledger of claims."""
+    return effects_of(kind, place, request) if mode == "inbox" else effects_elsewhere(kind, place, request, directory)
+
+
+def effects_elsewhere(kind: str, place: Place, request: pytest.FixtureRequest, directory: Path) -> Effects:
+    """In a ledger that the store has no part in, for handlers without a transaction. ``kind`` may be ``memory`` as well."""
+    store = "memory:" if kind == "memory" else effects_of(kind, place, request).job.get("store", place.store)
+    ledger = elsewhere(directory)
+    return Effects(
+        {"store": store, "mode": "claims", "ledger": ledger},
+        lambda: effects_in(directory),
+        lambda: set(_ask(ledger, _WORKERS)),
+    )
+
+
+def elsewhere(directory: Path) -> str:
+    """A ledger that the store has no part in."""
+    directory.mkdir(exist_ok=True)
+    path = directory / "elsewhere.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE ledger (number INTEGER PRIMARY KEY, event TEXT, pid INTEGER)")
+    return str(path)
+
+
+def effects_in(directory: Path) -> list[str]:
+    return _ask(str(directory / "elsewhere.db"), "SELECT event FROM ledger ORDER BY number")
+
+
+def _ask(ledger: str, question: str) -> list[Any]:
+    with closing(sqlite3.connect(ledger)) as connection:
+        return [row[0] for row in connection.execute(question)]
 
 
 _WORKERS: LiteralString = "SELECT DISTINCT pid FROM ledger"

@@ -6,6 +6,7 @@ not somewhere near.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -14,7 +15,9 @@ import sqlite3
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,8 @@ class Job:
     ``mode``: ``inbox`` (effects through the transaction), ``redis`` (the same, in a list named as the topic, and who did it in a
     set), ``claims`` (effects in a database of their own), or an undefended one: ``apart`` (effects in the store's file, but
     committed by themselves), ``ahead`` (a plain consumer that commits its offsets before it handles the events).
+    ``form`` of the handler: of one ``event`` or of a ``batch``, ``async`` (of one event, on a loop of the reader's own), or
+    ``run_async`` (the same on a loop that runs already). Besides the reader's own steps it can be interrupted at ``EFFECT``.
     """
 
     bootstrap_servers: str
@@ -45,6 +50,7 @@ class Job:
     store: str
     ledger: str
     mode: str = "inbox"
+    form: str = "event"
     interrupt: tuple[str, int, int] | None = None
     until_end: bool = True
     poison: str | None = None
@@ -57,6 +63,9 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+EFFECT = "effect"  # inside of the handler: one effect is there, and what else the handler has to do is not done
+
+
 class Interrupter:
     """Sends this process the job's signal when the step has come that often."""
 
@@ -65,9 +74,12 @@ class Interrupter:
         self._counts: Counter[str] = Counter()
 
     def __call__(self, step: Step) -> None:
-        self._counts[step.value] += 1
-        if self._wanted and (step.value, self._counts[step.value]) == (self._wanted[0], self._wanted[1] + 1):
-            print(json.dumps({"stops_at": step.value}), flush=True)
+        self.at(step.value)
+
+    def at(self, name: str) -> None:
+        self._counts[name] += 1
+        if self._wanted and (name, self._counts[name]) == (self._wanted[0], self._wanted[1] + 1):
+            print(json.dumps({"stops_at": name}), flush=True)
             os.kill(os.getpid(), self._wanted[2])
 
 
@@ -83,37 +95,64 @@ def make_reader(job: Job) -> Reader:
     """The job's reader; its handler writes one row per event: who handled it, and which."""
     if job.offsets_every_s is not None:
         loop.OFFSETS_EVERY_S = job.offsets_every_s
+    interrupter = Interrupter(job)
     reader = Reader(
         job.topic,
         group=job.group,
         store=store_of(job),
         bootstrap_servers=job.bootstrap_servers,
-        on_step=Interrupter(job),
+        on_step=interrupter,
         **{"backoff_s": 0.01, **job.options},
     )
-    if job.mode == "inbox":
+    effect = effect_of(job)
 
-        @reader.handler
-        def in_the_transaction(event: Event, tx: Any) -> None:
-            write(tx, event, job)
+    def book(event: Event, tx: Any) -> None:
+        effect(event, tx)
+        interrupter.at(EFFECT)
 
-    elif job.mode == "redis":
-
-        @reader.handler
-        def in_redis(event: Event, tx: Any) -> None:
-            tx.rpush(job.topic, text_of(event, job))
-            tx.sadd(f"{job.topic}:pids", os.getpid())
-
-    else:
-        ledger = sqlite3.connect(job.ledger, isolation_level=None, timeout=60, check_same_thread=False)
-
-        @reader.handler
-        def elsewhere(event: Event) -> None:
-            write(ledger, event, job)
-            while job.waits_for and not Path(job.waits_for).exists():
-                time.sleep(0.02)
-
+    reader.handler(batch=job.form == "batch")(in_form(book, job))
     return reader
+
+
+Book = Callable[[Event, Any], None]
+
+
+def effect_of(job: Job) -> Book:
+    """What the handler does with one event, in the mode's place; the transaction is None where it has none."""
+    if job.mode == "inbox":
+        return lambda event, tx: write(tx, event, job)
+    if job.mode == "redis":
+        return lambda event, tx: push(tx, event, job)
+    ledger = sqlite3.connect(job.ledger, isolation_level=None, timeout=60, check_same_thread=False)
+
+    def elsewhere(event: Event, _: Any) -> None:
+        write(ledger, event, job)
+        while job.waits_for and not Path(job.waits_for).exists():
+            time.sleep(0.02)
+
+    return elsewhere
+
+
+def in_form(book: Book, job: Job) -> Callable[..., Any]:
+    """The handler: of two parameters where the mode has a transaction, else of one."""
+
+    def of_a_batch(events: Sequence[Event], tx: Any) -> None:
+        for event in events:
+            book(event, tx)
+
+    async def of_asyncio(event: Event, tx: Any) -> None:
+        await asyncio.sleep(0)
+        book(event, tx)
+        await asyncio.sleep(0)
+
+    forms: dict[str, Callable[..., Any]] = {
+        "event": book,
+        "batch": of_a_batch,
+        "async": of_asyncio,
+        "run_async": of_asyncio,
+    }
+    handler = forms[job.form]
+    return handler if job.mode in ("inbox", "redis") else partial(handler, tx=None)
 
 
 def text_of(event: Event, job: Job) -> str:
@@ -132,6 +171,18 @@ def write(connection: Any, event: Event, job: Job) -> None:
         "%s": "INSERT INTO ledger (event, pid) VALUES (%s, %s)",
     }
     connection.execute(statement[job.mark], (text, os.getpid()))
+
+
+def push(tx: Any, event: Event, job: Job) -> None:
+    """The effect in Redis."""
+    tx.rpush(job.topic, text_of(event, job))
+    tx.sadd(f"{job.topic}:pids", os.getpid())
+
+
+async def run_on_a_loop(reader: Reader, job: Job) -> None:
+    """A loop leaves SIGTERM to its host."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reader.stop)
+    await reader.run_async(until_end=job.until_end)
 
 
 def run_ahead(job: Job) -> None:
@@ -167,6 +218,8 @@ def main() -> int:
     try:
         if job.mode == "ahead":
             run_ahead(job)
+        elif job.form == "run_async":
+            asyncio.run(run_on_a_loop(make_reader(job), job))
         else:
             make_reader(job).run(until_end=job.until_end)
     except OnceflowError as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.reader.light import Job
+from tests.conftest import Reader as ReadAll
+from tests.reader.effects import effects_in, elsewhere
+from tests.reader.light import EFFECT, Job
 from tests.reader.support import Place
+from tests.reader.zombies import letters
 
 EVENTS = [str(number) for number in range(60)]
 INBOX_STEPS = ["taken", "polled", "admitted", "handled", "committed", "offsets", "revoked"]
@@ -65,8 +67,43 @@ def test_killed_before_the_confirmation_one_effect_repeats_and_no_other(place: P
     assert effects_in(tmp_path) == [*EVENTS[:25], "24", *EVENTS[25:]]
 
 
+FORMS = ["batch", "async", "run_async"]
+
+
+@pytest.mark.parametrize(("step", "before"), [(EFFECT, 24), ("handled", 2), ("committed", 2)])
+@pytest.mark.parametrize("form", FORMS)
+def test_killed_with_a_handler_of_another_form_the_inbox_repeats_and_loses_nothing(
+    place: Place, form: str, step: str, before: int
+) -> None:
+    place.send(EVENTS)
+    kill_and_finish(place, job(place, step, before, form=form))
+    assert place.effects() == EVENTS
+
+
+# How many effects there are by then, and where the next reader begins: of a batch all that is not confirmed is the event in hand.
+FORMS_OF_CLAIMS = [
+    ("batch", EFFECT, 24, 25, 20),
+    ("batch", "handled", 2, 30, 20),
+    ("batch", "committed", 2, 30, 30),
+    *((form, EFFECT, 24, 25, 24) for form in ("async", "run_async")),
+    *((form, "committed", 24, 25, 25) for form in ("async", "run_async")),
+]
+
+
+@pytest.mark.parametrize(("form", "step", "before", "done", "begins_at"), FORMS_OF_CLAIMS)
+def test_killed_with_a_handler_of_another_form_what_is_in_its_hands_repeats_and_no_other(
+    place: Place, tmp_path: Path, form: str, step: str, before: int, done: int, begins_at: int
+) -> None:
+    """One event; or one batch, which is confirmed as a whole."""
+    place.send(EVENTS)
+    kill_and_finish(place, job(place, step, before, form=form, mode="claims", ledger=elsewhere(tmp_path)))
+    assert effects_in(tmp_path) == [*EVENTS[:done], *EVENTS[begins_at:]]
+
+
 OF_A_FORGETFUL_STORE = [
+    ("taken", 0),
     ("polled", 2),
+    ("begun", 0),
     ("witnessed", 0),
     ("claimed", 3),
     ("handled", 24),
@@ -94,6 +131,19 @@ def test_killed_with_a_store_in_memory_what_kafka_has_not_heard_of_repeats_and_n
     assert effects_in(tmp_path) == [*done, *EVENTS[told:]]
 
 
+def test_killed_with_a_store_in_memory_before_a_letter_is_confirmed_it_comes_again_with_the_same_id(
+    place: Place, tmp_path: Path, read: ReadAll
+) -> None:
+    place.send(EVENTS)
+    wanted = job(place, "buried", 0, mode="claims", store="memory:", ledger=elsewhere(tmp_path), poison="15")
+    assert place.start(wanted).wait() == -signal.SIGKILL
+    told = place.committed()[0]
+    assert (effects_in(tmp_path), told <= 15) == (EVENTS[:15], True)
+    place.finish(wanted)
+    assert effects_in(tmp_path) == [*EVENTS[:15], *EVENTS[told:15], *EVENTS[16:]]
+    assert letters(place, read) == [b"15", b"15"]
+
+
 def test_control_effects_in_a_transaction_apart_from_the_ids_repeat(place: Place) -> None:
     """The same kill as above, handler and store in one file, but the effects are committed by themselves."""
     place.send(EVENTS)
@@ -110,20 +160,3 @@ def test_control_offsets_committed_before_the_events_are_handled_lose_events(pla
     place.send(EVENTS)
     kill_and_finish(place, job(place, "offsets", 1, mode="ahead"))
     assert place.effects() == [*EVENTS[:10], *EVENTS[20:]]
-
-
-def elsewhere(directory: Path) -> str:
-    """A ledger that the store has no part in."""
-    path = directory / "elsewhere.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE ledger (number INTEGER PRIMARY KEY, event TEXT, pid INTEGER)")
-    connection.close()
-    return str(path)
-
-
-def effects_in(directory: Path) -> list[str]:
-    connection = sqlite3.connect(directory / "elsewhere.db")
-    try:
-        return [row[0] for row in connection.execute("SELECT event FROM ledger ORDER BY number")]
-    finally:
-        connection.close()

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from tests.reader.conftest import Places
+from tests.reader.effects import effects_in, elsewhere
 from tests.reader.support import Place, eventually
 from tests.reader.test_claims import event_at
-from tests.reader.test_killed import effects_in, elsewhere
 
 from onceflow.errors import HandlerFailed
 from onceflow.reader.claims import Claims

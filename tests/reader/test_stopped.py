@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
-from tests.reader.support import TIMEOUT_S, Place, eventually, insert
+from tests.reader.effects import Effects, effects_for
+from tests.reader.support import Place, eventually, insert
+from tests.reader.zombies import STEPS_WITHOUT_A_LOCK, letters, stop_at_each_step_and_wake
 
 from onceflow.errors import StoreFenced
 from onceflow.reader import claims
@@ -52,32 +54,17 @@ def test_a_reader_that_wakes_after_its_partition_moved(
     assert sum(counts.values()) - len(counts) == repeated
 
 
-OUTSIDE_OF_A_UNIT = [
-    ("inbox", "taken"),
-    ("inbox", "witnessed"),
-    ("inbox", "committed"),
-    ("inbox", "offsets"),
-    ("claims", "taken"),
-    ("claims", "polled"),
-    ("claims", "committed"),
-    ("claims", "offsets"),
-]
+@pytest.mark.parametrize("mode", STEPS_WITHOUT_A_LOCK)
+def test_stopped_where_it_holds_no_lock_and_woken_after_its_partition_moved(
+    places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, mode: str
+) -> None:
+    """Inside of a unit: below. With servers: test_servers.py."""
 
+    def make(step: str) -> tuple[Place, Effects]:
+        place = places()
+        return place, effects_for(mode, "sqlite", place, request, tmp_path / step)
 
-@pytest.mark.parametrize(("mode", "step"), OUTSIDE_OF_A_UNIT)
-def test_stopped_at_any_other_step_nothing_repeats(place: Place, mode: str, step: str) -> None:
-    """Where it holds no lock and no effect is unconfirmed. Inside a unit: below, and in test_servers.py."""
-    place.send(EVENTS)
-    options = {"batch_size": 10, **PROTOCOLS["classic"]}
-    stopped = place.start(place.job(mode=mode, interrupt=(step, 0, signal.SIGSTOP), options=options, until_end=False))
-    stopped.until_stopped()
-    other = place.start(place.job(mode=mode, options=options, until_end=False))
-    eventually(lambda: len(place.effects()), len(EVENTS).__eq__, "effects of both")
-    stopped.signal(signal.SIGCONT)
-    place.send(["more"])
-    eventually(place.effects, lambda effects: "more" in effects, "what came after")
-    assert (stopped.stop(), other.stop()) == (0, 0), stopped.said()
-    assert place.effects() == [*EVENTS, "more"]
+    stop_at_each_step_and_wake(mode, make, read)
 
 
 @pytest.mark.parametrize(("protocol", "mode"), [("classic", "inbox"), ("consumer", "claims")])
@@ -104,7 +91,7 @@ def test_stopped_while_a_partition_is_taken_from_it_nothing_repeats(places: Plac
     assert place.committed() == {0: 60, 1: 60}
 
 
-@pytest.mark.parametrize("step", ["admitted", "buried"])
+@pytest.mark.parametrize("step", ["admitted", "handled", "buried"])
 def test_stopped_inside_a_unit_of_sqlite_it_holds_the_others_up_and_nothing_repeats(
     place: Place, read: ReadAll, step: str
 ) -> None:
@@ -127,35 +114,6 @@ def test_stopped_inside_a_unit_of_sqlite_it_holds_the_others_up_and_nothing_repe
     assert (stopped.stop(), other.stop()) == (0, 0), stopped.said()
     assert place.effects() == [*expected, "more"]
     assert letters(place, read) == ([b"7"] if poison else [])
-
-
-def test_stopped_between_letter_and_confirmation_the_letter_comes_again_with_the_same_id(
-    place: Place, read: ReadAll
-) -> None:
-    place.send(EVENTS)
-    options = {"batch_size": 10, "retries": 0, **PROTOCOLS["classic"]}
-    wanted = place.job(mode="claims", options=options, until_end=False, poison="7")
-    stopped = place.start(replace(wanted, interrupt=("buried", 0, signal.SIGSTOP)))
-    stopped.until_stopped()
-    other = place.start(wanted)
-    expected = [text for text in EVENTS if text != "7"]
-    eventually(place.effects, expected.__eq__, "effects of both")
-    stopped.signal(signal.SIGCONT)
-    stopped.until_it_says("is owned under epoch", "lost to other readers")
-    place.send(["more"])
-    eventually(place.effects, [*expected, "more"].__eq__, "what came after")
-    assert (stopped.stop(), other.stop()) == (0, 0)
-    assert place.effects() == [*expected, "more"]
-    assert letters(place, read) == [b"7", b"7"]
-
-
-def letters(place: Place, read: ReadAll) -> list[bytes]:
-    """The ids of the dead letters."""
-    topic = f"{place.topic}.dead-letter"
-    if topic not in place.admin.list_topics(timeout=TIMEOUT_S).topics:
-        return []
-    found: list[Any] = [dict(letter.headers() or ())["ce_id"] for letter in read(topic, on=place.broker)]
-    return found
 
 
 # ---------------------------------------------------------------------------------- the same without signals, and controls

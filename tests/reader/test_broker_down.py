@@ -1,0 +1,170 @@
+"""The broker is killed while a reader works, and comes back: effects equal the events in both modes, and letters are in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message
+from tests.conftest import HEAP_MB
+from tests.conftest import Reader as ReadAll
+from tests.reader.conftest import Places
+from tests.reader.support import Place, eventually, insert
+from tests.reader.zombies import letters
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.reader import loop, offsets
+from onceflow.reader.event import Event
+from onceflow.reader.reader import Reader
+from onceflow.reader.settings import ReaderSettings
+from onceflow.reader.steps import Step
+
+PATIENCE_S = 90.0
+EVENTS = [str(number) for number in range(40)]
+POISON = ["7", "17", "27"]
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that these tests kill, and start again."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("mortal-broker"), heap_mb=HEAP_MB) as running:
+        yield running
+
+
+@pytest.fixture
+def broker(mortal: EmbeddedBroker) -> EmbeddedBroker:
+    """It runs, though the test before failed in the midst."""
+    if not mortal.is_running:
+        mortal.start()
+    return mortal
+
+
+class PollsInVain(Consumer):
+    """Knows how often it was polled for nothing since the broker went ``away``."""
+
+    away = threading.Event()
+    count = 0
+
+    def poll(self, *given: Any) -> Message | None:
+        is_away = self.away.is_set()
+        message = super().poll(*given)
+        type(self).count += is_away and message is None
+        return message
+
+
+@pytest.mark.parametrize(("mode", "store"), [("inbox", "sqlite"), ("claims", "sqlite"), ("claims", "memory:")])
+def test_a_broker_that_is_killed_and_comes_back(
+    places: Places, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, mode: str, store: str
+) -> None:
+    """While it is away the reader handles what it has (with a store in memory it need not: nobody can say that it is still its
+    own), tells Kafka and polls: the last two in vain. The next reader begins where this one ended; that of memory by Kafka alone.
+    """
+    monkeypatch.setattr(loop, "Consumer", PollsInVain)
+    monkeypatch.setattr(offsets, "ANSWER_S", 0.5)
+    monkeypatch.setattr(PollsInVain, "away", away := threading.Event())
+    monkeypatch.setattr(PollsInVain, "count", 0)
+    half, told = threading.Event(), threading.Event()
+
+    def see(step: Step) -> None:
+        if step is Step.OFFSETS and away.is_set():
+            told.set()
+
+    def wait_for_the_kill(event: Event) -> None:
+        if event.value == b"100":
+            half.set()
+            assert away.wait(PATIENCE_S)
+        if event.value == b"last":
+            reader.stop()
+
+    place = places(2, on=broker)
+    options = {"store": place.store if store == "sqlite" else store, "batch_size": 10}
+    place.send(range(200))
+    reader = place.reader(**options, on_step=see)
+    booking(place, reader, mode, wait_for_the_kill)
+    thread = threading.Thread(target=reader.run, daemon=True)
+    thread.start()
+    assert half.wait(PATIENCE_S)
+    broker.kill()
+    away.set()
+    assert told.wait(PATIENCE_S)
+    eventually(lambda: PollsInVain.count, (3).__le__, "polls in vain")
+    broker.start()
+    place.send(range(200, 300), partition=0)  # of the other one Kafka is told again without any event
+    eventually(lambda: len(place.effects()), (300).__eq__, "effects")
+    place.send(["last"])
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    following = place.reader(**options)
+    booking(place, following, mode)
+    following.run(
+        until_end=True
+    )  # where the store lasts it tells Kafka what the first one may have told in vain at its end
+    assert sorted(place.effects()) == sorted([*map(str, range(300)), "last"])
+    assert place.committed() == {0: 201, 1: 100}
+
+
+@pytest.mark.parametrize(("mode", "at"), [("inbox", "7"), ("inbox", "17"), ("claims", "17")])
+def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
+    places: Places,
+    broker: EmbeddedBroker,
+    read: ReadAll,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    at: str,
+) -> None:
+    """For the first letter its topic is not there yet, for the second it is. Its event waits, and what stands behind it."""
+    monkeypatch.setattr(ReaderSettings, "answer_s", 1.0)
+    monkeypatch.setattr(offsets, "ANSWER_S", 0.5)
+    place = places(on=broker)
+    place.send(EVENTS)
+    killed = threading.Event()
+
+    def fail(event: Event) -> None:
+        text = (event.value or b"").decode()
+        if text == at and not killed.is_set():
+            broker.kill()
+            killed.set()
+        if text in POISON:
+            raise ValueError("bad")
+
+    reader = place.reader(retries=0, batch_size=10, backoff_max_s=0.2)
+    booking(place, reader, mode, fail)
+    thread = threading.Thread(target=reader.run, kwargs={"until_end": True}, daemon=True)
+    thread.start()
+    assert killed.wait(PATIENCE_S)
+    caplog.clear()  # a slow broker may have been waited for before
+    eventually(lambda: caplog.text, lambda text: " waits " in text, "that the letter's brokers do not answer")
+    assert place.effects() == good(EVENTS[: int(at)])
+    broker.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert place.effects() == good(EVENTS)
+    written = [name.decode() for name in letters(place, read)]
+    assert list(dict.fromkeys(written)) == POISON
+    assert written == sorted(written, key=int), (
+        "one that was not acknowledged may be there twice, and before the next one"
+    )
+
+
+def good(events: list[str]) -> list[str]:
+    return [text for text in events if text not in POISON]
+
+
+def booking(place: Place, reader: Reader, mode: str, also: Callable[[Event], None] = lambda event: None) -> None:
+    """Gives the reader a handler that writes to the place's ledger. What ``also`` raises undoes that, or comes before it."""
+    if mode == "inbox":
+
+        @reader.handler
+        def in_the_transaction(event: Event, tx: Any) -> None:
+            insert(tx, event)
+            also(event)
+
+    else:
+
+        @reader.handler
+        def elsewhere(event: Event) -> None:
+            also(event)
+            insert(place.ledger, event)
