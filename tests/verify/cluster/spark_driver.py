@@ -1,7 +1,7 @@
 """A driver on a Spark cluster that copies a topic through ``KafkaSink``, on the executors, until its standard input ends.
 
-Arguments: master, its settings as JSON, bootstrap servers, source topic, target topic, checkpoint. A program of its own, because
-a process can have one Spark session.
+Arguments: master, its settings as JSON, bootstrap servers, source topic, target topic, checkpoint, transaction timeout in
+milliseconds. A program of its own, because a process can have one Spark session.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from onceflow import KafkaSink, spark_session
 from onceflow.session import SOURCE_DEFAULTS
 
 
-def main(master: str, settings: str, servers: str, source: str, target: str, checkpoint: str) -> None:
+def main(master: str, settings: str, servers: str, source: str, target: str, checkpoint: str, timeout_ms: str) -> None:
     spark = spark_session("cluster", master=master, config=json.loads(settings))
-    sink = KafkaSink(target, name=target, bootstrap_servers=servers, driver_bytes=0)
+    sink = KafkaSink(
+        target, name=target, bootstrap_servers=servers, driver_bytes=0, transaction_timeout_ms=int(timeout_ms)
+    )
     lines = spark.readStream.format("kafka").options(**SOURCE_DEFAULTS).option("kafka.bootstrap.servers", servers)
     lines = lines.option("subscribe", source).option("startingOffsets", "earliest")
     writer = (

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import cast
 
 import psutil
 import pytest
-from confluent_kafka import IsolationLevel, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import Cluster, eventually
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.config import Plan, load
 from onceflow.verify.cluster import KafkaCluster, SparkCluster, processes
 from onceflow.verify.faults.spark import (
     KillExecutor,
     KillPythonWorker,
+    KillSparkMaster,
     KillSparkWorker,
     PauseExecutor,
+    PausePythonWorker,
+    PauseSparkMaster,
     PauseSparkWorker,
 )
-from onceflow.verify.running.world import World
+from onceflow.verify.running.encounters import NOTHING, UnderWay
+from onceflow.verify.running.world import World, committed_end
+from onceflow.verify.workload import builtin_plan
 
 pytestmark = pytest.mark.faults
 
@@ -39,55 +47,112 @@ DRIVER = Path(__file__).with_name("spark_driver.py")
 REHEARSING = Path(__file__).with_name("rehearsing_driver.py")
 
 
+class SparkDriver:
+    """What faults of Spark use of a ``DriverProcess``: a query that copies ``source`` to ``target``."""
+
+    under_way: UnderWay = NOTHING  # it tells no steps
+
+    def __init__(self, world: SparkWorld, checkpoint: Path) -> None:
+        self._world, self.checkpoint = world, checkpoint
+        spark, kafka = world.spark, world.kafka
+        timeout_ms = world.plan.output.transaction_timeout.ms
+        arguments = [spark.master_url, json.dumps(dict(spark.settings)), kafka.bootstrap_servers, "source", "target"]
+        self.process = subprocess.Popen(
+            [sys.executable, DRIVER, *arguments, checkpoint, str(timeout_ms)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.pid = self.process.pid  # the process group, too
+
+    @property
+    def commits(self) -> int:
+        """The batches that Spark has called committed."""
+        log = self.checkpoint / "commits"
+        return sum(each.name.isdecimal() for each in log.iterdir()) if log.exists() else 0
+
+    def await_batches(self, count: int, patience_s: float) -> bool:  # noqa: ARG002  a busy machine is given more
+        wanted = self.commits + count
+        while self.commits < wanted:
+            self._world.goes_on()
+        return True
+
+
 class SparkWorld:
-    """What faults of Spark use of a ``World``, and a query that copies ``source`` to ``target``."""
+    """What faults of Spark use of a ``World``."""
+
+    transactional_id = "onceflow-target"
 
     def __init__(self, kafka: KafkaCluster, spark: SparkCluster, directory: Path) -> None:
         self.kafka, self.spark = kafka, spark
+        self.plan: Plan = load(builtin_plan(), {"ONCEFLOW_OUTPUT__TRANSACTION_TIMEOUT": "5 seconds"}).plan
         self.notes: list[str] = []
-        self._numbers = itertools.count()
+        self.meetings: list[str] = []
+        self._batches = 0  # of input
+        self._writing = threading.Lock()
         self._judge = Cluster(cast(EmbeddedBroker, kafka))
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         made = admin.create_topics([NewTopic("source", 2, 1), NewTopic("target", 2, 1)])
         for future in made.values():
             future.result(PATIENCE_S)
-        arguments = [spark.master_url, json.dumps(dict(spark.settings)), kafka.bootstrap_servers, "source", "target"]
-        self._driver = subprocess.Popen(
-            [sys.executable, DRIVER, *arguments, directory / "checkpoint"],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.driver = self._driver  # its ``pid`` is the process group, as that of a ``DriverProcess`` is
+        self.driver = SparkDriver(self, directory / "checkpoint")
 
     def goes_on(self) -> None:
-        """Writes input and waits until its output is committed."""
-        number = next(self._numbers)
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
-        for each in range(number * RECORDS, (number + 1) * RECORDS):
-            producer.produce("source", str(each), key=str(each % 7))
-        assert producer.flush(PATIENCE_S) == 0
+        """Writes input and waits until a batch with all of it is committed."""
+        wanted = self._write()
 
         def committed() -> int:
-            assert self._driver.poll() is None, "the driver ended"
-            return sum(self._judge.ends("target", IsolationLevel.READ_COMMITTED).values())
+            assert self.driver.process.poll() is None, "the driver ended"
+            return sum((committed_end(self.driver.checkpoint) or {}).values())
 
-        before = committed()
-        eventually(committed, lambda end: end >= before + RECORDS, "output", PATIENCE_S)
+        eventually(committed, lambda end: end >= wanted, "output", PATIENCE_S)
+
+    def _write(self) -> int:
+        """More input; how many records there are of it."""
+        with self._writing:
+            producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "enable.idempotence": True})
+            for each in range(self._batches * RECORDS, (self._batches + 1) * RECORDS):
+                producer.produce("source", str(each), key=str(each % 7))
+            assert producer.flush(PATIENCE_S) == 0
+            self._batches += 1
+            return self._batches * RECORDS
+
+    @contextmanager
+    def under_load(self) -> Iterator[None]:
+        """Input goes on coming, so that tasks come upon each other."""
+        ending = threading.Event()
+
+        def write() -> None:
+            while not ending.wait(0.2):
+                self._write()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            writer.join()
 
     def end(self) -> None:
         """The driver ends well, and has copied everything once."""
-        self._driver.communicate(timeout=PATIENCE_S)
-        assert self._driver.returncode == 0
-        total = RECORDS * next(self._numbers)
+        self.driver.process.communicate(timeout=PATIENCE_S)
+        assert self.driver.process.returncode == 0
+        total = RECORDS * self._batches
         self._judge.check_exactly("target", [(str(each % 7), str(each)) for each in range(total)])
         self._judge.close()
 
     def kill(self) -> None:
-        with self._driver:
-            self._driver.kill()
+        with self.driver.process as process:
+            process.kill()
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def missed(self, text: str) -> None:
+        self.note(f"missed: {text}")
+
+    def met(self, text: str, at: UnderWay | None = None) -> None:  # noqa: ARG002  the interface
+        self.meetings.append(text)
 
     def strikes_now(self) -> None:
         pass
@@ -169,12 +234,21 @@ def test_pause_executor(world: SparkWorld) -> None:
 
 
 def test_kill_python_worker(world: SparkWorld) -> None:
+    with world.under_load():
+        KillPythonWorker().inject(world.as_world(), Random(1))
+    met = re.fullmatch(r"Python worker (\d+) killed while it wrote to Kafka", world.meetings[-1])
+    assert met
+    assert not processes.is_there(int(met[1]))
     world.goes_on()
-    before = set(world.spark.python_workers())
-    assert before
-    KillPythonWorker().inject(world.as_world(), Random(1))
-    assert world.notes[-1] == "a Python worker was killed"
-    eventually(lambda: before - set(world.spark.python_workers()), bool, "it is gone", PATIENCE_S)
+
+
+def test_pause_python_worker(world: SparkWorld) -> None:
+    """What it sends when it wakes is of a transaction that was aborted: in the end all is there once."""
+    with world.under_load():
+        PausePythonWorker().inject(world.as_world(), Random(1))
+    assert re.fullmatch(
+        r"Python worker \d+ went on in its write, of a transaction that was given up", world.meetings[-1]
+    )
     world.goes_on()
 
 
@@ -185,6 +259,53 @@ def test_spark_worker(world: SparkWorld, fault: KillSparkWorker | PauseSparkWork
     after = [worker.pid for worker in world.spark.workers]
     assert sum(old != new for old, new in zip(before, after, strict=True)) == isinstance(fault, KillSparkWorker)
     world.goes_on()
+
+
+def test_kill_spark_master(world: SparkWorld) -> None:
+    """The next one knows the driver: it replaces what is lost."""
+    master = world.spark.master.pid
+    KillSparkMaster().inject(world.as_world(), Random(1))
+    assert world.spark.master.pid != master
+    assert int(world.notes[-1].split()[0]) >= 2
+    world.goes_on()
+    KillExecutor().inject(world.as_world(), Random(1))
+    world.goes_on()
+
+
+def test_pause_spark_master(world: SparkWorld) -> None:
+    master = world.spark.master.pid
+    PauseSparkMaster().inject(world.as_world(), Random(1))
+    assert world.spark.master.pid == master
+    world.goes_on()
+
+
+def test_a_master_that_wakes_is_at_work_when_it_has_heard_of_its_workers(world: SparkWorld) -> None:
+    """At first it believes what was true before."""
+    world.spark.master.pause()
+    woken_at = time.time()
+    world.spark.heal()
+    assert world.spark.alive_workers(woken_at) == sorted(worker.port for worker in world.spark.workers)
+
+
+ALIKE = """
+import os, sys
+child = os.fork()
+if child:
+    print(child, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_an_executor_starts_is_no_executor(tmp_path: Path) -> None:
+    """Until it has a command line of its own it has its parent's."""
+    cluster = SparkCluster(tmp_path)
+    told = ["CoarseGrainedExecutorBackend", "--worker-url", f"spark://Worker@127.0.0.1:{cluster.workers[0].port}"]
+    with subprocess.Popen(
+        [sys.executable, "-c", ALIKE, *told], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as executor:
+        assert executor.stdout is not None
+        assert processes.is_there(int(executor.stdout.readline()))
+        assert cluster.executors() == [executor.pid]
 
 
 STANDBY = """

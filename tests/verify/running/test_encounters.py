@@ -21,7 +21,7 @@ from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.engines.transaction import Transaction
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.driver import KillDriver, KillDriverAtStep, KillDriverTwice
-from onceflow.verify.faults.spark import KillExecutor, KillPythonWorker, PauseExecutor
+from onceflow.verify.faults.spark import KillExecutor, PauseExecutor
 from onceflow.verify.matrix.bounces import BounceClient
 from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Encounter
@@ -166,12 +166,12 @@ def test_what_came_while_a_fault_waited_it_has_not_met(tmp_path: Path) -> None:
     assert (found.met, found.found) == (False, "no batch was under way")
 
 
-@pytest.mark.parametrize("fault", [KillExecutor(), PauseExecutor(), KillPythonWorker()], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [KillExecutor(), PauseExecutor()], ids=lambda fault: fault.name)
 def test_a_signal_to_a_process_that_has_just_ended_strikes_nothing(tmp_path: Path, fault: Fault) -> None:
     """It is the driver's only one when it is looked for, and gone when the signal comes."""
     ended = subprocess.Popen(["true"])
     ended.wait()
-    one: Any = SimpleNamespace(executors=lambda driver: [ended.pid], python_workers=lambda driver: [ended.pid])
+    one: Any = SimpleNamespace(executors=lambda driver: [ended.pid])
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         world = replace(world_of(driver, tmp_path), spark=one)

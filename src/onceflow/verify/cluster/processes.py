@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 _PROC = Path("/proc")
-_LISTENS = "0A"  # the state of a socket in /proc/net/tcp
+_CONNECTED, _LISTENS = "01", "0A"  # the state of a socket in /proc/net/tcp
+_STANDS_STILL, _HAS_ENDED = ("T", "t"), ("Z", "X")  # the state of a process
+_LOOK_AGAIN_S = 0.001
 
 
 def running() -> Iterator[tuple[int, int, str]]:
@@ -23,21 +27,41 @@ def running() -> Iterator[tuple[int, int, str]]:
 
 
 def _parent(entry: Path) -> int:
-    # The name in parentheses may contain anything, parentheses too; state and parent follow the last one.
-    return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    return int(_status(entry)[1])
+
+
+def _status(entry: Path) -> list[str]:
+    """State, parent and more."""
+    # The name in parentheses may contain anything, parentheses too; all else follows the last one.
+    return (entry / "stat").read_text().rpartition(")")[2].split()
 
 
 def listening_ports(group: int) -> set[int]:
     """The TCP ports on which the processes of a process group listen."""
-    inodes = {inode for pid, _, _ in running() if _group(pid) == group for inode in _sockets(pid)}
-    found = set()
+    inodes = {inode for pid, _, _ in running() if _group(pid) == group for inode in sockets(pid)}
+    return {each.port for each in _tcp() if each.state == _LISTENS and each.inode in inodes}
+
+
+def is_connected(pid: int, ports: Collection[int]) -> bool:
+    """Whether it has a TCP connection to one of these ports, of whatever machine."""
+    inodes = sockets(pid)
+    return any(each.state == _CONNECTED and each.to_port in ports and each.inode in inodes for each in _tcp())
+
+
+class _Socket(NamedTuple):
+    port: int
+    to_port: int
+    state: str
+    inode: str
+
+
+def _tcp() -> Iterator[_Socket]:
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(FileNotFoundError):  # a machine without IPv6
             for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == _LISTENS and fields[9] in inodes:
-                    found.add(int(fields[1].rpartition(":")[2], 16))
-    return found
+                port, to_port = (int(address.rpartition(":")[2], 16) for address in fields[1:3])
+                yield _Socket(port, to_port, fields[3], fields[9])
 
 
 def _group(pid: int) -> int | None:
@@ -46,14 +70,16 @@ def _group(pid: int) -> int | None:
     return None
 
 
-def _sockets(pid: int) -> Iterator[str]:
-    """The inodes of its sockets."""
-    with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
+def sockets(pid: int) -> frozenset[str]:
+    """The inodes of its sockets; none where it has ended, or is another user's."""
+    found = []
+    with contextlib.suppress(OSError):
         for entry in (_PROC / str(pid) / "fd").iterdir():
             with contextlib.suppress(OSError):
                 kind, _, inode = str(entry.readlink()).partition(":")  # socket:[4711]
                 if kind == "socket":
-                    yield inode.strip("[]")
+                    found.append(inode.strip("[]"))
+    return frozenset(found)
 
 
 def send(pid: int, number: signal.Signals) -> bool:
@@ -61,6 +87,23 @@ def send(pid: int, number: signal.Signals) -> bool:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
+        return False
+    return True
+
+
+def freeze(pid: int) -> bool:
+    """SIGSTOP; when it returns the process stands still. False if it is gone.
+
+    A process that waits for a processor stops when it gets one, and until then it may do more.
+    """
+    if not send(pid, signal.SIGSTOP):
+        return False
+    try:
+        while (state := _status(_PROC / str(pid))[0]) not in _STANDS_STILL:
+            if state in _HAS_ENDED:
+                return False
+            time.sleep(_LOOK_AGAIN_S)
+    except OSError:
         return False
     return True
 

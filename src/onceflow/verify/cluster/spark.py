@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import signal
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _PYTHON_WORKER = " pyspark.worker"  # what any daemon is told to run
+_ALIVE = "ALIVE"  # of a worker, and of a master that is at work
 _DRIVER_URL = re.compile(r"--driver-url spark://[^ ]+:(\d+)")
 _CORES = 16  # what a worker says that it has: no driver ever waits for another one's
 _MEMORY_MB = 16_384
@@ -119,6 +121,14 @@ class SparkCluster:
     ``executor_memory_mb`` is each executor's heap. ``silence_s`` is how long the master waits for a worker's word, and a
     driver for an executor's, before they replace it (Spark's own times are one and two minutes). Runs on Linux: it looks into
     ``/proc``.
+
+    The master writes down which applications and workers it knows, so that another one on its port can go on. One that has
+    forgotten them ends the pipeline, whose driver registers once::
+
+        master   killed; driver and executors work on, for they talk to each other past it
+        master   another one; each worker registers with it, and tells which executors it runs
+        master   knows no application of theirs, so it has the worker kill them
+        driver   waits for executors without end: whoever is to start them has never heard of it
     """
 
     def __init__(
@@ -129,8 +139,11 @@ class SparkCluster:
         self._executor_memory_mb = executor_memory_mb
         port, self._web_port, *ports = free_ports(2 + 2 * workers)
         self.master_url = f"spark://{HOST}:{port}"
+        self._memory = self.directory / "recovery"
         at_master = [_MASTER, "--host", HOST, "--port", str(port), "--webui-port", str(self._web_port)]
-        self.master = SparkProcess("master", _command(at_master, silence_s), self.directory, port)
+        self.master = SparkProcess(
+            "master", _command(at_master, silence_s, _remembering(self._memory)), self.directory, port
+        )
         self.workers = tuple(self._worker(n, ports[2 * n], ports[2 * n + 1]) for n in range(workers))
 
     def _worker(self, number: int, port: int, web_port: int) -> SparkProcess:
@@ -168,6 +181,7 @@ class SparkCluster:
     def start(self, timeout_s: float = _START_S) -> Self:
         """Start master and workers at the same time and wait until the master knows all of them. Raises SetupError."""
         began = time.monotonic()
+        shutil.rmtree(self._memory, ignore_errors=True)  # of another cluster in this directory
         try:
             for each in (self.master, *self.workers):
                 each.start()
@@ -179,8 +193,8 @@ class SparkCluster:
         return self
 
     def kill(self) -> None:
-        """Kill everything, executors and what is frozen too."""
-        orphans = self.executors()
+        """Kill everything, executors, their Python workers and what is frozen too."""
+        orphans = [*self.python_workers(), *self.executors()]
         for each in (*self.workers, self.master):
             each.end_all()
         for pid in orphans:  # of workers that were killed before
@@ -193,29 +207,43 @@ class SparkCluster:
         self.kill()
 
     def heal(self, patience_s: float = _START_S) -> None:
-        """Let what is frozen go on, start what does not run, and wait until the master knows all workers."""
+        """Let what is frozen go on, start what does not run, and wait until the master knows all workers.
+
+        A master that was frozen believes for a moment what was true before::
+
+            master   wakes, and takes all workers for alive
+            master   looks at the clock: none was heard for too long, all are dead, and drivers are told that executors are lost
+            workers  what they said meanwhile arrives; they are to register again, and to end executors that nobody knows now
+        """
+        woken_at = time.time() if self.master.is_paused else 0.0
         for each in (self.master, *self.workers):
             each.resume()
             if not each.is_running:
                 each.start()
-        for pid in self.executors():
+        for pid in (*self.executors(), *self.python_workers()):
             processes.send(pid, signal.SIGCONT)
-        self.wait_until_healthy(patience_s)
+        self.wait_until_healthy(patience_s, heard_since=woken_at)
 
-    def wait_until_healthy(self, patience_s: float = _START_S) -> None:
-        """Wait until the master knows every worker as alive. Raises SetupError with what it says and the end of its log."""
+    def wait_until_healthy(self, patience_s: float = _START_S, *, heard_since: float = 0.0) -> None:
+        """Wait until the master is at work and knows every worker as alive, heard since then (seconds since the epoch).
+
+        Raises SetupError with what it says and the end of its log.
+        """
         pause = Pause(patience_s)
         wanted = sorted(worker.port for worker in self.workers)
-        while (found := self.alive_workers()) != wanted:
+        while (found := self.alive_workers(heard_since)) != wanted:
             if pause.expired:
                 logs = ", ".join(str(each.output) for each in (self.master, *self.workers))
                 raise SetupError(f"the Spark master knows the workers {found}, not {wanted}", action=f"see {logs}")
             pause.wait()
 
-    def alive_workers(self) -> list[int]:
-        """The ports of the workers that the master takes for alive."""
-        workers = self._state().get("workers", [])
-        return sorted(each["port"] for each in workers if each["state"] == "ALIVE")
+    def alive_workers(self, heard_since: float = 0.0) -> list[int]:
+        """The ports of the workers that the master takes for alive; none while it is away, or only recovers."""
+        state = self._state()
+        if state.get("status") != _ALIVE:
+            return []
+        alive = [each for each in state["workers"] if each["state"] == _ALIVE]
+        return sorted(each["port"] for each in alive if each["lastheartbeat"] >= heard_since * 1000)
 
     def _state(self) -> dict[str, Any]:
         try:
@@ -228,13 +256,17 @@ class SparkCluster:
     # What workers have started
 
     def executors(self, driver: int | None = None) -> list[int]:
-        """The pids of the executors' JVMs; of all drivers, or of the one whose process group is ``driver``."""
+        """The pids of the executors' JVMs; of all drivers, or of the one whose process group is ``driver``.
+
+        What a JVM starts has the JVM's command line until it has its own, and is no executor.
+        """
         ours = [f"spark://Worker@{HOST}:{worker.port}" for worker in self.workers]
-        found = {
-            pid: command
-            for pid, _, command in processes.running()
+        alike = {
+            pid: (parent, command)
+            for pid, parent, command in processes.running()
             if _EXECUTOR in command and any(url in command for url in ours)
         }
+        found = {pid: command for pid, (parent, command) in alike.items() if parent not in alike}
         if driver is None:
             return list(found)
         ports = processes.listening_ports(driver)
@@ -248,13 +280,18 @@ class SparkCluster:
         return [pid for pid, parent in pythons.items() if parent in daemons]
 
 
-def _command(arguments: list[str], silence_s: int) -> list[str]:
+def _remembering(directory: Path) -> list[str]:
+    return ["-Dspark.deploy.recoveryMode=FILESYSTEM", f"-Dspark.deploy.recoveryDirectory={directory}"]
+
+
+def _command(arguments: list[str], silence_s: int, more_options: Sequence[str] = ()) -> list[str]:
     options = [
         *FAST_START,
         "-Xmx256m",
         f"-Dspark.worker.timeout={silence_s}",
         "-Dspark.deploy.maxExecutorRetries=50",  # faults in a row must not end an application
         "-Dspark.master.rest.enabled=false",  # it would take a port of its own
+        *more_options,
     ]
     return [str(find_java()), *options, "-cp", str(_spark_home() / "jars" / "*"), *arguments]
 

@@ -1,4 +1,4 @@
-"""Faults of Spark's own processes in a cluster: executors, their Python workers, and workers (F2, F3, F6).
+"""Faults of Spark's own processes in a cluster: executors, their Python workers, workers, and the master (F2, F3, F6).
 
 What runs in the driver's process (a local master) has none of them; there a driver is killed as a whole. Standbys have executors
 of their own, which have nothing to do: those of the driver that runs are meant.
@@ -7,19 +7,28 @@ of their own, which have nothing to do: those of the driver that runs are meant.
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
 from onceflow.verify.cluster import processes
+from onceflow.verify.cluster.transaction_log import entry_of
+from onceflow.verify.engines.transaction import Transaction
+from onceflow.verify.faults.at_work import frozen_at_work
+from onceflow.verify.report.text import counted
 
 if TYPE_CHECKING:
     from onceflow.verify.cluster.spark import SparkCluster
+    from onceflow.verify.cluster.transaction_log import Entry
     from onceflow.verify.running.world import World
 
 SPARK = "spark cluster"
 _PATIENCE_S = 300.0
 _BEYOND_SILENCE_S = 6.0
+_BEYOND_TIMEOUT_S = 3.0
+_NOTICED_WITHIN_S = 15.0  # a coordinator looks every 10 s
+_WITHOUT_MASTER, _WITHOUT_MASTER_S = 2, 30.0  # batches, and how long they are waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +78,51 @@ class PauseExecutor:
 
 @dataclass(frozen=True, slots=True)
 class KillPythonWorker:
-    """SIGKILL to a Python process of the driver's executors: its task, if it has one, fails, and Spark runs that again."""
+    """SIGKILL to a Python worker of the driver's executors, in the middle of its task: it fails, and Spark runs that again."""
 
     name: str = "kill-python-worker"
-    text: str = "SIGKILL to a Python worker"
+    text: str = "SIGKILL to a Python worker that writes to Kafka"
     needs: tuple[str, ...] = (SPARK,)
 
     def inject(self, world: World, random: Random) -> None:
-        """Where batches are small, no Python worker is needed for them, and there may be none."""
-        pids = _spark(world).python_workers(world.driver.pid)
-        if not pids:
-            world.missed("there was no Python worker")
+        pid = frozen_at_work(world, random)
+        if pid is None:
             return
-        if processes.send(random.choice(pids), signal.SIGKILL):
-            world.note("a Python worker was killed")
+        at = world.driver.under_way
+        processes.send(pid, signal.SIGKILL)
+        world.met(f"Python worker {pid} killed while it wrote to Kafka", at)
+
+
+@dataclass(frozen=True, slots=True)
+class PausePythonWorker:
+    """SIGSTOP to a Python worker of the driver's executors, in the middle of its task, until its transaction was given up.
+
+    ::
+
+        worker       frozen; its executor goes on telling the driver that all is well, so its task is not given to another one
+        coordinator  ends the transaction when it has lasted for too long, and fences its epoch
+        worker       wakes: a zombie goes on to send what belongs to a transaction that was aborted
+        driver       hears of it from the task alone, or not at all, and must not commit without its records
+    """
+
+    name: str = "pause-python-worker"
+    text: str = "SIGSTOP to a Python worker that writes to Kafka, beyond its transaction's timeout, then SIGCONT"
+    needs: tuple[str, ...] = (SPARK,)
+
+    def inject(self, world: World, random: Random) -> None:
+        pid = frozen_at_work(world, random)
+        if pid is None:
+            return
+        at = world.driver.under_way
+        world.note(f"Python worker {pid} frozen while it wrote to Kafka")
+        given_up = _is_given_up(world)
+        world.sleep(random.uniform(0, _BEYOND_TIMEOUT_S))
+        woke = processes.send(pid, signal.SIGCONT)
+        text = f"Python worker {pid} {'went on' if woke else 'was ended'} in its write"
+        if given_up:
+            world.met(f"{text}, of a transaction that was given up", replace(at, transaction=Transaction.OPEN))
         else:
-            world.missed("the Python worker had just ended")
+            world.met(f"{text}; no transaction was given up meanwhile", at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +159,84 @@ class PauseSparkWorker:
         spark.heal()
 
 
+@dataclass(frozen=True, slots=True)
+class KillSparkMaster:
+    """SIGKILL to the master; another one is started on its port when batches have been committed without it.
+
+    ::
+
+        master   dies: what runs goes on, but what ends now is not replaced, and nobody new is registered
+        master   another one, which finds written down whom its predecessor knew, and tells them of itself
+        workers  tell it which executors they run; of one that registers before it was told they are unknown, and are ended
+    """
+
+    name: str = "kill-spark-master"
+    text: str = "SIGKILL to Spark's master, which is started again"
+    needs: tuple[str, ...] = (SPARK,)
+
+    def inject(self, world: World, random: Random) -> None:  # noqa: ARG002  the interface
+        spark = _spark(world)
+        spark.master.kill()
+        world.note("the master killed")
+        _work_without_master(world)
+        spark.heal()
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSparkMaster:
+    """SIGSTOP to the master for longer than it waits for a worker's word, and until batches have been committed without it.
+
+    ::
+
+        master    wakes, and has not heard of any worker for too long: it tells the driver that all its executors are lost
+        driver    gives up what runs on them, and it runs on: zombies, until their worker hears that it has to end them
+        workers   register again; other executors are started
+    """
+
+    name: str = "pause-spark-master"
+    text: str = "SIGSTOP to Spark's master for longer than it waits for a worker, then SIGCONT"
+    needs: tuple[str, ...] = (SPARK,)
+
+    def inject(self, world: World, random: Random) -> None:
+        spark = _spark(world)
+        spark.master.pause()
+        world.note("the master frozen")
+        world.sleep(spark.silence_s + random.uniform(0, _BEYOND_SILENCE_S))
+        _work_without_master(world)
+        spark.heal()
+
+
+def _work_without_master(world: World) -> None:
+    """Waits for batches without a master, the last of which began without it; says so if none came, and none is under way."""
+    before = world.driver.commits
+    world.driver.await_batches(_WITHOUT_MASTER, _WITHOUT_MASTER_S)
+    came = world.driver.commits - before
+    if came or world.driver.under_way.step:
+        world.note(f"{counted(came, 'batch', 'batches')} committed without a master")
+    else:
+        world.missed("no batch was run while there was no master")
+
+
+def _is_given_up(world: World) -> bool:
+    """Waits until the coordinator, or the driver, ends the transaction under way. False: nobody did, so none was open, it seems.
+
+    Whoever ends it gives the id another epoch, and the coordinator looks for those that have lasted too long now and then.
+    """
+    client, name = world.kafka.client, world.transactional_id
+    frozen = entry_of(client, name)
+    deadline = time.monotonic() + world.plan.output.transaction_timeout.ms / 1000 + _NOTICED_WITHIN_S
+
+    def is_over() -> bool:
+        return _identity(entry_of(client, name)) != _identity(frozen)
+
+    world.wait_for(lambda: is_over() or time.monotonic() > deadline, "its transaction is given up", _PATIENCE_S)
+    return is_over()
+
+
+def _identity(entry: Entry | None) -> tuple[int, int] | None:
+    return None if entry is None else (entry.producer_id, entry.epoch)
+
+
 def _spark(world: World) -> SparkCluster:
     assert world.spark is not None
     return world.spark
@@ -137,4 +253,13 @@ def _executor(world: World, random: Random) -> tuple[int, set[int]]:
     return random.choice(sorted(found)), found
 
 
-SPARK_FAULTS = (KillExecutor(), PauseExecutor(), KillPythonWorker(), KillSparkWorker(), PauseSparkWorker())
+SPARK_FAULTS = (
+    KillExecutor(),
+    PauseExecutor(),
+    KillPythonWorker(),
+    PausePythonWorker(),
+    KillSparkWorker(),
+    PauseSparkWorker(),
+    KillSparkMaster(),
+    PauseSparkMaster(),
+)
