@@ -149,8 +149,9 @@ class Both:
         while self.model._markers_missing:
             self._scheduler.step()
 
-    def move(self, *, coordinators: bool, leaders: bool) -> None:
-        """The model's coordinators or leaders move, as the real ones just did."""
+    def move(self, *, coordinators: bool, leaders: bool, restarts: bool) -> None:
+        """The model's coordinators or leaders move, as the real ones just did; or the leaders were restarted."""
+        self.model.restarts_leaders = restarts
         if coordinators:
             self.model.move_coordinator(away=0)
             self.model.move_group(away=0)

@@ -55,7 +55,9 @@ class RealBroker:
         self.version = version
         self.requests = Requests(client, name, version, timeout_ms)
         self.questions = Questions(name, version, timeout_ms)
-        self.told: frozenset[int] = frozenset()  # codes that are the answer to a batch, although they say: later
+        self.told: frozenset[int] = (
+            frozenset()
+        )  # codes that are the answer to a batch or to offsets, although they say: later
         self._client = client
         self._topic = topic
 
@@ -95,7 +97,7 @@ class RealBroker:
             case CommitOffsets(identity, progress, source):
                 offsets = {} if source is None else {(self._topic, 0): source}
                 answer = self._put(self.questions.store(identity, progress, offsets)[-1])
-                return checked(max(p.error_code for t in answer.topics for p in t.partitions))
+                return self._checked(max(p.error_code for t in answer.topics for p in t.partitions))
         return self._described(request)
 
     def _described(self, request: Request) -> Answer:
@@ -155,7 +157,9 @@ class RealBroker:
         target = Target(identity, self.requests.id, self.version)
         message = produce_request(target, [(lane, Sealed(request.sequence, len(texts), data))])
         message.timeout_ms = ACK_TIMEOUT_MS
-        code = self._client.ask(leader, message).responses[0].partition_responses[0].error_code
+        return self._checked(self._client.ask(leader, message).responses[0].partition_responses[0].error_code)
+
+    def _checked(self, code: int) -> Answer:
         return Answer(code) if code in self.told else checked(code)
 
 

@@ -9,18 +9,21 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests.conftest import HEAP_MB, create_topic
 from tests.verify.simulator.both import NEVER_GIVEN, PARTITIONS, Both
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.kafka import codes
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.messages import Coordinated, Described, Identity
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.questions import transactional_id
+from onceflow.transaction.questions import ANCHOR_TOPIC, transactional_id
 from onceflow.verify.cluster.transaction_log import Entry, write_entries
 from onceflow.verify.simulator.requests import (
+    GROUP,
     AddPartitions,
     CommitOffsets,
     DescribeProducer,
@@ -73,6 +76,53 @@ def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path:
         check_last_epochs(client, version)
         for seed, both in enumerate(overdue):
             check_timed_out(both, version, LATE[seed:] + LATE[:seed])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_model_answers_as_a_broker_whose_topic_of_the_progress_is_deleted(version: int, tmp_path: Path) -> None:
+    """What was committed on it is gone, the source offsets are not; and offsets of it are refused until it is made anew."""
+    with running(tmp_path, version) as (broker, client):
+        create_topic(broker, TOPIC, PARTITIONS)
+        both = Both.opened(RealBroker(client, "deleted", version, TOPIC))
+        both.ask(EndTransaction(both.ours, commit=True))
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.delete_topics([ANCHOR_TOPIC])[ANCHOR_TOPIC].result(60)
+        wait_until_progress_is_gone(both.real)
+        assert both.model.group.delete_topic()
+        check_refused_offsets(both)
+        with KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=60) as another:
+            ensure_anchor_topic(another)  # as another process does; the one that runs remembers the topic
+        both.model.group.has_topic, both.real.told = True, frozenset()
+        commit_offsets(both, 30)
+        both.ask(EndTransaction(both.ours, commit=True))
+        for by_name in (False, True):
+            both.ask(FetchOffsets(by_name))
+        both.finish()
+
+
+def wait_until_progress_is_gone(real: RealBroker) -> None:
+    deadline = time.monotonic() + 120
+    while (found := real.ask(FetchOffsets()).committed) is None or found.progress is not None:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def check_refused_offsets(both: Both) -> None:
+    """Those of the source join the transaction all the same, which its driver aborts."""
+    for by_name in (False, True):
+        both.ask(FetchOffsets(by_name))
+    both.real.told = frozenset({codes.UNKNOWN_TOPIC_OR_PARTITION})
+    for source in (None, 20):
+        assert commit_offsets(both, source) == codes.UNKNOWN_TOPIC_OR_PARTITION
+        both.ask(DescribeTransaction())
+    both.ask(EndTransaction(both.ours, commit=False))
+    both.ask(FetchOffsets())
+
+
+def commit_offsets(both: Both, source: int | None) -> int:
+    if both.real.version == 1:
+        both.ask(AddPartitions(both.ours, GROUP))
+    return both.ask(CommitOffsets(both.ours, Progress(2, "q", "i", ("d", "e")), source))
 
 
 # ------------------------------------------------------------------------------------------------------- forgotten ids

@@ -43,6 +43,7 @@ CONTROLS = [
     ("renews at any price", 1, "the newest driver stopped", {"driver": 0.1, "second": 0.2, "rest": 0.3}),
     ("renews at any price", 2, "the newest driver stopped", {"driver": 0.1, "second": 0.2, "rest": 0.3}),
     ("goes on without a claim", 2, "repeated", {"driver": 0.1, "second": 0.2, "expire": 0.2, "people": 0.2}),
+    ("does not trust offsets", 2, "repeated", {"driver": 0.2, "people": 0.2}),
 ]
 SECOND_BATCH = frozenset({3, 4, 5})
 SILENT = {"repeats the epoch of an empty batch": SECOND_BATCH, "forgets an empty batch": SECOND_BATCH}

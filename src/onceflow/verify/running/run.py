@@ -35,6 +35,7 @@ from onceflow.verify.result import Encounter, Lane, RunResult
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.encounters import Coming, lack
 from onceflow.verify.running.explained import explained
+from onceflow.verify.running.logs import with_ends_of_logs
 from onceflow.verify.running.outcome import Raw, outcome, versions
 from onceflow.verify.running.place import Place, place
 from onceflow.verify.running.private_plan import private_plan, write_plan
@@ -64,11 +65,21 @@ _LEAST_RATE = 100.0  # messages a second; a slower machine is of no use
 def run(settings: Settings, engine: Engine, progress: Progress) -> RunResult:
     """Whatever goes wrong is in the result's failures: what the other engines showed still counts."""
     timeline = Timeline(lambda text: progress.line(f"  {text}"))
-    failures: list[str] = []
-    result: RunResult | None = None
     progress.line(f"{engine.title}: starting {settings.brokers} broker(s), seed {settings.seed}")
     try:
-        with place(settings.directory, engine.name) as files, _world(settings, engine, files, timeline) as world:
+        with place(settings.directory, engine.name) as files:
+            result = _run_in(files, settings, engine, progress, timeline)
+            return with_ends_of_logs(result, files.directory) if settings.directory is None else result
+    except OSError as error:
+        progress.line(f"broken off: {_in_full(error)}")
+        return unfinished(settings, engine, timeline, [explained(error)])
+
+
+def _run_in(files: Place, settings: Settings, engine: Engine, progress: Progress, timeline: Timeline) -> RunResult:
+    failures: list[str] = []
+    result: RunResult | None = None
+    try:
+        with _world(settings, engine, files, timeline) as world:
             raw = Raw(engine, world, failures=failures)
             _work(settings, world, raw, progress)
             progress.line("judging: every batch is replayed without faults")

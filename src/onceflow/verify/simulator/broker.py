@@ -21,6 +21,7 @@ from onceflow.verify.simulator.requests import (
     NOT_COORDINATOR,
     NOT_ENOUGH_REPLICAS,
     PRODUCER_FENCED,
+    UNKNOWN_TOPIC_OR_PARTITION,
     AddPartitions,
     Answer,
     CommitOffsets,
@@ -50,13 +51,14 @@ class Broker:
         self, scheduler: Scheduler, choices: Choices, version: int, partitions: int = 2, first_epoch: int = 0
     ) -> None:
         self.version = version
+        self.restarts_leaders = False  # a leader moves to a broker that was restarted, and not to one that has followed
         self.transactions = Transactions(version, first_epoch, self._write_markers, self._start_timer)
         self.partitions = [Partition() for _ in range(partitions)]
         self.group = Group()
         self.homes = {GROUP_KIND: 0, TRANSACTION: 0}  # which node coordinates
         self.leaders = [0] * partitions
         self.newest = 0  # the driver that fenced last, for the judge
-        self.late_fence = False  # a fence arrived when nobody waited for it any more, and fenced whoever was there
+        self._blind: set[int] = set()  # drivers that fence because the coordinator did not know the transactional id
         self._scheduler = scheduler
         self._choices = choices
         self._markers_missing = 0
@@ -105,16 +107,30 @@ class Broker:
     def _initialise(self, request: InitProducerId) -> Answer:
         if self._scheduler.now < self._shorter_until:
             return INVALID_TRANSACTION_TIMEOUT
+        fences = (
+            request.expected is None or self.transactions.metadata is None
+        )  # an id that is not known compares nothing
         answer = self.transactions.initialise(request)
-        if request.expected is None and answer.code == codes.NONE:
+        if fences and answer.code == codes.NONE:
             self.newest = request.by
+            self.transactions.in_doubt = self.transactions.in_doubt or request.by in self._blind
         return answer
+
+    def note_fence(self, driver: int, *, blind: bool) -> None:
+        """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known."""
+        (self._blind.add if blind else self._blind.discard)(driver)
+
+    def fenced_late(self) -> None:
+        """A fence arrived when nobody waited for it any more."""
+        self.transactions.in_doubt = True
 
     def _ask_group(self, request: CommitOffsets | FetchOffsets) -> Answer:
         if self._scheduler.now < self._group_back:
             return NOT_COORDINATOR
         if isinstance(request, FetchOffsets):
             return self.group.fetch(request)
+        if not self.group.has_topic and request.source is None:
+            return UNKNOWN_TOPIC_OR_PARTITION  # nothing is left to ask the coordinator for
         if self.group.is_fenced(request.identity):
             reach("group: offsets of a fenced epoch are refused")
             return INVALID_PRODUCER_EPOCH
@@ -140,7 +156,10 @@ class Broker:
         """Another replica leads a partition: it has the log, and what that says of the producers."""
         reach("broker: a partition's leader moves")
         self.leaders[partition] += 1
-        self.partitions[partition].move()
+        if self.restarts_leaders:
+            self.partitions[partition].restart()
+        else:
+            self.partitions[partition].move()
 
     def expire_producers(self) -> None:
         """All leaders forget the producers that have nothing open."""

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onceflow.errors import BrokerUnreachable, OnceflowError
+from onceflow.errors import BrokerUnreachable, OnceflowError, TopicMissing
 from onceflow.transaction.coordinator import must_start, unanswered
 from onceflow.transaction.messages import (
     Effect,
@@ -18,6 +18,7 @@ from onceflow.transaction.messages import (
     Event,
     Halt,
     Identity,
+    Initialise,
     Offered,
     Ready,
     Renew,
@@ -27,8 +28,9 @@ from onceflow.transaction.messages import (
     Write,
 )
 from onceflow.transaction.progress import Batch, OnMismatch
+from onceflow.transaction.protocol import State
 from onceflow.transaction.resuming import starts_elsewhere
-from onceflow.transaction.source_mark import mark_of, why_not_resumed
+from onceflow.transaction.source_mark import mark_of, why_not_resumed, with_topics
 from onceflow.verify.simulator import coverage
 from onceflow.verify.simulator.checkpoint import TornCheckpoint
 from onceflow.verify.simulator.client import Client
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 STOPS = (40, 130, 600)
 RESTART_PAUSE = 20
 _KILLED, _INTERRUPTED = 1, 2
+_TOPICS = "the topics"
+"""What stands for the ids of the source's topics: nobody makes one anew."""
 
 
 class Machine(Protocol):
@@ -75,7 +79,7 @@ class _Interrupted(Exception):
 
 
 class Driver:
-    """One process. ``order`` counts the drivers of a run; ``planned``: the checkpoint had batches when it started."""
+    """One process. ``order`` counts the drivers of a run; ``planned``: when it started it was known that there is progress."""
 
     def __init__(
         self, world: World, order: int, machine: Machine, client: Client, writer: Writer, *, planned: bool
@@ -89,7 +93,9 @@ class Driver:
         self.checkpoint = world.checkpoint
         self._commit_sent: Identity | None = None
         self._starts = False  # whatever the machine's state
-        self._resumes = world.allowed is OnMismatch.RESUME
+        self._topic_missing = False  # that of the progress: another process makes it anew
+        self._to_be_compared = False  # whether the query begins where the committed output ended
+        self.resumes = world.allowed is OnMismatch.RESUME
         self._takes_all = world.allowed is OnMismatch.RESTART
 
     def life(self) -> Generator[Wait, Any, Fate]:
@@ -102,7 +108,7 @@ class Driver:
                 self._world.note(self.order, "query ended: {} {}", ended.stop.name, ended.reason)
                 if ended.stop in (Stop.FENCED, Stop.CONFLICT, Stop.GONE):
                     return self._final(ended)
-                if self._world.choices.pick("driver", 2):
+                if self._world.choices.pick("driver", 2) or self._topic_missing:
                     return Fate.FAILED
                 reach("driver: the query starts again in the same process")
                 self._starts = self._world.scenario.restarts
@@ -129,6 +135,7 @@ class Driver:
 
     def _query(self) -> Generator[Wait, Any, Fate | Halt]:
         """One streaming query: batch by batch from where the checkpoint is."""
+        self._to_be_compared = self.resumes
         if self._world.scenario.claims_first:
             started = yield from self._start()
             if isinstance(started, Halt):
@@ -182,7 +189,7 @@ class Driver:
 
     def _commit(self, number: int, start: int, end: int) -> Generator[Wait, Any, Ready | Halt]:
         """As ``Driver.write`` and ``TransactionCoordinator.commit``."""
-        mark = mark_of({SOURCE: end}, agree=True)
+        mark = with_topics(mark_of({SOURCE: end}, agree=not self._world.scenario.readings_differ), _TOPICS)
         batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end), mark)
         started = yield from self._start()
         if isinstance(started, Halt):
@@ -190,30 +197,32 @@ class Driver:
         refused = yield from self._check_resumed(batch)
         if refused is not None:
             return refused
-        if self._takes_all or (number == 0 and self._world.progress_expired and not self._planned):
+        if self._takes_all or (number == 0 and self._world.may_begin_anew(planned=self._planned)):
             self._world.taken_as_it_is(self.order, batch, start)
         self._client.source = end
         return (yield from self._run(Offered(batch), range(start, end)))
 
     def _check_resumed(self, batch: Batch) -> Generator[Wait, Any, Halt | None]:
-        """As ``Driver._check_resumed``, once for each process that resumes."""
-        if not self._resumes:
+        """As ``Driver._check_resumed``, once for each query that resumes."""
+        if not self._to_be_compared:
             return None
         try:
-            committed = yield from self._client.read_offsets()
+            found = yield from self._client.read_offsets()
         except OnceflowError as error:
             return Halt(Stop.UNREACHABLE, error.message)
+        goes_on = found.progress is not None and found.progress.query_id == batch.query_id
+        why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain, found.notes)
+        if why_not and not goes_on:
+            reach("driver: the committed offsets do not tell where the output ends")
+            return Halt(Stop.CONFLICT, why_not)
         initial = {SOURCE: self.checkpoint.initial}
-        is_another = committed.progress is not None and committed.progress.query_id != batch.query_id
-        if is_another and why_not_resumed(committed.progress, committed.offsets, committed.newest):
-            return Halt(Stop.CONFLICT, "the source offsets are gone")
-        wrong = starts_elsewhere(
-            committed.progress, batch.query_id, lambda: initial, committed.offsets, committed.newest
-        )
+        wrong = starts_elsewhere(found.progress, batch.query_id, lambda: initial, found.offsets, found.newest)
         if wrong:
             reach("driver: a resumed query does not start at the committed offsets")
             return Halt(Stop.CONFLICT, "; ".join(wrong))
-        self._resumes = False
+        if not goes_on:
+            self._world.resumed(found)
+        self._to_be_compared = False
         return None
 
     def _run(self, event: Event, values: range) -> Generator[Wait, Any, Ready | Halt]:
@@ -237,6 +246,9 @@ class Driver:
         except OnceflowError as error:
             if isinstance(error, BrokerUnreachable):
                 reach("client: patience ends")
+            if isinstance(error, TopicMissing):
+                reach("client: the topic of the progress is missing")
+                self._topic_missing = True
             return unanswered(self._machine.context.state, error)
 
     def _hear(self, event: Event) -> Effect:
@@ -248,6 +260,9 @@ class Driver:
             self._world.anomaly(f"the machine failed in {state} on {event}: {error!r}")
             raise _Killed from error
         self._world.note(self.order, "{} hears {} and asks for {}", state, event, effect)
+        if isinstance(effect, Initialise):
+            is_start = self._machine.context.state is not State.RETAKE
+            self._world.broker.note_fence(self.order, blind=effect.expected is None and not is_start)
         self._check_end(effect)
         return effect
 

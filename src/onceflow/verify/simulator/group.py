@@ -10,6 +10,7 @@ from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
     INVALID_PRODUCER_EPOCH,
     OK,
+    UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
     Answer,
     CommitOffsets,
@@ -25,6 +26,7 @@ class Group:
         self.committed = Committed()
         self.reached = 0  # the source offset that was committed last, whatever became of it
         self.watch: Callable[[Committed], object] = lambda committed: None  # hears of each commit right before it
+        self.has_topic = True  # that of the progress
         self._pending: dict[int, Committed] = {}
         self._epochs: dict[int, int] = {}
 
@@ -39,15 +41,15 @@ class Group:
         return identity.epoch < self._epochs.get(identity.producer_id, -1)
 
     def commit(self, request: CommitOffsets) -> Answer:
-        """Takes offsets into the open transaction."""
+        """Takes offsets into the open transaction; none of a topic that is not there."""
         if self.is_fenced(request.identity):
             return INVALID_PRODUCER_EPOCH
         pid = request.identity.producer_id
         before = self._pending.get(pid, self.committed)
         source, note = (before.source, before.note) if request.source is None else (request.source, request.note)
         self._epochs[pid] = request.identity.epoch
-        self._pending[pid] = Committed(request.progress, source, note)
-        return OK
+        self._pending[pid] = Committed(request.progress if self.has_topic else None, source, note)
+        return OK if self.has_topic else UNKNOWN_TOPIC_OR_PARTITION
 
     def mark(self, identity: Identity, commit: bool) -> None:
         """The transaction's marker: its offsets are committed, or dropped."""
@@ -86,6 +88,26 @@ class Group:
         if self._pending or not self.committed.source:
             return False
         self.committed = replace(self.committed, source=0, note="")
+        return True
+
+    def reset_sources(self) -> bool:
+        """A tool of Kafka's commits them where they are (``kafka-consumer-groups --reset-offsets --to-current``): without a note.
+
+        It does so while nobody runs; here, while no transaction holds offsets.
+        """
+        if self._pending or not self.committed.note:
+            return False
+        self.committed = replace(self.committed, note="")
+        return True
+
+    def delete_topic(self) -> bool:
+        """Somebody deletes the topic of the progress, which holds no record: what is committed on it goes with it.
+
+        Here only while no transaction holds offsets: what becomes of those is not modelled.
+        """
+        if self._pending or self.committed.progress is None:
+            return False
+        self.committed, self.has_topic = replace(self.committed, progress=None), False
         return True
 
     def rewrite(self, foreign: str | None) -> None:

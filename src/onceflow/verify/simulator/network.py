@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from onceflow.kafka import codes
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach
@@ -71,9 +72,10 @@ class Network:
         if denied is not None and _may_be_denied(request, denied):
             reach("network: a request is denied")
             return self._broker.refuse(request, denied) if denied in _OF_RECORDS else denied
-        if not awaited and isinstance(request, InitProducerId) and request.expected is None:
-            self._broker.late_fence = True
         answer = self._broker.ask(request)
+        is_fence = isinstance(request, InitProducerId) and request.expected is None
+        if is_fence and answer.code == codes.NONE and not awaited:
+            self._broker.fenced_late()
         return None if now < self._deaf_until else answer
 
     def _maybe_cut(self, now: int) -> None:

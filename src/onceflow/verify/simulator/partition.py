@@ -102,6 +102,20 @@ class Partition:
         """What a leader noted before it asked the coordinator is in its memory alone."""
         self._lowest.clear()
 
+    def restart(self) -> None:
+        """A broker that ended in order has of each producer the newest batch alone: its snapshot holds no more.
+
+        ::
+
+            three batches are in flight, two are in the log, nobody hears of it; the broker is restarted, and leads again
+            the first one comes again: it is no duplicate that the leader knows, but out of order
+        """
+        self.move()
+        for producer in self._producers.values():
+            if len(producer.batches) > 1:
+                reach("partition: a restarted leader knows the newest batch alone")
+                producer.batches = deque([producer.batches[-1]], maxlen=BATCHES_KEPT)
+
     def mark(self, identity: Identity, commit: bool) -> None:
         """A marker ends the transaction; a marker of a newer epoch clears the sequences."""
         producer = self._producers.setdefault(identity.producer_id, _Producer(identity.epoch))

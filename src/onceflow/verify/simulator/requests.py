@@ -143,10 +143,12 @@ class Answer:
     producers: tuple[tuple[Identity, int], ...] = ()  # identity and LastSequence
     parts: tuple[Answer, ...] = ()  # to what was asked together
     message: str = ""
+    refused: str = ""  # what is said of the first record of a batch
 
 
 OK = Answer()
 UNKNOWN_SERVER_ERROR = Answer(-1)
+UNKNOWN_TOPIC_OR_PARTITION = Answer(codes.UNKNOWN_TOPIC_OR_PARTITION)
 NOT_LEADER = Answer(6)
 MESSAGE_TOO_LARGE = Answer(10)
 NOT_COORDINATOR = Answer(16)
@@ -158,7 +160,11 @@ INVALID_TXN_STATE = Answer(48)
 INVALID_PRODUCER_ID_MAPPING = Answer(49)
 INVALID_TRANSACTION_TIMEOUT = Answer(codes.INVALID_TRANSACTION_TIMEOUT)
 CONCURRENT_TRANSACTIONS = Answer(51)
-INVALID_RECORD = Answer(87, message="Compacted topic cannot accept message without key.")
+INVALID_RECORD = Answer(
+    87,
+    message="One or more records have been rejected",
+    refused="Compacted topic cannot accept message without key.",
+)
 UNSTABLE_OFFSET_COMMIT = Answer(88)
 PRODUCER_FENCED = Answer(90)
 TRANSACTION_ABORTABLE = Answer(120)

@@ -41,6 +41,9 @@ _PEOPLE = 0.06
 _USER_RESTARTS = 0.3
 _CLAIMS_FIRST = 0.3
 _RESTS = 0.15
+_RESTARTED_LEADERS = 0.5
+_SEVERAL_RECORDS = 0.2
+_READINGS_DIFFER = 0.04
 _SIZES = (
     *((records, size) for records in (6, 9, 12) for size in (3, 4)),
     (30, 15),
@@ -72,6 +75,13 @@ class Scenario:
     at_least_once: int = (
         0  # so many records are written under that already; the user resumes, and forgets where to begin
     )
+    restarts_leaders: bool = (
+        False  # a partition's leader moves to a broker that was restarted, and knows the newest batches alone
+    )
+    records_each: int = 1  # so many make a record batch
+    readings_differ: bool = (
+        False  # two readings of the source end each batch at different offsets: what is committed cannot tell both
+    )
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -94,6 +104,9 @@ class Scenario:
             silent=_silent(seed, records, batch_records),
             user_restarts=Random(f"the user of {seed}").random() < _USER_RESTARTS,  # noqa: S311  no secret
             claims_first=Random(f"claims first of {seed}").random() < _CLAIMS_FIRST,  # noqa: S311  no secret
+            restarts_leaders=Random(f"the leaders of {seed}").random() < _RESTARTED_LEADERS,  # noqa: S311  no secret
+            records_each=1 + (Random(f"the batches of {seed}").random() < _SEVERAL_RECORDS),  # noqa: S311  no secret
+            readings_differ=Random(f"the readings of {seed}").random() < _READINGS_DIFFER,  # noqa: S311  no secret
             rates={**rates, **_people(seed), **_rest(seed)},
         )
 

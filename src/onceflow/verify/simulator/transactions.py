@@ -78,7 +78,21 @@ class Metadata:
 
 
 class Transactions:
-    """The coordinator. ``on_begin`` is told when a transaction opens (its timeout starts)."""
+    """The coordinator. ``on_begin`` is told when a transaction opens (its timeout starts).
+
+    ``in_doubt``, for the judge: whoever initialised last may not be able to know that it was they::
+
+        the coordinator gives an epoch and nobody hears of it; it moves, and the new one does not know the last epoch
+        asked the same again it refuses, as it would refuse an older driver
+
+        the coordinator has forgotten the transactional id: it knows nobody who has it
+        so it compares nothing, and gives another producer id; nobody hears of that one, or an older driver has asked for it
+        the same where a driver has seen that it was forgotten, and asks for any identity, while a newer driver starts
+
+        a fence arrives when nobody waits for it any more, and fences whoever has sent it (``network.py``)
+
+    It lasts until the identity that was given is used, for then somebody has heard of it, or until another one is given.
+    """
 
     def __init__(
         self, version: int, first_epoch: int, on_prepared: OnPrepared, on_begin: Callable[[int], None]
@@ -89,12 +103,15 @@ class Transactions:
         self._next_pid = 1000
         self._on_prepared = on_prepared
         self._on_begin = on_begin
+        self.in_doubt = False
+        self._forgotten: tuple[int, int | None, int] | None = None  # producer id, last epoch, epoch: when it moved
 
     # ------------------------------------------------------------------------------------------------- InitProducerId
 
     def initialise(self, request: InitProducerId) -> Answer:
         """InitProducerId; with an expected identity it is a compare-and-set, but only while nothing is open."""
         entry = self.metadata
+        compares_nothing = entry is None and request.expected is not None
         if entry is None:
             entry = self.metadata = Metadata(self._new_pid(), epoch=self._first_epoch - 1)
             if self._first_epoch:
@@ -108,7 +125,9 @@ class Transactions:
             reach("coordinator: InitProducerId aborts the open transaction")
             self.fence()
             return CONCURRENT_TRANSACTIONS
-        return self._renewed(entry, None if request.expected is None else request.expected.epoch)
+        answer = self._renewed(entry, None if request.expected is None else request.expected.epoch)
+        self.in_doubt = self.in_doubt or compares_nothing
+        return answer
 
     def _may_be(self, entry: Metadata, expected: Identity) -> bool:
         exhausted = expected.producer_id == entry.previous_pid and expected.epoch >= EXHAUSTED
@@ -130,8 +149,10 @@ class Transactions:
             reach("coordinator: a repeated InitProducerId gets the current epoch")
         else:
             reach("coordinator: InitProducerId with an epoch that another one replaced")
+            self.in_doubt = self.in_doubt or self._forgotten == (entry.pid, expected, entry.epoch)
             return PRODUCER_FENCED
         entry.phase = Phase.EMPTY
+        self.in_doubt = False
         return Answer(identity=entry.identity)
 
     def _new_pid(self) -> int:
@@ -152,6 +173,7 @@ class Transactions:
             entry.begun += 1
             self._on_begin(entry.begun)
         entry.partitions.add(partition)
+        self.in_doubt = False
         return OK
 
     def verify(self, identity: Identity, partition: int) -> Answer:
@@ -259,14 +281,17 @@ class Transactions:
 
     def move(self) -> None:
         """Another broker loads the coordinator's log, which does not hold the last epoch."""
-        if self.metadata is not None:
-            self.metadata.last_epoch = NONE
+        entry = self.metadata
+        if entry is not None and entry.last_epoch != NONE:
+            self._forgotten = (entry.pid, entry.last_epoch, entry.epoch)
+            entry.last_epoch = NONE
 
     def forget(self) -> bool:
         """``transactional.id.expiration.ms`` has passed; never while a transaction is open or being completed."""
         if self.metadata is None or self.metadata.phase in (Phase.ONGOING, *PREPARE):
             return False
         self.metadata = None
+        self.in_doubt = True
         return True
 
     def describe(self) -> Snapshot:

@@ -217,6 +217,7 @@ VARIANTS: Mapping[str, Variant] = {
     "repeats the epoch of an empty batch": Variant(RepeatsEmptyEpoch),
     "forgets an empty batch": Variant(ForgetsEmpty),
     "looks for nobody again": Variant(looks_again=False),
+    "does not trust offsets": Variant(trusts_offsets=False),
     "retried tasks write": Variant(rules=Rules(retry_tasks=True)),
 }
 """By name. ``tests/verify/simulator/test_variants.py`` names the faults that break each."""

@@ -200,10 +200,18 @@ def _added(parts: Mapping[int, Answer]) -> Any:
 def _appended(parts: Mapping[int, Answer]) -> Any:
     kind = ProduceResponse.TopicProduceResponse
     results = [
-        kind.PartitionProduceResponse(index=n, error_code=answer.code, error_message=answer.message or None)
+        kind.PartitionProduceResponse(
+            index=n, error_code=answer.code, error_message=answer.message or None, record_errors=_refused(answer)
+        )
         for n, answer in parts.items()
     ]
     return ProduceResponse(responses=[kind(name=TOPIC, partition_responses=results)])
+
+
+def _refused(answer: Answer) -> list[Any]:
+    """What is said of single records (KIP-467): as the model has it, of the first one."""
+    kind = ProduceResponse.TopicProduceResponse.PartitionProduceResponse.BatchIndexAndErrorMessage
+    return [kind(batch_index=0, batch_index_error_message=answer.refused)] if answer.refused else []
 
 
 def _producers(parts: Mapping[int, Answer]) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 
 from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.transaction.questions import Committed as Found
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.checkpoint import Checkpoint
 from onceflow.verify.simulator.choices import Choices
@@ -37,6 +38,7 @@ class Variant:
     machine: Callable[[Settings], Machine] = Protocol
     rules: Rules = Rules()  # noqa: RUF009  frozen
     looks_again: bool = True  # for a coordinator that has moved
+    trusts_offsets: bool = True  # source offsets that were committed with progress prove that there was some
 
 
 class World:
@@ -52,6 +54,7 @@ class World:
         self._tracing = tracing
         self._scheduler = Scheduler()
         self.broker = Broker(self._scheduler, choices, scenario.version, PARTITIONS, scenario.first_epoch)
+        self.broker.restarts_leaders = scenario.restarts_leaders
         self.checkpoint = Checkpoint(self._scheduler, choices, "q1", 0)
         self._queries = 1
         self._plans: dict[tuple[str, int], set[int]] = {}
@@ -59,8 +62,8 @@ class World:
         self._usually_allowed = OnMismatch.REFUSE
         self._started = 0
         self._living: set[int] = set()
-        self._identity_doubtful = False  # the coordinator forgot something that a driver needs to know itself by
         self.progress_expired = False
+        self._begins_anew = False  # a user has restarted, and since then no batch was committed
         if scenario.at_least_once:
             self.allowed = self._usually_allowed = OnMismatch.RESUME
             self.broker.begin_with(scenario.at_least_once, scenario.silent)
@@ -114,7 +117,6 @@ class World:
         pick = self.choices.pick
         match pick("move", 3 + PARTITIONS):
             case 1:
-                self._identity_doubtful = True
                 self.broker.move_coordinator()
             case 2:
                 self.broker.move_group()
@@ -127,12 +129,11 @@ class World:
         if pick("second", 2) and len(self._living) < 2 and not self.done:
             reach("driver: a second one starts")
             self._start_driver()
-        self._by_hand(pick("people", 5 + len(FOREIGN)))
+        self._by_hand(pick("people", 7 + len(FOREIGN)))
 
     def _expire(self, what: int) -> None:
         if what == 1 and self.broker.transactions.forget():
             reach("broker: the transactional id expires")
-            self._identity_doubtful = True
         if what == 2:
             self.broker.expire_producers()
 
@@ -148,7 +149,17 @@ class World:
         elif what == 4 and self.broker.group.forget_sources():
             reach("group: the source offsets expire, the progress does not")
         elif what > 4:
-            self.broker.rewrite_progress(FOREIGN[what - 5])
+            self._rewrite(what - 5)
+
+    def _rewrite(self, what: int) -> None:
+        """What people do to the committed offsets, or to the topic that they are of."""
+        if what < len(FOREIGN):
+            self.broker.rewrite_progress(FOREIGN[what])
+        elif what == len(FOREIGN) and self.broker.group.delete_topic():
+            reach("people: the topic of the progress is deleted")
+            self.progress_expired = True
+        elif what > len(FOREIGN) and self.broker.group.reset_sources():
+            reach("people: the source offsets are committed by a tool")
 
     def _start_driver(self) -> None:
         if self._started >= MOST_DRIVERS:
@@ -158,16 +169,26 @@ class World:
         self._started += 1
         order, scheduler = self._started, self._scheduler
         scenario, version, variant = self.scenario, self.scenario.version, self._variant
+        self.broker.group.has_topic = True  # as ``ensure_anchor_topic``
         planned = scenario.claims_first and bool(self.checkpoint.offsets)
-        settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3, planned=planned)
+        proven = self._offsets_prove_progress()
+        known = planned or (proven and variant.trusts_offsets)
+        settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3, planned=known)
         network = Network(scheduler, self.choices, self.broker)
         client = Client(scheduler, network, version, order, looks_again=variant.looks_again)
-        output = Output(version, PARTITIONS, scenario.by_driver, scenario.batch_bytes, scenario.silent)
+        output = Output(
+            version, PARTITIONS, scenario.by_driver, scenario.batch_bytes, scenario.records_each, scenario.silent
+        )
         writer = Writer(scheduler, network, self.choices, order, output, variant.rules)
-        driver = Driver(self, order, variant.machine(settings), client, writer, planned=planned)
+        driver = Driver(self, order, variant.machine(settings), client, writer, planned=planned or proven)
         self._living.add(order)
         self.allowed = self._usually_allowed
         Process(scheduler, driver.life(), partial(self._ended, driver))
+
+    def _offsets_prove_progress(self) -> bool:
+        """As ``Driver._has_committed``."""
+        committed = self.broker.group.committed
+        return self.allowed is OnMismatch.REFUSE and bool(committed.source and committed.note)
 
     def _ended(self, driver: Driver, fate: Fate) -> None:
         self.note(driver.order, "ended: {}", fate.value)
@@ -178,26 +199,24 @@ class World:
             case Fate.FENCED:
                 self._check_fenced(driver)
             case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
-                self._check_conflict()
+                self._check_conflict(resumes=driver.resumes)
                 self._choose(fate)
             case _:
                 pass
 
     def _check_fenced(self, driver: Driver) -> None:
-        """The newest driver goes on. It stops only where it cannot know that it is the newest::
-
-        its InitProducerId is not answered, and the coordinator moves: the new one does not know the last epoch, and
-        refuses the repeated request as it would refuse an older driver's
-        """
+        """The newest driver goes on. It stops only where it cannot know that it is the newest (``Transactions.in_doubt``)."""
         if driver.order != self.broker.newest:
             reach("driver: an older one stops")
-        elif self._identity_doubtful or self.broker.late_fence:
+        elif self.broker.transactions.in_doubt:
             reach("driver: the newest stops, for it cannot know that it is")
         else:
             self.anomaly("the newest driver stopped for good")
 
-    def _check_conflict(self) -> None:
-        """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, no progress."""
+    def _check_conflict(self, *, resumes: bool) -> None:
+        """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, no progress; or
+        somebody ``resumes`` from offsets that do not tell where.
+        """
         planned_twice = any(len(ends) > 1 for ends in self._plans.values())
         committed = self.broker.group.committed
         begun = committed.progress is not None and committed.progress.query_id
@@ -205,7 +224,8 @@ class World:
         overtaken = committed.source != self.checkpoint.initial and (
             without_progress or not self._is_ours(committed.progress)
         )
-        if not (planned_twice or self.checkpoint.damaged or overtaken or self.progress_expired or self._sources_gone):
+        astray = resumes and self._nobody_can_resume
+        if not (planned_twice or self.checkpoint.damaged or overtaken or self.progress_expired or astray):
             self.anomaly("a conflict, although checkpoint and progress agree")
 
     def _is_ours(self, progress: Progress | None) -> bool:
@@ -214,16 +234,33 @@ class World:
     def _choose(self, fate: Fate) -> None:
         """The user resumes or restarts: a torn checkpoint cannot be taken as it is, and without progress that is all there is."""
         self.done = self.done and not self.progress_expired  # what another driver took for done is in doubt
-        if fate is Fate.CONFLICT and (self.scenario.user_restarts or self._sources_gone):
+        if fate is Fate.CONFLICT and (self.scenario.user_restarts or self._nobody_can_resume):
             reach("user: restarts with the checkpoint as it is")
-            self.allowed = OnMismatch.RESTART
+            self.allowed, self._begins_anew = OnMismatch.RESTART, True
         else:
             self._resume()
 
     @property
-    def _sources_gone(self) -> bool:
-        """Whether nobody can resume from what is committed."""
-        return not self.broker.group.committed.source and self.broker.group.reached > 0
+    def _nobody_can_resume(self) -> bool:
+        """Whether what is committed does not tell where the output ends."""
+        group = self.broker.group
+        progress, source = group.committed.progress, group.committed.source
+        of_a_tool = progress is not None and bool(progress.query_id) and not group.committed.note
+        return group.reached > 0 and (not source or of_a_tool or self.scenario.readings_differ)
+
+    def resumed(self, found: Found) -> None:
+        """A driver goes on where the offsets that it ``found`` say that another query has ended. They have to tell."""
+        begun = found.progress is not None and bool(found.progress.query_id)
+        if begun and not found.notes:
+            self.anomaly("resumed from offsets that the newest batch has not committed")
+        if self.scenario.readings_differ and (begun or found.notes):
+            self.anomaly("resumed from an offset that cannot tell where both readings have ended")
+
+    def may_begin_anew(self, *, planned: bool) -> bool:
+        """Whether nothing tells a batch 0 from the first that there ever was: the progress has expired, and the driver did not
+        know when it claimed the name that there had been some (``planned``), or a user has taken the name for a new one since.
+        """
+        return self.progress_expired and (self._begins_anew or not planned)
 
     def is_through(self, end: int) -> bool:
         """Whether a driver whose input ends there is done. If not all of it is committed, what it offers next has to show it."""
@@ -234,8 +271,7 @@ class World:
         """Somebody offers a batch that nothing is compared with. Unless it is the next one, the output begins again there, once
         it is committed; one that is committed already is skipped.
 
-        A user restarts; or it is batch 0, the progress has expired, and the driver did not know of any batch when it claimed
-        the name: then nothing tells it from the first there ever was.
+        A user restarts, or it is batch 0 and ``may_begin_anew``.
         """
         if start != self.broker.group.reached:
             self.done = False
@@ -251,6 +287,7 @@ class World:
         progress = committed.progress
         if progress is None:
             return
+        self._begins_anew = self._begins_anew and not progress.query_id
         driver = progress.instance.partition(".")[0]  # of a process that claimed again: driver-8.2
         start = self._taken.pop((driver, progress.query_id, progress.next_batch - 1, committed.source), None)
         if start not in (None, self.broker.group.reached):

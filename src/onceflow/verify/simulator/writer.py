@@ -26,8 +26,8 @@ from onceflow.verify.simulator.wire import TOPIC
 SLOW = 70
 _GONE, _LOST, _SLOW = 1, 2, 3
 
-Chunk = tuple[int, int]
-"""A target partition, and the record for it: each is a batch of its own."""
+Chunk = tuple[int, tuple[int, ...]]
+"""A target partition, and the records of one batch for it."""
 
 Sequences = dict[tuple[Identity, int], int]
 
@@ -42,14 +42,15 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where and how the batches of a run are written. ``batch_bytes``: what a record batch counts for; ``silent``: input
-    records that give no output.
+    """Where and how the batches of a run are written. ``batch_bytes``: what a record batch counts for, and ``records_each`` how
+    many records it has at most; ``silent``: input records that give no output.
     """
 
     version: int
     partitions: int
     by_driver: bool
     batch_bytes: int
+    records_each: int
     silent: frozenset[int]
 
 
@@ -69,8 +70,7 @@ class Writer:
 
     def write(self, effect: Write, values: range, moment: Callable[[], Simulated[None]]) -> Simulated[Event]:
         """The event that the write ends with. ``values``: the batch's input records; record n goes to partition n mod P."""
-        output = self._output
-        chunks = [(value % output.partitions, value) for value in values if value not in output.silent]
+        chunks = self._chunks(values)
         if not chunks:
             _note_without_output(effect.attempt)
         if self._output.by_driver:
@@ -84,6 +84,19 @@ class Writer:
                 return unwritten(result)
             counts.update(result)
         return Written(counts)
+
+    def _chunks(self, values: range) -> list[Chunk]:
+        """In the order in which they are full; what is left over comes last."""
+        output, chunks = self._output, list[Chunk]()
+        filling: dict[int, tuple[int, ...]] = {}
+        for value in values:
+            if value in output.silent:
+                continue
+            partition = value % output.partitions
+            filling[partition] = (*filling.get(partition, ()), value)
+            if len(filling[partition]) == output.records_each:
+                chunks.append((partition, filling.pop(partition)))
+        return [*chunks, *filling.items()]
 
     def _task(self, identity: Identity, lane: list[Chunk]) -> Simulated[Counts | Exception]:
         """A task as Spark runs it: it may be lost (and live on), or be slow; a second attempt is another task."""
@@ -110,18 +123,18 @@ class Writer:
         producing = _Noted(target, pace(self._scheduler), self._sequences)
         before = dict(self._sequences) if self._rules.continue_sequences else {}
         try:
-            for partition, value in chunks:
+            for partition, values in chunks:
                 first = before.get((identity, partition), 0)
-                sealed = partial(self._sealed, identity, first, value)
-                yield from sender.run(producing.submitted(TOPIC, partition, 1, sealed))
+                sealed = partial(self._sealed, identity, first, values)
+                yield from sender.run(producing.submitted(TOPIC, partition, len(values), sealed))
             return (yield from sender.run(producing.finished()))
         except (IdentityRefused, AttemptFailed, OnceflowError) as error:
             if isinstance(error, BrokerUnreachable):
                 reach("producer: patience ends")
             return error
 
-    def _sealed(self, identity: Identity, first: int, value: int, sequence: int) -> Records:
-        return Records(identity, first + sequence, (value,), self._output.batch_bytes)
+    def _sealed(self, identity: Identity, first: int, values: tuple[int, ...], sequence: int) -> Records:
+        return Records(identity, first + sequence, values, self._output.batch_bytes)
 
 
 def _note_without_output(attempt: int) -> None:

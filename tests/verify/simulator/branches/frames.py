@@ -28,6 +28,7 @@ def _frames() -> Iterator[Scenario]:
         yield Scenario(version, 12, 2, drivers=2, rates=conflicts)
         yield Scenario(version, 12, 2, drivers=2, user_restarts=True, rates={**conflicts, "people": 0.3})
         yield Scenario(version, 12, 2, drivers=2, rates={**conflicts, "people": 0.3, "request": 0.2})
+        yield Scenario(version, 12, 2, drivers=2, user_restarts=True, rates={**conflicts, "second": 0.2})
         yield Scenario(version, rates={"request": 0.25, "expire": 0.3})
         yield Scenario(version, drivers=2, rates={"expire": 0.2, "cut": 0.05, "driver": 0.1, "second": 0.2})
         yield Scenario(version, 6, 1, by_driver=True, rates={"request": 0.2, "driver": 0.2})
@@ -36,3 +37,6 @@ def _frames() -> Iterator[Scenario]:
         yield Scenario(version, rates={"marker": 0.3, "task": 0.2, "request": 0.1, "driver": 0.1})
         hijacked = {"hijack": 0.4, "request": 0.1, "second": 0.2, "driver": 0.05}
         yield Scenario(version, first_epoch=32764, faults_until=300, rates=hijacked)
+        yield Scenario(version, at_least_once=4, rates={"marker": 0.3, "driver": 0.1})
+        deleted = {**conflicts, "people": 0.3, "rest": 0.3}
+        yield Scenario(version, 12, 2, records_each=2, readings_differ=True, rates=deleted)
