@@ -5,17 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.conftest import create_topic
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import RequestFailed
-from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, holds, observe, read_all, stable
+from onceflow.verify.cluster.placement import GROUPS_TOPIC
+from onceflow.verify.recording import (
+    ReadCommittedRecorder,
+    StableWatcher,
+    final,
+    holds,
+    observe,
+    read_all,
+    stable,
+)
 from onceflow.verify.recording.digest import content_digest, key_digest
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.recording.tables import READ, STABLE, Chunks
@@ -97,7 +106,7 @@ def test_a_final_read_that_does_not_reach_the_end_says_so(
 
 def test_an_open_transaction_is_seen_and_timed(broker: EmbeddedBroker, topic: TopicFactory) -> None:
     name = topic(2)
-    with StableWatcher(broker.bootstrap_servers, [name], every_s=0.05) as watcher:
+    with StableWatcher(broker.bootstrap_servers, [name], pipeline=None, every_s=0.05) as watcher:
         producer = open_transaction(broker.bootstrap_servers, name, 3)
         until(lambda: len(holds(watcher.table())) > 0)
         ends = observe(broker.bootstrap_servers, [name], "nobody", patience_s=0.5).ends.to_pylist()
@@ -110,12 +119,39 @@ def test_an_open_transaction_is_seen_and_timed(broker: EmbeddedBroker, topic: To
     assert all(row["began_s"] < committed < row["ended_s"] for row in found[-1:])
 
 
+def test_an_open_transaction_is_seen_where_it_has_put_nothing_but_its_positions(
+    broker: EmbeddedBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a driver leaves it that dies in a batch without output: no reader waits, and its successor does."""
+    monkeypatch.setattr(stable, "_LOOK_S", 0.1)
+    name, servers = topic(1), broker.bootstrap_servers
+    with StableWatcher(servers, [name], pipeline=name, every_s=0.05) as watcher:
+        producer = open_transaction(servers, name, 0)
+        consumer = Consumer({"bootstrap.servers": servers, "group.id": f"onceflow-{name}"})
+        group = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction([TopicPartition(name, 0, 7)], group, 60)
+        until(lambda: len(holds(watcher.table())) > 0)
+        producer.commit_transaction(60)
+        consumer.close()
+        committed = time.monotonic()
+        until(lambda: any(row["stable"] == row["end"] and row["at_s"] > committed for row in of_groups(watcher)))
+    found = holds(watcher.table()).to_pylist()
+    (kept,) = (observe(servers, [name], name).group or pa.table({})).to_pylist()
+    assert {(row["topic"], row["partition"]) for row in found} == {(GROUPS_TOPIC, kept["partition"])}
+    assert all(row["began_s"] < committed < row["ended_s"] for row in found[-1:])
+
+
+def of_groups(watcher: StableWatcher) -> list[dict[str, Any]]:
+    """The samples of the partition that keeps the group."""
+    return [row for row in watcher.table().to_pylist() if row["topic"] == GROUPS_TOPIC]
+
+
 def test_a_partition_that_is_added_is_watched_too(
     broker: EmbeddedBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stable, "_LOOK_S", 0.1)
     name = topic(1)
-    with StableWatcher(broker.bootstrap_servers, [name], every_s=0.05) as watcher:
+    with StableWatcher(broker.bootstrap_servers, [name], pipeline=None, every_s=0.05) as watcher:
         until(lambda: len(watcher.table()) > 0)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         admin.create_partitions([NewPartitions(name, 2)])[name].result(60)
@@ -149,6 +185,63 @@ def test_the_concurrent_reader_sees_what_is_committed_only(broker: EmbeddedBroke
     assert reader.again == 0
 
 
+class Rewinds(Consumer):
+    """Goes back once, behind its first records."""
+
+    rewound = False
+
+    def consume(self, *arguments: Any) -> list[Message]:
+        messages = super().consume(*arguments)
+        if messages and not self.rewound:
+            self.rewound = True
+            self.seek(TopicPartition(str(messages[0].topic()), messages[0].partition() or 0, 0))
+        return messages
+
+
+def test_what_a_client_gives_a_second_time_is_recorded_a_second_time(
+    broker: EmbeddedBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(final, "Consumer", Rewinds)
+    name = topic(1)
+    open_transaction(broker.bootstrap_servers, name, 4).commit_transaction(60)
+    with ReadCommittedRecorder(broker.bootstrap_servers, [name]) as reader:
+        until(lambda: reader.again > 0 and len(reader.table()) == 4 + reader.again)
+        assert reader.positions == {(name, 0): 4}
+    rows = reader.table().to_pylist()
+    given = [row["offset"] for row in rows]
+    back = given.index(0, 1)
+    assert given == [*range(back), *range(4)]
+    assert len({(row["offset"], row["content"]) for row in rows}) == 4
+    assert rows[back]["op"] == rows[0]["op"] + 1
+
+
+class Fails(Consumer):
+    """Gives its first records, and in the same call that it reads no further."""
+
+    failed = False
+
+    def consume(self, *arguments: Any) -> list[Message]:
+        messages = super().consume(*arguments)
+        if messages and not Fails.failed:
+            Fails.failed = True
+            messages.append(Message(error=KafkaError(KafkaError._FATAL)))
+        return messages
+
+
+def test_what_a_client_gave_before_it_failed_is_not_lost(
+    broker: EmbeddedBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its successor goes on behind it, and would seem to have skipped it."""
+    monkeypatch.setattr(final, "Consumer", Fails)
+    name = topic(1)
+    open_transaction(broker.bootstrap_servers, name, 4).commit_transaction(60)
+    with ReadCommittedRecorder(broker.bootstrap_servers, [name]) as reader:
+        until(lambda: reader.reconnected == 1 and reader.positions.get((name, 0)) == 4)
+        open_transaction(broker.bootstrap_servers, name, 2).commit_transaction(60)
+        until(lambda: reader.positions[name, 0] == 7)
+    assert [row["offset"] for row in reader.table().to_pylist()] == [0, 1, 2, 3, 5, 6]
+
+
 @pytest.mark.faults
 def test_a_killed_broker_makes_the_reader_skip_and_repeat_nothing(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path, heap_mb=256) as mortal:
@@ -169,7 +262,7 @@ def test_a_killed_broker_makes_the_reader_skip_and_repeat_nothing(tmp_path: Path
 
 def test_what_ended_the_watcher_is_raised_where_it_is_stopped() -> None:
     """Its samples end there, and a hold that nobody saw would be none."""
-    watcher = StableWatcher(cast(str, None), ["a"]).start()
+    watcher = StableWatcher(cast(str, None), ["a"], pipeline=None).start()
     watcher._thread.join(60)
     with pytest.raises(Exception, match=r"."):
         watcher.stop()

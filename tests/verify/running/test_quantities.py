@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from onceflow.verify.cluster.placement import GROUPS_TOPIC
+from onceflow.verify.recording.tables import READ, STABLE
 from onceflow.verify.result import Happening, Lane
-from onceflow.verify.running.outcome import SILENT_S, summed, until
+from onceflow.verify.running.outcome import SILENT_S, first_sights, held_by_the_dead, summed, until
+from onceflow.verify.running.recovery import Strike
 
 
 def sums(*samples: tuple[float, int]) -> list[tuple[float, float]]:
@@ -39,3 +42,30 @@ def test_what_lives_on_while_the_run_is_judged_ends_with_the_run() -> None:
     alive, late = Happening(Lane.BROKER, "broker 1", 0, 95), Happening(Lane.NOTE, "ended", 80, 80)
     early = Happening(Lane.BATCH, "batch 1", 3, 4)
     assert until([alive, late, early], 60) == (Happening(Lane.BROKER, "broker 1", 0, 60), early)
+
+
+def stable(*samples: tuple[str, float, int, int]) -> pa.Table:
+    """Samples of one partition of each topic: topic, time, last stable offset, end."""
+    rows = [(at_s, topic, 0, 0, stable, end) for topic, at_s, stable, end in samples]
+    columns = zip(*rows, strict=True)
+    return pa.table([pa.array(each, field.type) for each, field in zip(columns, STABLE, strict=True)], schema=STABLE)
+
+
+def test_the_dead_hold_what_they_write_to_and_where_their_positions_are() -> None:
+    """The input is held by writers that live; the output was free at once, and the group was not."""
+    samples = stable(
+        ("in", 10.1, 5, 9), ("in", 90.0, 5, 9),
+        ("out", 10.1, 3, 3), ("out", 90.0, 3, 3),
+        (GROUPS_TOPIC, 10.1, 7, 9), (GROUPS_TOPIC, 22.5, 10, 10), (GROUPS_TOPIC, 90.0, 10, 10),
+    )  # fmt: skip
+    strikes = [Strike("kill", 10.0)]
+    assert held_by_the_dead(samples, ("out",), strikes) == 12.5
+    assert held_by_the_dead(samples, ("out", "in"), strikes) == 80.0
+
+
+def test_a_record_that_a_reader_got_again_is_seen_once() -> None:
+    rows = [(1.0, 0, "a", 0, 5), (2.0, 1, "a", 0, 6), (3.0, 2, "a", 0, 5), (3.0, 2, "a", 1, 5), (3.5, 3, "b", 0, 5)]
+    columns = zip(*((*row, None, None, 7) for row in rows), strict=True)
+    reads = pa.table([pa.array(each, field.type) for each, field in zip(columns, READ, strict=True)], schema=READ)
+    assert first_sights(reads).tolist() == [1.0, 2.0, 3.0, 3.5]
+    assert first_sights(READ.empty_table()).tolist() == []

@@ -84,7 +84,11 @@ def coordinator_of(client: KafkaClient, kind: int, key: str) -> int:
 def partition_of(client: KafkaClient, kind: int, key: str) -> int:
     """The partition of the internal topic whose leader coordinates ``key``: Java's hash of it, modulo the count."""
     topic = COORDINATED_IN[kind]
-    count = client.topics([topic])[topic].partition_count
+    return partition_among(client.topics([topic])[topic].partition_count, key)
+
+
+def partition_among(count: int, key: str) -> int:
+    """The same, where it is known how many partitions the internal topic has."""
     number = java_hash(key)
     return (0 if number == -(2**31) else abs(number)) % count
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceflow.errors import KafkaError, RequestFailed
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.kafka.client import GROUP, KafkaClient
+from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.committed import Committed, read_committed
 from onceflow.transaction.questions import transactional_id
 from onceflow.transaction.requests import Requests
-from onceflow.verify.cluster.placement import GROUPS_TOPIC, partition_of
+from onceflow.verify.cluster.placement import GROUPS_TOPIC, partition_among
 from onceflow.verify.recording.tables import ENDS, Place
 
 PATIENCE_S = 120.0
@@ -54,7 +54,7 @@ def observe(
     deadline = time.monotonic() + patience_s
     settings = ClusterSettings.of(bootstrap_servers)
     chosen = sorted(set(topics))
-    group = _insisted(lambda: _place_of(pipeline, settings), deadline)
+    group = _insisted(lambda: place_of_group(pipeline, ClusterAdmin(settings).partitions()), deadline)
     while True:
         table = ends_of(bootstrap_servers, chosen, deadline)
         kept = _insisted(lambda: Asker(bootstrap_servers).ends(group), deadline)
@@ -64,12 +64,10 @@ def observe(
     return Observed(table, committed_of(bootstrap_servers, pipeline, deadline), kept)
 
 
-def _place_of(pipeline: str, settings: ClusterSettings) -> list[Place]:
-    """The partition that keeps the pipeline's group; none where the cluster has kept no group yet."""
-    if GROUPS_TOPIC not in ClusterAdmin(settings).partitions():
-        return []
-    with KafkaClient(settings.for_protocol(), patience_s=_STABLE_S) as client:
-        return [(GROUPS_TOPIC, partition_of(client, GROUP, transactional_id(pipeline)))]
+def place_of_group(pipeline: str, known: Mapping[str, Sequence[int]]) -> list[Place]:
+    """The partition that keeps the pipeline's group, of those ``known``; none where the cluster has kept no group yet."""
+    partitions = known.get(GROUPS_TOPIC, ())
+    return [(GROUPS_TOPIC, partition_among(len(partitions), transactional_id(pipeline)))] if partitions else []
 
 
 def committed_of(bootstrap_servers: str, pipeline: str, deadline: float | None = None) -> Committed:

@@ -1,12 +1,13 @@
 """A reader beside the run: what a ``read_committed`` consumer sees, and when.
 
-It reads partitions by assignment and keeps its positions itself, so that no fault makes it skip or repeat::
+It reads partitions by assignment and keeps its positions itself, so that no fault of ours makes it skip or repeat::
 
-    a broker dies, and librdkafka goes on behind the position that it had    what was read before is passed over (``again``)
-    the position is out of range, for the log lost what was acknowledged     librdkafka would begin elsewhere: it is told to
-                                                                             say so, and is assigned the position once more
+    the client fails for good, and is replaced                              the new one is assigned the position
+    the position is out of range, for the log lost what was acknowledged    librdkafka would begin elsewhere: it is told to
+                                                                            say so, and is assigned the position once more
 
-A record that it skips all the same is found by the checker: the final read knows that it was there.
+What it is given is recorded as it was given, also a record that comes a second time (``again``): the checker calls that
+``nonmonotonic_poll``, and compares both. A record that it skips is found as well: the final read knows that it was there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class ReadCommittedRecorder:
         self._ending = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="verify-reader", daemon=True)
-        self.again = 0  # records that the client gave a second time; they are not in the table
+        self.again = 0  # records that the client gave a second time
         self.reconnected = 0
 
     def start(self) -> Self:
@@ -100,8 +101,7 @@ class ReadCommittedRecorder:
         assigned: set[Place] = set()
         while not self._ending.is_set():
             assigned |= self._assign(consumer, assigned)
-            messages = consumer.consume(_RECORDS, _POLL_S)
-            self._records.extend(self._rows(messages))
+            self._take(consumer.consume(_RECORDS, _POLL_S))
 
     def _assign(self, consumer: Consumer, assigned: set[Place]) -> set[Place]:
         """The partitions that are new, now assigned at our own positions."""
@@ -122,26 +122,32 @@ class ReadCommittedRecorder:
             return []
         return [(name, number) for name in self._topics if name in topics for number in topics[name].partitions]
 
-    def _rows(self, messages: list[Message]) -> list[Row]:
-        at_s, rows = self._clock(), []
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                if error.retriable() or not _is_final(error.name()):
-                    continue
-                raise KafkaException(error)
-            if self._is_next(message):
-                rows.append(row_of(message, at_s, self._op))
-        self._op += bool(rows)
-        return rows
+    def _take(self, messages: list[Message]) -> None:
+        """Records what came with one call. Raises KafkaException when the client is to be replaced; what came before that stays::
 
-    def _is_next(self, message: Message) -> bool:
-        topic, partition, offset = place_of(message)
-        if offset < self._position[topic, partition]:
-            self.again += 1
-            return False
-        self._position[topic, partition] = offset + 1
-        return True
+        one call gives records 5 and 6, and that the client has failed for good
+        its successor is assigned 7; without 5 and 6 in the table it would seem to have skipped them
+        """
+        at_s, rows = self._clock(), list[Row]()
+        try:
+            for message in messages:
+                if _is_record(message):
+                    self._move(*place_of(message))
+                    rows.append(row_of(message, at_s, self._op))
+        finally:
+            self._records.extend(rows)
+            self._op += bool(rows)
+
+    def _move(self, topic: str, partition: int, offset: int) -> None:
+        self.again += offset < self._position[topic, partition]
+        self._position[topic, partition] = max(self._position[topic, partition], offset + 1)
+
+
+def _is_record(message: Message) -> bool:
+    error = message.error()
+    if error is not None and not error.retriable() and _is_final(error.name()):
+        raise KafkaException(error)
+    return error is None
 
 
 def _is_final(name: str) -> bool:

@@ -15,7 +15,7 @@ from onceflow.errors import KafkaError, VerificationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
-from onceflow.verify.recording.ends import Asker
+from onceflow.verify.recording.ends import Asker, place_of_group
 from onceflow.verify.recording.tables import STABLE, Chunks, Clock, Place
 
 _EVERY_S = 0.25
@@ -25,18 +25,24 @@ _END_S = 60.0
 
 
 class StableWatcher:
-    """Samples beginning, last stable offset and end of every partition of ``topics`` in a thread of its own."""
+    """Samples beginning, last stable offset and end of every partition of ``topics`` in a thread of its own.
+
+    With ``pipeline``, a plan's name, also those of the partition that keeps its group. What a dead driver leaves open there holds
+    up no reader of records, but whoever takes over: the progress is unstable until that transaction ends.
+    """
 
     def __init__(
         self,
         bootstrap_servers: str,
         topics: Iterable[str],
         *,
+        pipeline: str | None,
         clock: Clock = time.monotonic,
         every_s: float = _EVERY_S,
     ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._topics = tuple(topics)
+        self._pipeline = pipeline
         self._clock = clock
         self._every_s = every_s
         self._samples = Chunks(STABLE)
@@ -97,7 +103,8 @@ class StableWatcher:
 
     def _places(self, admin: ClusterAdmin) -> set[Place]:
         known = admin.partitions()
-        return {(topic, partition) for topic in self._topics for partition in known.get(topic, ())}
+        group = [] if self._pipeline is None else place_of_group(self._pipeline, known)
+        return {*group, *((topic, partition) for topic in self._topics for partition in known.get(topic, ()))}
 
 
 def holds(samples: pa.Table) -> pa.Table:

@@ -15,6 +15,7 @@ import onceflow
 from onceflow.errors import OnceflowError
 from onceflow.jars import locked
 from onceflow.verify.checker.verdict import Verdict, check_history
+from onceflow.verify.cluster.placement import GROUPS_TOPIC
 from onceflow.verify.engines import Engine
 from onceflow.verify.history import Recorder
 from onceflow.verify.oracle import Expected, expected_output
@@ -84,7 +85,7 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         weaknesses=tuple(raw.weaknesses),
         notes=(*notes, *never_came(faults, raw.encounters)),
         judged=raw.engine.judged,
-        lso_held_s=longest_hold(_of_topics(raw.stable, world.topics_out), raw.strikes),
+        lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
         command=settings.command,
     )
 
@@ -149,9 +150,26 @@ def _of_topics(table: pa.Table, topics: tuple[str, ...]) -> pa.Table:
     return table.filter(pc.is_in(table["topic"].cast(pa.string()), pa.array(topics, pa.string())))
 
 
+def held_by_the_dead(samples: pa.Table, outputs: tuple[str, ...], strikes: Sequence[Strike]) -> float | None:
+    """The longest hold of what a driver writes to: the output, and the partition that keeps its group::
+
+        driver 1    has written, and is killed between STORE and COMMIT
+        driver 2    fences, and reads the progress: unstable, until the transaction of driver 1 has ended there as well
+
+    Not of the input: transactions that are open there are those of writers that live.
+    """
+    return longest_hold(_of_topics(samples, (*outputs, GROUPS_TOPIC)), strikes)
+
+
 def _output_times(raw: Raw) -> np.ndarray:
-    """When each output record was seen, in order."""
-    return np.sort(_of_topics(raw.seen, raw.world.topics_out)["at_s"].to_numpy())
+    return first_sights(_of_topics(raw.seen, raw.world.topics_out))
+
+
+def first_sights(reads: pa.Table) -> np.ndarray:
+    """When each record was seen, in order; one that was given again does not count again."""
+    places = reads.set_column(reads.schema.get_field_index("topic"), "topic", reads["topic"].cast(pa.string()))
+    first = places.group_by(["topic", "partition", "offset"]).aggregate([("at_s", "min")])
+    return np.sort(first["at_s_min"].to_numpy())
 
 
 def _series(raw: Raw, output_s: np.ndarray) -> list[Series]:

@@ -190,7 +190,7 @@ def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress)
     )
     with ExitStack() as ending:
         reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
-        stable = ending.enter_context(StableWatcher(servers, everything, clock=clock))
+        stable = ending.enter_context(StableWatcher(servers, everything, pipeline=world.plan.name, clock=clock))
         ending.callback(writer.start().stop)
         watch = ending.enter_context(Watch(world, settings.stuck_s))
         if settings.messages is not None:

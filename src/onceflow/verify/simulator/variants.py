@@ -17,6 +17,7 @@ from onceflow.transaction.messages import (
     End,
     Ended,
     Event,
+    Halt,
     Initialise,
     Initialised,
     Offered,
@@ -27,6 +28,7 @@ from onceflow.transaction.messages import (
     Renew,
     Snapshot,
     Start,
+    Stop,
     Unreachable,
     Written,
 )
@@ -200,6 +202,43 @@ class ForgetsEmpty(Protocol):
         return done
 
 
+class ReportsOldConflicts(Protocol):
+    """Compares a batch with the progress that it knows, and reports a conflict without asking whether that is still so::
+
+    driver 1 is interrupted between two batches; driver 2 takes over, and commits the next one from the same checkpoint
+    the query of driver 1 starts again in its process, at the batch after that: a conflict, where nothing is wrong
+    """
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        if self.context.state is State.CHECK_CONFLICT:
+            return super().handle(ProgressRead(self.context.progress))
+        return effect
+
+
+class GivesUpAndGoesOn(ReportsOldConflicts):
+    """Nor does it look before it takes the next batch, after it gave one up."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        gave_up = isinstance(effect, Halt) and effect.stop in (Stop.REJECTED, Stop.EXHAUSTED)
+        if gave_up and self.context.claimed:
+            self.context = replace(self.context, state=State.READY)
+        return effect
+
+
+class AsksAgainForTheLastEpoch(Protocol):
+    """Asks for its next epoch once more, also where the answer that was lost gave the last one there is."""
+
+    def handle(self, event: Event) -> Effect:
+        before = self.context
+        effect = super().handle(event)
+        if before.state is State.CHECK_CLAIM and self.context.state is State.INSPECT:
+            self.context = replace(before, state=State.RETAKE)
+            return Initialise(before.identity)
+        return effect
+
+
 VARIANTS: Mapping[str, Variant] = {
     "no audit": Variant(NoAudit),
     "no fresh epoch": Variant(OneEpoch, Rules(continue_sequences=True)),
@@ -212,6 +251,9 @@ VARIANTS: Mapping[str, Variant] = {
     "trusts batch ids": Variant(TrustsBatchIds),
     "refused is aborted": Variant(RefusedIsAborted),
     "trusts a new identity": Variant(TrustsNewIdentity),
+    "reports old conflicts": Variant(ReportsOldConflicts),
+    "gives up and goes on": Variant(GivesUpAndGoesOn),
+    "asks again for the last epoch": Variant(AsksAgainForTheLastEpoch),
     "renews at any price": Variant(RenewsAtAnyPrice),
     "unknown is committed": Variant(UnknownIsCommitted),
     "repeats the epoch of an empty batch": Variant(RepeatsEmptyEpoch),
