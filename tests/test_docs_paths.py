@@ -15,7 +15,8 @@ from onceflow.verify.simulator.variants import VARIANTS
 
 ROOT = Path(__file__).parents[1]
 FAULTS_PAGE = ROOT / "docs/faults.md"
-PAGES = [FAULTS_PAGE, ROOT / "docs/controls.md"]
+CONTROLS_PAGE = ROOT / "docs/controls.md"
+PAGES = [FAULTS_PAGE, CONTROLS_PAGE]
 PATH = re.compile(r"([\w./-]+\.py|(?:src|tests|docs|benchmarks)/[\w./-]+)(?:::(\w+))?")
 KINDS_OF_FAULTS = 24
 
@@ -46,6 +47,14 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+def controlled() -> list[str]:
+    """The faults of verify for which the page on controls says what each breaks; others than those stand there in plain words."""
+    _, _, section = CONTROLS_PAGE.read_text().partition("## Each fault breaks something")
+    table, _, _ = section.partition("What `onceflow verify` does not bring about")
+    lines = [line for line in table.splitlines() if re.match(r"\| (?!fault \||-)", line)]
+    return [name for line in lines for name in quoted(line.split("|")[1])]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_and_tests_that_are_named_exist(page: Path) -> None:
     assert missing_paths(page.read_text()) == []
@@ -72,6 +81,10 @@ def test_each_kind_of_fault_has_its_line_and_a_test_with_real_parts() -> None:
 def test_each_fault_of_verify_is_in_the_table_and_no_other() -> None:
     named = {word for cells in rows() for word in quoted(cells[2]) if not word.startswith("--")}
     assert named == set(FAULTS)
+
+
+def test_each_fault_of_verify_has_one_row_of_what_it_breaks_and_no_other() -> None:
+    assert sorted(controlled()) == sorted(FAULTS)
 
 
 def test_kinds_and_variants_of_the_simulator_that_are_named_exist() -> None:

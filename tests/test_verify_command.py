@@ -130,3 +130,27 @@ def test_an_engine_that_does_not_skip_committed_batches_is_found_out(tmp_path: P
     found = json.loads(checked.stdout)
     assert {name for name, count in found["counts"].items() if count} == {"duplicated"}
     assert found["rows"] <= 6
+
+
+ONE_KILL = 18  # the seed whose first fault comes after a second, between Spark's write and its commit log, and no other for 6 s
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_sparks_own_sink_repeats_the_batch_that_a_kill_came_behind_and_is_reported_and_not_judged(
+    tmp_path: Path,
+) -> None:
+    """The same workload and checker, and nobody's code but Spark's: what is written, and not yet noted, it writes again."""
+    done = verify(
+        tmp_path, "--for", "5s", "--rate", "100", "--seed", str(ONE_KILL), "--faults", "kill-driver-at-step",
+        "--engine", "spark", "--json",
+    )  # fmt: skip
+    assert done.returncode == 2, "a control alone proves nothing of ours\n" + done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    (run,) = document["runs"]
+    assert (run["standing"], run["judged"], run["failures"]) == ("control", False, [])
+    assert [(each["fault"], each["step"], each["met"]) for each in run["encounters"]] == [
+        ("kill-driver-at-step", "WRITTEN", True)
+    ]
+    assert {check["anomaly"] for check in run["checks"] if check["found"]} == {"duplicated"}
+    assert "duplicated" in document["controls"]

@@ -1,4 +1,5 @@
-"""The checkpoint's file system refuses a call, or gives other bytes back than it was given: Spark's query ends or is refused."""
+"""The checkpoint's file system refuses a call, or gives other bytes back than it was given, or an old list: Spark's query ends or
+is refused, and nothing is lost or repeated."""
 
 from __future__ import annotations
 
@@ -70,6 +71,66 @@ def test_what_spark_could_not_note_is_neither_lost_nor_repeated(bench: Workbench
         bench.run(source, target, {"on_step": hindrance}, **BATCHES)
     assert "PROGRESS_CONFLICT" not in str(refused.value)
     hindrance.take_away()
+    bench.run(source, target, **BATCHES)
+    assert written(bench, target) == Counter(FIRST)
+
+
+@contextmanager
+def refusing_all_looks(directory: Path) -> Iterator[None]:
+    """Whether it exists, and what is in it, cannot be said: it is a link to itself."""
+    aside = directory.with_name(f"{directory.name} aside")
+    directory.rename(aside)
+    directory.symlink_to(directory)
+    try:
+        yield
+    finally:
+        directory.unlink()
+        aside.rename(directory)
+
+
+@pytest.mark.parametrize("place", ["commits", "offsets"])
+def test_a_log_that_cannot_be_listed_is_not_taken_for_an_empty_one(bench: Workbench, place: str) -> None:
+    source, target = bench.topic(2), bench.topic(2)
+    bench.fill(source, FIRST)
+    bench.run(source, target, **BATCHES)
+    bench.fill(source, SECOND)
+    with refusing_all_looks(bench.checkpoint / place), pytest.raises(Exception, match=r".") as refused:
+        bench.run(source, target, **BATCHES)
+    assert "PROGRESS_CONFLICT" not in str(refused.value)
+    assert written(bench, target) == Counter(FIRST)
+    bench.run(source, target, **BATCHES)
+    assert written(bench, target) == Counter(FIRST + SECOND)
+
+
+def test_a_list_without_the_newest_commit_repeats_nothing_though_that_is_there_again_a_moment_later(
+    bench: Workbench,
+) -> None:
+    """A list may be stale::
+
+    Spark   lists what is committed, and is not told of the newest batch: runs it again
+    sink    knows it, and writes nothing; by then the entry is to be seen
+    Spark   cannot note as committed what is noted, takes it for another driver's work, and ends
+    """
+    source, target = bench.topic(2), bench.topic(2)
+    bench.fill(source, FIRST)
+    bench.run(source, target, **BATCHES)
+    commits = bench.checkpoint / "commits"
+    newest = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+    names = (f"{newest}", f".{newest}.crc")
+    for name in names:
+        (commits / name).rename(bench.checkpoint / name)
+
+    def to_be_seen(step: str, batch_id: int) -> None:
+        seen.append((step, batch_id))
+        for name in names:
+            if step == "CONFIRM":  # the list is made by then, and the batch is not run yet
+                (bench.checkpoint / name).rename(commits / name)
+
+    seen: list[tuple[str, int]] = []
+    with pytest.raises(Exception, match=r".") as refused:
+        bench.run(source, target, {"on_step": to_be_seen}, **BATCHES)
+    assert "PROGRESS_CONFLICT" not in str(refused.value)
+    assert ("WRITE", newest) not in seen
     bench.run(source, target, **BATCHES)
     assert written(bench, target) == Counter(FIRST)
 

@@ -6,7 +6,7 @@ docs/faults.md has all of them; these are those that no other test is about.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -151,23 +151,43 @@ def test_control_a_consumer_that_is_not_sought_back_passes_the_aborted_blocks_ev
 # ------------------------------------------- two-phase commit around a checkpoint, as Flink's: prepared, timed out, and lost
 
 
-def test_control_what_is_prepared_before_a_checkpoint_is_lost_when_its_transaction_times_out(punctual: Cluster) -> None:
-    """Ours is no such commit: the progress is in the transaction itself (``test_timed_out.py``, at its COMMIT)."""
-    topic = punctual.make_topic(1)
-    settings = {"transactional.id": transactional_id(topic), "transaction.timeout.ms": 1000, "log_level": 0}
-    producer = Producer({"bootstrap.servers": punctual.servers, **settings})
-    producer.init_transactions(TIMEOUT_S)
+def copied_in_two_phases(cluster: Cluster, *, times_out: bool) -> list[str | None]:
+    """What is visible of a job that is away between its checkpoint and its commit::
+
+    job   writes some values: prepared; its checkpoint is complete, and behind them
+    job   is away, for longer than its transaction may last or not; is up again, and commits what was prepared
+    job   goes on from its checkpoint, whatever became of that
+    """
+    topic = cluster.make_topic(1)
+    timeout_ms = 1000 if times_out else 60_000
+    producer = transactional(cluster, transactional_id(topic), "none", timeout_ms)
+    write(producer, topic, VALUES[:3])
+    checkpoint = 3
+    if times_out:
+        with KafkaClient({"bootstrap_servers": [cluster.servers]}) as client:
+            wait_for_the_abort(Requests(client, topic, 1, timeout_ms))
+    with pytest.raises(KafkaException) if times_out else nullcontext():
+        producer.commit_transaction(TIMEOUT_S)
+    successor = transactional(cluster, transactional_id(topic), "none", timeout_ms=60_000)
+    write(successor, topic, VALUES[checkpoint:])
+    successor.commit_transaction(TIMEOUT_S)
+    return [value for _, _, value in cluster.read(topic)]
+
+
+def write(producer: Producer, topic: str, values: list[str]) -> None:
     producer.begin_transaction()
-    for value in VALUES:
+    for value in values:
         producer.produce(topic, value)
     assert producer.flush(TIMEOUT_S) == 0
-    checkpoint = len(VALUES)  # is complete now: a job that starts again goes on behind these values
-    with KafkaClient({"bootstrap_servers": [punctual.servers]}) as client:
-        wait_for_the_abort(Requests(client, topic, 1, 1000))
-    with pytest.raises(KafkaException):
-        producer.commit_transaction(TIMEOUT_S)
-    assert VALUES[checkpoint:] == []
-    assert punctual.read(topic) == []
+
+
+def test_what_is_prepared_before_a_checkpoint_is_committed_behind_it_where_that_is_in_time(punctual: Cluster) -> None:
+    assert copied_in_two_phases(punctual, times_out=False) == VALUES
+
+
+def test_control_what_is_prepared_before_a_checkpoint_is_lost_when_its_transaction_times_out(punctual: Cluster) -> None:
+    """Ours is no such commit: the progress is in the transaction itself (``test_timed_out.py``, at its COMMIT)."""
+    assert copied_in_two_phases(punctual, times_out=True) == VALUES[3:]
 
 
 # ------------------------------------------------- librdkafka #3020, franz-go: aborted records that are packed, or out of order
@@ -195,8 +215,13 @@ def test_of_overlapping_transactions_only_the_committed_ones_are_read(punctual: 
     assert len(read_topic(punctual.broker, topic, committed=False)) == 4 * 4 * 3, "the others are there"
 
 
-def transactional(cluster: Cluster, name: str, codec: str) -> Producer:
-    settings = {"transactional.id": name, "compression.type": codec, "log_level": 0}
+def transactional(cluster: Cluster, name: str, codec: str, timeout_ms: int = 60_000) -> Producer:
+    settings = {
+        "transactional.id": name,
+        "compression.type": codec,
+        "transaction.timeout.ms": timeout_ms,
+        "log_level": 0,
+    }
     producer = Producer({"bootstrap.servers": cluster.servers, **settings})
     producer.init_transactions(TIMEOUT_S)
     return producer

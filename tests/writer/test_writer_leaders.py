@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -15,20 +17,23 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.conftest import read_topic
+from tests.verify.faults.bare import BareWorld
 from tests.writer.waiting import wait_until
 
 from onceflow.errors import OutcomeUnknown, TransactionAborted
-from onceflow.verify.cluster import KafkaCluster
-from onceflow.verify.cluster.node import Node
+from onceflow.verify.cluster import KafkaCluster, Node
+from onceflow.verify.faults.brokers import KillBroker, PauseBroker, RollBrokersClean, RollBrokersHard
 from onceflow.writer.writer import Writer
 
 pytestmark = pytest.mark.faults
 
 MakeWriter = Callable[..., Writer]
+BrokerFault = KillBroker | PauseBroker | RollBrokersClean | RollBrokersHard
 TIMEOUT_S = 120.0
 KEYS, PARTITIONS = 12, 3
 AHEAD = 300  # events that are on their way while others wait to be sent
 BLOCK = 40
+SENT_ALONE = 10
 _numbers = itertools.count()
 
 
@@ -191,15 +196,107 @@ def test_events_that_a_dead_leader_alone_had_are_sent_again(
     assert [int(m.value() or b"") for m in messages(three_brokers, topic)] == list(range(100))
 
 
-def test_control_with_acks_of_the_leader_alone_they_are_lost(three_brokers: KafkaCluster, topic: str) -> None:
-    lost = Producer({"bootstrap.servers": three_brokers.bootstrap_servers, "acks": 1, "log_level": 0})
-    lost.produce(topic, "0", partition=0)
-    assert lost.flush(TIMEOUT_S) == 0
-    with leader_that_dies_alone(three_brokers, topic):
-        for number in range(1, 100):
-            lost.produce(topic, str(number), partition=0)
-        assert lost.flush(TIMEOUT_S) == 0, "all of them are acknowledged"
-    assert len(messages(three_brokers, topic)) < 100
+class Meanwhile(BareWorld):
+    """Sends what it has to as soon as a fault waits: something is frozen, or away."""
+
+    send: Callable[[], object] = staticmethod(lambda: None)
+
+    def sleep(self, seconds: float) -> None:
+        self.send()
+        super().sleep(seconds)
+
+
+def beginning_with(fault: BrokerFault, cluster: KafkaCluster, node: Node) -> Random:
+    """Chances by which the fault strikes that node first."""
+    is_roll = isinstance(fault, RollBrokersHard | RollBrokersClean)
+
+    def first(random: Random) -> Node:
+        return random.sample(cluster.nodes, len(cluster.nodes))[0] if is_roll else random.choice(cluster.nodes)
+
+    return next(Random(seed) for seed in itertools.count() if first(Random(seed)) is node)
+
+
+@contextmanager
+def followers_frozen_until_a_kill(cluster: KafkaCluster, leader: Node) -> Iterator[None]:
+    """They have nothing of what the leader acknowledges meanwhile, and one of them leads when it is killed."""
+    kill = Node.kill
+
+    def kill_and_resume(self: Node) -> None:
+        kill(self)
+        for follower in cluster.others(leader):
+            follower.resume()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "kill", kill_and_resume)
+        for follower in cluster.others(leader):
+            follower.pause()
+        yield
+
+
+@pytest.mark.parametrize("fault", [KillBroker(), RollBrokersHard(), PauseBroker()], ids=lambda fault: fault.name)
+def test_control_with_acks_of_the_leader_alone_they_are_lost(
+    three_brokers: KafkaCluster, topic: str, fault: KillBroker | RollBrokersHard | PauseBroker
+) -> None:
+    """One that is frozen is dead to the others: it wakes, acknowledges what lay in its socket, and drops it when it hears."""
+    cluster, leader = three_brokers, three_brokers.leader(topic, 0)
+    lost = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": 1, "log_level": 0})
+
+    def send(number: int) -> None:
+        lost.produce(topic, str(number), partition=0)
+
+    def send_acknowledged(number: int) -> None:
+        send(number)
+        assert lost.flush(TIMEOUT_S) == 0
+
+    send_acknowledged(0)
+    world, chances = Meanwhile(cluster), beginning_with(fault, cluster, leader)
+    if isinstance(fault, PauseBroker):
+        world.send = lambda: [*map(send, range(1, SENT_ALONE))]
+        fault.inject(world.as_world(), chances)
+    else:
+        with followers_frozen_until_a_kill(cluster, leader):
+            for number in range(
+                1, SENT_ALONE
+            ):  # the first is the answer to what the followers had asked: they still get it
+                send_acknowledged(number)
+            fault.inject(world.as_world(), chances)
+    assert lost.flush(TIMEOUT_S) == 0, "all of them are acknowledged"
+    assert len(messages(cluster, topic)) < SENT_ALONE
+
+
+def test_control_who_asks_for_no_acknowledgement_loses_what_a_leader_gets_that_has_handed_over(
+    three_brokers: KafkaCluster, topic: str
+) -> None:
+    """Nobody dies in a clean roll; only what is sent to the one that leads no more is lost, and nothing says so."""
+    hasty = Producer({"bootstrap.servers": three_brokers.bootstrap_servers, "acks": 0, "log_level": 0})
+    ending, told = threading.Event(), set[int]()
+
+    def send() -> None:
+        for number in itertools.count():
+            if ending.wait(0.005):
+                return
+            hasty.produce(topic, str(number), partition=0, on_delivery=partial(note, number))
+            hasty.poll(0)
+
+    def note(number: int, error: object, _: object) -> None:
+        if error is None:
+            told.add(number)
+
+    with ThreadPoolExecutor(1) as background:
+        running = background.submit(send)
+        try:
+            wait_until(lambda: bool(told) or running.done())
+            chances = beginning_with(RollBrokersClean(), three_brokers, three_brokers.leader(topic, 0))
+            RollBrokersClean().inject(BareWorld(three_brokers).as_world(), chances)
+            before = max(told)
+            wait_until(lambda: max(told) > before or running.done())
+        finally:
+            ending.set()
+            running.result(TIMEOUT_S)
+    assert hasty.flush(TIMEOUT_S) == 0
+    assert told - {int(m.value() or b"") for m in messages(three_brokers, topic)}, (
+        "delivered, as librdkafka says, and gone"
+    )
 
 
 # ------------------------------------------------------------------------------ a leader that nobody follows for a while
