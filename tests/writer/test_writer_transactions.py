@@ -273,7 +273,10 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     failures = caught.value.fields["failures"]
     assert [each.identity.id for each in failures if each.refused] == ["big"]
     assert Fate.UNKNOWN not in {each.fate for each in failures}
-    assert "taken back before it was sent" in {each.reason for each in failures}
+    # Whether those behind it had left yet is a race of librdkafka's own thread.
+    behind = {each.reason for each in failures if not each.refused}
+    assert behind
+    assert behind <= {"taken back before it was sent", "taken back on its way to the broker"}
     with shop.transaction():
         shop.send(small, "next", id="next")
     assert values(read, small) == ["met", "next"]
