@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized, OnceflowError
+from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized, OnceflowError, RecordTooLarge
 from onceflow.kafka.client import TRANSACTION, Topic
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.lane import Lane
@@ -503,6 +503,28 @@ def test_records_that_the_leader_names_are_counted_in_all_that_is_written_to_the
         hand.finish(hand.answer(), named)
     assert raised.value.fields == {"topic": "out", "partition": 0, "records": {5 + 2: "of 2100"}}
     assert raised.value.message.endswith(": of 2100")
+
+
+def test_what_the_leader_says_of_the_batch_comes_before_what_it_says_of_one_record() -> None:
+    hand = Hand()
+    hand.submit((0, 5))
+    answer = hand.answer(32)
+
+    def named() -> Answered:
+        found = answer()
+        [part] = found.answer.responses[0].partition_responses
+        part.error_message = "not by these rules"
+        part.record_errors = [SimpleNamespace(batch_index=2, batch_index_error_message="of 2100")]
+        return found
+
+    with pytest.raises(InputError, match=": not by these rules"):
+        hand.finish(named)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(10, RecordTooLarge), (18, RecordTooLarge), (32, InputError)])
+def test_a_record_that_is_named_is_too_large_where_the_leader_says_so(code: int, kind: type[InputError]) -> None:
+    assert type(error_of(code, "produce to out-0", None, records={7: "of 2100"})) is kind
+    assert type(error_of(code, "produce to out-0", None)) is InputError
 
 
 @pytest.mark.parametrize("count", [5, 1])

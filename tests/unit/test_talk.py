@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.errors import BrokerUnreachable, TopicMissing
+from onceflow.errors import AuthenticationFailed, BrokerUnreachable, TopicMissing
 from onceflow.kafka.client import TRANSACTION, Again
 from onceflow.kafka.codes import NONE, UNKNOWN_TOPIC_OR_PARTITION
 from onceflow.transaction.asking import Asking
@@ -73,6 +73,16 @@ def test_a_topic_that_stays_unknown_ends_a_commit_of_offsets_before_all_patience
     with pytest.raises(TopicMissing, match="topic onceflow-progress does not exist any more"):
         hold()
     assert 10 <= now <= 14, "a quarter of the patience, and not all of it"
+
+
+def test_what_is_known_better_than_that_nobody_answered_is_raised_in_the_end() -> None:
+    def once() -> Talk[None]:
+        yield ToCoordinator(TRANSACTION, None)
+
+    talk = repeated(once, "Something", Pace(lambda: 0.0, 0.0, 1.0, 4.0))
+    next(talk)
+    with pytest.raises(AuthenticationFailed, match="the login was refused"):
+        talk.throw(Again("later", final=AuthenticationFailed("the login was refused", action="correct it")))
 
 
 def test_an_answer_ends_the_repetition() -> None:
