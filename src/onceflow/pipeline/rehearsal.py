@@ -36,6 +36,7 @@ from onceflow.config import PlanFile
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.checkpoint import Checkpoint
+from onceflow.pipeline.failures import reason_of
 from onceflow.pipeline.preflight import ClusterCheck, check_plan
 from onceflow.pipeline.rehearsal_checkpoints import RehearsalCheckpoints
 from onceflow.pipeline.topics import topics_of
@@ -87,9 +88,9 @@ class Rehearsal:
             self._warm = _executors(spark)
             frame = check_plan(_forgiving(file), spark, self.settings, ClusterCheck(), _newest(file, self.settings))
             with _checkpoints(file, spark, self.scratch, enough) as place:
-                for number, collect in enumerate(self._batches()):
+                for number, batch in enumerate(self._batches()):
                     self._warm = _executors(spark)
-                    _run(frame, collect, file.plan.output.mode, f"{place}/rehearsal-{number}", enough, deadline)
+                    _run(frame, batch, file.plan.output.mode, f"{place}/rehearsal-{number}", enough, deadline)
         except Stuck:
             raise
         except Exception as error:  # noqa: BLE001  whatever it is, it is not the rehearsal's to judge
@@ -204,10 +205,6 @@ def _stop(query: StreamingQuery) -> None:
         raise Stuck(f"the rehearsal did not end within {STOP_S:.0f} s")
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:500]
-
-
 def _collect(batch: DataFrame, batch_id: int) -> None:
     """What the sink asks of Spark for a batch that the driver writes."""
     # Spark looks for an interrupted Java call in the text of what a Python function raised, by a pattern that overflows the
@@ -226,4 +223,4 @@ def _write_nothing(settings: ClusterSettings, file: PlanFile, batch: DataFrame, 
         records = batch.selectExpr(*record_columns(batch, None))
         rehearse_on_executors(records, encoding, settings.for_protocol(), PATIENCE_S)
     except Exception as error:  # noqa: BLE001  they have no onceflow, say, and need none while the driver writes
-        log.info("the executors of pipeline %s could not rehearse: %s", file.plan.name, _first_line(error))
+        log.info("the executors of pipeline %s could not rehearse: %s", file.plan.name, reason_of(error))

@@ -19,11 +19,8 @@ import os
 import sys
 from pathlib import Path
 
-_IMPORTED = (
-    "pandas",
-    "pyspark.worker",
-    "onceflow.transaction.executor_path",
-)  # pandas: PySpark asks for it before Arrow
+# pandas: pyarrow loads it for the first array that is made.
+_IMPORTED = ("pandas", "pyspark.worker", "onceflow.transaction.executor_path")
 _FORKED_WELL = "jemalloc_bg_thd"
 
 
