@@ -1,6 +1,6 @@
 """A broker that has frozen answers nothing and closes no connection: whoever is asked to end ends all the same (KAFKA-17734).
 
-The Java consumer's ``close`` goes beyond its time limit there.
+The Java consumer's ``close`` goes beyond its time limit there, and librdkafka's has none.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from tests.faults.support import Cluster, eventually
 
 import onceflow
@@ -21,6 +23,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.errors import DeliveryFailed
 from onceflow.reader import loop
 from onceflow.reader.event import Event
+from onceflow.reader.steps import OnStep, Step
 
 pytestmark = pytest.mark.faults
 
@@ -35,15 +38,34 @@ def freezing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-@contextmanager
-def frozen(cluster: Cluster) -> Iterator[None]:
+def tell(cluster: Cluster, number: signal.Signals) -> None:
     pid = cluster.broker.pid
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, number)
+
+
+@contextmanager
+def frozen(cluster: Cluster) -> Iterator[None]:
+    tell(cluster, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        tell(cluster, signal.SIGCONT)
+        await_answer(cluster)
+
+
+def await_answer(cluster: Cluster) -> None:
+    """Of a broker that goes on; one that does not says why."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            cluster.admin.list_topics(timeout=5)
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                log = (cluster.broker.directory / "broker.log").read_text()[-5000:]
+                pytest.fail(f"{error.args[0].str()}; {cluster.broker.status()}; the end of its log:\n{log}")
+        else:
+            return
 
 
 def send(cluster: Cluster, topic: str, values: list[str]) -> None:
@@ -55,12 +77,17 @@ def send(cluster: Cluster, topic: str, values: list[str]) -> None:
 class Booking:
     """A reader that books events in a ledger, on a thread of its own."""
 
-    def __init__(self, cluster: Cluster, topic: str, file: Path) -> None:
+    def __init__(self, cluster: Cluster, topic: str, file: Path, on_step: OnStep | None = None) -> None:
         self.file = file
         with closing(sqlite3.connect(file)) as ledger:
             ledger.execute("CREATE TABLE IF NOT EXISTS ledger (event TEXT)")
         self.reader = onceflow.Reader(
-            topic, group=topic, store=f"sqlite:///{file}", bootstrap_servers=cluster.servers, session_timeout_s=6
+            topic,
+            group=topic,
+            store=f"sqlite:///{file}",
+            bootstrap_servers=cluster.servers,
+            session_timeout_s=6,
+            on_step=on_step,
         )
 
         @self.reader.handler
@@ -69,29 +96,62 @@ class Booking:
 
         self.thread = threading.Thread(target=self.reader.run, daemon=True)
 
+    def await_booked(self, values: list[str]) -> None:
+        eventually(self.booked, lambda found: found == values, "what is booked")
+
     def booked(self) -> list[str]:
         with closing(sqlite3.connect(self.file)) as ledger:
             return [text for (text,) in ledger.execute("SELECT event FROM ledger")]
 
 
-def test_a_reader_ends_and_the_next_one_goes_on(
-    freezing: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has news for Kafka then: librdkafka alone waits for minutes for the answer to the commit of an offset."""
-    monkeypatch.setattr(loop, "OFFSETS_EVERY_S", NEVER_S)
-    topic, file = freezing.make_topic(1), tmp_path / "ledger.db"
-    send(freezing, topic, VALUES[:10])
-    first = Booking(freezing, topic, file)
-    first.thread.start()
-    eventually(first.booked, lambda found: found == VALUES[:10], "the first events")
-    with frozen(freezing):
+def end_and_go_on(cluster: Cluster, topic: str, file: Path, first: Booking) -> None:
+    """While the broker stands still the first reader ends; when it goes on, so does the next one."""
+    with frozen(cluster):
         first.reader.stop()
         first.thread.join(PATIENCE_S)
         assert not first.thread.is_alive()
-    send(freezing, topic, VALUES[10:])
-    second = Booking(freezing, topic, file)
+    send(cluster, topic, VALUES[10:])
+    second = Booking(cluster, topic, file)
     second.reader.run(until_end=True)
     assert second.booked() == VALUES
+
+
+def test_a_reader_ends_that_has_news_for_kafka(
+    freezing: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka alone waits for minutes for the answer to the commit of an offset."""
+    monkeypatch.setattr(loop, "OFFSETS_EVERY_S", NEVER_S)
+    told = threading.Event()
+    topic, file = freezing.make_topic(1), tmp_path / "ledger.db"
+    first = Booking(freezing, topic, file, lambda step: told.set() if step is Step.OFFSETS else None)
+    first.thread.start()
+    send(freezing, topic, VALUES[:5])
+    first.await_booked(VALUES[:5])
+    assert told.wait(PATIENCE_S), "the one time that it tells Kafka of itself"
+    send(freezing, topic, VALUES[5:10])
+    first.await_booked(VALUES[:10])
+    end_and_go_on(freezing, topic, file, first)
+
+
+def test_a_reader_ends_whose_commit_of_an_offset_is_not_answered(
+    freezing: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka alone closes nothing before it has asked for that answer three times, a minute each."""
+    monkeypatch.setattr(loop, "OFFSETS_EVERY_S", 0.0)
+    told = threading.Event()
+
+    def freeze_before_the_offsets(step: Step) -> None:
+        if step is Step.COMMITTED:
+            tell(freezing, signal.SIGSTOP)
+        elif step is Step.OFFSETS:
+            told.set()
+
+    topic, file = freezing.make_topic(1), tmp_path / "ledger.db"
+    send(freezing, topic, VALUES[:10])
+    first = Booking(freezing, topic, file, freeze_before_the_offsets)
+    first.thread.start()
+    assert told.wait(PATIENCE_S), "it tells Kafka, which answers no more"
+    end_and_go_on(freezing, topic, file, first)
 
 
 def test_a_writer_ends_and_names_what_is_not_acknowledged(freezing: Cluster) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
+from confluent_kafka import TopicPartition
 from tests.reader.servers import running_redis
 
 from onceflow.errors import StoreLost
 from onceflow.reader.assignment import Assignment, _start
+from onceflow.reader.lane import Lane
 from onceflow.reader.offsets import Committed
+from onceflow.reader.patience import Stopped
 from onceflow.reader.reader import Reader
 from onceflow.reader.stores.interface import EventKey, Ownership, Store
 from onceflow.reader.stores.memory import MemoryStore
@@ -62,3 +66,24 @@ def test_a_store_without_effects_is_rebuilt_without_a_word() -> None:
     (owner,) = store.take("t", [0], "reader")
     assert start(store, owner, rebuilt) == 3
     assert rebuilt == [owner]
+
+
+def test_behind_its_end_the_callbacks_touch_no_store() -> None:
+    """They come on another thread, when a broker wakes that had kept librdkafka from closing; the store is closed by then."""
+    settled: list[Lane] = []
+    store = MemoryStore()
+    settings = Reader("t", group="g", store=store)._settings
+    assignment = Assignment(settings, store, "reader", lambda *_: None, StopFlag(), lambda step: None, settled.append)
+    nobody: Any = SimpleNamespace()
+    store.open("g", settings.retention)
+    places = [("t", 0), ("t", 1)]
+    assignment.lanes = {(owner.topic, owner.partition): Lane(owner, None, None) for owner in assignment.take(places)}
+    assignment.end(nobody)
+    assert len(settled) == len(places)
+    store.close()
+    assignment.revoked(nobody, [TopicPartition("t", 0)])
+    assignment.lost(nobody, [TopicPartition("t", 1)])
+    with pytest.raises(Stopped):
+        assignment.assigned(nobody, [TopicPartition("t", 0)])
+    assert len(settled) == len(places)
+    assert not assignment.lanes

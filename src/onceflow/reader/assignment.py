@@ -63,7 +63,7 @@ from onceflow.reader.lane import Lane
 from onceflow.reader.membership import PutOut
 from onceflow.reader.nothing_known import NothingKnown
 from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, note_again, tell_kafka
-from onceflow.reader.patience import patiently
+from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.same_topics import SameTopics
 from onceflow.reader.settings import LostStore, ReaderSettings, Start
 from onceflow.reader.steps import OnStep, Step
@@ -107,6 +107,8 @@ class Assignment:
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: takes them in the store and begins where it says. Raises Stopped if it is to end meanwhile."""
+        if self._is_ended:
+            raise Stopped
         self.topics.check(each.topic for each in partitions)
         places = [(each.topic, each.partition) for each in partitions]
         committed = patiently(lambda: self._committed(consumer, places), self._settings, self._stop)
@@ -214,8 +216,9 @@ class Assignment:
         log.info("revoked: %s", _names(partitions))
 
     def end(self, consumer: Consumer) -> None:
-        """To be called before ``consumer`` is closed: while it closes, librdkafka answers no question, and waits for minutes
-        where a broker answers no commit.
+        """To be called before ``consumer`` is closed: while it closes, librdkafka answers no question.
+
+        The callbacks touch the store no more then: it may be closed (closing.py), and they come on another thread.
         """
         self._is_ended = True
         if self.lanes:
@@ -233,7 +236,8 @@ class Assignment:
     def lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that have gone already."""
         for lane in self._going(partitions):
-            self._settle(lane)  # nobody may have taken it yet
+            if not self._is_ended:
+                self._settle(lane)  # nobody may have taken it yet
         log.warning("lost to other readers, after a pause too long for the group: %s", _names(partitions))
 
     def _going(self, partitions: Iterable[TopicPartition]) -> list[Lane]:

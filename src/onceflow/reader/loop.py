@@ -41,6 +41,7 @@ from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import STOOD_STILL_S, Claims, Held
+from onceflow.reader.closing import close
 from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event, entry_of
 from onceflow.reader.fence import Fence, awake_and_asleep
@@ -135,8 +136,7 @@ class Loop:
             try:
                 self._assignment.end(self._consumer)  # tells Kafka the last positions
             finally:
-                with suppress(Stopped):  # of an assignment that came with the end
-                    self._consumer.close()  # hands the partitions back
+                close(self._consumer, self._who)  # hands the partitions back
 
     def _round(self) -> None:
         self._poll()

@@ -2,7 +2,8 @@
 
 Its input are the numbers from 0 on, three a batch. It first writes down where a batch ends (``offsets/N``), then the numbers (to
 ``output``), then that the batch is done (``commits/N``), and when it begins it believes what it finds. So whatever ends it in
-between, or runs beside it, makes it write numbers again. The plan's ``[spark]`` table says how it fails, if it shall.
+between, or runs beside it, makes it write numbers again. The plan's ``[spark]`` table says how it fails, if it shall,
+and with ``empty`` that every second batch has no numbers. It says how many each has then.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ def main() -> int:
         error = "as the script says\nin two lines"
         conversation.tell(Message(Told.FAILED, code=behaviour["code"], error=error, lasting=lasting))
         return 1
-    run(checkpoint, conversation, stopped)
+    run(checkpoint, conversation, stopped, empty="empty" in behaviour)
     conversation.tell(Message(Told.FINISHED))
     return 0
 
 
-def run(checkpoint: Path, conversation: Conversation, stopped: threading.Event) -> None:
+def run(checkpoint: Path, conversation: Conversation, stopped: threading.Event, *, empty: bool) -> None:
     offsets, commits = checkpoint / "offsets", checkpoint / "commits"
     for log in (offsets, commits):
         log.mkdir(exist_ok=True)
@@ -55,7 +56,7 @@ def run(checkpoint: Path, conversation: Conversation, stopped: threading.Event) 
     while not stopped.is_set():
         planned = offsets / str(batch)
         if not planned.exists():
-            planned.write_text(f"{position + NUMBERS:08d}")
+            planned.write_text(f"{position + (0 if empty and batch % 2 else NUMBERS):08d}")
         end = end_of(planned)
         conversation.step("WRITE", batch)
         with (checkpoint / "output").open("a") as output:
@@ -63,7 +64,7 @@ def run(checkpoint: Path, conversation: Conversation, stopped: threading.Event) 
         time.sleep(WRITTEN_S)
         conversation.step("COMMIT", batch)
         (commits / str(batch)).touch()
-        conversation.tell(Message(Told.COMMITTED, batch=batch))
+        conversation.tell(Message(Told.COMMITTED, batch=batch, records=end - position if empty else None))
         batch, position = batch + 1, end
 
 

@@ -74,6 +74,20 @@ def test_it_breaks_an_engine_without_defence(tmp_path: Path, fault: Fault) -> No
     assert broken
 
 
+def test_what_is_lost_is_a_batch_that_would_be_seen_repeated(tmp_path: Path) -> None:
+    """Of batches without output none is: an engine that runs one again would pass for one that does not."""
+    with supervised(tmp_path, empty="every second one") as driver:
+        assert driver.await_batches(3)
+        world = world_of(driver, tmp_path)
+        for seed in range(8):
+            LoseCommitLog().inject(world, Random(seed))
+            assert driver.await_batches(2)
+        assert driver.stop() == ""
+    lost = lost_batches(driver, LOSSES["lose-commit-log"])
+    assert lost
+    assert not [batch for batch in lost if batch % 2]
+
+
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_planned_batch_that_kafka_has_committed_is_not_lost_where_there_is_state(
     broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path, *, committed: bool

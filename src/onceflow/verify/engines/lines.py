@@ -10,7 +10,8 @@ because Java and Spark write to it, too. Both sides import this file, and nothin
     engine      {"told": "step", "step": "AUDIT", "batch": 3}       optional, before each step of its commit
     supervisor  {"do": "hold", "step": "COMMIT"}         wait when this step comes up next
     engine      {"told": "held", "step": "COMMIT", "batch": 4}      and waits for "go", if it ever comes
-    engine      {"told": "committed", "batch": 4, "written": true}  false: it was committed already, by an earlier process
+    engine      {"told": "committed", "batch": 4, "written": true}  false: it was committed already, by an earlier process;
+                                                         and "records": 12, where it knows how many it wrote
     supervisor  {"do": "stop"}                           end in order, after the running batch
     engine      {"told": "finished"}                     or {"told": "failed", "code": "FENCED", "error": "..."}
 
@@ -56,6 +57,7 @@ class Message:
     step: str = ""
     batch: int = -1
     written: bool = True
+    records: int | None = None  # that a batch which is committed has written; None where the engine does not say
     code: str = ""
     error: str = ""
     lasting: bool = False  # of a failure: every start would meet it, for the plan or the machine is at fault

@@ -30,8 +30,9 @@ class SteppedSink(KafkaSink):
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Called by Spark; between its return and Spark's commit log is a place to be killed at, too."""
         super().__call__(batch, batch_id)
-        written = self.last is not None and self.last.written
-        self._conversation.tell(Message(Told.COMMITTED, batch=batch_id, written=written))
+        assert self.last is not None
+        written, records = self.last.written, self.last.records
+        self._conversation.tell(Message(Told.COMMITTED, batch=batch_id, written=written, records=records))
         self._conversation.step("COMMITTED", batch_id)
 
 

@@ -30,6 +30,11 @@ class LoseCommitLog:
     planned after that batch was written later, and is lost with it; if it stood there still, Spark would take the batch for
     committed, and a stateful query would stop, because it finds no trace of the batch's state.
 
+    It takes a batch that wrote something::
+
+        driver   batch 38 finds nothing but records of aborted transactions, and writes none
+        fault    commits/38 is lost; an engine without defence runs the batch again, writes none again, and passes for a good one
+
     One of a plan with state that Kafka has committed must stay: Spark would plan it anew, and only a resume with empty state
     were left, which leaves nothing to judge::
 
@@ -43,10 +48,14 @@ class LoseCommitLog:
 
     def inject(self, world: World, random: Random) -> None:
         empties = random.random() < _EMPTIED
+        world.driver.await_output(_START_S)
         with world.driver.down():
             newest = _newest(world.checkpoint / "commits")
             if newest is None:
                 world.missed("the commit log has no entry")
+                return
+            if world.driver.outputs.get(int(newest.name)) == 0:
+                world.missed(f"batch {newest.name} has no output, so nobody would see it repeated")
                 return
             planned = _from(world.checkpoint / "offsets", int(newest.name) + 1)
             if planned and keeps_state(world.checkpoint) and _next_batch(world) > int(newest.name) + 1:

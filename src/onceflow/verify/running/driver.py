@@ -74,7 +74,8 @@ class DriverProcess:
     """The supervised driver. Its methods may be called from any thread; a fault calls them one after the other.
 
     ``generation`` counts its lives from 1. ``committed_batches`` are those that some life has told to be committed.
-    ``commits`` counts how often one was committed, also where batches are numbered anew.
+    ``commits`` counts how often one was committed, also where batches are numbered anew. ``outputs`` is how many records
+    each of these wrote, where the engine says so.
     ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped,
     ``outages`` those at which the last one that lived had ended by itself. ``struck`` is what each driver did that was killed or
     stopped, at that moment. ``steps_told`` counts the steps of its protocol by name, over all lives.
@@ -85,6 +86,7 @@ class DriverProcess:
         self.generation = 0
         self.committed_batches: set[int] = set()
         self.commits = 0
+        self.outputs: dict[int, int] = {}
         self.effects: list[Effect] = []
         self.strikes: list[float] = []
         self.pauses: list[float] = []
@@ -304,6 +306,10 @@ class DriverProcess:
         """
         wanted = self.commits + count
         return self._await(lambda: self.commits >= wanted or self._is_hopeless(), patience_s)
+
+    def await_output(self, patience_s: float) -> None:
+        """Waits until the newest batch has written records, or an engine does not say how many; no longer than the patience."""
+        self._await(lambda: self.outputs.get(max(self.committed_batches, default=-1)) != 0, patience_s)
 
     def await_failure_or_batch(self, patience_s: float = _TAKE_OVER_S) -> bool:
         """Which comes first: False for the end of a life that failed, True for a batch."""
@@ -547,6 +553,8 @@ class DriverProcess:
         life.batches += 1
         life.committed = message.batch
         self.commits += message.written
+        if message.written and message.records is not None:
+            self.outputs[message.batch] = message.records
         self._failures = 0
         self.moved_at = time.monotonic()
         if message.batch in self.committed_batches and not message.written:

@@ -1,0 +1,50 @@
+"""The end of a consumer: its close waits for whatever the broker has not answered yet, and a frozen broker answers nothing.
+
+What it survives (KAFKA-17734 tells of the same in the Java consumer)::
+
+    the reader tells Kafka its positions, and does not wait for the answer; the broker freezes; the reader is to end
+    librdkafka closes nothing while that commit is not answered, and asks three times, a minute each. Nothing depends on the
+    commit: the reader ends without the answer, and what closes the consumer goes on behind it, on a thread of its own
+
+    that broker wakes after the reader has ended
+    the consumer leaves its group then. Its callbacks touch neither the store, which is closed, nor anything of the next run
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+
+from confluent_kafka import Consumer
+
+from onceflow.reader.patience import Stopped
+
+log = logging.getLogger("onceflow.reader")
+
+CLOSE_S = 10.0  # librdkafka itself gives up its leave of the group after 5
+
+
+def close(consumer: Consumer, name: str) -> None:
+    """Closes it, so that its partitions go to others at once; waits ``CLOSE_S`` at most. Raises what a callback raised."""
+    errors: list[BaseException] = []
+
+    def to_its_end() -> None:
+        try:
+            with suppress(Stopped):  # of an assignment that came with the end
+                consumer.close()
+        except BaseException as error:  # noqa: BLE001  another thread raises it
+            errors.append(error)
+
+    closing = threading.Thread(target=to_its_end, name="onceflow-closing", daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
+    if closing.is_alive():
+        log.warning(
+            "%s: no broker has answered within %g s, so it may not have left its group: its partitions go to others "
+            "when its session is over, or as soon as a broker answers",
+            name,
+            CLOSE_S,
+        )
+    elif errors:
+        raise errors[0]
