@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from onceflow.session import session_config
+from onceflow.session import _python_workers, session_config
 from onceflow.transaction import worker_daemon
 
 SETTING = "spark.python.daemon.module"
+PATIENCE_S = 60.0
 
 
 def test_workers_come_from_our_daemon_with_their_imports(spark: SparkSession) -> None:
@@ -33,12 +35,32 @@ def test_workers_come_from_our_daemon_with_their_imports(spark: SparkSession) ->
 
 def test_a_python_of_ones_own_may_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    assert session_config()[SETTING] == worker_daemon.__name__
-    assert SETTING not in session_config(config={"spark.pyspark.python": "/elsewhere/python3"})
-    assert SETTING not in session_config("spark://somewhere:7077")
-    assert session_config(config={SETTING: "my.daemon"})[SETTING] == "my.daemon"
+    assert SETTING not in session_config(), "who builds the session says which Python its workers are"
+    assert _python_workers("local[2]", {})[SETTING] == worker_daemon.__name__
+    assert not _python_workers("local[2]", {"spark.pyspark.python": "/elsewhere/python3"})
+    assert not _python_workers("spark://somewhere:7077", {})
     monkeypatch.setenv("PYSPARK_PYTHON", "/elsewhere/python3")
-    assert SETTING not in session_config()
+    assert not _python_workers("local[2]", {})
+
+
+def test_each_worker_draws_random_numbers_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    """numpy's seed is drawn when it is imported, which the daemon does before it forks them."""
+
+    def drawn(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import numpy as np
+
+        for _ in batches:
+            number = float(np.random.random())
+            (tmp_path / str(os.getpid())).touch()
+            deadline = time.monotonic() + PATIENCE_S
+            while len(list(tmp_path.iterdir())) < 2:  # until another worker has begun as well
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "number": [number]})
+
+    rows = spark.range(2, numPartitions=2).mapInArrow(drawn, "pid long, number double").collect()
+    assert len({row.pid for row in rows}) == 2
+    assert len({row.number for row in rows}) == 2
 
 
 A_THREAD = """

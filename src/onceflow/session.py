@@ -46,7 +46,8 @@ DEFAULTS: Mapping[str, str] = {
 """What ``spark_session`` sets everywhere; ``config`` overrides it."""
 
 WORKER_DAEMON: Mapping[str, str] = {"spark.python.daemon.module": "onceflow.transaction.worker_daemon"}
-"""For executors that have onceflow, as those need it that write batches which outgrow the driver."""
+"""For executors whose Python has onceflow when it starts (installed, or on PYTHONPATH); those need it that write large batches.
+Where it comes by ``spark.submit.pyFiles`` alone, a ``spark.python.daemon.module`` of ``pyspark.daemon`` is right."""
 
 SOURCE_DEFAULTS: Mapping[str, str] = {
     # Kafka's own default shows records of open and of aborted transactions.
@@ -77,7 +78,8 @@ def spark_session(
     Raises UnsafeSession if ``config`` would break the guarantee, JavaError, and SetupError if a jar cannot be had or
     the session that runs already lacks the connector. Runs on the driver.
     """
-    settings = session_config(master, config, log_level=log_level)
+    own = session_config(master, config, log_level=log_level)
+    settings = {**_python_workers(master, own), **own}
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name).master(master)
@@ -92,13 +94,15 @@ def spark_session(
 def session_config(
     master: str = "local[2]", config: Mapping[str, object] | None = None, *, log_level: str = "error"
 ) -> dict[str, str]:
-    """All settings of ``spark_session``, for who builds the session otherwise. Raises as ``spark_session`` does."""
+    """The settings of ``spark_session``, for who builds the session otherwise. Raises as ``spark_session`` does.
+
+    But for the daemon of Python workers (``WORKER_DAEMON``), for ``spark_session`` also sees to which Python those are.
+    """
     own = {key: _as_text(value) for key, value in (config or {}).items()}
     _refuse_unsafe(own)
     connector = jars.class_path("spark")
     java_options = " ".join(filter(None, (_logging(log_level), _class_archive(master, connector, own))))
-    placed = {**_placed(master, connector), **_python_workers(master, own)}
-    return _combined(own, DEFAULTS, _sockets(own), placed, {_JAVA_OPTIONS: java_options})
+    return _combined(own, DEFAULTS, _sockets(own), _placed(master, connector), {_JAVA_OPTIONS: java_options})
 
 
 def _refuse_unsafe(config: Mapping[str, str]) -> None:

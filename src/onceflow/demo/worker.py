@@ -23,6 +23,7 @@ from onceflow.demo.builtin_sink import BuiltInSink
 from onceflow.demo.moments import Moments
 from onceflow.demo.pipeline import ForeachBatch, start
 from onceflow.demo.topics import OUTPUTS
+from onceflow.first_line import first_line_of
 from onceflow.session import spark_session
 
 # A socket's path is limited to 103 bytes (macOS), and Spark's names take 43 of them.
@@ -40,15 +41,11 @@ def main(scratch: Path) -> int:
         _tell(Message(Told.READY))
         _run(spark, Assignment.of_line(commands.get()), commands, scratch)
     except Exception as error:
-        _tell(Message(Told.FAILED, error=_first_line(error)))
+        _tell(Message(Told.FAILED, error=f"{type(error).__name__}: {first_line_of(error)}"))
         raise
     _tell(Message(Told.DONE))
     spark.stop()
     return 0
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _read_commands(commands: Commands) -> None:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, LiteralString
 
 from onceflow.errors import ConfigurationError, OutboxMismatch, OutboxUnavailable
+from onceflow.first_line import first_line_of
 from onceflow.outbox.checks import check_aside, check_found, check_rows, moved_on, not_an_outbox
 from onceflow.outbox.position import Sent
 from onceflow.outbox.sql import CHANNEL, TableName
@@ -271,31 +272,28 @@ class PostgresqlOutbox:
         try:
             yield
         except psycopg.ProgrammingError as error:  # a missing right, table or column: asked again, it is the same
-            raise OutboxMismatch(f"{self.address}: {_line(error)}", action=self._way_out) from error
+            raise OutboxMismatch(f"{self.address}: {first_line_of(error)}", action=self._way_out) from error
         except _UNREADABLE as error:
             raise OutboxMismatch(
-                f"{self.address}: a row cannot be read: {_line(error)}",
+                f"{self.address}: a row cannot be read: {first_line_of(error)}",
                 action="correct the row that the message tells of",
             ) from error
         except psycopg.IntegrityError as error:
             raise OutboxMismatch(
-                f"{self.address}: a constraint of the database's is in the way: {_line(error)}",
+                f"{self.address}: a constraint of the database's is in the way: {first_line_of(error)}",
                 action="drop it from the relay's tables: a row that is set aside goes there as it stands",
             ) from error
         except psycopg.errors.ReadOnlySqlTransaction as error:  # a standby, which may be the primary in a moment
             raise OutboxUnavailable(
-                f"{self.address}: {_line(error)}",
+                f"{self.address}: {first_line_of(error)}",
                 action="connect to the primary (target_session_attrs=read-write in the address); then start again",
             ) from error
         except psycopg.Error as error:
             raise OutboxUnavailable(
-                f"{self.address}: {_line(error)}", action="check address, credentials and server; then start again"
+                f"{self.address}: {first_line_of(error)}",
+                action="check address, credentials and server; then start again",
             ) from error
 
 
 def _identifier(table: TableName) -> sql.Identifier:
     return sql.Identifier(*([table.schema] if table.schema else []), table.name)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -93,7 +93,8 @@ def position_source(topic: str, partition: int) -> str:
 def entry_of(message: Message, place: str) -> EventKey:
     """What identifies a record: its CloudEvents headers, or its position in ``place`` (a ``position_source``).
 
-    Runs once for every event and so reads only the three headers that it needs; ``identity_of`` would name the same.
+    Runs once for every event and so reads only the three headers that it needs, and decodes an id of ASCII, which no
+    ``header_text`` would change, by itself; ``identity_of`` would name the same.
     """
     offset = message.offset() or 0
     headers: Any = message.headers()
@@ -109,7 +110,8 @@ def entry_of(message: Message, place: str) -> EventKey:
         # The offset rises along the partition: one number is enough to know them all.
         return EventKey(offset, place, str(offset), offset)
     number = sequence_number(header_text(sequence)) if sequence else None
-    return _new(EventKey, (offset, _source_text(source), header_text(event_id), number))
+    plain = isinstance(event_id, bytes) and event_id.isascii()
+    return _new(EventKey, (offset, _source_text(source), event_id.decode() if plain else header_text(event_id), number))
 
 
 @lru_cache(maxsize=256)

@@ -191,18 +191,20 @@ class Loop:
 
     def _receive(self, messages: Sequence[Message]) -> bool:
         """Whether events were among them. Runs for every event: those of one partition come one after the other."""
-        reads = self._settings.reads
+        reads = self._settings.reads if self._settings.letters_of is not None else None
         came = False
         where, lane = None, None
         for message in messages:
             if message.error() is not None:
                 self._receive_error(message)
+                where = None  # it may have been the partition's end
                 continue
             if where != (place := (message.topic(), message.partition())):
                 where, lane = place, self._lane_of(message)
-            if lane is not None and reads(message):
+                if lane is not None:
+                    lane.at_end = False
+            if lane is not None and (reads is None or reads(message)):
                 lane.pending.append(Event(message, entry_of(message, lane.place)))
-                lane.at_end = False
                 came = True
         return came
 

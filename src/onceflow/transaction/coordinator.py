@@ -16,6 +16,7 @@ from onceflow.errors import (
     ProgressConflict,
     ProgressGone,
 )
+from onceflow.first_line import first_line_of
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import (
     Audit,
@@ -159,7 +160,7 @@ class TransactionCoordinator:
             return asked(self._requests, effect, source_offsets)
         except OnceflowError as error:
             if self._cause is not None:
-                error.message = f"{error.message}; before that: {_first_line(self._cause)}"
+                error.message = f"{error.message}; before that: {first_line_of(self._cause)}"
             self._cause = error
             return unanswered(self.state, error)
 
@@ -255,11 +256,6 @@ def _denied(state: State, reason: str) -> Event:
     if state in (State.AUDIT, State.STORE):
         return WriteFailed(terminal=True, reason=reason)
     return Unreachable(reason)
-
-
-def _first_line(error: Exception) -> str:
-    text = error.message if isinstance(error, OnceflowError) else str(error)
-    return (text.strip() or type(error).__name__).splitlines()[0]
 
 
 def _no_write(identity: Identity, attempt: int) -> Mapping[tuple[str, int], int]:

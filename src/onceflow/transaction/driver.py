@@ -253,14 +253,17 @@ class Driver:
         query_id = offered.batch.query_id
         goes_on = found.progress is not None and found.progress.query_id == query_id
         why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain, found.notes)
+        is_asked = self._options.on_mismatch is OnMismatch.RESUME
+        said = "cannot resume" if is_asked else "has committed source offsets, and does not go on from them"
         if why_not and not goes_on:
-            raise ProgressConflict(f"pipeline {self._options.name!r} cannot resume: {why_not}", action=NOT_RESUMED)
+            action = NOT_RESUMED if is_asked else _NOT_NEW
+            raise ProgressConflict(f"pipeline {self._options.name!r} {said}: {why_not}", action=action)
         wrong = starts_elsewhere(found.progress, query_id, lambda: initial_offsets(frame), found.offsets, found.newest)
         if wrong:
             raise ProgressConflict(
-                f"pipeline {self._options.name!r} cannot resume: the new checkpoint does not start at the committed "
+                f"pipeline {self._options.name!r} {said}: the new checkpoint does not start at the committed "
                 f"offsets: {'; '.join(wrong[:5])}",
-                action=_RESUME_ONCE_MORE if self._options.on_mismatch is OnMismatch.RESUME else _NOT_NEW,
+                action=_RESUME_ONCE_MORE if is_asked else _NOT_NEW,
             )
 
     # ------------------------------------------------------------------------------------------------------ guarantees

@@ -26,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from onceflow.first_line import first_line_of
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.catalog import TopicCatalog
 from onceflow.transaction.chunk import CHUNK_SCHEMA, Chunk, chunk_from_row, chunks_to_batch
@@ -79,7 +80,7 @@ def write_on_executors(
     except AttemptFailed:
         raise
     except Exception as error:  # a lost executor or worker, or the user's own query: another attempt tells
-        raise AttemptFailed(f"the Spark job of the write failed: {_first_line(error)}") from error
+        raise AttemptFailed(f"the Spark job of the write failed: {first_line_of(error)[:500]}") from error
     for row in rows:
         if row.error is not None:
             raise _unpacked(bytes(row.error))
@@ -110,10 +111,6 @@ def _drop(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
     yield _counts_batch({})
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:500] if str(error).strip() else type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

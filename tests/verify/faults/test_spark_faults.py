@@ -161,8 +161,8 @@ def test_where_no_transaction_was_open_it_sleeps_as_long_as_one_would_have_laste
         worker.begins()
         found = injected(world, PausePythonWorker())
         worker.ends()
-    assert found.met
-    assert found.found.endswith(" went on in its write; no transaction was given up meanwhile")
+    assert not found.met, "it woke as no zombie"
+    assert found.found.endswith(" went on in its write, and no transaction was given up meanwhile")
 
 
 class Master:

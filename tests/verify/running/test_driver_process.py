@@ -436,6 +436,24 @@ def test_batches_that_are_numbered_anew_are_awaited_as_well(tmp_path: Path) -> N
                 assert over == [True]
 
 
+def test_output_is_awaited_of_the_batch_that_came_last(tmp_path: Path) -> None:
+    """Not of the highest number: a resume begins at batch 0 again."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        with driver.down():
+            life = driver._current
+            assert life is not None
+            there: list[bool] = []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(driver, "_await", lambda condition, *_: there.append(condition()))
+                driver.await_output(1)
+                driver._heard(life, Message(Told.COMMITTED, batch=9, records=0))
+                driver.await_output(1)
+                driver._heard(life, Message(Told.COMMITTED, batch=0, records=3))
+                driver.await_output(1)
+    assert there == [True, False, True], "an engine that says nothing, an empty batch, one with output"
+
+
 def test_a_failure_is_awaited_by_the_words_of_its_error(tmp_path: Path) -> None:
     """Batches that come in spite of what was to make it fail end the waiting."""
     with supervised(tmp_path, fails_in_mode="again", code="INPUT") as driver:

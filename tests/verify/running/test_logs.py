@@ -74,6 +74,8 @@ def test_other_files_and_long_logs(tmp_path: Path) -> None:
     (home / "long.log").write_text("".join(f"line {number}\n" for number in range(100_000)))
     other = f"see {tmp_path}/other.log and {home}"
     assert with_ends(other, home) == other
+    too_long = f"{home}/{'long' * 100}"
+    assert with_ends(f"see {too_long}", home) == f"see {'long' * 100}"
     lines = with_ends(f"see ({home}/long.log): {home}/none.log", home).splitlines()
     assert lines[0] == "see (long.log): none.log"
     assert lines[3:] == [f"  line {number}" for number in range(99_985, 100_000)]

@@ -122,7 +122,7 @@ class PausePythonWorker:
         if given_up:
             world.met(f"{text}, of a transaction that was given up", replace(at, transaction=Transaction.OPEN))
         else:
-            world.met(f"{text}; no transaction was given up meanwhile", at)
+            world.missed(f"{text}, and no transaction was given up meanwhile")
 
 
 @dataclass(frozen=True, slots=True)

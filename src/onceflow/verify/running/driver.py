@@ -87,6 +87,7 @@ class DriverProcess:
         self.committed_batches: set[int] = set()
         self.commits = 0
         self.outputs: dict[int, int] = {}
+        self._newest = -1  # of the batches that a life has told to be committed; a resume numbers them anew
         self.effects: list[Effect] = []
         self.strikes: list[float] = []
         self.pauses: list[float] = []
@@ -309,7 +310,7 @@ class DriverProcess:
 
     def await_output(self, patience_s: float) -> None:
         """Waits until the newest batch has written records, or an engine does not say how many; no longer than the patience."""
-        self._await(lambda: self.outputs.get(max(self.committed_batches, default=-1)) != 0, patience_s)
+        self._await(lambda: self.outputs.get(self._newest) != 0 or self._is_hopeless(), patience_s)
 
     def await_failure_or_batch(self, patience_s: float = _TAKE_OVER_S) -> bool:
         """Which comes first: False for the end of a life that failed, True for a batch."""
@@ -555,6 +556,7 @@ class DriverProcess:
         self.commits += message.written
         if message.written and message.records is not None:
             self.outputs[message.batch] = message.records
+        self._newest = message.batch
         self._failures = 0
         self.moved_at = time.monotonic()
         if message.batch in self.committed_batches and not message.written:
