@@ -6,8 +6,10 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from kafka.errors import SaslAuthenticationFailedError
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable
@@ -55,6 +57,26 @@ def test_all_questions_together_have_one_deadline(broker: EmbeddedBroker) -> Non
                 with pytest.raises(BrokerUnreachable):
                     client.ask_coordinator(TRANSACTION, "anybody", None)
                 assert not wire.seen[apis.FIND_COORDINATOR]
+
+
+def test_a_login_that_was_taken_ends_what_another_server_has_said(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that had just started did not know it yet: told of later, that would be "refused" where nobody answers in time."""
+    client = KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=60)
+    run = client._manager.run
+
+    def refused_beside_it(*arguments: Any) -> Any:
+        answer = run(*arguments)
+        client._manager._auth_failures["another"] = SaslAuthenticationFailedError("unknown")
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client._manager, "run", refused_beside_it)
+        client.open()
+    with client:
+        assert not client._manager._auth_failures
+        assert client.transaction_version() == 2
 
 
 # kafka-python leaves the sockets of connections that it gives up early to the garbage collector.

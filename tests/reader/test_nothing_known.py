@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place
 from tests.reader.test_positions import lose_the_store
 
+from onceflow.errors import BrokerUnreachable
+from onceflow.reader import nothing_known
 from onceflow.reader.stores.memory import MemoryStore
 
 EVENTS = ["1", "2", "3"]
@@ -61,6 +63,24 @@ def test_a_group_that_kafka_has_forgotten_is_told_of_with_a_store_that_goes_with
     forget(place)
     assert handled(place, start=start) == again
     assert what in warnings.text
+    assert said(warnings) == [BEGINS]
+
+
+def test_where_kafka_does_not_tell_the_events_are_read_and_it_is_asked_again(
+    place: Place, warnings: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition without a leader, say: nothing but a line of the log depends on it."""
+
+    def no_leader(*_: Any) -> NoReturn:
+        raise BrokerUnreachable("a partition has no leader")
+
+    place.send(EVENTS)
+    with pytest.MonkeyPatch.context() as away:
+        away.setattr(nothing_known, "ends_of", no_leader)
+        assert handled(place) == EVENTS
+    assert said(warnings) == []
+    forget(place)
+    assert handled(place) == EVENTS
     assert said(warnings) == [BEGINS]
 
 

@@ -74,14 +74,14 @@ def service(
 ) -> Iterator[MakeService]:
     made: list[Service] = []
 
-    def make(**options: Any) -> Service:
-        name, source = f"elsewhere-{next(_numbers)}", topic()
+    def make(*, partitions: int = 1, **options: Any) -> Service:
+        name, source = f"elsewhere-{next(_numbers)}", topic(partitions)
         safe = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "log_level": 0}
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": name, **safe, **options})
         made.append(Service(writer(name), consumer, source, topic()))
         consumer.subscribe([source])
         wait_until(lambda: consumer.poll(0.02) is None and bool(consumer.assignment()))
-        fill(source, [(None, str(n)) for n in range(EVENTS)])
+        fill(source, [(str(n) if partitions > 1 else None, str(n)) for n in range(EVENTS)])
         return made[-1]
 
     yield make
@@ -130,6 +130,36 @@ def test_behind_a_block_that_was_aborted_nothing_is_committed_until_the_group_is
         with pytest.raises(WriterError, match="the writer's blocks up to 3"), copying.block(1):
             pass
     assert numbers(read, copying) == [0, 1, 2]
+
+
+def test_where_nobody_has_answered_the_look_the_next_block_looks_again(
+    service: MakeService, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copying = service(**SAFE)
+    with pytest.MonkeyPatch.context() as silent:
+        silent.setattr(group_offsets, "_committed", lambda *_: {})
+        with pytest.raises(KeyError), copying.block(3):
+            raise KeyError
+    copying.consumer.seek(TopicPartition(copying.source, 0, 0))
+    with pytest.raises(WriterError, match="the writer's blocks up to 0"), copying.block(3):
+        copying.runs_ahead(0)
+    assert numbers(read, copying) == []
+
+
+def test_each_partition_is_looked_at_though_the_block_has_consumed_from_another_one(
+    service: MakeService, read: Reader
+) -> None:
+    copying = service(partitions=2, **SAFE)
+    first, second = ((copying.source, number) for number in (0, 1))
+    with (
+        pytest.raises(WriterError, match=f"{copying.source}-1 up to 1, the writer's blocks up to 0"),
+        copying.writer.transaction(consumer=copying.consumer) as transaction,
+    ):
+        copying.copy(EVENTS)
+        transaction.consumed(copying.consumer, {first: 1})
+        copying.consumer.commit(offsets=[TopicPartition(*second, 1)], asynchronous=False)
+        transaction.consumed(copying.consumer, {second: 1})
+    assert numbers(read, copying) == []
 
 
 def test_control_without_the_look_the_events_of_that_block_are_lost(

@@ -165,6 +165,7 @@ class KafkaClient:
             wait_ms = slices.next_s() * 1000
             try:
                 self._manager.run(self._bootstrap_within, wait_ms)
+                self._manager.let_in()
                 return
             except kafka.errors.KafkaError as error:
                 reason = self._unreachable(error)

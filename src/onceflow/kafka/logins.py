@@ -39,6 +39,10 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         self._auth_failures.clear()
         return super().bootstrap_async(*arguments, **options)
 
+    def let_in(self) -> None:
+        """A server has taken the login: what another one, which had just started, said before is no answer any more."""
+        self._auth_failures.clear()
+
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         transport = await super()._build_transport(node, timeout_at=timeout_at)
         transport._sock_recv = partial(_data_first, transport._sock_recv)  # noqa: SLF001  there is no other way in

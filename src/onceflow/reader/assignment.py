@@ -139,7 +139,7 @@ class Assignment:
     ) -> list[TopicPartition]:
         owned = patiently(lambda: self.take(places), self._settings, self._stop)
         self._on_step(Step.TAKEN)
-        patiently(lambda: self._nothing_known.look(consumer, owned, committed), self._settings, self._stop)
+        self._nothing_known.look(consumer, owned, committed)
         committed = {**self._noted(consumer, owned, committed), **committed}
         starts = []
         for taken in owned:
@@ -216,22 +216,22 @@ class Assignment:
         log.info("revoked: %s", _names(partitions))
 
     def end(self, consumer: Consumer) -> None:
-        """To be called before ``consumer`` is closed: while it closes, librdkafka answers no question.
+        """To be called before ``consumer`` is closed, which waits for the last positions to be told, and knows a limit.
 
         The callbacks touch the store no more then: it may be closed (closing.py), and they come on another thread.
         """
         self._is_ended = True
         if self.lanes:
-            self._give_back(consumer, [TopicPartition(*place) for place in self.lanes])
+            self._give_back(consumer, [TopicPartition(*place) for place in self.lanes], wait=False)
 
-    def _give_back(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _give_back(self, consumer: Consumer, partitions: list[TopicPartition], *, wait: bool = True) -> None:
         self._on_step(Step.REVOKED)
         going = [lane for each in partitions if (lane := self.lanes.get((each.topic, each.partition))) is not None]
         for lane in going:
             self._settle(lane)
             if lane.unanswered:
                 lane.sent_position = None
-        tell_kafka(consumer, going, wait=True)
+        tell_kafka(consumer, going, wait=wait)
 
     def lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that have gone already."""

@@ -43,7 +43,7 @@ from collections.abc import Callable, Sequence
 
 from onceflow.errors import OnceflowError
 from onceflow.reader.event import Event
-from onceflow.reader.fence import Fence, awake_and_asleep
+from onceflow.reader.fence import STOOD_STILL_S, Fence, awake_and_asleep
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import Leases
@@ -53,7 +53,6 @@ from onceflow.reader.tally import Tally
 
 log = logging.getLogger("onceflow.reader")
 NAME = "claim, process, confirm"
-STOOD_STILL_S = 1.0  # far longer than nothing takes, far shorter than a group waits for a member
 
 
 class Held(Exception):

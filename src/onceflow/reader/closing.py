@@ -13,11 +13,11 @@ What it survives (KAFKA-17734 tells of the same in the Java consumer)::
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import suppress
 
 from confluent_kafka import Consumer
 
+from onceflow.bounded import returned_within
 from onceflow.reader.patience import Stopped
 
 log = logging.getLogger("onceflow.reader")
@@ -27,24 +27,15 @@ CLOSE_S = 10.0  # librdkafka itself gives up its leave of the group after 5
 
 def close(consumer: Consumer, name: str) -> None:
     """Closes it, so that its partitions go to others at once; waits ``CLOSE_S`` at most. Raises what a callback raised."""
-    errors: list[BaseException] = []
 
     def to_its_end() -> None:
-        try:
-            with suppress(Stopped):  # of an assignment that came with the end
-                consumer.close()
-        except BaseException as error:  # noqa: BLE001  another thread raises it
-            errors.append(error)
+        with suppress(Stopped):  # of an assignment that came with the end
+            consumer.close()
 
-    closing = threading.Thread(target=to_its_end, name="onceflow-closing", daemon=True)
-    closing.start()
-    closing.join(CLOSE_S)
-    if closing.is_alive():
+    if not returned_within(CLOSE_S, to_its_end, "onceflow-reader-close", log.info):
         log.warning(
             "%s: no broker has answered within %g s, so it may not have left its group: its partitions go to others "
             "when its session is over, or as soon as a broker answers",
             name,
             CLOSE_S,
         )
-    elif errors:
-        raise errors[0]

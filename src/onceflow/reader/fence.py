@@ -38,6 +38,7 @@ import time
 
 from onceflow.reader.stores.interface import Store
 
+STOOD_STILL_S = 1.0  # far longer than nothing takes, far shorter than a group waits for a member
 USUAL_SESSION_S = 45.0  # librdkafka's, and the brokers' own
 
 

@@ -40,11 +40,11 @@ from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreEr
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.assignment import Assignment
-from onceflow.reader.claims import STOOD_STILL_S, Claims, Held
+from onceflow.reader.claims import Claims, Held
 from onceflow.reader.closing import close
 from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event, entry_of
-from onceflow.reader.fence import Fence, awake_and_asleep
+from onceflow.reader.fence import STOOD_STILL_S, Fence, awake_and_asleep
 from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
@@ -146,7 +146,8 @@ class Loop:
                 self._advance(lane)
             if lane.troubles > troubles:
                 break
-        self._tell_kafka()
+        if not self._stop.is_set():  # else the end tells it
+            self._tell_kafka()
         self._forget()
         self._watch.look()
         self._tally.now_and_then()
@@ -355,7 +356,9 @@ class Loop:
             return
         durable = self._store.capabilities.durable
         self._offsets_at = now + (OFFSETS_EVERY_S if durable else OFFSETS_EVERY_S_OF_A_FORGETFUL_STORE)
-        tell_kafka(self._consumer, news, wait=not durable)
+        asked_at = awake_and_asleep()
+        if tell_kafka(self._consumer, news, wait=not durable) and not durable:
+            self._fence.kafka_answered(asked_at)
         self._on_step(Step.OFFSETS)
 
     def _committed(self, error: Problem | None, offsets: Sequence[TopicPartition]) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer
 
+from onceflow.errors import KafkaError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader.beginnings import begun, ends_of, partitions_of
 from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets
@@ -41,18 +42,26 @@ class NothingKnown:
         self._seen: set[str] = set()
 
     def look(self, consumer: Consumer, owned: Sequence[Ownership], committed: Mapping[Place, Committed]) -> None:
-        """``committed``: what Kafka knows of them. Raises KafkaError; it can be repeated."""
+        """``committed``: what Kafka knows of them. Where it does not tell what is needed, it is asked with the next ones.
+
+        Nothing but a line in the log depends on it: a partition without a leader must not keep the others from being read.
+        """
         known = self._seen.union(each.topic for each in owned if each.next_offset is not None)
         unknown = [(each.topic, each.partition) for each in owned if each.topic not in known]
         reset = [place for place in unknown if place in committed and committed[place].tells_nothing]
         silent = [place for place in unknown if place not in committed] if log.isEnabledFor(self._level) else []
-        if reset or silent:
-            self._tell(consumer, reset, silent)
-        self._seen.update(begun(unknown))
+        try:
+            if reset or silent:
+                self._tell(consumer, reset, silent)
+        except KafkaError as error:
+            log.info("whether %s is a new group cannot be told: %s", self._settings.group, error.message)
+        else:
+            self._seen.update(begun(unknown))
 
     def _tell(self, consumer: Consumer, reset: Sequence[Place], silent: Sequence[Place]) -> None:
         admin = ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s)
-        known = begun(committed_offsets(consumer, sorted(partitions_of(admin, begun(silent)))))
+        places = sorted(partitions_of(admin, begun(silent))) if silent else []
+        known = begun(committed_offsets(consumer, places))
         of_no_group = [place for place in silent if place[0] not in known]
         for topic in sorted(_with_events(consumer, admin, reset)):
             log.warning("%s", self._was_reset(topic))

@@ -54,11 +54,15 @@ class GroupOffsets:
         self._own: dict[At, int] = {}
 
     def begin(self, consumer: Consumer, membership: Membership) -> None:
-        """Before a block's first event. Asks once for each membership: what was committed before it was others'."""
-        if not membership.is_member or membership.metadata == self._member:
+        """Before a block's first event. Asks once for each membership and partition: what was committed before it was others'.
+
+        Also where a partition comes later than the membership, and where nobody has answered the time before.
+        """
+        if not membership.is_member:
             return
-        self._member = membership.metadata
-        self._own = _committed(consumer, membership.owned)
+        if membership.metadata != self._member:
+            self._member, self._own = membership.metadata, {}
+        self._own |= _committed(consumer, membership.owned - self._own.keys())
 
     def ahead(self, consumer: Consumer, wanted: Iterable[At]) -> tuple[Ahead, ...]:
         """What somebody else has committed; to be asked before offsets of the block's own are on their way."""
@@ -80,7 +84,8 @@ def check(ahead: tuple[Ahead, ...]) -> None:
             "the group has committed more than the writer's blocks: the consumer commits by itself (enable.auto.commit, its "
             f"default), or somebody else does. Committed are {'; '.join(map(str, ahead))}",
             action="make the consumer with 'enable.auto.commit': False; and set the group back to where the writer's blocks have "
-            "come: what lies between was handed out, and comes no more",
+            "come: what lies between was handed out, and comes no more. Offsets that are committed by hand count as well: to "
+            "pass an event over, end a block with consumed() alone",
             ahead=ahead,
         )
 

@@ -80,9 +80,9 @@ class Transaction:
             self._add(consumer, entries, before)
 
     def _add(self, consumer: Consumer, entries: Sequence[TopicPartition], before: Membership) -> None:
-        """Who has run ahead is looked for once in a block: where its own offsets are on their way, the group's wait for them."""
+        """Who has run ahead is looked for once a partition: where offsets of the block are on their way, the group's wait."""
         found = {(at.topic, at.partition): at.offset for at in entries}
-        ahead = () if self._offsets else self._transactions.group_offsets.ahead(consumer, found)
+        ahead = self._transactions.group_offsets.ahead(consumer, found.keys() - self._offsets.keys())
         self._transactions.add_offsets(entries, before.metadata)
         check_ahead(ahead)
         self._offsets |= found
