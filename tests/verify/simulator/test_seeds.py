@@ -64,9 +64,12 @@ FORGOTTEN = Scenario(at_least_once=4, rates={"marker": 0.3})
 """The first claim's marker is late; what at least once has committed is there without progress, and the user begins anew."""
 
 
-def test_a_resumed_query_that_begins_elsewhere_is_refused_while_its_claim_is_on_its_way() -> None:
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_query_that_begins_elsewhere_is_refused_while_its_claim_is_on_its_way(*, resumes: bool) -> None:
+    """Whether somebody asks to resume, or has changed guarantee and checkpoint at once."""
     for version, claims_first, seed in product((1, 2), (True, False), range(40)):
-        outcome = run(seed, scenario=replace(FORGOTTEN, version=version, claims_first=claims_first))
+        scenario = replace(FORGOTTEN, version=version, claims_first=claims_first, resumes=resumes)
+        outcome = run(seed, scenario=scenario)
         assert not outcome.anomalies, outcome.story()
 
 

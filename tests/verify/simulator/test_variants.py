@@ -48,12 +48,17 @@ CONTROLS = [
     ("renews at any price", 2, "the newest driver stopped", {"driver": 0.1, "second": 0.2, "rest": 0.3}),
     ("goes on without a claim", 2, "repeated", {"driver": 0.1, "second": 0.2, "expire": 0.2, "people": 0.2}),
     ("does not trust offsets", 2, "repeated", {"driver": 0.2, "people": 0.2}),
+    ("takes a name without progress for new", 1, "repeated", {}),
+    ("takes a name without progress for new", 2, "repeated", {}),
 ]
 SECOND_BATCH = frozenset({3, 4, 5})
 SILENT = {"repeats the epoch of an empty batch": SECOND_BATCH, "forgets an empty batch": SECOND_BATCH}
 """Of the variants that err about batches without records: the input that gives no output."""
 NEAR_THE_LAST_EPOCH = {"asks again for the last epoch": range(32755, 32766)}
 """Of the variant that errs about the last epoch (32766): the first one, by the seed."""
+
+RAN_AT_LEAST_ONCE = {"takes a name without progress for new": 4}
+"""Of the variant that errs about what was written so: how many records; its guarantee and its checkpoint are changed at once."""
 
 
 def frame(name: str, version: int, rates: dict[str, float], seed: int) -> Scenario:
@@ -65,6 +70,8 @@ def frame(name: str, version: int, rates: dict[str, float], seed: int) -> Scenar
         first_epoch=epochs[seed % len(epochs)],
         rates=rates,
         silent=SILENT.get(name, frozenset()),
+        at_least_once=RAN_AT_LEAST_ONCE.get(name, 0),
+        resumes=name not in RAN_AT_LEAST_ONCE,
     )
 
 

@@ -135,7 +135,7 @@ class Driver:
 
     def _query(self) -> Generator[Wait, Any, Fate | Halt]:
         """One streaming query: batch by batch from where the checkpoint is."""
-        self._to_be_compared = self.resumes
+        self._to_be_compared = self.resumes or (not self._takes_all and self._world.compares_new_names)
         if self._world.scenario.claims_first:
             started = yield from self._start()
             if isinstance(started, Halt):
@@ -203,8 +203,8 @@ class Driver:
         return (yield from self._run(Offered(batch), range(start, end)))
 
     def _check_resumed(self, batch: Batch) -> Generator[Wait, Any, Halt | None]:
-        """As ``Driver._check_resumed``, once for each query that resumes."""
-        if not self._to_be_compared:
+        """As ``Driver._check_resumed``, once for each query that ``_goes_on_from_offsets``."""
+        if not self._to_be_compared or not self._goes_on_from_offsets(batch):
             return None
         try:
             found = yield from self._client.read_offsets()
@@ -224,6 +224,13 @@ class Driver:
             self._world.resumed(found)
         self._to_be_compared = False
         return None
+
+    def _goes_on_from_offsets(self, batch: Batch) -> bool:
+        """As ``Driver._goes_on_from_offsets``."""
+        if self.resumes:
+            return True
+        progress = self._machine.context.progress
+        return batch.id == 0 and (progress is None or not progress.query_id)
 
     def _run(self, event: Event, values: range) -> Generator[Wait, Any, Ready | Halt]:
         """As ``TransactionCoordinator._run``."""

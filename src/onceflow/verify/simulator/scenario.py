@@ -75,6 +75,9 @@ class Scenario:
     at_least_once: int = (
         0  # so many records are written under that already; the user resumes, and forgets where to begin
     )
+    resumes: bool = (
+        True  # there; else guarantee and checkpoint are changed at once, and nobody says that something goes on
+    )
     restarts_leaders: bool = (
         False  # a partition's leader moves to a broker that was restarted, and knows the newest batches alone
     )

@@ -260,6 +260,7 @@ VARIANTS: Mapping[str, Variant] = {
     "forgets an empty batch": Variant(ForgetsEmpty),
     "looks for nobody again": Variant(looks_again=False),
     "does not trust offsets": Variant(trusts_offsets=False),
+    "takes a name without progress for new": Variant(compares_new_names=False),
     "retried tasks write": Variant(rules=Rules(retry_tasks=True)),
 }
 """By name. ``tests/verify/simulator/test_variants.py`` names the faults that break each."""

@@ -39,6 +39,7 @@ class Variant:
     rules: Rules = Rules()  # noqa: RUF009  frozen
     looks_again: bool = True  # for a coordinator that has moved
     trusts_offsets: bool = True  # source offsets that were committed with progress prove that there was some
+    compares_new_names: bool = True  # a name without progress with the source offsets that are committed under it
 
 
 class World:
@@ -65,7 +66,8 @@ class World:
         self.progress_expired = False
         self._begins_anew = False  # a user has restarted, and since then no batch was committed
         if scenario.at_least_once:
-            self.allowed = self._usually_allowed = OnMismatch.RESUME
+            if scenario.resumes:
+                self.allowed = self._usually_allowed = OnMismatch.RESUME
             self.broker.begin_with(scenario.at_least_once, scenario.silent)
         self.leaps: list[tuple[int, int]] = []  # from where the output had got to, to where it begins again
         self._taken: dict[tuple[str, str, int, int], int] = {}  # where batches start that nothing was compared with
@@ -239,6 +241,13 @@ class World:
             self.allowed, self._begins_anew = OnMismatch.RESTART, True
         else:
             self._resume()
+
+    @property
+    def compares_new_names(self) -> bool:
+        """Whether a driver whose name has no progress looks for source offsets. Only ``at_least_once`` leaves such; there is no
+        need to spend a request on it elsewhere.
+        """
+        return bool(self.scenario.at_least_once) and self._variant.compares_new_names
 
     @property
     def _nobody_can_resume(self) -> bool:

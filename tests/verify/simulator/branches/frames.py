@@ -38,5 +38,6 @@ def _frames() -> Iterator[Scenario]:
         hijacked = {"hijack": 0.4, "request": 0.1, "second": 0.2, "driver": 0.05}
         yield Scenario(version, first_epoch=32764, faults_until=300, rates=hijacked)
         yield Scenario(version, at_least_once=4, rates={"marker": 0.3, "driver": 0.1})
+        yield Scenario(version, at_least_once=4, resumes=False, rates={"marker": 0.3, "driver": 0.1})
         deleted = {**conflicts, "people": 0.3, "rest": 0.3}
         yield Scenario(version, 12, 2, records_each=2, readings_differ=True, rates=deleted)
