@@ -31,8 +31,9 @@ test: check
 	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 4) $(WITH_SPARK) || test $$? -eq 5
 
 # The long part of the verification: every fault, replicated brokers, a Spark cluster, Spark's own sink beside ours; the same on transaction
-# version 1; executors that write, what a plan without state allows to be lost, and Kafka's transaction matrix. Under two hours. A part that
-# proves nothing (2) holds up none of the others; the status is 1 if any part is violated, else 2 if any proves nothing.
+# version 1; kills of the driver alone, for the goals of recovery; executors that write, what a plan without state allows to be lost, and
+# Kafka's transaction matrix. About two hours. A part that proves nothing (2) holds up none of the others; the status is 1 if any part is
+# violated, else 2 if any proves nothing.
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
@@ -44,6 +45,7 @@ verify: setup
 	  test $$status -eq 0 || test $$worst -eq 1 || worst=$$status; }; \
 	run $(CLUSTER) --for $(FOR) --engine both --transaction-version 2 --out onceflow-verify/version-2; \
 	run $(CLUSTER) --for $(FOR) --transaction-version 1 --out onceflow-verify/version-1; \
+	run $(CLUSTER) --for $(FOR) --faults kill-driver,kill-driver-at-step --out onceflow-verify/killed; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --out onceflow-verify/executors; \
 	run $(WITHOUT_STATE) --for $(FOR) --faults checkpoint,topics --out onceflow-verify/checkpoint; \
 	run --matrix --out onceflow-verify/matrix; \
