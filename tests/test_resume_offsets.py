@@ -103,6 +103,31 @@ def test_offsets_that_are_gone_are_not_taken_for_new_partitions(lab: Lab) -> Non
     assert lab.ids() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("way_out", [Mode.RESUME, Mode.RESTART])
+@pytest.mark.parametrize(
+    ("name", "length", "keeps_checksum"),
+    [("offsets/1", 0.0, False), ("offsets/1", 0.5, False), ("offsets/1", 0.5, True), ("metadata", 0.0, False)],
+)
+def test_a_checkpoint_that_was_cut_off_is_refused_and_there_is_a_way_out(
+    lab: Lab, name: str, length: float, way_out: Mode, *, keeps_checksum: bool
+) -> None:
+    """The power went before the file's content was synchronised. With Hadoop's checksum beside it that is what tells."""
+    for batch in ([1, 2], [3]):
+        lab.send(rows(*batch))
+        lab.run()
+    file = lab.checkpoint(name)
+    file.write_bytes(file.read_bytes()[: int(length * file.stat().st_size)])
+    if not keeps_checksum:
+        file.with_name(f".{file.name}.crc").unlink()
+    lab.send(rows(4))
+    with pytest.raises(ProgressConflict, match=f"{name} is empty or damaged") as refused:
+        lab.run()
+    assert "--resume" in refused.value.action
+    lab.run(way_out)
+    repeated = [1, 2, 3] if way_out is Mode.RESTART else []
+    assert sorted(lab.ids()) == sorted([1, 2, 3, 4, *repeated])
+
+
 def test_a_pipeline_of_an_older_onceflow_is_resumed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has committed neither marks nor notes."""
     with monkeypatch.context() as older:

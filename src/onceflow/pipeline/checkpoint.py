@@ -1,6 +1,12 @@
 """Spark's checkpoint directory, looked at from outside: whose it is, how far it got, and how to set it aside.
 
 Over Hadoop's file systems, so that what Spark can write (local paths, hdfs:, s3a:, …) can be looked at here as well.
+
+What it survives::
+
+    the machine loses its power; offsets/85 was created and renamed, and its content never synchronised: it is empty, or cut off
+    Spark cannot start on it, whatever is done. That is told as a conflict, for which there is a way out: a resume from the
+    committed offsets, or a restart, which set the checkpoint aside and must not stumble over that entry either
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from onceflow.pipeline.local_checkpoint import source_offsets
@@ -17,6 +24,7 @@ from onceflow.transaction.progress import digest_of
 
 REHEARSALS = "_rehearsals"
 """Where standbys on a cluster have the checkpoints of their rehearsals."""
+_DAMAGED = "org.apache.hadoop.fs.ChecksumException"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,8 @@ class CheckpointState:
     """Whose a checkpoint is: its query, the newest batch planned in it (-1: none yet), and how many sources that names.
 
     A source counts once for every branch of the plan that reads it; None before the first batch. ``ends``: digests of the end
-    offsets of the newest two batches, by batch; ``topics``: those of each Kafka source, in the order of the sources.
+    offsets of the newest two batches, by batch; ``topics``: those of each Kafka source, in the order of the sources. ``damaged``
+    names the file that cannot be read, if there is one; what it would have told is missing.
     """
 
     query_id: str
@@ -32,6 +41,7 @@ class CheckpointState:
     sources: int | None
     ends: Mapping[int, str] = field(default_factory=dict)
     topics: tuple[frozenset[str], ...] = ()
+    damaged: str = ""
 
 
 class Checkpoint:
@@ -51,12 +61,16 @@ class Checkpoint:
         if not self._files.exists(metadata):
             return None
         last = self._last_batch()
-        query_id = str(json.loads(self._read(metadata))["id"])
+        query_id = self._query_id(metadata)
+        if query_id is None:
+            return CheckpointState("", last, None, damaged="metadata")
         if last < 0:
             return CheckpointState(query_id, last, None)
-        planned = {batch: self._offsets(batch) for batch in (last - 1, last) if self._is_planned(batch)}
+        planned = {batch: offsets for batch in (last - 1, last) if (offsets := self._offsets(batch)) is not None}
         ends = {batch: digest_of(offsets) for batch, offsets in planned.items()}
-        newest = planned[last]
+        newest = planned.get(last)
+        if newest is None:
+            return CheckpointState(query_id, last, None, ends, damaged=f"offsets/{last}")
         return CheckpointState(query_id, last, len(newest), ends, tuple(frozenset(offsets or ()) for offsets in newest))
 
     @property
@@ -96,15 +110,29 @@ class Checkpoint:
     def _last_batch(self) -> int:
         return max((int(name) for name in self.entries("offsets") if name.isdecimal()), default=-1)
 
-    def _is_planned(self, batch_id: int) -> bool:
-        return bool(self._files.exists(self._make(self._path, f"offsets/{batch_id}")))
+    def _query_id(self, metadata: Any) -> str | None:
+        """None where it cannot be read."""
+        try:
+            return str(json.loads(self._read(metadata))["id"])
+        except (ValueError, KeyError, TypeError):
+            return None
 
-    def _offsets(self, batch_id: int) -> list[Any]:
-        return source_offsets(self._read(self._make(self._path, f"offsets/{batch_id}")))
+    def _offsets(self, batch_id: int) -> list[Any] | None:
+        """None where the batch is not planned, or its entry cannot be read."""
+        path = self._make(self._path, f"offsets/{batch_id}")
+        try:
+            return source_offsets(self._read(path)) if self._files.exists(path) else None
+        except ValueError:
+            return None
 
     def _read(self, path: Any) -> str:
+        """Raises ValueError where the file is not what was written, by the checksum that Hadoop keeps beside it."""
         stream = self._files.open(path)
         try:
             return str(self._io.toString(stream, "UTF-8"))
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() == _DAMAGED:
+                raise ValueError(str(path)) from error
+            raise
         finally:
             stream.close()

@@ -53,9 +53,12 @@ class LocalCheckpoint:
 def source_offsets(entry: str) -> list[Any]:
     """Of an entry of the offset log: a version, a line of metadata, and a line for each source ("-": it has none yet).
 
-    Raises ValueError.
+    Raises ValueError where it is cut off, unless that is between two sources.
     """
-    _, _, *sources = entry.split("\n")
+    _, metadata, *sources = entry.split("\n")
+    if not sources:
+        raise ValueError("it names no source")
+    json.loads(metadata or "{}")
     return [None if line == "-" else json.loads(line) for line in sources]
 
 

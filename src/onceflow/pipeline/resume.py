@@ -37,12 +37,13 @@ def prepare(
     """What the sink shall allow, and where sources start (by source name; empty: as the plan says).
 
     ``sources``: the topics of each of the plan's readings, in Spark's order; ``read`` says what is committed. Sets the old
-    checkpoint aside where a new one is needed. Raises ProgressConflict if the checkpoint is another plan's, if there is nothing
-    to resume, or if a topic of the newest batch is not read any more: the sink would refuse that too, with the old checkpoint
-    out of its place.
+    checkpoint aside where a new one is needed. Raises ProgressConflict if the checkpoint is another plan's or damaged, if there
+    is nothing to resume, or if a topic of the newest batch is not read any more: the sink would refuse that too, with the old
+    checkpoint out of its place.
     """
     state = checkpoint.state()
     if mode is OnMismatch.REFUSE:
+        _check_undamaged(checkpoint, state)
         _check_same_plan(file.plan, state, sources)
         return _as_if_resumed(file.plan, state, read, tell), {}
     if mode is OnMismatch.RESTART:
@@ -105,6 +106,15 @@ def _as_if_resumed(
     return OnMismatch.RESUME
 
 
+def _check_undamaged(checkpoint: Checkpoint, state: CheckpointState | None) -> None:
+    if state is not None and state.damaged:
+        raise ProgressConflict(
+            f"{checkpoint.location}/{state.damaged} is empty or damaged, as files are that were not synchronised before the "
+            "power went: Spark cannot start on it",
+            action=_DAMAGED,
+        )
+
+
 def _check_same_plan(plan: Plan, state: CheckpointState | None, sources: Sequence[frozenset[str]]) -> None:
     if state is not None and state.sources not in (None, len(sources)):
         raise ProgressConflict(
@@ -120,6 +130,10 @@ def _check_same_plan(plan: Plan, state: CheckpointState | None, sources: Sequenc
         )
 
 
+_DAMAGED = (
+    "restore the checkpoint; or run with --resume: a new one begins at the committed offsets, nothing is lost or repeated, and "
+    "aggregations and joins begin empty"
+)
 _ANOTHER_PLAN = (
     "go back to the plan as it was, or run with --resume: a new checkpoint begins at the committed offsets, and aggregations "
     "begin empty"
@@ -168,7 +182,7 @@ def _fits(
 
     At least once has no progress record, and nothing that a checkpoint of the same plan could disagree with.
     """
-    if state is None or _another_order(state, sources):
+    if state is None or state.damaged or _another_order(state, sources):
         return False
     if plan.guarantee == "at_least_once":
         return state.sources in (None, len(sources))
