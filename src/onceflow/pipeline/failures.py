@@ -19,6 +19,9 @@ _CONFLICT_ACTION = (
 )
 
 
+_TRACEBACK = "Traceback (most recent call last):"
+
+
 def explain(error: BaseException, visible: str = "") -> BaseException:
     """The error to show for what a batch or a query raised; errors of onceflow itself stay as they are.
 
@@ -94,14 +97,21 @@ def _plan_changed(text: str) -> OnceflowError | None:
 
 def reason_of(error: BaseException, everything: str = "") -> str:
     """The innermost message, without stack frames; ``everything`` is the text of the error and of its causes."""
-    causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.+)$", everything or str(error), re.MULTILINE)
+    text = everything or str(error)
+    causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.+)$", text, re.MULTILINE)
     if causes:
-        return str(causes[-1])
+        return _raised_by_python(text) if causes[-1].endswith(_TRACEBACK) else str(causes[-1])
     if isinstance(error, PySparkException) and not isinstance(error, StreamingQueryException):
         return words_of(error)
     lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
     raised = next((line for line in lines if line.startswith(": ")), "")  # by Java: the first line is py4j's own
     return re.sub(r"^: (?:[\w.$]+: )?", "", raised) or (lines[0] if lines else type(error).__name__)
+
+
+def _raised_by_python(text: str) -> str:
+    """What stands behind the frames of the last Python traceback; all of the text where it is cut off."""
+    _, _, traceback = text.rpartition(_TRACEBACK)
+    return next((line for line in traceback.splitlines() if line and not line[0].isspace()), text)
 
 
 def _line_with(text: str, pattern: str) -> str:

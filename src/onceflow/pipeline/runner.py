@@ -305,7 +305,14 @@ class _Run:
         )  # fmt: skip
 
     def _raise_failure(self, query: StreamingQuery) -> None:
-        error = self._batch.error or _why_ended(query)
+        """The query is asked first::
+
+        run     finds no error of a batch, and asks the query, which takes a moment
+        Spark   begins the next batch meanwhile; the sink, which drains, refuses it, and keeps that; the query ends with it
+        run     is told of an exception: an end in order would be told as a failure
+        """
+        ended = _why_ended(query)
+        error = self._batch.error or ended
         if error is not None and not isinstance(error, Draining):
             raise explain(error, self._visible()) from error
 
