@@ -34,7 +34,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 
 @pytest.fixture
-def broker(mortal: EmbeddedBroker) -> EmbeddedBroker:
+def revived(mortal: EmbeddedBroker) -> EmbeddedBroker:
     """It runs, though the test before failed in the midst."""
     if not mortal.is_running:
         mortal.start()
@@ -56,7 +56,7 @@ class PollsInVain(Consumer):
 
 @pytest.mark.parametrize(("mode", "store"), [("inbox", "sqlite"), ("claims", "sqlite"), ("claims", "memory:")])
 def test_a_broker_that_is_killed_and_comes_back(
-    places: Places, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, mode: str, store: str
+    places: Places, revived: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, mode: str, store: str
 ) -> None:
     """While it is away the reader handles what it has (with a store in memory it need not: nobody can say that it is still its
     own), tells Kafka and polls: the last two in vain. The next reader begins where this one ended; that of memory by Kafka alone.
@@ -78,7 +78,7 @@ def test_a_broker_that_is_killed_and_comes_back(
         if event.value == b"last":
             reader.stop()
 
-    place = places(2, on=broker)
+    place = places(2, on=revived)
     options = {"store": place.store if store == "sqlite" else store, "batch_size": 10}
     place.send(range(200))
     reader = place.reader(**options, on_step=see)
@@ -86,11 +86,11 @@ def test_a_broker_that_is_killed_and_comes_back(
     thread = threading.Thread(target=reader.run, daemon=True)
     thread.start()
     assert half.wait(PATIENCE_S)
-    broker.kill()
+    revived.kill()
     away.set()
     assert told.wait(PATIENCE_S)
     eventually(lambda: PollsInVain.count, (3).__le__, "polls in vain")
-    broker.start()
+    revived.start()
     place.send(range(200, 300), partition=0)  # of the other one Kafka is told again without any event
     eventually(lambda: len(place.effects()), (300).__eq__, "effects")
     place.send(["last"])
@@ -108,7 +108,7 @@ def test_a_broker_that_is_killed_and_comes_back(
 @pytest.mark.parametrize(("mode", "at"), [("inbox", "7"), ("inbox", "17"), ("claims", "17")])
 def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
     places: Places,
-    broker: EmbeddedBroker,
+    revived: EmbeddedBroker,
     read: ReadAll,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -118,14 +118,14 @@ def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
     """For the first letter its topic is not there yet, for the second it is. Its event waits, and what stands behind it."""
     monkeypatch.setattr(ReaderSettings, "answer_s", 1.0)
     monkeypatch.setattr(offsets, "ANSWER_S", 0.5)
-    place = places(on=broker)
+    place = places(on=revived)
     place.send(EVENTS)
     killed = threading.Event()
 
     def fail(event: Event) -> None:
         text = (event.value or b"").decode()
         if text == at and not killed.is_set():
-            broker.kill()
+            revived.kill()
             killed.set()
         if text in POISON:
             raise ValueError("bad")
@@ -138,7 +138,7 @@ def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
     caplog.clear()  # a slow broker may have been waited for before
     eventually(lambda: caplog.text, lambda text: " waits " in text, "that the letter's brokers do not answer")
     assert place.effects() == good(EVENTS[: int(at)])
-    broker.start()
+    revived.start()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert place.effects() == good(EVENTS)
