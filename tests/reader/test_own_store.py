@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, LightReader, Place, eventually
+from tests.reader.zombies import letters
 
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
@@ -18,7 +20,14 @@ from onceflow.reader.stores.memory import MemoryStore
 
 EVENTS = [str(number) for number in range(40)]
 PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
-STEPS = {"polled": 1, "claimed": 1, "handled": 14, "committed": 14}  # each in the second batch, and how often before
+POISON = "15"
+STEPS = {  # and how often before: in the first moments of a group, and in the second batch
+    **dict.fromkeys(("taken", "begun", "witnessed", "offsets", "buried"), 0),
+    "polled": 1,
+    "claimed": 1,
+    "handled": 14,
+    "committed": 14,
+}
 
 
 @dataclass
@@ -27,6 +36,7 @@ class Stopped:
 
     place: Place
     process: LightReader
+    poison: str | None
     done: list[str]
     told: int
 
@@ -36,23 +46,26 @@ class Stopped:
         done, told = place.effects(), place.committed().get(0, 0)
         assert EVENTS[: len(done)] == done
         assert told <= len(done) < len(EVENTS), "it is stopped in the middle"
-        return cls(place, process, done, told)
+        return cls(place, process, process.job.poison, done, told)
 
     @property
     def expected(self) -> list[str]:
         """The next owner goes on where Kafka is, as after a death; whoever wakes adds nothing."""
-        return [*self.done, *EVENTS[self.told :]]
+        return [*self.done, *(text for text in EVENTS[self.told :] if text != self.poison)]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_stopped_until_its_partition_moved_it_handles_nothing_when_it_wakes(places: Places, protocol: str) -> None:
-    """Stopped at each step of its handling, in a group and a topic for each: they stand still at the same time."""
-    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
+def test_stopped_until_its_partition_moved_it_handles_nothing_when_it_wakes(
+    places: Places, read: ReadAll, protocol: str
+) -> None:
+    """Stopped at each step, in a group and a topic for each: they stand still at the same time. Taken from it: below."""
+    options = {"group_protocol": protocol, "batch_size": 10, "retries": 0, **PROTOCOLS[protocol]}
     started = []
     for step, before in STEPS.items():
         place = places()
         place.send(EVENTS)
-        wanted = place.job(mode="claims", store="memory:", options=options, until_end=False)
+        poison = POISON if step == "buried" else None
+        wanted = place.job(mode="claims", store="memory:", options=options, until_end=False, poison=poison)
         started.append((place, wanted, place.start(replace(wanted, interrupt=(step, before, signal.SIGSTOP)))))
     stopped = [Stopped.at(place, process) for place, _, process in started]
     others = [place.start(wanted) for place, wanted, _ in started]
@@ -67,6 +80,30 @@ def test_stopped_until_its_partition_moved_it_handles_nothing_when_it_wakes(plac
     assert [reader.stop() for reader in (*others, *(each.process for each in stopped))] == [0] * 2 * len(STEPS)
     found = dict(zip(STEPS, ([*each.place.effects()] for each in stopped), strict=True))
     assert found == dict(zip(STEPS, ([*each.expected, "more"] for each in stopped), strict=True))
+    written = [letters(each.place, read) for each in stopped]
+    assert written == [[POISON.encode()] * 2 if each.poison else [] for each in stopped], "by both"
+
+
+@pytest.mark.parametrize("step", ["revoked"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_stopped_while_a_partition_is_taken_from_it_nothing_repeats(places: Places, protocol: str, step: str) -> None:
+    """A second reader comes, so one partition is to go; in the callback it is stopped, and loses both. Kafka has heard of all."""
+    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
+    place = places(2)
+    place.send(range(40))
+    wanted = place.job(mode="claims", store="memory:", options=options, until_end=False)
+    stopped = place.start(replace(wanted, interrupt=(step, 0, signal.SIGSTOP)))
+    eventually(place.committed, {0: 20, 1: 20}.__eq__, "what the first has told")
+    other = place.start(wanted)
+    stopped.until_stopped()
+    place.send(range(40, 80))
+    eventually(lambda: len(set(place.effects())), (80).__eq__, "effects of the second, in both partitions")
+    stopped.signal(signal.SIGCONT)
+    place.send(range(80, 120))
+    eventually(lambda: len(set(place.effects())), (120).__eq__, "what came after")
+    assert (stopped.stop(), other.stop()) == (0, 0), stopped.said()
+    assert sorted(map(int, place.effects())) == list(range(120))
+    assert place.committed() == {0: 60, 1: 60}
 
 
 class Trusting(MemoryStore):

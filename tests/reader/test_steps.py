@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.reader import test_killed, test_lost_at_once, test_poison, test_servers, test_stopped
+from tests.reader import test_killed, test_lost_at_once, test_own_store, test_poison, test_servers, test_stopped
 from tests.reader.support import Place, insert
 from tests.reader.zombies import STEPS_WITHOUT_A_LOCK
 
@@ -53,9 +53,10 @@ def test_a_reader_is_killed_at_each_of_them(store: str, mode: str) -> None:
     assert set(steps_of(tests if (store, mode) in DURABLE else KILLS[store, mode])) == STEPS[mode]
 
 
-@pytest.mark.parametrize(("store", "mode"), DURABLE)
+@pytest.mark.parametrize(("store", "mode"), [*DURABLE, ("memory", "claims")])
 def test_a_reader_is_stopped_at_each_of_them(store: str, mode: str) -> None:
-    assert {*STEPS_WITHOUT_A_LOCK[mode], *steps_of(STOPS[store, mode])} == STEPS[mode]
+    all_at_once = test_own_store.STEPS if store == "memory" else STEPS_WITHOUT_A_LOCK[mode]
+    assert {*all_at_once, *steps_of(STOPS[store, mode])} == STEPS[mode]
 
 
 KILLS: dict[tuple[str, str], Tests] = {
@@ -99,7 +100,8 @@ KILLS: dict[tuple[str, str], Tests] = {
     ],
 }
 
-# Where it holds a lock, and while it gives partitions back; the other steps are ``STEPS_WITHOUT_A_LOCK``, for each store.
+# Where it holds a lock, and while it gives partitions back. The other steps are ``STEPS_WITHOUT_A_LOCK``, for each store; those
+# of memory are in ``test_own_store``.
 STOPS: dict[tuple[str, str], Tests] = {
     ("sqlite", "inbox"): [
         (test_stopped.test_stopped_inside_a_unit_of_sqlite_it_holds_the_others_up_and_nothing_repeats, {}),
@@ -137,6 +139,9 @@ STOPS: dict[tuple[str, str], Tests] = {
         ]
         for store in SERVERS
     },
+    ("memory", "claims"): [
+        (test_own_store.test_stopped_while_a_partition_is_taken_from_it_nothing_repeats, {"step": "revoked"})
+    ],
 }
 
 
