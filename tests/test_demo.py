@@ -183,7 +183,7 @@ def test_no_process_outlives_a_killed_demo(temporary: Path) -> None:
 @pytest.mark.slow
 def test_a_worker_and_its_jvm_end_with_their_input(temporary: Path) -> None:
     """Nobody closes it but the end of the demo; that its output breaks too would not reach a worker that waits."""
-    with started(temporary, "onceflow.demo.worker", str(temporary), timeout_s=END_TIMEOUT_S) as worker:
+    with started(temporary, "onceflow.demo.worker", str(temporary)) as worker:
         read_until(worker.stdout, Told.READY)
         children = psutil.Process(worker.pid).children(recursive=True)
         assert "java" in [child.name() for child in children]

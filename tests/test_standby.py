@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -174,7 +175,21 @@ def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 
 def _drivers_among(process: psutil.Process) -> list[psutil.Process]:
-    return [child for child in process.children() if any("driver" in word for word in child.cmdline())]
+    return [child for child in process.children() if any("driver" in word for word in words_of(child))]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Its command line; none if it has ended meanwhile."""
+    with suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
+
+
+def name_of(process: psutil.Process) -> str:
+    """Empty if it has ended meanwhile, as those do with which shell scripts find the JVM."""
+    with suppress(psutil.NoSuchProcess):
+        return process.name()
+    return ""
 
 
 def test_the_standby_takes_over_when_the_driver_is_killed(supervise: Callable[..., Supervised]) -> None:
@@ -210,7 +225,9 @@ def test_of_two_standbys_the_second_takes_over_where_the_first_one_is_lost_as_we
 def test_a_paused_driver_is_killed_and_replaced(supervise: Callable[..., Supervised]) -> None:
     run = supervise("start commit pause\nstart commit run_on", limits=Limits(silence_s=2))
     run.wait_for(TookOver)
-    assert [event.reason for event in run.lost()] == ["gave no sign of life for 2 s and was killed"]
+    assert {event.reason for event in run.lost()} == {
+        "gave no sign of life for 2 s and was killed"
+    }  # on a busy machine more
 
 
 def test_a_supervisor_that_was_paused_kills_nobody(
@@ -253,7 +270,7 @@ def test_drivers_that_cannot_be_started_are_given_up(supervise: Callable[..., Su
 def test_a_driver_that_stalls_is_killed_and_replaced(supervise: Callable[..., Supervised]) -> None:
     run = supervise("start commit stall\nstart commit run_on", limits=Limits(stall_s=2))
     run.wait_for(TookOver)
-    assert [event.reason for event in run.lost()] == ["ended no trigger for 2 s and was killed"]
+    assert {event.reason for event in run.lost()} == {"ended no trigger for 2 s and was killed"}  # likewise
 
 
 def test_an_error_for_the_user_ends_it(supervise: Callable[..., Supervised]) -> None:
@@ -326,7 +343,9 @@ def test_a_driver_that_sigkill_does_not_end_is_replaced_all_the_same(supervise: 
     run = supervise("start commit outlive\nstart commit run_on", limits=Limits(silence_s=2))
     try:
         run.wait_for(TookOver)
-        assert [event.reason for event in run.lost()] == ["gave no sign of life for 2 s and was killed"]
+        assert {event.reason for event in run.lost()} == {
+            "gave no sign of life for 2 s and was killed"
+        }  # on a busy machine more
         run.wait_for(StandbyReady)
     finally:
         (run.told.parent / "answered").touch()
@@ -654,7 +673,7 @@ def test_drivers_end_with_their_supervisor(slow: Slow, monkeypatch: pytest.Monke
     running = Running(slow.directory, "--standby")
     supervisor = psutil.Process(running.process.pid)
     deadline = time.monotonic() + PATIENCE_S
-    while not any("java" in child.name() for child in supervisor.children(recursive=True)):
+    while not any("java" in name_of(child) for child in supervisor.children(recursive=True)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     everything = supervisor.children(recursive=True)

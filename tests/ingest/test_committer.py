@@ -250,6 +250,7 @@ def test_an_ingest_that_finds_nothing_for_days_is_not_forgotten(
 def test_nothing_is_committed_before_a_quarter_of_the_retention_has_passed(
     cluster: EmbeddedBroker, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(committer_module, "ASK_PATIENCE_S", 60.0)
     monkeypatch.setattr(committer_module, "ASK_AGAIN_S", 0.0)
     with committer(cluster, target) as source:
         source.start()
@@ -265,6 +266,7 @@ def test_nothing_is_committed_before_a_quarter_of_the_retention_has_passed(
 def test_a_source_that_rests_goes_on_while_no_broker_says_how_long_it_keeps_what_is_committed(
     cluster: EmbeddedBroker, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(committer_module, "ASK_PATIENCE_S", 60.0)
     monkeypatch.setattr(committer_module, "ASK_AGAIN_S", 0.0)
     with committer(cluster, target) as source:
         source.start()

@@ -322,9 +322,19 @@ def rows_after_a_crash(table: Table, *, read: bool) -> int:
             service.commit()
             if read:
                 assert len(take(source, {})) == 1
+        # The server notices a little later that one of its processes was killed; until then it answers.
+        eventually(lambda: is_gone(service), bool, "the crash of the server")
     source.close()
     table.connection.close()
     return eventually(lambda: _count(table), lambda count: count >= 0, "the server is back")
+
+
+def is_gone(service: psycopg.Connection[Any]) -> bool:
+    try:
+        service.execute("select 1")
+    except psycopg.OperationalError:
+        return True
+    return False
 
 
 def _count(table: Table) -> int:

@@ -152,8 +152,10 @@ def test_the_database_is_killed_while_the_relay_runs(shop_postgresql: Shop) -> N
     of_relay = "select pid from pg_stat_activity where application_name = 'onceflow outbox'"
     with running(shop) as service:
         shop.insert_all(events(20))
-        [(process,)] = shop.query(of_relay)
-        os.kill(process, signal.SIGKILL)
+        with psycopg.connect(shop.url) as other:
+            [(process,)] = eventually(lambda: shop.query(of_relay), lambda rows: len(rows) == 1, "the relay's process")
+            os.kill(process, signal.SIGKILL)
+            eventually(lambda: is_gone(other), bool, "the crash of the server")
         eventually(lambda: rows_once_it_is_back(shop), lambda rows: rows is not None, "the server is back")
         shop.insert_all(events(20, first=20))
         all_sent(shop)

@@ -68,40 +68,17 @@ def test_a_store_without_effects_is_rebuilt_without_a_word() -> None:
     assert rebuilt == [owner]
 
 
-def test_the_end_waits_for_no_answer_to_the_last_positions() -> None:
-    """The consumer's close does, and knows a limit: a broker may freeze between a question and a commit that is waited for."""
-    commits: list[tuple[int, bool]] = []
-
-    class Asked:
-        """A consumer of which nothing else is asked."""
-
-        def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
-            commits.append((offsets[0].offset, asynchronous))
-
-    store = MemoryStore()
-    settings = Reader("t", group="g", store=store)._settings
-    assignment = Assignment(
-        settings, store, "reader", lambda *_: None, StopFlag(), lambda step: None, lambda lane: None
-    )
-    store.open("g", settings.retention)
-    (owner,) = assignment.take([("t", 0)])
-    assignment.lanes = {("t", 0): Lane(owner, 7, None)}
-    consumer: Any = Asked()
-    assignment.end(consumer)
-    assert commits == [(7, True)]
-
-
 def test_behind_its_end_the_callbacks_touch_no_store() -> None:
     """They come on another thread, when a broker wakes that had kept librdkafka from closing; the store is closed by then."""
     settled: list[Lane] = []
     store = MemoryStore()
     settings = Reader("t", group="g", store=store)._settings
     assignment = Assignment(settings, store, "reader", lambda *_: None, StopFlag(), lambda step: None, settled.append)
-    nobody: Any = SimpleNamespace()
+    nobody: Any = SimpleNamespace()  # and no position that Kafka could be told
     store.open("g", settings.retention)
     places = [("t", 0), ("t", 1)]
     assignment.lanes = {(owner.topic, owner.partition): Lane(owner, None, None) for owner in assignment.take(places)}
-    assignment.end(nobody)
+    assignment.end()
     assert len(settled) == len(places)
     store.close()
     assignment.revoked(nobody, [TopicPartition("t", 0)])

@@ -150,7 +150,7 @@ def test_what_another_member_never_read_begins_where_the_group_began(places: Pla
         eventually(lambda: len(place.committed()), (4).__eq__, "the beginnings are noted")
         eventually(place.members, (2).__eq__, "two members")
         place.send(map(str, range(8)))
-        eventually(lambda: len(place.effects()), (4).__eq__, "the events of two partitions")
+        eventually(lambda: len(place.effects()), (4).__le__, "the events of two partitions")
     eventually(lambda: sorted(place.effects()), [str(number) for number in range(8)].__eq__, "all since the beginning")
     assert reader.stop() == 0, reader.said()
     assert len(place.effects()) == 8

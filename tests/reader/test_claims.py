@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
@@ -50,19 +51,27 @@ def test_an_id_that_another_reader_has_claimed_is_waited_for(places: Places) -> 
     assert seen == ["1", "3"]
 
 
-def test_the_claim_of_a_reader_that_died_ends_with_its_lease(places: Places) -> None:
+def test_the_claim_of_a_reader_that_died_ends_with_its_lease(places: Places, caplog: pytest.LogCaptureFixture) -> None:
+    """It claims the second event right before this reader wants to, and is never heard of again."""
+    caplog.set_level(logging.INFO, "onceflow.reader")
     place = places(1)
     place.send(["1", "2"])
     rival = SqliteStore(place.file)
     rival.open(place.group, Retention())
     (theirs,) = rival.take("other-topic", [0], "rival")
-    rival.claim(theirs, [EventKey(0, "tests", "2")], 0.5)
-    rival.close()
     seen: list[Any] = []
-    reader = place.reader()
-    reader.handler(lambda event: seen.append(event.value))
+
+    def claim(event: Event) -> None:
+        if not seen:
+            rival.claim(theirs, [EventKey(0, "tests", "2")], 3.0)
+        seen.append(event.value)
+
+    reader = place.reader(batch_size=1)
+    reader.handler(claim)
     reader.run(until_end=True)
+    rival.close()
     assert seen == [b"1", b"2"]
+    assert "another reader has claimed the same id" in caplog.text
 
 
 class AwayOnce(MemoryStore):

@@ -7,8 +7,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place
 
+from onceflow.broker import EmbeddedBroker
 from onceflow.errors import OnceflowError, ReaderReplaced
 from onceflow.reader import loop
 from onceflow.reader.event import Event
@@ -19,8 +21,11 @@ from onceflow.reader.stores.sqlite import SqliteStore
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_of_two_readers_with_one_instance_id_one_is_told_so(place: Place, protocol: str) -> None:
+def test_of_two_readers_with_one_instance_id_one_is_told_so(
+    places: Places, broker: EmbeddedBroker, protocol: str
+) -> None:
     """Kafka fences the older one (classic) or refuses the newer one (consumer); either way one goes on and one says why not."""
+    place = places(on=broker)  # with the usual session: it is the other one who must lose it
     place.send(["1"])
     errors: list[OnceflowError] = []
     handled = [threading.Event(), threading.Event()]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place, eventually
 
@@ -108,3 +109,38 @@ def _end(reader: Reader, thread: threading.Thread) -> None:
     reader.stop()
     thread.join(TIMEOUT_S)
     assert not thread.is_alive()
+
+
+class BeingRebalanced(Consumer):
+    """Its group is being rebalanced when it ends: Kafka refuses the first commit from then on."""
+
+    ends: threading.Event
+    refused = 0
+
+    def commit(self, **given: Any) -> Any:
+        if self.ends.is_set() and not self.refused:
+            type(self).refused += 1
+            raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+        return super().commit(**given)
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+def test_what_is_refused_at_the_end_because_the_group_is_being_rebalanced_is_told_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    """Untold, what a store in memory has handled last would come again behind an end in order."""
+    monkeypatch.setattr(BeingRebalanced, "ends", ends := threading.Event(), raising=False)
+    monkeypatch.setattr(BeingRebalanced, "refused", 0)
+    monkeypatch.setattr(loop, "Consumer", BeingRebalanced)
+    place.send(EVENTS)
+    reader = place.reader(store=place.store if store == "sqlite" else store, batch_size=len(EVENTS))
+
+    @reader.handler
+    def book(event: Event) -> None:
+        if event.value == EVENTS[-1].encode():
+            ends.set()
+            reader.stop()
+
+    reader.run()
+    assert BeingRebalanced.refused == 1
+    assert place.committed() == {0: len(EVENTS)}

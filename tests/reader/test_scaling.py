@@ -12,6 +12,8 @@ from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.effects import Effects, effects_elsewhere, effects_for
 from tests.reader.support import LightReader, Place, eventually
 
+from onceflow.broker import EmbeddedBroker
+
 PARTITIONS = 4
 ROUND = 200
 PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
@@ -87,10 +89,13 @@ def test_one_to_four_to_two_processes_under_load(
 
 
 def test_one_to_two_to_one_process_with_a_store_in_memory(
-    places: Places, request: pytest.FixtureRequest, tmp_path: Path
+    places: Places, broker: EmbeddedBroker, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """In order, Kafka hears of all that was handled before a partition goes; and the ids are read again by its new owner."""
-    place = places(2)
+    """In order, Kafka hears of all that was handled before a partition goes; and the ids are read again by its new owner.
+
+    With the usual session: whoever loses it repeats what Kafka has not heard of, which is the stated limit of that store.
+    """
+    place = places(2, on=broker)
     effects = effects_elsewhere("memory", place, request, tmp_path)
     load = Load(place, effects)
     job = place.job(options={"group_protocol": "consumer", "batch_size": 20}, until_end=False, **effects.job)

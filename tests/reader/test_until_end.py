@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from tests.reader.conftest import SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
+from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable, StoreUnavailable
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
@@ -70,6 +71,7 @@ def said(caplog: pytest.LogCaptureFixture, text: str) -> bool:
 )
 def test_a_member_without_a_partition_ends_when_the_others_have_handled_all(
     places: Places,
+    broker: EmbeddedBroker,
     caplog: pytest.LogCaptureFixture,
     protocol: str,
     partitions: int,
@@ -78,7 +80,7 @@ def test_a_member_without_a_partition_ends_when_the_others_have_handled_all(
 ) -> None:
     """The first reader has all that there is, and handles it only when the second one is in the group and has none."""
     caplog.set_level(logging.INFO, "onceflow.reader")
-    place = places(partitions)
+    place = places(partitions, on=broker)  # with the usual session: nobody is to lose it
     place.send(EVENTS)
     polled, go_on = threading.Event(), threading.Event()
 
@@ -131,13 +133,18 @@ def silent_member(reader: Reader) -> Consumer:
 @pytest.mark.parametrize("early", [False, True], ids=["stands by", "control: ends at once"])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_with_partitions_takes_over_those_of_one_that_goes_away(
-    places: Places, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, protocol: str, early: bool
+    places: Places,
+    broker: EmbeddedBroker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    protocol: str,
+    early: bool,
 ) -> None:
     """Its own are handled when the other one, which owns the rest and has handled nothing, leaves the group."""
     caplog.set_level(logging.INFO, "onceflow.reader")
     if early:
         monkeypatch.setattr("onceflow.reader.loop.Remainder", AtOnce)
-    place = places(2)
+    place = places(2, on=broker)
     place.send(EVENTS)
     reader = booking(place, inbox=True, group_protocol=protocol)
     silent = silent_member(reader)

@@ -73,8 +73,9 @@ def test_a_full_buffer_suspends_the_task_and_not_the_loop(
     async def work() -> None:
         kafka = {"queue.buffering.max.messages": 10, "linger.ms": 5}
         async with AsyncWriter(bootstrap_servers=broker.bootstrap_servers, source="shop", kafka=kafka) as writer:
+            await writer.send(target, "0", id="0")  # which asks for the topic: that takes its time, and the loop beats
             heart = asyncio.create_task(beat())
-            for n in range(200):
+            for n in range(1, 200):
                 await writer.send(target, str(n), id=str(n))
             heart.cancel()
 

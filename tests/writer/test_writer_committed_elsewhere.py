@@ -70,8 +70,13 @@ MakeService = Callable[..., Service]
 
 @pytest.fixture
 def service(
-    broker: EmbeddedBroker, writer: Callable[..., Writer | OnLoop], topic: TopicFactory, fill: Fill
+    broker: EmbeddedBroker,
+    writer: Callable[..., Writer | OnLoop],
+    topic: TopicFactory,
+    fill: Fill,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[MakeService]:
+    monkeypatch.setattr("onceflow.writer.group_offsets._LOOK_S", 60.0)  # a late answer would pass for none
     made: list[Service] = []
 
     def make(*, partitions: int = 1, **options: Any) -> Service:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from onceflow.errors import (
 )
 from onceflow.events import EventIdentity, identity_of
 from onceflow.transaction.partitioner import partition_for_keys
+from onceflow.writer import sender
 from onceflow.writer.delivery import Delivered, Delivery, Fate
 from onceflow.writer.limits import TopicLimits
 from onceflow.writer.sender import Sender
@@ -105,6 +107,7 @@ def test_a_topic_of_which_the_broker_has_not_heard_yet(
 ) -> None:
     """It was created a moment ago, as far as its owner knows: here, between two looks."""
     name = "just-created"
+    monkeypatch.setattr("onceflow.writer.sender._SURE_S", 60.0)
     looks: list[str] = []
     look_up = Sender._look_up
 
@@ -345,9 +348,10 @@ def test_without_a_broker_the_delivery_timeout_ends_it_with_all_that_is_not_ackn
 ) -> None:
     broker = mortal()
     create_topic(broker, "abandoned")
-    shop = writer(on=broker.bootstrap_servers, kafka={"delivery.timeout.ms": 1000})
+    shop = writer(on=broker.bootstrap_servers)
     first = shop.send("abandoned", b"0", id="0")
     first.result()
+    shop.sender().timeout_s = 1.0
     broker.kill()
     waiting = [shop.send("abandoned", str(n), id=str(n)) for n in range(1, 50)]
     with pytest.raises(DeliveryFailed) as caught:
@@ -358,6 +362,26 @@ def test_without_a_broker_the_delivery_timeout_ends_it_with_all_that_is_not_ackn
     assert all(each.done for each in waiting)
     with pytest.raises(DeliveryFailed):
         shop.send("abandoned", b"more", id="50")
+
+
+def test_the_delivery_timeout_does_not_count_how_long_it_was_waited_for_the_topic(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The looks take an hour, by the clock that the writer reads; what it hands over then is not overdue."""
+    target, know = topic(), Sender.know
+    late_s = 0.0
+
+    def in_an_hour(sender: Sender, delivery: Delivery, partition: int) -> None:
+        nonlocal late_s
+        know(sender, delivery, partition)
+        late_s += 3600.0
+
+    monkeypatch.setattr(Sender, "know", in_an_hour)
+    monkeypatch.setattr(sender, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late_s))
+    shop = writer()
+    shop.send(target, b"1", id="1")
+    shop.flush()
+    assert [message.value() for message in read(target)] == [b"1"]
 
 
 def test_a_broker_that_is_not_there_is_named(writer: MakeWriter) -> None:

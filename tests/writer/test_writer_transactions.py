@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.conftest import Fill, Reader, TopicFactory, create_topic
 from tests.writer.on_a_loop import OnLoop
+from tests.writer.test_writer_send import stopped
 from tests.writer.waiting import is_stable, wait_until
 
 from onceflow.broker import EmbeddedBroker
@@ -257,7 +258,12 @@ def test_an_event_that_may_have_shared_its_batch_is_not_called_at_fault(
 
 @pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
 def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
-    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker,
+    writer: MakeWriter,
+    topic: TopicFactory,
+    read: Reader,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """librdkafka refuses what follows before it reports the event: whoever ran the block again would do so without end."""
     small = topic(config={"max.message.bytes": "20000"})
@@ -265,8 +271,10 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     meet(shop, small)
     monkeypatch.setattr("onceflow.writer.sender._SERVE_EVERY", sys.maxsize)  # a Writer does not hear of it before
     with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
-        shop.send(small, os.urandom(50_000), id="big")
-        for n in itertools.islice(itertools.count(), 200_000):  # until it is refused
+        with stopped(broker):  # so that one at least is behind it
+            shop.send(small, os.urandom(50_000), id="big")
+            shop.send(small, b"never", id="0")
+        for n in itertools.islice(itertools.count(1), 200_000):  # until it is refused
             shop.send(small, b"never", id=str(n))
     assert not caught.value.retriable
     assert bad.committed is False

@@ -52,7 +52,9 @@ What this survives::
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -71,6 +73,8 @@ from onceflow.reader.stores.interface import Ownership, Store
 from onceflow.stop_flag import StopFlag
 
 log = logging.getLogger("onceflow.reader")
+LAST_WORD_S = 5.0
+_REBALANCE_POLL_S = 0.1
 
 
 class Rebuild(Protocol):
@@ -210,28 +214,38 @@ class Assignment:
 
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that go to another reader; what waits in their lanes is that one's."""
+        going = [lane for each in partitions if (lane := self.lanes.get((each.topic, each.partition))) is not None]
         if not self._is_ended:
-            self._give_back(consumer, partitions)
+            self._give_back(going)
+        tell_kafka(consumer, going, wait=True)
         self._going(partitions)
         log.info("revoked: %s", _names(partitions))
 
-    def end(self, consumer: Consumer) -> None:
-        """To be called before ``consumer`` is closed, which waits for the last positions to be told, and knows a limit.
+    def end(self) -> None:
+        """To be called before the last positions are told, and the consumer is closed.
 
         The callbacks touch the store no more then: it may be closed (closing.py), and they come on another thread.
         """
         self._is_ended = True
         if self.lanes:
-            self._give_back(consumer, [TopicPartition(*place) for place in self.lanes], wait=False)
+            self._give_back(list(self.lanes.values()))
 
-    def _give_back(self, consumer: Consumer, partitions: list[TopicPartition], *, wait: bool = True) -> None:
+    def tell_last(self, consumer: Consumer) -> None:
+        """Tells Kafka the last positions of what is still this member's, whatever becomes of its group meanwhile.
+
+        It waits for answers, so it belongs on a thread that somebody stops waiting for (closing.py).
+        """
+        deadline = time.monotonic() + LAST_WORD_S
+        while not tell_kafka(consumer, list(self.lanes.values()), wait=True) and time.monotonic() < deadline:
+            with suppress(Stopped):  # of an assignment that comes with the end
+                consumer.poll(_REBALANCE_POLL_S)
+
+    def _give_back(self, going: Iterable[Lane]) -> None:
         self._on_step(Step.REVOKED)
-        going = [lane for each in partitions if (lane := self.lanes.get((each.topic, each.partition))) is not None]
         for lane in going:
             self._settle(lane)
             if lane.unanswered:
                 lane.sent_position = None
-        tell_kafka(consumer, going, wait=wait)
 
     def lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions that have gone already."""

@@ -25,7 +25,9 @@ What it survives, with a store in memory::
 
     Kafka takes seconds for each answer
     that is valid for as long again, or nothing would ever be handled; but for half a session at most, behind the question: A may
-    have been stopped while it waited. A group keeps a member for its whole session behind what it has heard of it
+    have been stopped while it waited. A group keeps a member for its whole session behind what it has heard of it. (With the
+    consumer protocol the session is the brokers' and not told to a member; theirs is taken for the usual one, which is also the
+    least that they allow unless ``group.consumer.min.session.timeout.ms`` was lowered)
 
 What it cannot help: the event in hand, and what A has handled before it stood still and Kafka has not heard of. B begins at
 Kafka's offset, as after A's death.

@@ -134,9 +134,9 @@ class Loop:
         finally:
             self._letters.close()
             try:
-                self._assignment.end(self._consumer)  # tells Kafka the last positions
+                self._assignment.end()
             finally:
-                close(self._consumer, self._who)  # hands the partitions back
+                close(self._consumer, self._who, self._assignment.tell_last)  # hands the partitions back
 
     def _round(self) -> None:
         self._poll()

@@ -9,8 +9,8 @@ What it survives::
     what is not answered yet does not count as told there: it is told once more, and waited for
 
     the broker freezes; the reader, which has handled an event since it last told Kafka, is asked to end
-    it does not wait for the answer to its last commit (``Assignment.end``), and for that of librdkafka's close only for so long
-    (closing.py). While it goes on it does not wait for the answer to a commit where it gets none to a question (``_commit_now``)
+    it waits only for so long for the answer to its last commit, and for librdkafka's close (closing.py). While it goes on it does
+    not wait for the answer to a commit where it gets none to a question (``_commit_now``)
 
     a process dies after the store's commit and before Kafka's; the next one finds nothing new
     a lane begins with what Kafka was told, so the difference is told

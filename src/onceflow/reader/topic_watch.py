@@ -9,7 +9,8 @@ What it survives::
     the reader would go on in the middle of it
 
     a broker that has just started does not know the topic yet
-    it counts as missing when a second question, a moment later, says so too; so it does where librdkafka was told that first
+    it counts as missing when a second question, a moment later, says so too; so it does where librdkafka was told that first,
+    and where librdkafka is told so again between the two
 
     the brokers do not answer
     nobody waits for the answer; the next question comes as it would have come
@@ -42,8 +43,9 @@ class TopicWatch:
         self._ask_at = time.monotonic() + LOOK_EVERY_S
 
     def ask_soon(self) -> None:
-        """A broker has said that it does not know one of them."""
-        self._ask_at = time.monotonic()
+        """A broker has said that it does not know one of them. That the second question comes later stays so."""
+        if not self._missing:
+            self._ask_at = time.monotonic()
 
     def look(self) -> None:
         """Raises TopicMissing, and EventsGone for a topic that was made anew."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Message
@@ -82,7 +81,7 @@ class Delivery:
         self.topic = topic
         self._source = source
         self._id = id
-        self.sent_at = monotonic()
+        self.sent_at = 0.0  # until it is handed over; on the monotonic clock
         self._message: Message | None = None
         self._failure: FailedDelivery | None = None
 

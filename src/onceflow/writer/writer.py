@@ -159,11 +159,13 @@ class Writer:
             delivery, wire = self.event(sender, topic, id, position, name, type, sequence, headers, is_placed=is_placed)
         if partition not in sender.known.get(topic, ()):
             sender.know(delivery, partition)
+        deadline = 0.0
         while True:
             try:
                 sender.put(delivery, value, key, wire, partition, timestamp_ms)
             except BufferError:
-                self._wait_for_room(sender, delivery)
+                deadline = deadline or time.monotonic() + sender.timeout_s
+                self._wait_for_room(sender, deadline)
             else:
                 return delivery
 
@@ -192,10 +194,10 @@ class Writer:
             wire += identity.checked(headers, named)
         return Delivery(sender, topic, named.source, named), wire
 
-    def _wait_for_room(self, sender: Sender, delivery: Delivery) -> None:
+    def _wait_for_room(self, sender: Sender, deadline: float) -> None:
         sender.serve(WAIT_S)
         sender.check()
-        if time.monotonic() - delivery.sent_at > sender.timeout_s:
+        if time.monotonic() > deadline:
             raise BrokerUnreachable(
                 f"no room for another event within {sender.timeout_s:g} s", action="see whether the brokers take events"
             )

@@ -27,7 +27,10 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     directory = tmp_path_factory.mktemp("loses")
-    with KafkaCluster(directory, transaction_version=request.param, heap_mb=192) as running:
+    never = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000"
+    }  # a slow driver is not to be aborted
+    with KafkaCluster(directory, transaction_version=request.param, heap_mb=192, config=never) as running:
         yield running
 
 

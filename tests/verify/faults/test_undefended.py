@@ -26,6 +26,7 @@ pytestmark = pytest.mark.faults
 
 _names = (f"undefended-{number}" for number in itertools.count())
 _BYTES = 300
+CHANCES = 8
 
 
 @dataclass
@@ -133,7 +134,7 @@ class Careless:
     def at_work(self) -> Iterator[None]:
         self._thread.start()
         try:
-            eventually(lambda: self.sent > 20, bool, "it sends", PATIENCE_S)
+            eventually(lambda: len(self.told), lambda told: told > 20, "it delivers", PATIENCE_S)
             yield
         finally:
             self._ending.set()
@@ -147,11 +148,18 @@ class Careless:
 
 
 def test_a_full_disk_takes_from_who_asks_for_no_acknowledgement(world: Undefended) -> None:
+    """Not each time: another log of the node may grow beyond the size first, while nothing is on its way to this one."""
     careless = Careless(world, acks=0)
+    lost: set[int] = set()
     with careless.at_work():
-        FullDisk().inject(world.as_world(), Random(1))
-        careless.goes_on()
-    assert careless.told - world.committed(), "delivered, as librdkafka says, and gone"
+        for chance in range(CHANCES):
+            FullDisk().inject(world.as_world(), Random(chance))
+            before = set(careless.told)
+            careless.goes_on()
+            lost = before - world.committed()  # what is behind these may be on its way
+            if lost:
+                break
+    assert lost, "delivered, as librdkafka says, and gone"
 
 
 def test_what_is_too_large_is_lost_to_who_does_not_look_at_what_became_of_it(world: Undefended) -> None:

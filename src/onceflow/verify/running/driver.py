@@ -172,8 +172,8 @@ class DriverProcess:
     def kill_at(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool:
         """The same, while it waits right before a step of its commit. False: the step did not come, it was killed anyway."""
         life = self._alive(_TAKE_OVER_S)
-        life.running.order(Order(Do.HOLD, step=step))
-        return self._kill_held(life, step, patience_s if step else 0, life.batches + _PASSED_BATCHES)
+        passed = self._hold_before(life, step)
+        return self._kill_held(life, step, patience_s if step else 0, passed)
 
     def kill_in_recovery(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool:
         """Kills it, and its successor too when that comes to ``step`` of taking over."""
@@ -206,8 +206,8 @@ class DriverProcess:
         """
         life = self._alive(_TAKE_OVER_S)
         if step:
-            life.running.order(Order(Do.HOLD, step=step))
-            self._await_held(life, step, _TAKE_OVER_S, life.batches + _PASSED_BATCHES)
+            passed = self._hold_before(life, step)
+            self._await_held(life, step, _TAKE_OVER_S, passed)
         with self._changed:
             met = self._doing(life)
         life.asked_to_end = True
@@ -221,12 +221,25 @@ class DriverProcess:
     def hold(self, step: str, patience_s: float = _TAKE_OVER_S) -> Life | None:
         """The running life, once it waits right before ``step``; it waits until ``go``. None: the step did not come."""
         life = self._alive(_TAKE_OVER_S)
-        life.running.order(Order(Do.HOLD, step=step))
-        self._await_held(life, step, patience_s, life.batches + _PASSED_BATCHES)
+        passed = self._hold_before(life, step)
+        self._await_held(life, step, patience_s, passed)
         if life.is_held_at(step) and not life.ended:
             return life
         self.go(life)
         return None
+
+    def _hold_before(self, life: Life, step: str) -> int:
+        """Tells it to wait there. How many batches it will have committed when the step has come and gone.
+
+        ::
+
+            engine   has committed three batches that nobody has heard of yet
+            fault    counts three from the last one that was heard, and orders
+            engine   waits at the step; the three are heard before that, and it seems to have come and gone
+        """
+        life.running.hear()
+        life.running.order(Order(Do.HOLD, step=step))
+        return life.batches + _PASSED_BATCHES
 
     def go(self, life: Life) -> None:
         """Lets one go on that was told to hold. It takes the step, and tells nothing before the next one comes.
@@ -434,7 +447,7 @@ class DriverProcess:
             ended.running.reap()
             self._learn(ended)
             ended.learned = True  # once, also where the next one may not start yet, and this comes again
-            if self.gave_up:
+            if self.gave_up or self._closing:
                 return
         life = self._ready()
         with self._changed:
@@ -555,6 +568,8 @@ class DriverProcess:
         life.committed = message.batch
         self.commits += message.written
         if message.written and message.records is not None:
+            if message.batch < self._newest:
+                self.outputs.clear()  # it has resumed, and numbers them anew
             self.outputs[message.batch] = message.records
         self._newest = message.batch
         self._failures = 0

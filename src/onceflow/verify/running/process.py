@@ -103,6 +103,10 @@ class EngineProcess:
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._hearing.up_to_now()
 
+    def hear(self) -> None:
+        """All that it has said already is heard when this returns."""
+        self._hearing.up_to_now()
+
     def resume(self) -> None:
         """SIGCONT, if it is paused."""
         stopper, self._stopper = self._stopper, None
