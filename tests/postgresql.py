@@ -6,8 +6,10 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_TRIES = 12
 
 
 @contextmanager
@@ -20,9 +22,9 @@ def running_postgresql() -> Iterator[str]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
         server = get_server(Path(directory) / "data", cleanup_mode="stop", start=False)
-        try:
-            server.start()
-        except subprocess.TimeoutExpired:  # it waits for ten seconds only; the server goes on starting
-            server.start()
+        for _ in range(_TRIES):
+            with suppress(subprocess.TimeoutExpired):  # it waits for ten seconds only; the server goes on starting
+                server.start()
+                break
         yield server.get_uri()
         server.cleanup()

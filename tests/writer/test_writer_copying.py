@@ -152,7 +152,7 @@ def test_another_instance_goes_on_where_the_group_is(
 ) -> None:
     """It has an id of its own, so nobody is fenced: one that wakes is out of the group, and finds that all is done."""
     copies = copies_on(punctual)
-    jobs = copies.jobs(IN_BLOCKS, consumer=SHORT, kafka={"transaction.timeout.ms": 3000})
+    jobs = copies.jobs(IN_BLOCKS, consumer=SHORT, kafka={"transaction.timeout.ms": 10_000})
     others = {step: replace(job, name=f"{job.name}-other") for step, job in jobs.items()}
     if number is signal.SIGKILL:
         copies.killed(jobs)
