@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tests.reader.support import eventually
 from tests.reader.test_claims import Clock
 
-from onceflow.errors import BrokerUnreachable, CommitUnknown, StoreUnavailable
+from onceflow.errors import BrokerUnreachable, CommitUnknown, StoreUnavailable, TopicMissing
+from onceflow.reader import topic_watch
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event, entry_of, position_source
@@ -547,3 +548,28 @@ def test_a_topic_that_one_broker_does_not_know_is_asked_for_before_the_reader_en
     for _ in range(3):
         bench.loop._round()
     assert (handled, asked) == ([0], [("t",)])
+
+
+def test_a_topic_that_nobody_knows_is_asked_for_again_a_moment_later_whatever_comes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that has just started says so twice within a millisecond: that is one and the same answer."""
+    asked: list[tuple[str, ...]] = []
+
+    def ask(topics: tuple[str, ...]) -> dict[str, Future[Any]]:
+        asked.append(topics)
+        answer: Future[Any] = Future()
+        answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return {"t": answer}
+
+    monkeypatch.setattr(topic_watch, "LOOK_AGAIN_S", 3600.0)
+    watch = TopicWatch(("t",), cast("SameTopics", SimpleNamespace(ids=SimpleNamespace(ask=ask), compare=None)))
+    for _ in range(3):
+        watch.ask_soon()
+        watch.look()  # asks
+        watch.look()  # and judges
+    assert asked == [("t",)]
+    monkeypatch.setattr(watch, "_ask_at", 0.0)
+    watch.look()
+    with pytest.raises(TopicMissing):
+        watch.look()

@@ -64,7 +64,15 @@ from onceflow.reader.beginnings import Beginnings, book
 from onceflow.reader.lane import Lane
 from onceflow.reader.membership import PutOut
 from onceflow.reader.nothing_known import NothingKnown
-from onceflow.reader.offsets import Committed, Place, beginning, committed_offsets, note_again, tell_kafka
+from onceflow.reader.offsets import (
+    Committed,
+    Place,
+    beginning,
+    committed_offsets,
+    is_refused_for_now,
+    note_again,
+    tell_kafka,
+)
 from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.same_topics import SameTopics
 from onceflow.reader.settings import LostStore, ReaderSettings, Start
@@ -108,6 +116,7 @@ class Assignment:
         self._on_step = on_step
         self._settle = settle
         self._is_ended = False
+        self._is_told = False
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: takes them in the store and begins where it says. Raises Stopped if it is to end meanwhile."""
@@ -217,7 +226,8 @@ class Assignment:
         going = [lane for each in partitions if (lane := self.lanes.get((each.topic, each.partition))) is not None]
         if not self._is_ended:
             self._give_back(going)
-        tell_kafka(consumer, going, wait=True)
+        if not self._is_told:
+            tell_kafka(consumer, going, wait=True)
         self._going(partitions)
         log.info("revoked: %s", _names(partitions))
 
@@ -233,12 +243,19 @@ class Assignment:
     def tell_last(self, consumer: Consumer) -> None:
         """Tells Kafka the last positions of what is still this member's, whatever becomes of its group meanwhile.
 
-        It waits for answers, so it belongs on a thread that somebody stops waiting for (closing.py).
+        It waits for answers, so it belongs on a thread that somebody stops waiting for (closing.py). Behind it nothing is told
+        any more: librdkafka lets no question through while it closes, and would wait for the answer until the end of that time.
         """
         deadline = time.monotonic() + LAST_WORD_S
-        while not tell_kafka(consumer, list(self.lanes.values()), wait=True) and time.monotonic() < deadline:
-            with suppress(Stopped):  # of an assignment that comes with the end
-                consumer.poll(_REBALANCE_POLL_S)
+        try:
+            while (left_s := deadline - time.monotonic()) > 0 and self._is_refused_for_now(consumer, left_s):
+                with suppress(Stopped):  # of an assignment that comes with the end
+                    consumer.poll(_REBALANCE_POLL_S)
+        finally:
+            self._is_told = True
+
+    def _is_refused_for_now(self, consumer: Consumer, answer_s: float) -> bool:
+        return is_refused_for_now(consumer, list(self.lanes.values()), answer_s)
 
     def _give_back(self, going: Iterable[Lane]) -> None:
         self._on_step(Step.REVOKED)

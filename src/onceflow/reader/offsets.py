@@ -44,7 +44,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onceflow.errors import BrokerUnreachable, NotAuthorized
 from onceflow.kafka.rights import is_denied
@@ -55,6 +55,17 @@ log = logging.getLogger("onceflow.reader")
 Place = tuple[str, int]
 KAFKA_TIMEOUT_S = 60.0
 ANSWER_S = 10.0
+_PASSING = {
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""Either the next generation has this member, or a poll says that its partitions are gone."""
 # confluent-kafka may give more bytes than the metadata has; so the note has an end of its own, and one, whatever it says.
 _BEGINS, _HANDLES = "begins-here", "handles-from-here"
 _NOTE = re.compile(rf"(?:topic:([\w-]{{8}}))?,?({_BEGINS}|{_HANDLES})?,?(?:empty-until:(\d+))?;", re.ASCII)
@@ -93,19 +104,28 @@ class Committed(NamedTuple):
 
 def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool:
     """Commits the lanes' positions to the group; whether that is known to have worked. Nothing depends on it."""
+    return not _refusals(consumer, lanes, wait=wait, answer_s=ANSWER_S)
+
+
+def is_refused_for_now(consumer: Consumer, lanes: Sequence[Lane], answer_s: float) -> bool:
+    """The same, waited for; whether Kafka has refused them for a reason that passes while the consumer is polled."""
+    return any(each.code() in _PASSING for each in _refusals(consumer, lanes, wait=True, answer_s=answer_s))
+
+
+def _refusals(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool, answer_s: float) -> list[KafkaError]:
     news = [lane for lane in lanes if lane.has_news()]
     if not news:
-        return True
+        return []
     offsets = [_offset_of(lane) for lane in news]
     try:
         if wait:
-            refused = _commit_now(consumer, offsets)
+            refused = _commit_now(consumer, offsets, answer_s)
         else:
             refused = []
             consumer.commit(offsets=offsets, asynchronous=True)
     except KafkaException as error:
         log.info("offsets not committed to the group, the store has them: %s", error.args[0].str())
-        return False
+        return [error.args[0]]
     for each in refused:
         log.info("%s-%d: offset not committed: %s", each.topic, each.partition, each.error)
     untold = {(each.topic, each.partition) for each in refused}
@@ -113,16 +133,18 @@ def tell_kafka(consumer: Consumer, lanes: Sequence[Lane], *, wait: bool) -> bool
         if (lane.ownership.topic, lane.ownership.partition) not in untold:
             lane.sent_position, lane.sent_until = lane.position, lane.empty_until
             lane.unanswered += not wait
-    return not refused
+    return [each.error for each in refused if each.error]
 
 
-def _commit_now(consumer: Consumer, offsets: Sequence[TopicPartition]) -> list[TopicPartition]:
+def _commit_now(
+    consumer: Consumer, offsets: Sequence[TopicPartition], answer_s: float | None = None
+) -> list[TopicPartition]:
     """Commits, and waits for the answer: what was refused. Raises KafkaException.
 
     librdkafka waits for that answer for minutes, whoever wants to end meanwhile. For how long it waits for the answer to a
     question can be told, so the coordinator is asked first.
     """
-    consumer.committed([TopicPartition(each.topic, each.partition) for each in offsets], timeout=ANSWER_S)
+    consumer.committed([TopicPartition(each.topic, each.partition) for each in offsets], timeout=answer_s or ANSWER_S)
     return [each for each in consumer.commit(offsets=list(offsets), asynchronous=False) or () if each.error]
 
 

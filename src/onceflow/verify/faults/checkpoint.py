@@ -55,8 +55,7 @@ class LoseCommitLog:
             if newest is None:
                 world.missed("the commit log has no entry")
                 return
-            told = world.driver.outputs
-            if told and not told.get(int(newest.name)):
+            if world.driver.tells_outputs and not world.driver.outputs.get(int(newest.name)):
                 world.missed(f"batch {newest.name} has no output that is known of, so nobody might see it repeated")
                 return
             planned = _from(world.checkpoint / "offsets", int(newest.name) + 1)

@@ -75,7 +75,7 @@ class DriverProcess:
 
     ``generation`` counts its lives from 1. ``committed_batches`` are those that some life has told to be committed.
     ``commits`` counts how often one was committed, also where batches are numbered anew. ``outputs`` is how many records
-    each of these wrote, where the engine says so.
+    each of these wrote, where the engine says so (``tells_outputs``).
     ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped,
     ``outages`` those at which the last one that lived had ended by itself. ``struck`` is what each driver did that was killed or
     stopped, at that moment. ``steps_told`` counts the steps of its protocol by name, over all lives.
@@ -87,6 +87,7 @@ class DriverProcess:
         self.committed_batches: set[int] = set()
         self.commits = 0
         self.outputs: dict[int, int] = {}
+        self.tells_outputs = False
         self._newest = -1  # of the batches that a life has told to be committed; a resume numbers them anew
         self.effects: list[Effect] = []
         self.strikes: list[float] = []
@@ -234,11 +235,11 @@ class DriverProcess:
         ::
 
             engine   has committed three batches that nobody has heard of yet
-            fault    counts three from the last one that was heard, and orders
+            fault    orders, and counts three from the last one that was heard
             engine   waits at the step; the three are heard before that, and it seems to have come and gone
         """
-        life.running.hear()
         life.running.order(Order(Do.HOLD, step=step))
+        life.running.hear()
         return life.batches + _PASSED_BATCHES
 
     def go(self, life: Life) -> None:
@@ -567,9 +568,10 @@ class DriverProcess:
         life.batches += 1
         life.committed = message.batch
         self.commits += message.written
+        if message.batch < self._newest:
+            self.outputs.clear()  # it has resumed, and numbers them anew
         if message.written and message.records is not None:
-            if message.batch < self._newest:
-                self.outputs.clear()  # it has resumed, and numbers them anew
+            self.tells_outputs = True
             self.outputs[message.batch] = message.records
         self._newest = message.batch
         self._failures = 0
