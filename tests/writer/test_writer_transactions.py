@@ -272,6 +272,7 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     monkeypatch.setattr("onceflow.writer.sender._SERVE_EVERY", sys.maxsize)  # a Writer does not hear of it before
     with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
         shop.send(small, b"never", id="before")  # which asks for the topic
+        shop.flush()
         with stopped(broker):  # so that one at least is behind the big one
             shop.send(small, os.urandom(50_000), id="big")
             shop.send(small, b"never", id="0")
