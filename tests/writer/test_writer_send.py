@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.conftest import Reader, TopicFactory, create_topic
+from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import (
@@ -270,9 +272,15 @@ def stopped(broker: EmbeddedBroker) -> Iterator[None]:
     assert broker.pid is not None
     os.kill(broker.pid, signal.SIGSTOP)
     try:
+        wait_until(lambda: all_threads_stand_still(broker))  # until then it may answer
         yield
     finally:
         os.kill(broker.pid, signal.SIGCONT)
+
+
+def all_threads_stand_still(broker: EmbeddedBroker) -> bool:
+    stats = Path(f"/proc/{broker.pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 def watch_librdkafka_alone(shop: Writer, bad: Delivery, behind: Sequence[Delivery]) -> None:
