@@ -8,6 +8,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 _TRIES = 12
 
@@ -28,3 +31,12 @@ def running_postgresql() -> Iterator[str]:
                 break
         yield server.get_uri()
         server.cleanup()
+
+
+def is_gone(service: psycopg.Connection[Any]) -> bool:
+    """Whether the server has noticed that one of its processes was killed; until then it answers."""
+    try:
+        service.execute("select 1")
+    except psycopg.OperationalError:
+        return True
+    return False

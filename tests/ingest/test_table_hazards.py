@@ -19,6 +19,7 @@ from psycopg import sql
 from tests.faults.support import eventually
 from tests.ingest.support import commit, ids, look, take, values
 from tests.ingest.test_tables import Table, next_number, postgresql_table, sqlite_table
+from tests.postgresql import is_gone
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
 from onceflow.ingest import horizon, tables
@@ -327,14 +328,6 @@ def rows_after_a_crash(table: Table, *, read: bool) -> int:
     source.close()
     table.connection.close()
     return eventually(lambda: _count(table), lambda count: count >= 0, "the server is back")
-
-
-def is_gone(service: psycopg.Connection[Any]) -> bool:
-    try:
-        service.execute("select 1")
-    except psycopg.OperationalError:
-        return True
-    return False
 
 
 def _count(table: Table) -> int:

@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from operator import lt
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -23,6 +22,7 @@ from tests.faults.support import Cluster, eventually
 from tests.ingest.undefended import abort_commits_without_an_answer
 from tests.outbox.cut import CuttingProxy
 from tests.outbox.support import Shop, events, make_postgresql, make_sqlite
+from tests.postgresql import is_gone
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, OnceflowError, OutboxUnavailable
@@ -369,14 +369,6 @@ def crash_after(shop: Shop, look: str) -> list[tuple[object, ...]]:
         # The server notices a little later that one of its processes was killed; until then it answers.
         eventually(lambda: is_gone(service), bool, "the crash of the server")
     return eventually(lambda: rows_once_it_is_back(shop), lambda rows: rows is not None, "the server is back") or []
-
-
-def is_gone(service: psycopg.Connection[Any]) -> bool:
-    try:
-        service.execute("select 1")
-    except psycopg.OperationalError:
-        return True
-    return False
 
 
 def seen(shop: Shop, look: str) -> int:

@@ -248,14 +248,13 @@ class Assignment:
         """
         deadline = time.monotonic() + LAST_WORD_S
         try:
-            while (left_s := deadline - time.monotonic()) > 0 and self._is_refused_for_now(consumer, left_s):
+            while (left_s := deadline - time.monotonic()) > 0 and is_refused_for_now(
+                consumer, list(self.lanes.values()), left_s
+            ):
                 with suppress(Stopped):  # of an assignment that comes with the end
                     consumer.poll(_REBALANCE_POLL_S)
         finally:
             self._is_told = True
-
-    def _is_refused_for_now(self, consumer: Consumer, answer_s: float) -> bool:
-        return is_refused_for_now(consumer, list(self.lanes.values()), answer_s)
 
     def _give_back(self, going: Iterable[Lane]) -> None:
         self._on_step(Step.REVOKED)

@@ -6,13 +6,13 @@ What it survives (KAFKA-17734 tells of the same in the Java consumer)::
     librdkafka closes nothing while that commit is not answered, and asks three times, a minute each. Nothing depends on the
     commit: the reader ends without the answer, and what closes the consumer goes on behind it, on a thread of its own
 
+    that broker wakes after the reader has ended
+    the consumer leaves its group then. Its callbacks touch neither the store, which is closed, nor anything of the next run
+
     two readers are to end at the same moment: one has left, so the group is being rebalanced, and Kafka refuses the last
     positions of the other one
     they are told again as the rebalance goes on (``Assignment.tell_last``). Untold, the group's lag would stay until a reader
     comes back; and what a store in memory has handled since it last told Kafka would come again behind an end in order
-
-    that broker wakes after the reader has ended
-    the consumer leaves its group then. Its callbacks touch neither the store, which is closed, nor anything of the next run
 """
 
 from __future__ import annotations

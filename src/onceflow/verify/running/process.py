@@ -101,7 +101,7 @@ class EngineProcess:
         # The signal is sent; a process that waits for a processor stops when it gets one, and until then it may tell more.
         with contextlib.suppress(ChildProcessError):  # it has ended, and was waited for
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        self._hearing.up_to_now()
+        self.hear()
 
     def hear(self) -> None:
         """All that it has said already is heard when this returns."""
