@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from operator import lt
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -49,7 +50,7 @@ def running(shop: Shop, *, url: str | None = None) -> Iterator[OutboxService]:
         service.on_trouble = lambda error: troubles(service).append(error)
         done = background.submit(service.run)
         try:
-            eventually(lambda: service._started or done.done(), bool, "the relay starts")
+            eventually(lambda: service._is_started or done.done(), bool, "the relay starts")
             yield service
         finally:
             waker.wake()
@@ -73,6 +74,32 @@ def test_a_commit_wakes_the_relay(shop: Shop, monkeypatch: pytest.MonkeyPatch) -
             shop.insert_all(events(6, first=6 * number))
             all_sent(shop)
     assert service.sent == 18
+    shop.check()
+
+
+@pytest.mark.parametrize("step", ["COMMITTED", "FORGOTTEN"])
+def test_what_is_sent_is_counted_once_whatever_happens_behind_the_commit(
+    step: str, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database goes away when the first batch is in Kafka, or is deleted: the count is that of the events sent."""
+    broken = iter([True])
+    start = relay_module.Relay.__init__
+
+    def breaking(relay: relay_module.Relay, *args: Any, **options: Any) -> None:
+        start(relay, *args, **options, on_step=break_once)
+
+    def break_once(now: str) -> None:
+        if now == step and next(broken, False):
+            raise OutboxUnavailable("the database went away", action="wait")
+
+    monkeypatch.setattr(relay_module.Relay, "__init__", breaking)
+    shop.insert_all(events(3))
+    with running(shop) as service:
+        all_sent(shop)
+        shop.insert_all(events(5, first=3))
+        all_sent(shop)
+    assert len(troubles(service)) == 1
+    assert service.sent == 8
     shop.check()
 
 
@@ -248,7 +275,7 @@ def test_a_relay_that_was_cut_off_gives_way_to_a_newer_one(shop_postgresql: Shop
             shop.name, outbox_at(shop.url, shop.table), ClusterSettings.of(shop.cluster.servers), waker
         )
         done = background.submit(service.run)
-        eventually(lambda: service._started or done.done(), bool, "the relay starts")
+        eventually(lambda: service._is_started or done.done(), bool, "the relay starts")
         shop.relay()
         shop.query("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'onceflow outbox'")
         try:

@@ -138,6 +138,11 @@ class Relay:
             raise
 
     @property
+    def events(self) -> int:
+        """How many the relays of this name have sent from this table so far, once this one has started."""
+        return self._sent.events
+
+    @property
     def _left(self) -> Place:
         return Place(self._sent.incarnation, self._name, self._holder, self._sent.batch, self._sent.events)
 
@@ -183,11 +188,10 @@ class Relay:
         if not rows:
             return 0
         self._on_step("TAKEN")
-        sent = self._commit(rows)
+        self._sent = self._commit(rows)
         self._on_step("COMMITTED")
-        with _behind_commit(sent), self._as_left():
-            self._table.forget(sent)
-        self._sent = sent
+        with _behind_commit(self._sent), self._as_left():
+            self._table.forget(self._sent)
         self._on_step("FORGOTTEN")
         return len(rows)
 
@@ -219,13 +223,10 @@ class Relay:
     def _letters(self) -> str:
         return f"outbox.dead-letter.{self._name}"
 
-    def run(self, waker: Waker, told: Callable[[int], None] = lambda count: None) -> None:
-        """Sends what comes until woken; the running batch is finished. ``told`` hears the size of each batch."""
+    def run(self, waker: Waker) -> None:
+        """Sends what comes until woken; the running batch is finished."""
         while not waker.woken:
-            count = self.step()
-            if count:
-                told(count)
-            else:
+            if not self.step():
                 self._committer.keep()
                 self._table.wait(waker, POLL_S)
 

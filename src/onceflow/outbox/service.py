@@ -49,31 +49,36 @@ class OutboxService:
         self._topics = Topics(settings, create_partitions)
         self._dead_letters = dead_letters
         self._instance = uuid.uuid4().hex
-        self._started = False
         self.on_trouble: Callable[[OnceflowError], None] = lambda error: None
         self.on_start: Callable[[], None] = lambda: None
-        self.sent = 0
+        self._relay: Relay | None = None  # the newest that has started
+        self._before = 0  # events that the outbox had sent when the first of them had started
+
+    @property
+    def sent(self) -> int:
+        """Records that this service has sent, those too whose commit is known, or whose rows are deleted, since a later start."""
+        return 0 if self._relay is None else self._relay.events - self._before
 
     def once(self) -> None:
         """Sends batches until the table is empty."""
-        with self._relay() as relay:
-            while not self._waker.woken and (count := relay.step()):
-                self._count(count)
+        with self._started_relay() as relay:
+            while not self._waker.woken and relay.step():
+                pass
 
     def run(self) -> None:
         """Until woken."""
         while not self._waker.woken:
             try:
-                with self._relay() as relay:
-                    relay.run(self._waker, self._count)
+                with self._started_relay() as relay:
+                    relay.run(self._waker)
             except OnceflowError as error:
-                if not (error.retriable and self._started):
+                if not (error.retriable and self._is_started):
                     raise
                 self.on_trouble(error)
                 self._waker.wait(_PAUSE_S)
 
     @contextmanager
-    def _relay(self) -> Iterator[Relay]:
+    def _started_relay(self) -> Iterator[Relay]:
         try:
             self._table.open()
             # The table's own count of batches vouches for the positions where the cluster has forgotten the progress.
@@ -87,15 +92,18 @@ class OutboxService:
                     topics=self._topics,
                     dead_letters=self._dead_letters,
                 )
-                relay.start(again=self._started)
-                self._started = True
+                relay.start(again=self._is_started)
+                if not self._is_started:
+                    self._before = relay.events
+                self._relay = relay
                 self.on_start()
                 yield relay
         finally:
             self._table.close()
 
-    def _count(self, count: int) -> None:
-        self.sent += count
+    @property
+    def _is_started(self) -> bool:
+        return self._relay is not None
 
 
 def outbox_at(url: str, table: str) -> OutboxTable:
