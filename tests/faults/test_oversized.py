@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from tests.topic_limits import LIMIT, limit_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.faults
 
-LIMIT = "max.message.bytes"
-TIMEOUT_S = 60
 RECORDS = [(f"k{number % 5}", str(number)) for number in range(60)]
 BIG = ("k-big", "big")
 
@@ -29,13 +27,6 @@ def swollen(lines: DataFrame) -> DataFrame:
         "partition as _partition",
         "offset as _offset",
     )
-
-
-def raise_limit(servers: str, topic: str) -> None:
-    entry = ConfigEntry(LIMIT, "1000000", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
 
 
 def test_nothing_is_lost_once_the_limit_is_raised(bench: Workbench) -> None:
@@ -58,6 +49,6 @@ def test_nothing_is_lost_once_the_limit_is_raised(bench: Workbench) -> None:
         ):
             run()
         assert written() == Counter(value for _, value in RECORDS[:30])
-    raise_limit(bench.broker.bootstrap_servers, target)
+    limit_batches(bench.broker.bootstrap_servers, target, 1_000_000)
     run()
     assert written() == Counter(value for _, value in [*RECORDS, BIG])

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.forkserver import ForkServer
+from tests.topic_limits import limit_batches
 from tests.writer.on_a_loop import OnLoop
 from tests.writer.victim import BLOCKS, EVENTS, RECOVERY, SMALL_BYTES, STEPS, Job
 from tests.writer.waiting import is_stable, wait_until
@@ -508,7 +509,7 @@ def test_what_is_refused_when_it_was_written_is_not_called_unwritten(
     shop = writer(on=proxied.servers)
     event = shop.send(name, b"x", id="first")
     event.result()
-    proxied.proxy.lose(Loss(PRODUCE, then=lambda: limit_batches(proxied, name, 2000)))
+    proxied.proxy.lose(Loss(PRODUCE, then=lambda: limit_batches(proxied.bootstrap_servers, name, 2000)))
     event = shop.send(name, b"x" * 5000, id="written")
     with pytest.raises(DeliveryFailed, match="shop written"):
         event.result()
@@ -516,14 +517,6 @@ def test_what_is_refused_when_it_was_written_is_not_called_unwritten(
     assert event.failure is not None
     assert event.failure.fate is Fate.UNKNOWN
     assert [len(value) for value in values(read, name, proxied)] == [1, 5000]
-
-
-def limit_batches(broker: EmbeddedBroker, topic: str, limit: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
-    changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.incremental_alter_configs([changed])[changed].result(60)
-    wait_until(lambda: admin.describe_configs([changed])[changed].result(60)["max.message.bytes"].value == str(limit))
 
 
 @BOTH_KINDS

@@ -17,14 +17,12 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.test_authorization import PASSWORD, GuardedBroker
+from tests.topic_limits import limit_batches
 from tests.writer.on_a_loop import OnLoop
 from tests.writer.waiting import wait_until
 
@@ -267,20 +265,12 @@ def test_a_limit_that_was_lowered_meanwhile_is_met_anew(
     shop = writer(name)
     with shop.transaction():
         shop.send(tight, "first", id="1")
-    lower(broker, tight, 2_000)
+    limit_batches(broker.bootstrap_servers, tight, 2_000)
     with pytest.raises(TransactionAborted), shop.transaction():
         shop.send(tight, b"x" * 5_000, id="big")
     with pytest.raises(RecordTooLarge, match=f"shop big .* and {tight} takes 2000"), shop.transaction():
         shop.send(tight, b"x" * 5_000, id="big")
     assert values(read, tight) == ["first"]
-
-
-def lower(broker: EmbeddedBroker, topic: str, limit: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET)
-    changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.incremental_alter_configs([changed])[changed].result(60)
-    wait_until(lambda: admin.describe_configs([changed])[changed].result(60)["max.message.bytes"].value == str(limit))
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running import process as process_module
-from onceflow.verify.running.driver import DriverProcess, Effect
+from onceflow.verify.running.driver import DriverProcess, Effect, Life
 from onceflow.verify.running.encounters import NOTHING
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.process import EngineProcess
@@ -293,6 +293,25 @@ def test_an_end_is_learned_of_once_also_where_the_next_one_may_not_start_yet(
         assert notes_of(driver) == ["driver 1 ended with ENDED: its process ended by itself, without a word"]
 
 
+def test_none_is_started_behind_an_end_that_is_learned_of_while_the_supervisor_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closes_meanwhile(self: DriverProcess, life: Life) -> None:
+        learn(self, life)
+        self._closing = True
+        closed.set()
+
+    learn, closed = DriverProcess._learn, threading.Event()
+    monkeypatch.setattr(DriverProcess, "_learn", closes_meanwhile)
+    with supervised(tmp_path, standbys=0) as driver:
+        assert driver.await_batches(1)
+        end_by_itself(driver)
+        assert closed.wait(60)
+        driver._supervisor.join(60)
+        assert not driver._supervisor.is_alive()
+        assert [path.name for path in tmp_path.glob("log-*")] == ["log-1"]
+
+
 def test_it_rests_and_another_goes_on_without_a_recovery_to_be_measured(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
@@ -343,6 +362,34 @@ def test_one_that_is_told_to_hold_waits_until_it_may_go_on(tmp_path: Path) -> No
         assert driver.hold("NEVER", 0.2) is None
         assert driver.await_batches(1)
         assert driver.generation == 1
+
+
+def test_batches_that_nobody_had_heard_of_yet_do_not_stand_for_the_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three and more are committed before the order; what the engine told of them is heard behind it."""
+    deaf, ordered = threading.Event(), threading.Event()
+
+    def hears_late(_: Message | None) -> None:
+        if deaf.is_set():
+            assert ordered.wait(60)
+
+    def orders(self: EngineProcess, order: Order) -> None:
+        order_it(self, order)
+        if order.do is Do.HOLD:
+            ordered.set()
+
+    order_it = EngineProcess.order
+    monkeypatch.setattr(EngineProcess, "order", orders)
+    with supervised(tmp_path, before=hears_late, standbys=0) as driver:
+        assert driver.await_batches(1)
+        deaf.set()
+        commits = tmp_path / "checkpoint" / "commits"
+        unheard = driver.commits + driver_module._PASSED_BATCHES + 1
+        eventually(lambda: len(list(commits.iterdir())), lambda there: there > unheard, "batches that nobody hears of")
+        life = driver.hold("COMMIT")
+        assert life is not None
+        driver.go(life)
 
 
 def test_one_that_was_let_go_is_waited_for_anew(tmp_path: Path) -> None:
@@ -451,6 +498,7 @@ def test_output_is_awaited_of_the_batch_that_came_last(tmp_path: Path) -> None:
                 driver.await_output(1)
                 driver._heard(life, Message(Told.COMMITTED, batch=0, records=3))
                 driver.await_output(1)
+                assert driver.outputs == {0: 3}, "what the old number 9 wrote is of no use to anybody"
     assert there == [True, False, True], "an engine that says nothing, an empty batch, one with output"
 
 

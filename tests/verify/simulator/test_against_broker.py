@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.conftest import Reader, TopicFactory
 from tests.faults.support import eventually
+from tests.topic_limits import limit_batches
 from tests.verify.simulator.both import AND_READS, NEVER_GIVEN, PARTITIONS, Both, check_visible
 from tests.verify.simulator.real import RealBroker
 
@@ -79,7 +79,7 @@ def test_the_model_answers_as_a_leader_that_takes_only_smaller_batches(
     written, fenced, beginning = Both.opened(real("written")), Both.opened(real("fenced")), Both(real("new"), Random(0))
     fenced.ask(InitProducerId(None))
     everybody = [*several, written, fenced, beginning]
-    limit_batches(broker, target, str(A_MARKER_BYTES))
+    limit_every_leader(broker, target, A_MARKER_BYTES)
     refuse(everybody, MESSAGE_TOO_LARGE)
     for sequence in (1, 0, 7):  # the next one, the one that is written, and one behind a gap
         assert written.ask(Produce(written.ours, 0, sequence, (100 + sequence,))) == MESSAGE_TOO_LARGE.code
@@ -88,7 +88,7 @@ def test_the_model_answers_as_a_leader_that_takes_only_smaller_batches(
     check_joined(beginning)
     steps(several)
     assert ("Produce", MESSAGE_TOO_LARGE.code) in {each for both in several for each in both.codes}
-    limit_batches(broker, target, None)
+    limit_every_leader(broker, target, None)
     refuse(everybody, None)
     for sequence in (2, 0, 1, 2):  # one that overtakes the refused first one is not taken for it
         beginning.ask(Produce(beginning.ours, 0, sequence, (100 + sequence,)))
@@ -124,13 +124,8 @@ def check_joined(both: Both) -> None:
     both.ask(DescribeProducer(0))
 
 
-def limit_batches(broker: EmbeddedBroker, topic: str, size: str | None) -> None:
-    """No batch of the topic may be larger, None: than usual; every leader knows it when this returns."""
-    operation = AlterConfigOpType.DELETE if size is None else AlterConfigOpType.SET
-    entry = ConfigEntry("max.message.bytes", size, incremental_operation=operation)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.incremental_alter_configs([resource])[resource].result(60)
+def limit_every_leader(broker: EmbeddedBroker, topic: str, size: int | None) -> None:
+    limit_batches(broker.bootstrap_servers, topic, size)
     for partition in range(PARTITIONS):
         eventually(partial(takes_larger, broker, topic, partition), lambda takes: takes == (size is None), "the limit")
 
