@@ -76,8 +76,20 @@ def test_a_history_in_which_nobody_looked_proves_nothing(
         ([window("j", 0, 4)], "ok"),
         ([window("k", 0, 0)], "ok"),
         ([effect("accounts", 1)], "fail"),
+        ([poll("k", 0, 1)], "fail"),
+        ([poll("k", 0, 1)], "info"),
+        ([poll("j", 0, 1)], "ok"),
     ],
-    ids=["failed", "not answered", "elsewhere", "nowhere", "a failed effect"],
+    ids=[
+        "failed",
+        "not answered",
+        "elsewhere",
+        "nowhere",
+        "a failed effect",
+        "a failed poll",
+        "a poll of unknown outcome",
+        "a poll elsewhere",
+    ],
 )
 def test_a_look_that_can_have_seen_nothing_is_none(
     rows: list[Row], status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -159,15 +171,30 @@ def test_whatever_came_of_input_is_output(rows: list[Row], txn: int | None, tmp_
 
 def test_parts_that_were_not_judged_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorder = Recorder()
-    recorder.add("writer", send("k", 1, 0), send("j", 2, 0))
+    recorder.add("writer", send("k", 1, 0), send("k", 2, 1))
     recorder.add("reader", window("k", 0, 1), poll("k", 0, 1))
     write_history(recorder.table(), tmp_path / "half.jsonl")
     assert main([str(tmp_path / "half.jsonl")]) == 0
-    assert "not judged: 1 record that was committed on j: nobody read it" in " ".join(capsys.readouterr().out.split())
+    assert "not judged: 1 record that was committed on k: nobody read it" in " ".join(capsys.readouterr().out.split())
     assert main([str(tmp_path / "half.jsonl"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["good"] is True
-    assert [part.split(":")[0] for part in report["not_judged"]] == ["1 record that was committed on j"]
+    assert [part.split(":")[0] for part in report["not_judged"]] == ["1 record that was committed on k"]
+
+
+@pytest.mark.parametrize("output", ["ok", "fail"])
+def test_committed_records_of_a_key_at_which_nobody_looked_prove_nothing(
+    output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The input was read; what became of it stands on a key of its own, if anything does."""
+    recorder = Recorder()
+    recorder.add("writer", send("in", 1, 0))
+    recorder.add("copier", send("out", 1), send("out", 2), txn=1, status=output)
+    recorder.add("reader", window("in", 0, 1), poll("in", 0, 1))
+    write_history(recorder.table(), tmp_path / "unseen.jsonl")
+    assert main([str(tmp_path / "unseen.jsonl")]) == (2 if output == "ok" else 0)
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("nothing is proved: nobody looked at out, where 2 committed records stand" in told) == (output == "ok")
 
 
 def test_a_violation_stays_one_though_nobody_looked(tmp_path: Path) -> None:

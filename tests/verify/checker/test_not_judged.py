@@ -26,6 +26,9 @@ def copied_and_read(history: Recorder) -> None:
     history.add("probe", position("in-0", 1, "copy"))
 
 
+NOT_ASKED = (
+    ": no log_end and stable_end are in the history that were asked for behind all that transactions wrote there"
+)
 PARTS: list[tuple[Story, str]] = [
     (
         lambda history: history.add("writer", send("k", "x", 0), send("j", "y")),
@@ -56,7 +59,30 @@ PARTS: list[tuple[Story, str]] = [
             history.add("writer", send("k", "x", 0), txn=7, status="fail"),
             history.add("probe", log_end("k", 1), stable_end("k", 1), status="fail"),
         ),
-        "whether a transaction hangs on k: no log_end and stable_end of it are in the history",
+        f"whether a transaction hangs on k{NOT_ASKED}",
+    ),
+    (
+        lambda history: (
+            history.add("probe", log_end("k", 5), stable_end("k", 2)),
+            history.add("zombie", send("k", "x"), txn=7, status="fail"),
+        ),
+        f"whether a transaction hangs on k{NOT_ASKED}",
+    ),
+    (
+        lambda history: (
+            history.add("probe", log_end("k", 2)),
+            history.add("zombie", send("k", "x"), txn=7, status="fail"),
+            history.add("probe", stable_end("k", 2)),
+        ),
+        f"whether a transaction hangs on k{NOT_ASKED}",
+    ),
+    (
+        lambda history: (
+            history.add("booker", poll("in-0", 0, "a", "book")),
+            history.add("other booker", poll("in-0", 0, "a", "book")),
+            history.add("probe", position("in-0", 1, "book")),
+        ),
+        "whether group book handled what it polled more than once on in-0: that was in no transaction, so only effects tell",
     ),
     (
         lambda history: history.add("adder", poll("in-0", 0, "a", "sum")),
@@ -104,6 +130,15 @@ def test_what_was_looked_for_in_vain_is_judged() -> None:
     history.add("probe", log_end("in-0", 1), stable_end("in-0", 1), position("in-0", 1, "copy"))
     verdict = check_history(history.table())
     assert (verdict.violations, verdict.not_judged) == ({"lost": 1, "unseen": 1}, ())
+
+
+def test_who_writes_without_a_transaction_leaves_none_open() -> None:
+    """So what stands open beside it hangs, also where it wrote behind the question."""
+    history = Recorder()
+    copied_and_read(history)
+    history.add("probe", log_end("out-0", 5), stable_end("out-0", 2))
+    history.add("other", send("out-0", "x"), status="fail")
+    assert check_history(history.table()).violations == {"hung_transaction": 1}
 
 
 def test_who_makes_some_checks_only_is_not_told_of_others() -> None:

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import lanes
-from onceflow.verify.checker.progress import went_on
+from onceflow.verify.checker.processing import repeated_for_group
+from onceflow.verify.checker.progress import ends_known, went_on
 from onceflow.verify.checker.unproved import keys_text, listed
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind, Status
@@ -22,7 +23,7 @@ from onceflow.verify.history.schema import Kind, Status
 
 def not_judged(evidence: Evidence) -> tuple[str, ...]:
     """The sentences, none if all was judged."""
-    parts = (_unlooked_for, _dropped, _undecided, _strange, _targets, _ends, _positions, _unconsumed)
+    parts = (_unlooked_for, _dropped, _undecided, _strange, _targets, _ends, _positions, _unconsumed, _consumed_again)
     return tuple(sentence for part in parts for sentence in part(evidence))
 
 
@@ -72,11 +73,13 @@ def _targets(evidence: Evidence) -> Iterator[str]:
 def _ends(evidence: Evidence) -> Iterator[str]:
     """Any transaction may be left open, also one that failed."""
     history, sends = evidence.history, evidence.sends
-    asked = (evidence.last_said(Kind.LOG_END) >= 0) & (evidence.last_said(Kind.STABLE_END) >= 0)
     rows = sends[history.in_txn[sends] & ~evidence.is_target[history.key[sends]]]
-    rows = rows[~asked[history.key[rows]]]
+    rows = rows[~ends_known(evidence)[history.key[rows]]]
     if len(rows):
-        yield f"whether a transaction hangs on {keys_text(evidence, rows)}: no log_end and stable_end of it are in the history"
+        yield (
+            f"whether a transaction hangs on {keys_text(evidence, rows)}: no log_end and stable_end are in the history that were "
+            "asked for behind all that transactions wrote there"
+        )
 
 
 def _positions(evidence: Evidence) -> Iterator[str]:
@@ -104,6 +107,18 @@ def _unconsumed(evidence: Evidence) -> Iterator[str]:
     rows = positions[~np.isin(history.group[positions], history.group[polls]) & (history.group[positions] >= 0)]
     if len(rows):
         yield f"whether {_groups(evidence, rows)} consumed all that it went past: no poll in the history names the group"
+
+
+def _consumed_again(evidence: Evidence) -> Iterator[str]:
+    """A group that goes back to its position (a rebalance, a restart) polls records again, and may know them for handled."""
+    history, polls = evidence.history, evidence.polls
+    rows = polls[(history.group[polls] >= 0) & ~history.in_txn[polls] & evidence.happened[polls]]
+    again = repeated_for_group(history, rows)
+    if len(again):
+        yield (
+            f"whether {_groups(evidence, again)} handled what it polled more than once on {keys_text(evidence, again)}: that was "
+            "in no transaction, so only effects tell"
+        )
 
 
 def _groups(evidence: Evidence, rows: Ints) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.columns import Columns
 from onceflow.verify.history.schema import Kind, Status
 
 
@@ -16,10 +17,21 @@ def consumed_twice(evidence: Evidence) -> pa.Table:
     history = evidence.history
     polls = evidence.polls
     rows = polls[history.in_txn[polls] & (history.group[polls] >= 0) & evidence.happened[polls]]
-    places = np.unique(place(history.key[rows], history.offset[rows]), return_inverse=True)[1]
-    first = _first_of(places * (int(history.group.max(initial=0)) + 1) + history.group[rows], rows)
+    first = _first_for_group(history, rows)
     again = history.unit[first] != history.unit[rows]
     return findings(history, "consumed_twice", rows[again], first[again])
+
+
+def repeated_for_group(history: Columns, polls: Ints) -> Ints:
+    """Those of the rows that poll a record which an earlier one of them has polled for the same group."""
+    again: Ints = polls[_first_for_group(history, polls) != polls]
+    return again
+
+
+def _first_for_group(history: Columns, polls: Ints) -> Ints:
+    """For each row the first one of the same record and group."""
+    places = np.unique(place(history.key[polls], history.offset[polls]), return_inverse=True)[1]
+    return _first_of(places * (int(history.group.max(initial=0)) + 1) + history.group[polls], polls)
 
 
 def effect_repeated(evidence: Evidence) -> pa.Table:

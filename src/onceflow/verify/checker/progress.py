@@ -28,14 +28,30 @@ def hung_transaction(evidence: Evidence) -> pa.Table:
     both = (ends >= 0) & (stable >= 0)
     ends, stable = ends[both], stable[both]
     hung = history.offset[stable] < history.offset[ends]
-    hung[hung] = ~_sent_after(evidence, stable[hung])
+    hung[hung] = ~_used_after(evidence, stable[hung])
     return findings(history, "hung_transaction", stable[hung], ends[hung])
 
 
-def _sent_after(evidence: Evidence, rows: Ints) -> Mask:
-    """For each row whether anything was sent to its key after its operation: then what is open may have been under way."""
+def ends_known(evidence: Evidence) -> Mask:
+    """For each key whether it is known that no transaction hangs there, or that one does.
+
+    Both ends were asked for when no transaction wrote there any more::
+
+        log_end is seen to be 2
+        transaction 1 writes, its outcome is unknown
+        stable_end is seen to be 2                              whether it is still open nobody knows
+    """
+    ends, stable = evidence.last_said(Kind.LOG_END), evidence.last_said(Kind.STABLE_END)
+    known: Mask = (ends >= 0) & (stable >= 0)
+    for rows in (ends, stable):
+        known[known] = ~_used_after(evidence, rows[known])
+    return known
+
+
+def _used_after(evidence: Evidence, rows: Ints) -> Mask:
+    """For each row whether a transaction wrote to its key after its operation: then what is open may have been under way."""
     history, sends = evidence.history, evidence.sends
-    sends = sends[np.isin(history.key[sends], history.key[rows])]
+    sends = sends[history.in_txn[sends] & np.isin(history.key[sends], history.key[rows])]
     last = np.full(len(history.keys), -1, np.int64)
     np.maximum.at(last, history.key[sends], evidence.unit_end[history.unit[sends]])
     after: Mask = last[history.key[rows]] > evidence.op_end[history.op[rows]]

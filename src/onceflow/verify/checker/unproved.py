@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind, Status
 
 UNJUDGED = "unjudged"
@@ -32,6 +33,9 @@ def unproved(evidence: Evidence) -> str:
         return f"nobody looked: the history has no row of what was seen ({', '.join(_SEEING)})"
     if not _somebody_looked(evidence):
         return "nobody looked where anybody wrote: no record was read, and no window over a key that was written is ok"
+    if len(rows := _unlooked(evidence)):
+        count = f"{len(rows):,} committed record{'s stand' if len(rows) > 1 else ' stands'}"
+        return f"nobody looked at {keys_text(evidence, rows)}, where {count}"
     if len(rows := _unjudged(evidence)):
         return (
             f"output was not judged: values {UNJUDGED}:… name a place, so that nothing could be missing or repeated "
@@ -69,14 +73,41 @@ def listed(names: list[str], most: int = 3) -> str:
     return ", ".join(sorted(names)[:most]) + rest
 
 
+def _looked_at(evidence: Evidence) -> Mask:
+    """For each key whether somebody found there, for certain, what he read, or how far the log reaches, or an effect.
+
+    A transaction that was aborted has read all the same.
+    """
+    history, polls = evidence.history, evidence.polls
+    windows, effects = history.rows(Kind.WINDOW), history.rows(Kind.EFFECT)
+    ends = evidence.last_said(Kind.LOG_END)
+    rows = np.concatenate(
+        [
+            polls[evidence.happened[polls] | history.in_txn[polls]],
+            windows[evidence.happened[windows] & (history.offset[windows] < history.until[windows])],
+            effects[history.status[effects] == Status.OK],
+            ends[ends >= 0],
+        ]
+    )
+    looked = np.zeros(len(history.keys), bool)
+    looked[history.key[rows]] = True
+    return looked
+
+
+def _unlooked(evidence: Evidence) -> Ints:
+    """The committed records of keys at which nobody looked."""
+    rows: Ints = evidence.committed[~_looked_at(evidence)[evidence.history.key[evidence.committed]]]
+    return rows
+
+
 def _somebody_looked(evidence: Evidence) -> bool:
-    """Whether a record or an effect was found, or an answer was that at a place of a key that is written none is."""
-    history, effects = evidence.history, evidence.history.rows(Kind.EFFECT)
-    if len(evidence.polls) or np.any(history.status[effects] == Status.OK):
+    """Whether somebody looked where anybody wrote, or found what came of what others wrote."""
+    history, looked = evidence.history, _looked_at(evidence)
+    effects, polls = history.rows(Kind.EFFECT), evidence.polls
+    consumed = evidence.happened[polls] & history.in_txn[polls] & (history.group[polls] >= 0)
+    if np.any(history.status[effects] == Status.OK) or np.any(consumed):
         return True
-    windows = history.rows(Kind.WINDOW)
-    looked = windows[evidence.happened[windows] & (history.offset[windows] < history.until[windows])]
-    return bool(np.any(np.isin(history.key[looked], history.key[evidence.sends])))
+    return bool(np.any(looked[history.key[evidence.sends]]))
 
 
 def _unjudged(evidence: Evidence) -> Ints:
