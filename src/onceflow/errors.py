@@ -405,6 +405,12 @@ class HandlerFailed(ReaderError):
     code = "HANDLER_FAILED"
 
 
+class EventUnreadable(ReaderError):
+    """A record whose headers cannot be read, so that nobody knows which event it is, and no dead letters to put it in."""
+
+    code = "EVENT_UNREADABLE"
+
+
 class EventsGone(ReaderError):
     """The next event to be handled is no longer in its topic: deleted by retention, or the topic was made anew."""
 

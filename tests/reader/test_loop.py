@@ -431,7 +431,7 @@ def test_the_patience_with_a_store_begins_anew_when_it_has_answered() -> None:
     for is_away in (False, True):
         store.is_away, lane.doubtful = is_away, False
         bench.loop._attempt(lane)
-    assert (lane.attempts, lane.troubles) == (1, 1)
+    assert (lane.failures[40].attempts, lane.troubles) == (1, 1)
 
 
 def test_the_patience_begins_anew_when_a_take_has_worked() -> None:

@@ -65,8 +65,8 @@ def test_a_try_ends_before_the_event_that_failed_and_then_begins_with_it() -> No
     lane.failed(lane.pending[2], ValueError())
     assert offsets_of(lane.upcoming(100)) == [3, 4]
     lane.advance(2)
-    assert offsets_of(lane.upcoming(100)) == [8, 9]
-    assert (lane.position, lane.poison(0), lane.poison(1)) == (5, True, False)
+    assert offsets_of(lane.upcoming(100)) == [8]
+    assert (lane.position, lane.poison(0) is not None, lane.poison(1)) == (5, True, None)
 
 
 def test_what_was_booked_is_what_the_store_must_know_from_then_on() -> None:
@@ -77,20 +77,23 @@ def test_what_was_booked_is_what_the_store_must_know_from_then_on() -> None:
 
 def test_only_the_event_that_failed_waits_for_its_next_try() -> None:
     lane = lane_of(3, 4)
-    lane.failed(lane.pending[1], ValueError())
-    lane.retry_at = 1000.0
+    lane.failed(lane.pending[1], ValueError()).retry_at = 1000.0
     assert lane.due_at() == 0.0
     lane.advance(1)
     assert lane.due_at() == 1000.0
 
 
-def test_attempts_are_counted_for_one_event() -> None:
-    lane = lane_of(3, 4)
-    for _ in range(2):
-        lane.failed(lane.pending[0], ValueError())
-    assert lane.attempts == 2
-    lane.failed(lane.pending[1], ValueError())
-    assert lane.attempts == 1
+def test_attempts_are_counted_for_each_event() -> None:
+    lane = lane_of(3, 4, 5)
+    for number in (0, 1, 1, 0):
+        failure = lane.failed(lane.pending[number], ValueError())
+    assert failure.attempts == 2
+    assert offsets_of(lane.upcoming(100)) == [3]
+    lane.advance(1)
+    assert (list(lane.failures), lane.failures[4].attempts) == ([4], 2)
+    assert offsets_of(lane.upcoming(100)) == [4]
+    lane.advance(1)
+    assert (lane.failures, offsets_of(lane.upcoming(100))) == ({}, [5])
 
 
 def test_a_partition_taken_anew_drops_what_was_handled() -> None:
@@ -122,6 +125,11 @@ def test_a_topic_is_given_once() -> None:
     with pytest.raises(ConfigurationError) as raised:
         onceflow.Reader(["a", "b", "a", "c", "b"], group="g", store="memory:")
     assert raised.value.fields["mistakes"] == ("topic a is given more than once", "topic b is given more than once")
+
+
+def test_groups_that_kafka_would_not_tell_apart_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"group: 'g.x00one' has a NUL"):
+        onceflow.Reader("a", group="g\0one", store="memory:")
 
 
 def test_every_mistake_is_named_at_once() -> None:

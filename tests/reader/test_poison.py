@@ -63,6 +63,41 @@ def test_poison_goes_to_the_dead_letters_in_order_with_the_reason(
 
 
 @pytest.mark.parametrize("takes_transaction", [True, False])
+def test_poison_behind_an_event_that_fails_now_and_then_is_put_aside(
+    place: Place, read: ReadAll, takes_transaction: bool
+) -> None:
+    """Each failure rolls back what the other one had done; both are given up in the end, or handled."""
+    place.send(EVENTS[:12])
+    reader = place.reader(retries=2)
+    calls = dict.fromkeys(EVENTS, 0)
+    handled: list[str] = []
+
+    def book(event: Event) -> None:
+        text = (event.value or b"").decode()
+        calls[text] += 1
+        if text == "9" or (text == "5" and calls[text] % 2):
+            raise ValueError(f"no account {text}, call {calls[text]}")
+        assert sum(calls.values()) < 200, "it never ends"
+        handled.append(text)
+
+    if takes_transaction:
+
+        @reader.handler
+        def in_the_transaction(event: Event, tx: Any) -> None:
+            book(event)
+            insert(tx, event)
+
+    else:
+        reader.handler(book)
+    reader.run(until_end=True)
+    assert (place.effects() if takes_transaction else handled) == [text for text in EVENTS[:12] if text != "9"]
+    (letter,) = read(f"{place.topic}.dead-letter", on=place.broker)
+    headers: dict[str, Any] = dict(letter.headers() or ())
+    assert (letter.value(), headers["onceflow_attempts"]) == (b"9", b"3")
+    assert calls["9"] == 3
+
+
+@pytest.mark.parametrize("takes_transaction", [True, False])
 def test_a_batch_handler_s_poison_is_found_event_by_event(place: Place, read: ReadAll, takes_transaction: bool) -> None:
     place.send(EVENTS)
     reader = place.reader(retries=0)

@@ -60,6 +60,10 @@ def test_a_sequence_needs_a_place() -> None:
 def test_headers_that_the_writer_sets_are_refused() -> None:
     with pytest.raises(EventRefused, match="ce_id, ce_source"):
         checked([("trace", b"1"), ("ce_source", b"x"), ("ce_id", b"y")])
+    for name in ("ce_id\0x", "\0", "trace\0"):  # on the wire the first would be a second ce_id
+        with pytest.raises(EventRefused, match="must have no NUL") as cut:
+            checked([("trace", b"1"), (name, b"fake")])
+        assert repr(name) in str(cut.value)
     assert checked([("trace", b"1"), ("trace", None)]) == [("trace", b"1"), ("trace", None)]
 
 

@@ -119,6 +119,8 @@ def test_what_is_decided_is_told_after_the_end_of_its_writer(writer: Callable[..
 def test_a_topic_is_a_text(writer: MakeWriter) -> None:
     with pytest.raises(EventRefused, match="topic must be a text"):
         writer(on=NOBODY).send(5, b"x", id="1")  # type: ignore[arg-type]
+    with pytest.raises(EventRefused, match=r"topic: .* has a NUL"):
+        writer(on=NOBODY).send("orders\0x", b"x", id="1")
 
 
 def test_settings_of_the_wrong_kind_are_named_all_at_once() -> None:

@@ -86,6 +86,11 @@ def test_events_that_linger_until_they_are_given_up_are_refused(
     WriterSettings.of(SERVERS, {**linger, "delivery.timeout.ms": 120_001}, None)
 
 
+def test_names_that_kafka_would_not_tell_apart_are_refused() -> None:
+    """Two services, ``tx\\0one`` and ``tx\\0two``, would fence each other: both are ``tx``."""
+    assert mistakes({}, "tx\0one") == ("transactional_id: 'tx\\x00one' has a NUL, where librdkafka cuts names off",)
+
+
 def test_a_transaction_timeout_needs_a_transactional_id() -> None:
     assert "transaction.timeout.ms" in mistakes({"transaction.timeout.ms": 1000})[0]
 

@@ -75,13 +75,20 @@ def _selected(
 
 
 def _event(message: Message) -> Mapping[str, Any]:
-    """An event as people read it; bytes that are no UTF-8 are replaced, and of key and value given as base64 too."""
+    """An event as people read it; bytes that are no UTF-8 are replaced, and of key and value given as base64 too.
+
+    ``headers`` is None where the name of one is no UTF-8: then none of them can be read.
+    """
     from onceflow.cli.records import base64_of, text_of
     from onceflow.events import identity_of
+    from onceflow.kafka.headers import HeadersUnreadable
     from onceflow.reader.event import headers_of
 
-    headers = headers_of(message)
-    identity = identity_of(headers)
+    try:
+        headers = headers_of(message)
+    except HeadersUnreadable:
+        headers = None
+    identity = identity_of(headers or ())
     raw = {"key_base64": base64_of(message.key()), "value_base64": base64_of(message.value())}
     return {
         "topic": message.topic(),
@@ -94,13 +101,13 @@ def _event(message: Message) -> Mapping[str, Any]:
         "key": text_of(message.key()),
         "value": text_of(message.value()),
         **{name: encoded for name, encoded in raw.items() if encoded is not None},
-        "headers": [[name, text_of(value)] for name, value in headers],
+        "headers": None if headers is None else [[name, text_of(value)] for name, value in headers],
     }
 
 
 def _line(event: Mapping[str, Any]) -> str:
     name = f"{event['source']} {event['id']}" if event["id"] is not None else ""
-    reasons = [value for header, value in reversed(event["headers"]) if header == _REASON]
+    reasons = [value for header, value in reversed(event["headers"] or ()) if header == _REASON]
     columns = [name, event["key"], event["value"], *reasons[:1]]
     return "\t".join([f"{event['partition']}@{event['offset']}", *map(shown, columns)])
 

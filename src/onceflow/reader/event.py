@@ -17,6 +17,7 @@ from onceflow.events import (
     identity_of,
     sequence_number,
 )
+from onceflow.kafka.headers import UNREADABLE, HeadersUnreadable, raw_headers
 from onceflow.reader.stores.interface import EventKey
 
 Headers = list[tuple[str, bytes | None]]
@@ -79,9 +80,25 @@ class Event:
         return f"Event({self.topic}-{self.partition}@{self.offset}, {self.entry.source} {self.entry.id})"
 
 
+class UnreadableEvent(Event):
+    """One whose headers cannot be read (``HeadersUnreadable``), so that nobody knows its id: no handler gets it."""
+
+    __slots__ = ()
+
+    def __init__(self, message: Message, place: str) -> None:
+        super().__init__(message, entry_at(message.offset() or 0, place))
+
+    @property
+    def headers(self) -> Headers:
+        return []
+
+
 def headers_of(message: Message) -> Headers:
-    """The headers of a record; librdkafka gives their values as bytes."""
-    found: Any = message.headers() or ()
+    """The headers of a record; librdkafka gives their values as bytes. Raises HeadersUnreadable."""
+    try:
+        found: Any = raw_headers(message) or ()
+    except UNREADABLE as error:
+        raise HeadersUnreadable from error
     return [(name, _as_bytes(value)) for name, value in found]
 
 
@@ -94,10 +111,10 @@ def entry_of(message: Message, place: str) -> EventKey:
     """What identifies a record: its CloudEvents headers, or its position in ``place`` (a ``position_source``).
 
     Runs once for every event and so reads only the three headers that it needs, and decodes an id of ASCII, which no
-    ``header_text`` would change, by itself; ``identity_of`` would name the same.
+    ``header_text`` would change, by itself; ``identity_of`` would name the same. Raises one of UNREADABLE.
     """
     offset = message.offset() or 0
-    headers: Any = message.headers()
+    headers: Any = raw_headers(message)
     event_id = source = sequence = None
     for name, value in headers or ():
         if name == ID_HEADER:
@@ -107,11 +124,23 @@ def entry_of(message: Message, place: str) -> EventKey:
         elif name == SEQUENCE_HEADER:
             sequence = value
     if not event_id or not source:  # an id alone names nothing: ids count within their source
-        # The offset rises along the partition: one number is enough to know them all.
-        return EventKey(offset, place, str(offset), offset)
+        return entry_at(offset, place)
     number = sequence_number(header_text(sequence)) if sequence else None
     plain = isinstance(event_id, bytes) and event_id.isascii()
     return _new(EventKey, (offset, _source_text(source), event_id.decode() if plain else header_text(event_id), number))
+
+
+def entry_at(offset: int, place: str) -> EventKey:
+    """What a position identifies. The offset rises along the partition: one number is enough to know them all."""
+    return EventKey(offset, place, str(offset), offset)
+
+
+def event_of(message: Message, place: str) -> Event:
+    """The event of a record in ``place`` (a ``position_source``)."""
+    try:
+        return Event(message, entry_of(message, place))
+    except UNREADABLE:
+        return UnreadableEvent(message, place)
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,16 @@ _NOWHERE = -1
 
 
 @dataclass(slots=True)
+class Failure:
+    """What became of the tries of one event. ``is_final``: no try would change it."""
+
+    attempts: int
+    reason: Exception
+    retry_at: float = 0.0  # on the monotonic clock
+    is_final: bool = False
+
+
+@dataclass(slots=True)
 class Lane:
     """Events wait in the order of their offsets; the one in front decides whether the lane may go on."""
 
@@ -31,11 +41,8 @@ class Lane:
     doubtful: bool = False  # the store must be asked for the position before anything else
     paused: bool = False
     at_end: bool = False
-    failing_offset: int = _NOWHERE
-    attempts: int = 0
-    reason: Exception | None = None  # of the failing event's newest failure
+    failures: dict[int, Failure] = field(default_factory=dict)  # by offset, of events that are pending
     single_until: int = _NOWHERE  # up to this offset each event is a batch of its own
-    retry_at: float = 0.0  # the failing event's next try
     not_before: float = 0.0  # the store's next try
     troubled_since: float | None = None
     trouble_is_of_the_store: bool = False  # and not of the brokers, which are asked for a dead letter
@@ -71,17 +78,24 @@ class Lane:
         """When there is something to do, on the monotonic clock; None if nothing waits."""
         if not self.pending:
             return None
-        failing = self.pending[0].offset == self.failing_offset
-        return max(self.not_before, self.retry_at if failing else 0.0)
+        failure = self.failures.get(self.pending[0].offset)
+        return max(self.not_before, failure.retry_at if failure else 0.0)
 
     def upcoming(self, most: int) -> list[Event]:
-        """The events of the next try: up to the one that failed, which then comes first, in a try of its own."""
+        """The events of the next try: up to the first that has failed, which is then tried alone.
+
+        ::
+
+            event 9 fails always, event 5 every other time; both in one unit with what is between
+            5 succeeds, 9 fails, all is rolled back; then 5 fails, and so on: neither would ever be committed, or given up
+        """
         first = self.pending[0].offset
-        if first <= self.single_until:
+        if first <= self.single_until or first in self.failures:
             return self.pending[:1]
-        if first >= self.failing_offset:
+        failing = min((offset for offset in self.failures if offset > first), default=None)
+        if failing is None:
             return self.pending[:most]
-        before = next((i for i, event in enumerate(self.pending) if event.offset >= self.failing_offset), most)
+        before = next((i for i, event in enumerate(self.pending) if event.offset >= failing), most)
         return self.pending[: min(before, most)]
 
     def begin(self, ownership: Ownership) -> None:
@@ -94,6 +108,7 @@ class Lane:
         self.position = self.pending[count - 1].offset + 1
         self.ownership = self.ownership.at(self.position)
         del self.pending[:count]
+        self._forget_failures()
         self.effects_done = max(0, self.effects_done - count)
         self.store_answered()
 
@@ -123,16 +138,26 @@ class Lane:
         """Another reader has claimed the event in front: what stands behind is not claimed until it is free."""
         self.single_until = max(self.single_until, self.pending[0].offset)
 
-    def failed(self, event: Event, reason: Exception) -> None:
-        """Counts a failure of one event."""
-        if event.offset != self.failing_offset:
-            self.failing_offset, self.attempts = event.offset, 0
-        self.attempts += 1
-        self.reason = reason
+    def failed(self, event: Event, reason: Exception) -> Failure:
+        """Counts a failure of one event; all that it had."""
+        before = self.failures.get(event.offset)
+        failure = self.failures[event.offset] = Failure(1 + (before.attempts if before else 0), reason)
+        return failure
 
-    def poison(self, retries: int) -> bool:
-        """Whether the event in front has failed once and ``retries`` times more."""
-        return self.pending[0].offset == self.failing_offset and self.attempts > retries
+    def unreadable(self, event: Event, reason: Exception) -> None:
+        """No handler can have it: it is poison when it comes to the front."""
+        self.failures[event.offset] = Failure(0, reason, is_final=True)
+
+    def poison(self, retries: int) -> Failure | None:
+        """The failure of the event in front, if that has failed once and ``retries`` times more, or no try would help it."""
+        failure = self.failures.get(self.pending[0].offset)
+        return failure if failure is not None and (failure.is_final or failure.attempts > retries) else None
+
+    def _forget_failures(self) -> None:
+        """Of what is not pending any more."""
+        if self.failures:
+            pending = {event.offset for event in self.pending}
+            self.failures = {offset: failure for offset, failure in self.failures.items() if offset in pending}
 
     def taken(self, ownership: Ownership) -> None:
         """The partition was taken anew: what the store has committed meanwhile is not handled again."""
@@ -141,6 +166,7 @@ class Lane:
         self.position = max((p for p in (ownership.next_offset, self.position) if p is not None), default=None)
         waiting = len(self.pending)
         self.pending = self.unhandled(self.pending)
+        self._forget_failures()
         self.effects_done = max(0, self.effects_done - (waiting - len(self.pending)))
 
     def unhandled(self, events: Sequence[Event]) -> list[Event]:

@@ -36,14 +36,15 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as Problem
 
-from onceflow.errors import HandlerFailed, OnceflowError, RequestFailed, StoreError, StoreFenced
+from onceflow.errors import EventUnreadable, HandlerFailed, OnceflowError, RequestFailed, StoreError, StoreFenced
+from onceflow.kafka.headers import UNREADABLE, HeadersUnreadable
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims, Held
 from onceflow.reader.closing import close
 from onceflow.reader.dead_letters import DeadLetters
-from onceflow.reader.event import Event, entry_of
+from onceflow.reader.event import Event, UnreadableEvent, entry_of
 from onceflow.reader.fence import STOOD_STILL_S, Fence, awake_and_asleep
 from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
@@ -204,9 +205,18 @@ class Loop:
                 where, lane = place, self._lane_of(message)
                 if lane is not None:
                     lane.at_end = False
-            if lane is not None and (reads is None or reads(message)):
-                lane.pending.append(Event(message, entry_of(message, lane.place)))
-                came = True
+            if lane is None:
+                continue
+            try:
+                event = Event(message, entry_of(message, lane.place))
+            except UNREADABLE:
+                event = UnreadableEvent(message, lane.place)
+            if reads is not None and not reads(event):
+                continue
+            if event.__class__ is UnreadableEvent:
+                lane.unreadable(event, HeadersUnreadable())
+            lane.pending.append(event)
+            came = True
         return came
 
     def _lane_of(self, message: Message) -> Lane | None:
@@ -273,11 +283,13 @@ class Loop:
             self._wait_for_better(lane, error)
 
     def _handle(self, lane: Lane) -> None:
-        if not lane.poison(self._settings.retries):
+        poison = lane.poison(self._settings.retries)
+        if poison is None:
             self._mode.handle(lane, lane.upcoming(self._settings.batch_size))
             return
-        event, reason, attempts = lane.pending[0], lane.reason, lane.attempts
-        assert reason is not None
+        event, reason, attempts = lane.pending[0], poison.reason, poison.attempts
+        if self._settings.dead_letters is None:
+            raise _unreadable(event, reason)
         self._mode.bury(lane, event, lambda: self._letters.write(event, reason, attempts))
         log.error("%s: %r went to the dead letters after %d attempts: %s", lane.name, event, attempts, told(reason))
 
@@ -287,12 +299,12 @@ class Loop:
             lane.single_until = last.offset
             log.warning("%s: the handler failed for a batch, its events are tried one by one: %s", lane.name, failure)
             return
-        lane.failed(failure.event, failure.cause)
-        if lane.attempts > self._settings.retries and self._settings.dead_letters is None:
-            raise _handler_failed(lane, failure) from failure.cause
-        pause_s = self._settings.backoff.pause_s(lane.attempts)
-        lane.retry_at = time.monotonic() + (pause_s if lane.attempts <= self._settings.retries else 0)
-        log.warning("%s: attempt %d of %r failed: %s", lane.name, lane.attempts, failure.event, failure)
+        failing = lane.failed(failure.event, failure.cause)
+        if failing.attempts <= self._settings.retries:
+            failing.retry_at = time.monotonic() + self._settings.backoff.pause_s(failing.attempts)
+        elif self._settings.dead_letters is None:
+            raise _handler_failed(lane, failing.attempts, failure) from failure.cause
+        log.warning("%s: attempt %d of %r failed: %s", lane.name, failing.attempts, failure.event, failure)
 
     def _wait_for_better(self, lane: Lane, error: OnceflowError) -> None:
         """The store or the dead letters' brokers do not answer: the lane waits, up to the patience."""
@@ -385,14 +397,24 @@ class Loop:
             log.warning("ids not forgotten: %s", error.message)
 
 
-def _handler_failed(lane: Lane, failure: Failed) -> HandlerFailed:
+def _handler_failed(lane: Lane, attempts: int, failure: Failed) -> HandlerFailed:
     event = failure.event
     assert event is not None
     return HandlerFailed(
-        f"{lane.name}: offset {event.offset} failed {lane.attempts} times: {failure}",
+        f"{lane.name}: offset {event.offset} failed {attempts} times: {failure}",
         action="mend the handler or the event and start again: it comes again first; or set dead_letters",
         topic=event.topic,
         partition=event.partition,
         offset=event.offset,
-        attempts=lane.attempts,
+        attempts=attempts,
+    )
+
+
+def _unreadable(event: Event, reason: Exception) -> EventUnreadable:
+    return EventUnreadable(
+        f"{event.topic}-{event.partition}: offset {event.offset} cannot be read: {told(reason)}",
+        action="set dead_letters: it goes there without its headers, and the reader goes on; it comes again first at each start",
+        topic=event.topic,
+        partition=event.partition,
+        offset=event.offset,
     )

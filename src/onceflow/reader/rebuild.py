@@ -9,7 +9,7 @@ from functools import partial
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from onceflow.reader import trouble
-from onceflow.reader.event import entry_of, position_source
+from onceflow.reader.event import event_of, position_source
 from onceflow.reader.offsets import beginning
 from onceflow.reader.patience import Stopped, patiently
 from onceflow.reader.settings import ReaderSettings
@@ -66,8 +66,8 @@ class Rebuilder:
                 raise Stopped
             messages = consumer.consume(self._settings.batch_size, _WAIT_S)
             at_end = _is_end(messages, f"{ownership.topic}-{ownership.partition}")
-            good = (message for message in messages if message.error() is None and self._settings.reads(message))
-            entries = [entry for entry in (entry_of(message, source) for message in good) if entry.offset < end]
+            events = (event_of(message, source) for message in messages if message.error() is None)
+            entries = [event.entry for event in events if event.offset < end and self._settings.reads(event)]
             if entries:
                 # The store may be away for a moment; what is booked already is booked again without a trace.
                 patiently(partial(self._book, ownership, entries), self._settings, self._stop)

@@ -47,6 +47,7 @@ from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.beginnings import begun
+from onceflow.reader.event import event_of, position_source
 from onceflow.reader.membership import Membership
 from onceflow.reader.offsets import KAFKA_TIMEOUT_S, Committed, Place, beginning, committed_offsets
 from onceflow.reader.patience import Stopped
@@ -140,7 +141,7 @@ class Remainder:
                 offset = message.offset() or 0
                 if offset >= end:
                     return None
-                if self._settings.reads(message):
+                if self._settings.reads(event_of(message, position_source(*place))):
                     return offset
         return None
 

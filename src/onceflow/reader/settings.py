@@ -8,12 +8,10 @@ from enum import Enum
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import Message
-
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.names import is_topic
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.reader.event import headers_of
+from onceflow.reader.event import Event
 from onceflow.reader.refused import REFUSED
 from onceflow.reader.retries import Backoff
 from onceflow.reader.stores.interface import Retention
@@ -99,13 +97,13 @@ class ReaderSettings:
         """How long a single answer of the brokers is waited for: one takes a moment, however short the patience is."""
         return max(self.patience_s, SHORTEST_ANSWER_S)
 
-    def reads(self, message: Message) -> bool:
+    def reads(self, event: Event) -> bool:
         """Whether a record is for this reader.
 
-        A letter of another group is left out before it has an identity: it may be of the same event as one of ours, which
+        A letter of another group is left out before anything is booked: it may be of the same event as one of ours, which
         would then be its duplicate.
         """
-        return self.letters_of is None or dict(headers_of(message)).get(GROUP_HEADER) == self.letters_of.encode()
+        return self.letters_of is None or dict(event.headers).get(GROUP_HEADER) == self.letters_of.encode()
 
     def dead_letter_topic(self, topic: str) -> str:
         """Where poison of ``topic`` goes."""
@@ -188,6 +186,8 @@ class Checker:
                 self.mistakes.append(f"{name} is empty")
             elif not isinstance(value, str) and not (value is None and name in _MAY_BE_NONE):
                 self.mistakes.append(f"{name} must be a text, not {value!r}")
+            elif isinstance(value, str) and "\0" in value:
+                self.mistakes.append(f"{name}: {value!r} has a NUL, where librdkafka cuts names off")
 
     def topics(self, given: object) -> tuple[str, ...]:
         """Names of topics: at least one, no pattern."""

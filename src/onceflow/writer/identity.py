@@ -19,7 +19,7 @@ from onceflow.events import (
     TYPE_HEADER,
     EventIdentity,
 )
-from onceflow.writer.misuse import NOT_PAIRS, kind, not_utf8
+from onceflow.writer.misuse import NOT_PAIRS, NUL, kind, not_utf8
 
 Position = Sequence[str | int]
 """Where an event comes from: ``(topic, partition, offset)``, ``(file, line)``; one more part where one input makes many."""
@@ -131,6 +131,12 @@ def checked(headers: Headers, event: EventIdentity | None = None) -> WireHeaders
         taken = sorted({name for name, _ in given} & OWN_HEADERS)
     except (TypeError, ValueError) as error:
         raise _refusal([NOT_PAIRS], f"{event.source} {event.id}" if event else "") from error
+    cut = sorted({name for name, _ in given if NUL in name})
+    if cut:  # ``ce_id\0x`` would be a second ``ce_id``, and readers would take its value for the event's id
+        raise _refusal(
+            [f"headers: a name must have no NUL, where librdkafka cuts it off: {', '.join(map(repr, cut))}"],
+            f"{event.source} {event.id}" if event else "",
+        )
     if taken:
         raise EventRefused(
             f"the writer sets {', '.join(taken)} itself",

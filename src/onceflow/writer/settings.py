@@ -12,7 +12,7 @@ from typing import Any
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka.settings_check import mistakes_of
-from onceflow.writer.misuse import not_utf8, settings_mistakes
+from onceflow.writer.misuse import no_nul, not_utf8, settings_mistakes
 
 DELIVERY_TIMEOUT_MS = 120_000
 LONGEST_DELIVERY_MS = 12 * 3_600_000  # brokers forget a producer's sequences after a day (producer.id.expiration.ms)
@@ -145,6 +145,7 @@ class WriterSettings:
         found += [f"{name}: {text}" for name, value in own.items() for text in _mistakes(name, value)]
         if transactional_id == "":
             found.append("transactional_id: is empty; give a name that is this service's alone, or None")
+        found += [text for text in [no_nul("transactional_id", transactional_id or "")] if text]
         found += [f"source: {problem}" for problem in [not_utf8("it", source)] if problem]
         found += _contradictions(own, transactional_id)
         if found:

@@ -182,6 +182,23 @@ def test_what_lies_below_the_position_was_handled() -> None:
     assert pieces.claim(owner, [EventKey(4, "shop", "b")], LONG_S) == [Standing.DUPLICATE]
 
 
+def test_sources_with_sequences_are_bounded_and_the_one_in_use_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """As of files that a log is rotated through: each is a source of its own."""
+    store = MemoryStore(limit=10)
+    store.open("group", Retention())
+    (owner,) = store.take(TOPIC, [0], "reader")
+    for number in range(100):
+        keys = [EventKey(2 * number, "steady", str(number), number), EventKey(2 * number + 1, f"file-{number}", "1", 1)]
+        assert store.claim(owner, keys, LONG_S) == [Standing.NEW] * 2
+        store.confirm(owner, keys)
+    assert len(store._tables._sequences) == 10
+    again = [EventKey(200, "steady", "99", 99), EventKey(201, "file-99", "1", 1), EventKey(202, "file-0", "1", 1)]
+    assert store.claim(owner, again, LONG_S) == [Standing.DUPLICATE, Standing.DUPLICATE, Standing.NEW]
+    assert [record.message for record in caplog.records] == [
+        "more than 10 ids, or sources with sequences, within the retention: the oldest are forgotten"
+    ]
+
+
 @pytest.mark.parametrize("way", CLAIMS)
 def test_compact_form_does_not_grow(way: Way) -> None:
     """One number of the source, whatever came: no id, no claim, and nothing that waits to be forgotten."""
@@ -190,7 +207,7 @@ def test_compact_form_does_not_grow(way: Way) -> None:
     (owner,) = store.take(TOPIC, [0], "reader")
     book_numbered(store, owner, way, 10_000)
     tables = store._tables
-    assert dict(tables._sequences) == {(TOPIC, 0): {"shop": 9_999}}
+    assert dict(tables._sequences) == {((TOPIC, 0), "shop"): 9_999}
     kept = (
         tables._ids,
         tables._by_age,

@@ -137,3 +137,8 @@ def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count("the oldest are forgotten") == 1
     again = [EventKey(1_000, "shop", "999"), EventKey(1_001, "shop", "0")]
     assert store.claim(owner, again, 60.0) == [Standing.DUPLICATE, Standing.NEW]
+
+
+def test_a_sqlite_store_that_would_be_gone_with_its_connection_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="write memory: for a store in memory"):
+        open_store("sqlite:///:memory:")

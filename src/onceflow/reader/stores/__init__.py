@@ -54,6 +54,10 @@ def _sqlite(url: str) -> Store:
     path = file_of(url, options=True)
     if not path:
         raise ConfigurationError.of("the store's URL", [f"{url!r} names no file: write {FILE_FORMS}"])
+    if path == ":memory:":
+        raise ConfigurationError.of(
+            "the store's URL", [f"{url!r} would be gone with its connection: write memory: for a store in memory"]
+        )
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     foreign_keys = given.pop("foreign_keys", "off")
     if given or foreign_keys not in _SWITCH:

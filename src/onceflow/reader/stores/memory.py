@@ -5,8 +5,9 @@ What an object keeps of several groups that used it one after the other is kept 
     an event fails, and its dead letter is handled later by the same process, under the group of the letters and with the same id
     in one set of ids it would be a duplicate of itself: counted as handled, and handled by nobody
 
-It is bounded: beyond ``limit`` ids the oldest go, also those that the retention would still keep (then it warns once). No other
-process has it, so it refuses none: Kafka does (``reader/fence.py``).
+It is bounded: beyond ``limit`` ids the oldest go, also those that the retention would still keep (then it warns once); and beyond
+as many sources with sequences those go that were without an event for longest. No other process has it, so it refuses none: Kafka
+does (``reader/fence.py``).
 
 A batch of which nothing is known is claimed and confirmed in one piece: the rules would decide the same of each of its events,
 and take most of a reader's time for it. What comes in another way (single events, duplicates, sequences, claims of others)
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -51,7 +52,9 @@ class _Piece:
 
 
 class MemoryStore:
-    """Keeps positions and ids in this process. ``limit`` bounds the ids of events without a sequence, of each group."""
+    """Keeps positions and ids in this process. ``limit`` bounds, of each group, the ids of events without a sequence, and the
+    sources of those with one.
+    """
 
     capabilities = Capabilities(transactional=False, durable=False, shared=False)
 
@@ -101,7 +104,9 @@ class MemoryTables:
         self._limit = limit
         self._warned = False
         self._positions: dict[_Partition, Position] = {}
-        self._sequences: defaultdict[_Partition, dict[str, int]] = defaultdict(dict)
+        self._sequences: OrderedDict[tuple[_Partition, str], int] = (
+            OrderedDict()
+        )  # by partition and source, latest last
         self._ids: set[EventId] = set()
         self._by_age: deque[tuple[float, list[EventId]]] = (
             deque()
@@ -161,11 +166,17 @@ class MemoryTables:
         self._pieces.clear()
 
     def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:
-        numbers = self._sequences[_partition(ownership)]
-        return {source: numbers[source] for source in sources if source in numbers}
+        place = _partition(ownership)
+        return {source: self._sequences[place, source] for source in sources if (place, source) in self._sequences}
 
     def raise_sequences(self, ownership: Ownership, sequences: Mapping[str, int]) -> None:
-        self._sequences[_partition(ownership)].update(sequences)
+        place = _partition(ownership)
+        for source, number in sequences.items():
+            self._sequences[place, source] = number
+            self._sequences.move_to_end((place, source))
+        while len(self._sequences) > self._limit:
+            self._warn()
+            self._sequences.popitem(last=False)
 
     def book(self, events: Collection[EventId]) -> set[EventId]:
         fresh = set(events).difference(self.known(events))
@@ -254,10 +265,17 @@ class MemoryTables:
         if len(self._ids) <= self._limit:
             return
         self.forget_expired()
-        if len(self._ids) > self._limit and not self._warned:
-            self._warned = True
-            _log.warning("more than %d ids within the retention: the oldest are forgotten", self._limit)
+        if len(self._ids) > self._limit:
+            self._warn()
         self._forget(self._limit, float("inf"))
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "more than %d ids, or sources with sequences, within the retention: the oldest are forgotten",
+                self._limit,
+            )
 
 
 def _partition(ownership: Ownership) -> _Partition:

@@ -74,8 +74,8 @@ def confirm(tables: Tables, ownership: Ownership, keys: Sequence[EventKey]) -> N
     horizon = tables.lowest_open(ownership)
     done = [key for key in pending if horizon is None or key.offset < horizon]
     early = pending[len(done) :]
-    if early:
-        tables.confirm_early(ownership, early)
+    if early:  # an id that stands there twice is kept once
+        tables.confirm_early(ownership, list({event_id(key): key for key in early}.values()))
     if done:
         _settle(tables, ownership, done)
 

@@ -151,6 +151,16 @@ def confirmed_out_of_order(lab: Lab) -> None:
         store.confirm(last, make(1, 2))
         assert take(store).next_offset == 3
         assert store.claim(take(store), [*make(0, 1, 2), *make(3)], LEASE_S) == [DUPLICATE] * 3 + [NEW]
+    store = lab.store(group=lab.new_group())
+    owner, first, (later,) = take(store), keys(0), keys(1)
+    twice = [later, later._replace(offset=2)]
+    store.claim(owner, [*first, *twice], LEASE_S)
+    store.confirm(owner, twice)
+    store.confirm(owner, first)
+    last = take(store)
+    assert store.claim(last, twice, LEASE_S) == [DUPLICATE] * 2, "an id that came twice is repeated"
+    store.confirm(last, twice)
+    assert take(store).next_offset == 3
 
 
 def at_large_offsets(lab: Lab) -> None:

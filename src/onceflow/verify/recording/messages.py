@@ -7,7 +7,9 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from onceflow.errors import VerificationError
 from onceflow.events import ID_HEADER, SOURCE_HEADER
+from onceflow.kafka.headers import UNREADABLE, HeadersUnreadable, raw_headers
 from onceflow.verify.recording.digest import Header, content_digest, key_digest
 
 Row = tuple[Any, ...]
@@ -15,7 +17,11 @@ Row = tuple[Any, ...]
 
 def row_of(message: Message, at_s: float, op: int) -> Row:
     """The row of one record (not of an error)."""
-    key, headers = message.key(), cast("list[Header] | None", message.headers())
+    try:
+        key, headers = message.key(), cast("list[Header] | None", raw_headers(message))
+    except UNREADABLE as error:
+        topic, partition, offset = place_of(message)
+        raise VerificationError(f"{topic}-{partition}: offset {offset}: {HeadersUnreadable()}") from error
     content = content_digest(key, message.value(), headers)
     return (at_s, op, *place_of(message), event_id(headers), key_digest(key), content)
 
