@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place
 
@@ -115,6 +116,22 @@ def test_following_shows_what_comes_later(place: Place) -> None:
             assert process.stdout.readline().endswith("\t1\n")
             place.send(["2"])
             assert process.stdout.readline().endswith("\t2\n")
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            process.kill()
+
+
+def test_following_shows_a_partition_that_the_topic_gets_meanwhile(place: Place) -> None:
+    place.send(["1"])
+    command = [sys.executable, "-m", "onceflow.cli", "read", place.topic, "-b", place.servers, "--follow", "-n", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().endswith("\t1\n")
+            admin = AdminClient({"bootstrap.servers": place.servers})
+            admin.create_partitions([NewPartitions(place.topic, 2)])[place.topic].result(TIMEOUT_S)
+            place.send(["2"], partition=1)
+            assert process.stdout.readline().startswith("1@0\t")
             assert process.wait(TIMEOUT_S) == 0
         finally:
             process.kill()

@@ -6,6 +6,7 @@ import logging
 import time
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
@@ -15,6 +16,7 @@ from onceflow.errors import (
     BrokerUnreachable,
     ConfigurationError,
     KafkaError,
+    OnceflowError,
     RecordTooLarge,
     RequestFailed,
     TopicMissing,
@@ -26,6 +28,8 @@ from onceflow.kafka.settings import ClusterSettings
 
 PATIENCE_S = 30.0
 _POLL_S = 0.1
+_LOOK_EVERY_S = 5.0  # for partitions that are added to a topic that is followed
+_LOOK_S = 2.0
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")  # what matters of its log comes as errors too
 
 OnDelivery = Callable[[Problem | None, Message], None]
@@ -139,13 +143,28 @@ def committed_messages(
     consumer = Consumer({**settings.for_librdkafka(), **options, "auto.offset.reset": "earliest"}, logger=_librdkafka)
     try:
         if follow:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-            while True:
-                yield from _polled(consumer, topic)
+            yield from _followed(consumer, ClusterAdmin(settings, patience_s=_LOOK_S), topic, partitions, only)
         for partition in partitions:
             yield from _partition(consumer, admin, topic, partition, ends[topic, partition])
     finally:
         consumer.close()
+
+
+def _followed(
+    consumer: Consumer, admin: ClusterAdmin, topic: str, partitions: Iterable[int], only: Collection[int] | None
+) -> Iterator[Message]:
+    """Without end; of partitions that the topic gets meanwhile as well, unless it is ``only`` some that are wanted."""
+    followed: set[int] = set()
+    while True:
+        new = sorted(set(partitions) - followed)
+        if new:
+            consumer.incremental_assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in new])
+            followed.update(new)
+        looks_at = time.monotonic() + _LOOK_EVERY_S
+        while only is not None or time.monotonic() < looks_at:
+            yield from _polled(consumer, topic)
+        with suppress(OnceflowError):  # brokers that are away are waited for, as by the consumer
+            partitions = admin.partitions().get(topic, ())
 
 
 def _check_partitions(topic: str, known: Collection[int], wanted: Collection[int]) -> None:
