@@ -114,6 +114,11 @@ def test_the_committed_form_reads_back(next_batch: int, query: str, instance: st
         assert Progress.decode(*progress.encode()) == progress
 
 
+def test_a_mark_of_the_sources_is_a_text_whatever_it_was_written_as() -> None:
+    """It is compared with a text, and nothing else may come out of what a cluster keeps."""
+    assert Progress.decode(1, '{"v":1,"query":"q","instance":"me","ends":["d0"],"sources":7}').sources == "7"
+
+
 def test_what_is_known_of_the_sources_is_of_the_newest_batch_and_stays_through_a_claim() -> None:
     marked = DONE.advanced(Batch(3, "q", "d2", "d3", "mark"), "me")
     assert marked == Progress(4, "q", "me", ("d0", "d1", "d2", "d3"), "mark")

@@ -549,7 +549,8 @@ def test_offsets_are_read_stable_unless_asked_otherwise(monkeypatch: pytest.Monk
     requests.read_offsets(stable=False)
     requests.read_progress()
     requests.read_sources()
-    assert seen == [True, False, True, True]
+    requests.read_committed()
+    assert seen == [True, False, True, True, True]
 
 
 def test_a_renewal_is_of_the_newest_batch_alone(scripted: Scripted) -> None:

@@ -217,7 +217,8 @@ def _change_function(module: ModuleType, mutant: Mutant) -> Restore:
     for part in mutant.site.function.split("."):
         found = inspect.getattr_static(found, part)
     function = getattr(found, "fget", getattr(found, "__func__", found))
-    before, function.__code__ = function.__code__, mutant.code_of_function()
+    before = function.__code__
+    function.__code__ = mutant.code_of_function(before.co_freevars)
     return lambda: setattr(function, "__code__", before)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
@@ -82,12 +82,25 @@ class Mutant:
         """All assignments of the module, for some are made of others."""
         return self._compiled(lambda: [each for each in self.tree.body if isinstance(each, _DATA)])
 
-    def code_of_function(self) -> CodeType:
-        """The function that is changed."""
-        found = self._compiled(lambda: [self.tree.body[self.site.statement]])
+    def code_of_function(self, free: Sequence[str] = ()) -> CodeType:
+        """The function that is changed. It has the variables ``free`` of what is around it, also where its change needs none."""
+        body = self._body_of_function()
+        named: list[ast.stmt] = [ast.Expr(ast.Name(name, ast.Load())) for name in free]
+        body.append(ast.If(ast.Constant(value=False), [ast.Pass(), *named], []))
+        try:
+            found = self._compiled(lambda: [self.tree.body[self.site.statement]])
+        finally:
+            body.pop()
         for name in self.site.function.split("."):
             found = next(each for each in found.co_consts if isinstance(each, CodeType) and each.co_name == name)
         return found
+
+    def _body_of_function(self) -> list[ast.stmt]:
+        body = self.tree.body
+        for name in self.site.function.split("."):
+            found = next(each for each in body if isinstance(each, _NAMED) and each.name == name)
+            body = found.body
+        return body
 
     def _compiled(self, chosen: Callable[[], list[ast.stmt]]) -> CodeType:
         """Changes the tree, compiles some statements of it, and takes the change back."""
@@ -109,6 +122,7 @@ class Mutant:
             getattr(parent, self.site.field)[self.site.index] = node
 
 
+_NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _DATA = (ast.Assign, ast.AnnAssign, ast.Expr)
 
 
