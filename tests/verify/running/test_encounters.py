@@ -25,7 +25,7 @@ from onceflow.verify.faults.spark import KillExecutor, PauseExecutor
 from onceflow.verify.matrix.bounces import BounceClient
 from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Encounter
-from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, lack, never_came, under_way
+from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, lack, met_nothing, under_way
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.run import _encounter, _outages
 from onceflow.verify.running.schedule import ROW, Turn
@@ -202,12 +202,16 @@ def test_faults_that_met_nothing_prove_nothing() -> None:
     assert lack([idle]) == lack([idle, met]) == ""
 
 
-def test_kinds_of_which_no_fault_came_are_noted() -> None:
+def test_kinds_of_which_no_fault_came_or_met_work_are_noted() -> None:
     kill = replace(came(struck=[COMMIT]), fault="kill-driver")
-    assert never_came(("kill-driver",), [kill, kill]) == ()
-    assert never_came(("kill-driver",), []) == (), "that no fault came at all is said elsewhere"
-    (note,) = never_came(("kill-driver", "pause-driver", "late-endtxn"), [kill])
+    assert met_nothing(("kill-driver",), [kill, kill]) == ()
+    assert met_nothing(("kill-driver",), []) == (), "that no fault came at all is said elsewhere"
+    (note,) = met_nothing(("kill-driver", "pause-driver", "late-endtxn"), [kill])
     assert note == "no fault came of 2 of the 3 kinds in the mix: pause-driver, late-endtxn"
+    vain = replace(kill, fault="pause-driver", met=False)
+    assert met_nothing(("kill-driver", "pause-driver"), [kill, vain, replace(kill, met=False)]) == (
+        "no fault met work of 1 of the 2 kinds in the mix: pause-driver",
+    )
 
 
 def test_a_real_driver_is_killed_in_what_it_told_and_its_batches_are_counted(tmp_path: Path) -> None:

@@ -150,13 +150,20 @@ def lack(encounters: Sequence[Encounter]) -> str:
     return ""
 
 
-def never_came(faults: Sequence[str], encounters: Sequence[Encounter]) -> tuple[str, ...]:
-    """A note of the kinds of which no fault came: green says nothing of them."""
-    came = {each.fault for each in encounters}
-    absent = [name for name in faults if name not in came]
-    if not came or not absent:
+def met_nothing(faults: Sequence[str], encounters: Sequence[Encounter]) -> tuple[str, ...]:
+    """Notes of the kinds of which no fault came, or none that met work: green says nothing of them."""
+    came, met = {each.fault for each in encounters}, {each.fault for each in encounters if each.met}
+    if not came:
         return ()
-    return (f"no fault came of {len(absent)} of the {len(faults)} kinds in the mix: {', '.join(absent)}",)
+    kinds = {
+        "no fault came": [name for name in faults if name not in came],
+        "no fault met work": [name for name in faults if name in came - met],
+    }
+    return tuple(
+        f"{text} of {len(names)} of the {len(faults)} kinds in the mix: {', '.join(names)}"
+        for text, names in kinds.items()
+        if names
+    )
 
 
 def _all_of(number: int) -> str:

@@ -23,7 +23,7 @@ from onceflow.verify.oracle.judging import judge
 from onceflow.verify.recording import Observed, Recorded
 from onceflow.verify.recording.tables import READ, SENT, STABLE
 from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
-from onceflow.verify.running.encounters import never_came
+from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
 from onceflow.verify.running.settings import Settings
@@ -83,7 +83,7 @@ def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
         versions=versions(settings),
         failures=tuple(failures),
         weaknesses=tuple(raw.weaknesses),
-        notes=(*notes, *never_came(faults, raw.encounters)),
+        notes=(*notes, *met_nothing(faults, raw.encounters)),
         judged=raw.engine.judged,
         lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
         command=settings.command,
