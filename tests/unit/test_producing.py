@@ -527,6 +527,21 @@ def test_a_record_that_is_named_is_too_large_where_the_leader_says_so(code: int,
     assert type(error_of(code, "produce to out-0", None)) is InputError
 
 
+@pytest.mark.parametrize(("count", "kind"), [(1, RecordTooLarge), (2, InputError), (5, InputError)])
+def test_a_batch_that_is_too_large_is_its_record_where_that_is_alone_in_it(count: int, kind: type[InputError]) -> None:
+    """Which of several it is no broker says. The record is told by its number in all that went to the partition."""
+    hand = Hand()
+    hand.submit((0, 3), (0, count))
+    with pytest.raises(InputError) as raised:
+        hand.finish(hand.answer(), hand.answer(10))
+    assert type(raised.value) is kind
+    if count > 1:
+        assert raised.value.fields == {}
+        return
+    assert raised.value.fields["records"].keys() == {3}
+    assert raised.value.fields["records"][3].endswith("bytes as a batch of its own, which the topic does not accept")
+
+
 @pytest.mark.parametrize("count", [5, 1])
 @pytest.mark.parametrize("named", [[], None])
 def test_a_leader_that_names_no_records_leaves_the_error_without_any(named: list[Any] | None, count: int) -> None:

@@ -406,6 +406,8 @@ def test_what_is_committed() -> None:
     assert V2.committed(stable=False).read(fetched(0, 0, *everything[2:])) == Committed(
         None, alone, plain=frozenset(alone)
     )
+    without_progress = V2.committed(stable=False).read(fetched(0, 0, ("in", 0, 4, "d1")))
+    assert without_progress == Committed(None, {("in", 0): 4}, notes={("in", 0): "d1"})
     assert V2.progress().read(fetched(0, 0, *everything[1:])) == ProgressRead(None)
     assert V2.progress().read(fetched(0, 0, (asking.ANCHOR_TOPIC, 0, -1, None))) == ProgressRead(None)
 

@@ -151,6 +151,8 @@ def test_the_notes_of_the_newest_batch_are_known_with_their_mark_and_without() -
     assert is_of_newest("b", marked(COMMITTED)), "an older onceflow has noted it"
     assert not is_of_newest(note_of(replace(PROGRESS, ends=("a",))), PROGRESS)
     assert not is_of_newest("", Progress.empty("i"))
+    of_four = replace(PROGRESS, ends=("a", "b", "c", "d"))
+    assert [end for end in of_four.ends if is_of_newest(end, of_four)] == ["d"]
 
 
 def test_what_an_older_onceflow_committed_is_resumed_unless_nothing_is_there() -> None:

@@ -48,12 +48,15 @@ def test_a_topic_that_stays_unknown_ends_a_commit_of_offsets_before_all_patience
     unknown_for: int, is_missing: bool
 ) -> None:
     """The transaction is open all the while: a topic that was made just now is known soon, one that was deleted never."""
-    now = 0.0
+    began = now = 100.0
+    quarter = 1 + 1.5 + 2.25 + 3.375  # a sum of pauses
     questions = Questions("any", 2, 60_000)
-    talk = Asking(questions, Pace(lambda: now, 40.0, 1.0, 4.0)).store(Identity(7, 3), Progress.empty("me"), {})
+    talk = Asking(questions, Pace(lambda: now, 4 * quarter, 1.0, 4.0)).store(Identity(7, 3), Progress.empty("me"), {})
 
     def answer() -> Any:
-        part = SimpleNamespace(partition_index=0, error_code=UNKNOWN_TOPIC_OR_PARTITION if now < unknown_for else NONE)
+        part = SimpleNamespace(
+            partition_index=0, error_code=UNKNOWN_TOPIC_OR_PARTITION if now < began + unknown_for else NONE
+        )
         return SimpleNamespace(topics=[SimpleNamespace(name="onceflow-progress", partitions=[part])])
 
     def hold() -> Event:
@@ -70,9 +73,11 @@ def test_a_topic_that_stays_unknown_ends_a_commit_of_offsets_before_all_patience
     if not is_missing:
         assert hold() == Stored()
         return
-    with pytest.raises(TopicMissing, match="topic onceflow-progress does not exist any more"):
+    with pytest.raises(TopicMissing, match="topic onceflow-progress does not exist any more") as raised:
         hold()
-    assert 10 <= now <= 14, "a quarter of the patience, and not all of it"
+    assert now == began + quarter, "a quarter of the patience, and not all of it"
+    assert raised.value.fields == {"topics": ("onceflow-progress",)}
+    assert "in a new process or with a new sink" in raised.value.action
 
 
 def test_what_is_known_better_than_that_nobody_answered_is_raised_in_the_end() -> None:
