@@ -23,22 +23,26 @@ $(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($
 demo: setup
 	$(BIN)/onceflow demo $(DEMO_ARGS)
 
+# Without what has a twin in it, or takes minutes by chance: that is of the long part.
+SHORT := -n 4 -m "not long"
+
 # Three parts, so that one part's brokers and Spark sessions are gone before the next begins. Much of them is waiting: they run in four
 # processes (tests/parallel.py). 5: none selected.
 test: check
-	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 4) $(TWO_ENDS) || test $$? -eq 5
-	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 4) $(VERIFY) || test $$? -eq 5
-	$(BIN)/pytest $(or $(PYTEST_ARGS),-n 4) $(WITH_SPARK) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(TWO_ENDS) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(VERIFY) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(WITH_SPARK) || test $$? -eq 5
 
 # The long part of the verification: every fault, replicated brokers, a Spark cluster, Spark's own sink beside ours; the same on transaction
 # version 1; kills of the driver alone, for the goals of recovery; executors that write, what a plan without state allows to be lost, and
-# Kafka's transaction matrix. About two hours. A part that proves nothing (2) holds up none of the others; the status is 1 if any part is
+# Kafka's transaction matrix; before all that the tests that are too long for `make test`. About two hours. A part that proves nothing (2) holds up none of the others; the status is 1 if any part is
 # violated, else 2 if any proves nothing.
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
 verify: setup
 	@worst=0; \
+	$(BIN)/pytest -m long $(VERIFY) || worst=1; \
 	run() { \
 	  echo "onceflow verify $$*"; $(BIN)/onceflow verify "$$@"; status=$$?; \
 	  test $$status -le 2 || exit $$status; \

@@ -377,6 +377,7 @@ def tasks_of(driver: subprocess.Popen[str], told: str) -> dict[str, int]:
     return tasks
 
 
+@pytest.mark.long
 def test_a_standby_whose_executor_was_replaced_rehearses_again(world: SparkWorld, tmp_path: Path) -> None:
     """Whoever takes over then would wait for the new one's first steps."""
     world.goes_on()
@@ -406,6 +407,7 @@ def test_a_standby_rehearses_on_its_executors_and_leaves_nothing(world: SparkWor
     assert list((tmp_path / "checkpoint").iterdir()) == [place], "nothing of the pipeline's own"
 
 
+@pytest.mark.long
 def test_a_standby_whose_executors_come_with_the_work_rehearses_nothing(world: SparkWorld, tmp_path: Path) -> None:
     world.goes_on()
     own = {

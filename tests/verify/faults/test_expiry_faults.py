@@ -56,7 +56,9 @@ def notes(driver: DriverProcess) -> list[str]:
     return [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
 
 
-@pytest.mark.parametrize("lives_on", [0.0, 1.0], ids=["another starts", "the same goes on"])
+@pytest.mark.parametrize(
+    "lives_on", [0.0, pytest.param(1.0, marks=pytest.mark.long)], ids=["another starts", "the same goes on"]
+)
 def test_expire_ids(world: PrivateWorld, monkeypatch: pytest.MonkeyPatch, lives_on: float) -> None:
     monkeypatch.setattr(expiry, "_LIVES_ON", lives_on)
     before = entry(world).producer_id
@@ -69,7 +71,7 @@ def test_expire_ids(world: PrivateWorld, monkeypatch: pytest.MonkeyPatch, lives_
     assert (world.driver.strikes, world.driver.outages) == ([], [])
 
 
-@pytest.mark.parametrize("step", ["WRITE", "DONE"])
+@pytest.mark.parametrize("step", [pytest.param("WRITE", marks=pytest.mark.long), "DONE"])
 def test_expire_ids_of_zombie(world: PrivateWorld, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     monkeypatch.setattr(expiry, "_quiet_step", lambda world, random: step)
     ExpireIdsOfZombie().inject(world, Random(1))

@@ -147,6 +147,7 @@ class Careless:
         eventually(lambda: max(self.told) > before, bool, "a delivery", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_a_full_disk_takes_from_who_asks_for_no_acknowledgement(world: Undefended) -> None:
     """Not each time: another log of the node may grow beyond the size first, while nothing is on its way to this one."""
     careless = Careless(world, acks=0)

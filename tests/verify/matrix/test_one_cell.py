@@ -19,6 +19,7 @@ PARTITIONS = {"matrix-input-0", "matrix-input-1", "matrix-output-0", "matrix-out
 
 @pytest.mark.slow
 @pytest.mark.faults
+@pytest.mark.long
 def test_hard_bounces_of_the_client_lose_and_repeat_nothing(tmp_path: Path) -> None:
     report, temporary = tmp_path / "report", tmp_path / "t"
     temporary.mkdir()

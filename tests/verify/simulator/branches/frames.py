@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onceflow.verify.simulator import Scenario
 
-ORDINARY = 2000
-OF_A_FRAME = 250
+ORDINARY = 1800
+OF_A_FRAME = 180
 Run = tuple[int, "Scenario | None"]
 
 
