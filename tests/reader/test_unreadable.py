@@ -79,9 +79,10 @@ def test_it_goes_to_the_dead_letters_and_the_others_are_handled(
     assert given == [*FIRST, "last"]
 
 
-def test_in_the_inbox_it_is_booked_with_its_letter(place: Place) -> None:
+def test_in_the_inbox_it_is_booked_with_its_letter(place: Place, read: ReadAll) -> None:
     sent(place)
     place.book_all()
+    assert [letter.value() for letter in read(f"{place.topic}.dead-letter", on=place.broker)] == [b"foreign"]
     assert place.effects() == [*FIRST, "last"]
     place.book_all()
     assert place.effects() == [*FIRST, "last"]
@@ -102,7 +103,9 @@ def test_without_dead_letters_the_reader_ends_in_front_of_it_and_says_where(plac
     assert place.effects() == FIRST
 
 
-def test_a_reader_of_letters_passes_over_what_is_none_of_them(places: Places) -> None:
+def test_a_reader_of_letters_passes_over_what_is_none_of_them_and_says_so(
+    places: Places, caplog: pytest.LogCaptureFixture
+) -> None:
     place = places()
     place.send(["0", "1"])
     reader = place.reader(retries=0)
@@ -120,6 +123,7 @@ def test_a_reader_of_letters_passes_over_what_is_none_of_them(places: Places) ->
     poison.clear()
     reader.dead_letters().run(until_end=True)
     assert place.effects() == ["0", "1"]
+    assert any("for whose letter it is nobody can tell" in record.message for record in caplog.records)
 
 
 def test_what_was_handled_in_front_of_it_is_read_again_into_a_new_store(place: Place) -> None:

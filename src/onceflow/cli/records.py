@@ -6,7 +6,6 @@ import logging
 import time
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
@@ -163,8 +162,11 @@ def _followed(
         looks_at = time.monotonic() + _LOOK_EVERY_S
         while only is not None or time.monotonic() < looks_at:
             yield from _polled(consumer, topic)
-        with suppress(OnceflowError):  # brokers that are away are waited for, as by the consumer
+        try:
             partitions = admin.partitions().get(topic, ())
+        except OnceflowError as error:
+            if not error.retriable:  # brokers that are away are waited for, as by the consumer
+                raise
 
 
 def _check_partitions(topic: str, known: Collection[int], wanted: Collection[int]) -> None:

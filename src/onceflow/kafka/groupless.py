@@ -16,6 +16,7 @@ def record_in(message: Message, topic: str) -> Message | None:
     if error.code() == Problem.TOPIC_AUTHORIZATION_FAILED:
         raise NotAuthorized(f"{topic}: {error.str()}", action=f"grant READ on the topic {topic}")
     # librdkafka looks for the group's coordinator, whether or not anything is asked of the group.
-    if error.code() == Problem.GROUP_AUTHORIZATION_FAILED:
+    # And a partition that was added a moment ago is not known to every broker.
+    if error.code() in (Problem.GROUP_AUTHORIZATION_FAILED, Problem._UNKNOWN_PARTITION):  # noqa: SLF001
         return None
     raise RequestFailed(f"{topic}: {error.str()}", error=error.name())

@@ -155,9 +155,10 @@ class Lane:
 
     def _forget_failures(self) -> None:
         """Of what is not pending any more."""
-        if self.failures:
-            pending = {event.offset for event in self.pending}
-            self.failures = {offset: failure for offset, failure in self.failures.items() if offset in pending}
+        if self.failures and self.position is not None:
+            handled = [offset for offset in self.failures if offset < self.position]
+            for offset in handled:
+                del self.failures[offset]
 
     def taken(self, ownership: Ownership) -> None:
         """The partition was taken anew: what the store has committed meanwhile is not handled again."""

@@ -212,6 +212,8 @@ class Loop:
             except UNREADABLE:
                 event = UnreadableEvent(message, lane.place)
             if reads is not None and not reads(event):
+                if event.__class__ is UnreadableEvent:
+                    log.warning("%s: %r is passed over, for whose letter it is nobody can tell", lane.name, event)
                 continue
             if event.__class__ is UnreadableEvent:
                 lane.unreadable(event, HeadersUnreadable())
@@ -291,7 +293,8 @@ class Loop:
         if self._settings.dead_letters is None:
             raise _unreadable(event, reason)
         self._mode.bury(lane, event, lambda: self._letters.write(event, reason, attempts))
-        log.error("%s: %r went to the dead letters after %d attempts: %s", lane.name, event, attempts, told(reason))
+        tried = "untried" if poison.is_final else f"after {attempts} attempts"
+        log.error("%s: %r went to the dead letters %s: %s", lane.name, event, tried, told(reason))
 
     def _failed(self, lane: Lane, failure: Failed) -> None:
         if failure.event is None:

@@ -102,6 +102,15 @@ def test_a_look_that_can_have_seen_nothing_is_none(
     assert "nothing is proved: nobody looked where anybody wrote" in " ".join(capsys.readouterr().out.split())
 
 
+def test_ends_that_were_asked_for_before_anything_was_written_are_no_look(tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.add("probe", log_end("k", 0), stable_end("k", 0))
+    recorder.add("writer", send("k", 1, 0))
+    recorder.add("reader", window("j", 0, 1))
+    write_history(recorder.table(), tmp_path / "unseen.jsonl")
+    assert main([str(tmp_path / "unseen.jsonl")]) == 2
+
+
 def test_a_look_that_finds_nothing_where_nothing_may_be_proves_something(tmp_path: Path) -> None:
     """Also that of a transaction of unknown outcome, once the position that it gave was seen: it was committed."""
     recorder = Recorder()

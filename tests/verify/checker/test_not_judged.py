@@ -141,6 +141,28 @@ def test_who_writes_without_a_transaction_leaves_none_open() -> None:
     assert check_history(history.table()).violations == {"hung_transaction": 1}
 
 
+def test_what_was_sent_between_the_questions_for_the_ends_hangs_nowhere() -> None:
+    history = Recorder()
+    copied_and_read(history)
+    history.add("probe", stable_end("out-0", 2))
+    history.add("other", send("out-0", "x", 2))
+    history.add("probe", log_end("out-0", 3))
+    history.add("final", window("out-0", 2, 3), poll("out-0", 2, "x"))
+    verdict = check_history(history.table())
+    assert (verdict.violations, verdict.not_judged) == ({}, (f"whether a transaction hangs on out-0{NOT_ASKED}",))
+
+
+def test_readers_are_held_against_each_other_where_no_send_is_recorded() -> None:
+    """Foreign producers: nothing can be missing, but one place has one record."""
+    history = Recorder()
+    for reader in ("one", "two"):
+        history.add(reader, poll("k", 0, "a"), poll("k", 1, "b"), window("k", 0, 2))
+    verdict = check_history(history.table())
+    assert (verdict.violations, verdict.unproved) == ({}, "")
+    history.add("three", poll("k", 0, "c"))
+    assert check_history(history.table()).violations == {"inconsistent_offsets": 1}
+
+
 def test_who_makes_some_checks_only_is_not_told_of_others() -> None:
     history = Recorder()
     history.add("writer", send("k", "x", 0))

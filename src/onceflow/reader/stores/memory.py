@@ -167,7 +167,10 @@ class MemoryTables:
 
     def sequences(self, ownership: Ownership, sources: Collection[str]) -> dict[str, int]:
         place = _partition(ownership)
-        return {source: self._sequences[place, source] for source in sources if (place, source) in self._sequences}
+        known = [source for source in sources if (place, source) in self._sequences]
+        for source in known:
+            self._sequences.move_to_end((place, source))
+        return {source: self._sequences[place, source] for source in known}
 
     def raise_sequences(self, ownership: Ownership, sequences: Mapping[str, int]) -> None:
         place = _partition(ownership)

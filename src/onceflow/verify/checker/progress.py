@@ -28,7 +28,7 @@ def hung_transaction(evidence: Evidence) -> pa.Table:
     both = (ends >= 0) & (stable >= 0)
     ends, stable = ends[both], stable[both]
     hung = history.offset[stable] < history.offset[ends]
-    hung[hung] = ~_used_after(evidence, stable[hung])
+    hung[hung] = ~_used_after(evidence, stable[hung]) & ~_written_between(evidence, stable[hung], ends[hung])
     return findings(history, "hung_transaction", stable[hung], ends[hung])
 
 
@@ -45,7 +45,26 @@ def ends_known(evidence: Evidence) -> Mask:
     known: Mask = (ends >= 0) & (stable >= 0)
     for rows in (ends, stable):
         known[known] = ~_used_after(evidence, rows[known])
+    known[known] = ~_written_between(evidence, stable[known], ends[known])
     return known
+
+
+def _written_between(evidence: Evidence, stable: Ints, ends: Ints) -> Mask:
+    """For each two ends of a key whether anything was sent there between the questions for them, the stable one first::
+
+    stable_end is seen to be 1
+    a writer without a transaction sends, at offset 1
+    log_end is seen to be 2                                 nothing is open, and nothing was
+    """
+    history, sends = evidence.history, evidence.sends
+    asked = np.full(len(history.keys), -1, np.int64)
+    asked[history.key[ends]] = evidence.op_end[history.op[ends]]
+    sent = evidence.unit_end[history.unit[sends]]
+    before = sent < asked[history.key[sends]]
+    last = np.full(len(history.keys), -1, np.int64)
+    np.maximum.at(last, history.key[sends[before]], sent[before])
+    between: Mask = last[history.key[stable]] > evidence.op_end[history.op[stable]]
+    return between
 
 
 def _used_after(evidence: Evidence, rows: Ints) -> Mask:

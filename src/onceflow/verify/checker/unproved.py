@@ -32,7 +32,7 @@ def unproved(evidence: Evidence) -> str:
     if not len(history.rows(Kind.POLL, Kind.WINDOW, Kind.EFFECT)):
         return f"nobody looked: the history has no row of what was seen ({', '.join(_SEEING)})"
     if not _somebody_looked(evidence):
-        return "nobody looked where anybody wrote: no record was read, and no window over a key that was written is ok"
+        return "nobody looked where anybody wrote: no poll and no window of a key that was written was answered"
     if len(rows := _unlooked(evidence)):
         count = f"{len(rows):,} committed record{'s stand' if len(rows) > 1 else ' stands'}"
         return f"nobody looked at {keys_text(evidence, rows)}, where {count}"
@@ -74,19 +74,17 @@ def listed(names: list[str], most: int = 3) -> str:
 
 
 def _looked_at(evidence: Evidence) -> Mask:
-    """For each key whether somebody found there, for certain, what he read, or how far the log reaches, or an effect.
+    """For each key whether somebody found there, for certain, what he read, or that nothing is there, or an effect.
 
     A transaction that was aborted has read all the same.
     """
     history, polls = evidence.history, evidence.polls
     windows, effects = history.rows(Kind.WINDOW), history.rows(Kind.EFFECT)
-    ends = evidence.last_said(Kind.LOG_END)
     rows = np.concatenate(
         [
             polls[evidence.happened[polls] | history.in_txn[polls]],
             windows[evidence.happened[windows] & (history.offset[windows] < history.until[windows])],
             effects[history.status[effects] == Status.OK],
-            ends[ends >= 0],
         ]
     )
     looked = np.zeros(len(history.keys), bool)
@@ -101,13 +99,16 @@ def _unlooked(evidence: Evidence) -> Ints:
 
 
 def _somebody_looked(evidence: Evidence) -> bool:
-    """Whether somebody looked where anybody wrote, or found what came of what others wrote."""
+    """Whether somebody looked where anybody wrote, or found what came of what others wrote.
+
+    Who writes may be unknown to the whole history: then readers are held against each other.
+    """
     history, looked = evidence.history, _looked_at(evidence)
     effects, polls = history.rows(Kind.EFFECT), evidence.polls
     consumed = evidence.happened[polls] & history.in_txn[polls] & (history.group[polls] >= 0)
     if np.any(history.status[effects] == Status.OK) or np.any(consumed):
         return True
-    return bool(np.any(looked[history.key[evidence.sends]]))
+    return bool(np.any(looked[history.key[evidence.sends]])) if len(evidence.sends) else bool(np.any(looked))
 
 
 def _unjudged(evidence: Evidence) -> Ints:
