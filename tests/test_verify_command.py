@@ -138,6 +138,7 @@ MANY = "500"  # records a second: of some hundred in a batch not all are in tran
 
 @pytest.mark.slow
 @pytest.mark.faults
+@pytest.mark.long
 def test_sparks_own_sink_repeats_the_batch_that_a_kill_came_behind_and_is_reported_and_not_judged(
     tmp_path: Path,
 ) -> None:
