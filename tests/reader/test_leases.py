@@ -170,6 +170,24 @@ def test_whatever_the_handler_its_events_are_held(place: Place, rival: Rival, ha
     assert threads() == []
 
 
+def test_control_without_the_renewal_another_reader_gets_the_event_that_is_being_handled(
+    place: Place, rival: Rival, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its effect would happen there too, though nobody has died."""
+    monkeypatch.setattr(Leases, "_renew", lambda self, held: None)
+    place.send(["1"])
+    seen: list[Standing] = []
+
+    def work(event: Event) -> None:
+        rival.outlasts_a_lease()
+        seen.append(rival.claims((event.value or b"").decode()))
+
+    reader = place.reader(lease_s=LEASE_S, retries=0, dead_letters=None)
+    reader.handler(work)
+    reader.run(until_end=True)
+    assert seen == [Standing.NEW]
+
+
 def test_a_letter_that_takes_long_to_be_written_is_of_an_event_that_is_held(tmp_path: Path) -> None:
     with opened(tmp_path, "g") as store, Leases(store, LEASE_S) as leases:
         rival = Rival(SqliteStore(tmp_path / "store.db"), "g")
