@@ -18,6 +18,7 @@ from tests.reader.test_beginnings import PROTOCOLS
 from onceflow.errors import EventsGone, TopicMissing
 from onceflow.reader import topic_watch
 from onceflow.reader.event import Event
+from onceflow.reader.same_topics import SameTopics
 from onceflow.reader.stores.interface import Store
 from onceflow.reader.stores.memory import MemoryStore
 
@@ -95,6 +96,16 @@ def test_made_anew_between_two_runs(place: Place, urls: dict[str, str], kind: st
     )
     store = MemoryStore() if kind == "memory" else store  # one object is one group
     assert handle_all(place, store, inbox=inbox, group=f"{place.group}-new") == OTHERS
+
+
+def test_control_who_does_not_ask_which_topic_it_is_passes_over_the_new_ones_first_events(
+    place: Place, urls: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SameTopics, "check", lambda self, topics: None)
+    place.send(EVENTS)
+    assert handle_all(place, urls["sqlite"]) == EVENTS
+    make_anew(place)
+    assert handle_all(place, urls["sqlite"]) == OTHERS[len(EVENTS) :]
 
 
 def test_the_rows_of_the_topic_deleted_the_group_begins_with_the_new_one(place: Place) -> None:

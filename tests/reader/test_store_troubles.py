@@ -12,7 +12,9 @@ from tests.reader.support import Place, insert
 from tests.reader.test_positions import keep_from, lose_the_store
 
 from onceflow.errors import CommitUnknown, StoreLost, StoreUnavailable
+from onceflow.reader.claims import Claims
 from onceflow.reader.event import Event
+from onceflow.reader.lane import Lane
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention
 from onceflow.reader.stores.sqlite import SqliteStore
 
@@ -79,6 +81,22 @@ def test_an_effect_elsewhere_is_not_repeated_because_its_confirmation_failed(
     reader.run(until_end=True)
     assert store.broken >= 3
     assert seen == EVENTS
+
+
+def test_control_who_forgets_which_effects_happened_repeats_them(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(self: Claims, lane: Lane, *given: Any) -> None:
+        lane.effects_done = 0
+        part(self, lane, *given)
+
+    part = Claims._part
+    monkeypatch.setattr(Claims, "_part", forgetful)
+    place.send(EVENTS)
+    seen: list[str] = []
+    reader = place.reader(store=Shaky(place.file, StoreUnavailable, committed=False), batch_size=10)
+    reader.handler(lambda event: seen.append((event.value or b"").decode()))
+    reader.run(until_end=True)
+    assert len(seen) > len(EVENTS)
+    assert list(dict.fromkeys(seen)) == EVENTS
 
 
 class Unconfirming(SqliteStore):
