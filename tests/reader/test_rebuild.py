@@ -64,6 +64,29 @@ def test_a_reader_that_is_stopped_while_it_reads_the_ids_ends_in_order_and_handl
     assert place.effects() == [*EVENTS, "30"]
 
 
+@pytest.mark.parametrize("reads", [True, False], ids=["it reads the ids", "control: it reads none"])
+def test_a_new_process_with_its_store_in_memory_knows_what_the_one_before_has_handled(
+    place: Place, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    """The source sends an event again after the restart, behind the group's offset."""
+    seen: list[str] = []
+
+    def handle_all() -> None:
+        reader = place.reader(store="memory:")
+        reader.handler(lambda event: seen.append(event.value.decode()))
+        reader.run(until_end=True)
+
+    place.send(["1", "2"])
+    handle_all()
+    place.send(["1", "3"])
+    if not reads:
+        monkeypatch.setattr(Rebuilder, "_read", lambda *_: 0)
+    handle_all()
+    assert seen[:2] == ["1", "2"]
+    assert (seen[2:] == ["3"]) == reads
+    assert ("1" in seen[2:]) != reads
+
+
 def test_a_topic_that_retention_has_emptied_is_read_to_its_end(place: Place) -> None:
     place.send(EVENTS)
     place.book_all()
