@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from onceflow.errors import OnceflowError
 from onceflow.reader import loop
-from onceflow.reader.event import Event, entry_of
+from onceflow.reader.event import Event, event_of
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
 from onceflow.reader.stores.interface import Store
@@ -206,7 +206,7 @@ def run_ahead(job: Job) -> None:
         consumer.commit(asynchronous=False)
         step(Step.OFFSETS)
         for message in messages:
-            write(ledger, Event(message, entry_of(message, "")), job)
+            write(ledger, event_of(message, ""), job)
             handled = message.offset() or 0
     consumer.close()
 

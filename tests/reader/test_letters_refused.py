@@ -14,7 +14,7 @@ from tests.reader.support import TIMEOUT_S, Place, insert
 
 from onceflow.errors import RequestFailed
 from onceflow.reader.dead_letters import DeadLetters
-from onceflow.reader.event import Event, entry_of
+from onceflow.reader.event import Event, event_of
 from onceflow.stop_flag import StopFlag
 
 LONG_AGO_MS = 1_000_000_000_000
@@ -96,7 +96,7 @@ def test_the_one_time_that_cannot_be_told_is_in_a_header(
     """Of 0 librdkafka makes the time of now."""
     message = Message(topic=place.topic, partition=0, offset=0, value=b"1", timestamp=(1, timestamp_ms))
     letters = DeadLetters(place.reader()._settings, StopFlag())
-    letters.write(Event(message, entry_of(message, "here")), ValueError("poison"), 1)
+    letters.write(event_of(message, "here"), ValueError("poison"), 1)
     letters.close()
     (letter,) = read(f"{place.topic}.dead-letter", on=place.broker)
     assert dict(letter.headers() or ()).get("onceflow_timestamp") == header

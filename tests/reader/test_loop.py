@@ -19,7 +19,7 @@ from onceflow.errors import BrokerUnreachable, CommitUnknown, StoreUnavailable, 
 from onceflow.reader import topic_watch
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims
-from onceflow.reader.event import Event, entry_of, position_source
+from onceflow.reader.event import Event, event_of, position_source
 from onceflow.reader.fence import Fence
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
@@ -95,7 +95,7 @@ def message(offset: int, partition: int = 0) -> Message:
 
 
 def event(offset: int) -> Event:
-    return Event(message(offset), entry_of(message(offset), position_source("t", 0)))
+    return event_of(message(offset), position_source("t", 0))
 
 
 def test_an_event_polled_before_the_partition_went_and_came_back_is_not_of_the_new_lane() -> None:

@@ -16,7 +16,7 @@ import onceflow
 from onceflow.collector import seldom
 from onceflow.errors import ConfigurationError
 from onceflow.events import identity_of
-from onceflow.reader.event import Event, entry_of
+from onceflow.reader.event import Event, event_of
 from onceflow.reader.lane import Lane
 from onceflow.reader.patience import Stopped
 from onceflow.reader.rebuild import _is_end
@@ -37,7 +37,7 @@ def message(offset: int, headers: list[tuple[str, bytes | None]] | None = None) 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=6))
 def test_the_entry_names_what_the_headers_name(headers: list[tuple[str, bytes | None]]) -> None:
     identity = identity_of(headers)
-    entry = entry_of(message(5, headers), "kafka:t-0")
+    entry = event_of(message(5, headers), "kafka:t-0").entry
     if identity is None:
         assert entry == EventKey(5, "kafka:t-0", "5", 5)
     else:
@@ -230,12 +230,14 @@ def test_a_reader_has_one_handler_and_needs_it() -> None:
 
 
 def test_ids_that_are_no_text_stay_apart_and_an_empty_one_is_none() -> None:
-    latin = [entry_of(message(5, [("ce_id", text.encode("latin-1")), ("ce_source", b"s")]), "p").id for text in "äö"]
+    latin = [
+        event_of(message(5, [("ce_id", text.encode("latin-1")), ("ce_source", b"s")]), "p").entry.id for text in "äö"
+    ]
     assert latin[0] != latin[1]
     identities = [identity_of({"ce_id": text.encode("latin-1"), "ce_source": b"s"}) for text in "äö"]
     assert [each.id for each in identities if each] == latin
     assert identity_of({"ce_id": b"", "ce_source": b"s"}) is None
-    assert entry_of(message(5, [("ce_id", b""), ("ce_source", b"s")]), "p") == EventKey(5, "p", "5", 5)
+    assert event_of(message(5, [("ce_id", b""), ("ce_source", b"s")]), "p").entry == EventKey(5, "p", "5", 5)
 
 
 @pytest.mark.parametrize("source", [[], [("ce_source", b"")], [("ce_source", None)]])
@@ -243,7 +245,7 @@ def test_an_id_without_a_source_names_nothing(source: list[tuple[str, bytes | No
     """Two producers that count from 1, in two topics or in one, have sent two events."""
     headers: list[tuple[str, bytes | None]] = [("ce_id", b"1"), *source]
     assert identity_of(headers) is None
-    assert entry_of(message(5, headers), "kafka:a-0") == EventKey(5, "kafka:a-0", "5", 5)
+    assert event_of(message(5, headers), "kafka:a-0").entry == EventKey(5, "kafka:a-0", "5", 5)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_a_sequence_that_no_database_can_keep_counts_as_none(text: str, number: 
     headers: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_source", b"s"), ("ce_sequence", text.encode())]
     identity = identity_of(headers)
     assert identity is not None
-    assert entry_of(message(5, headers), "p").sequence == identity.sequence == number
+    assert event_of(message(5, headers), "p").entry.sequence == identity.sequence == number
 
 
 def test_a_reader_that_looks_for_what_is_left_ends_when_it_is_asked_to() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -107,34 +110,33 @@ def test_what_is_not_committed_is_not_shown(place: Place) -> None:
     assert read(place) == ["0@0\ttests 1\tkey 1\t1"]
 
 
-def test_following_shows_what_comes_later(place: Place) -> None:
+@contextmanager
+def following(place: Place) -> Iterator[IO[str]]:
+    """The lines of a command that follows, and has shown the first of two events; it must end behind the second."""
     place.send(["1"])
     command = [sys.executable, "-m", "onceflow.cli", "read", place.topic, "-b", place.servers, "--follow", "-n", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().endswith("\t1\n")
-            place.send(["2"])
-            assert process.stdout.readline().endswith("\t2\n")
+            yield process.stdout
             assert process.wait(TIMEOUT_S) == 0
         finally:
             process.kill()
+
+
+def test_following_shows_what_comes_later(place: Place) -> None:
+    with following(place) as lines:
+        place.send(["2"])
+        assert lines.readline().endswith("\t2\n")
 
 
 def test_following_shows_a_partition_that_the_topic_gets_meanwhile(place: Place) -> None:
-    place.send(["1"])
-    command = [sys.executable, "-m", "onceflow.cli", "read", place.topic, "-b", place.servers, "--follow", "-n", "2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().endswith("\t1\n")
-            admin = AdminClient({"bootstrap.servers": place.servers})
-            admin.create_partitions([NewPartitions(place.topic, 2)])[place.topic].result(TIMEOUT_S)
-            place.send(["2"], partition=1)
-            assert process.stdout.readline().startswith("1@0\t")
-            assert process.wait(TIMEOUT_S) == 0
-        finally:
-            process.kill()
+    with following(place) as lines:
+        admin = AdminClient({"bootstrap.servers": place.servers})
+        admin.create_partitions([NewPartitions(place.topic, 2)])[place.topic].result(TIMEOUT_S)
+        place.send(["2"], partition=1)
+        assert lines.readline().startswith("1@0\t")
 
 
 def test_mistakes_on_the_command_line_are_named(place: Place) -> None:

@@ -64,6 +64,9 @@ def test_headers_that_the_writer_sets_are_refused() -> None:
         with pytest.raises(EventRefused, match="must have no NUL") as cut:
             checked([("trace", b"1"), (name, b"fake")])
         assert repr(name) in str(cut.value)
+    for strange in (5, b"trace", None):
+        with pytest.raises(EventRefused, match="pairs of a name and a value"):
+            checked([(strange, b"1")])  # type: ignore[list-item]
     assert checked([("trace", b"1"), ("trace", None)]) == [("trace", b"1"), ("trace", None)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+NUL = "\0"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PIPELINE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _NOT_PIPELINES = ("ingest-", "outbox-")
@@ -36,3 +37,8 @@ def taken_by(name: str) -> str:
     if not kind:
         return ""
     return f"its transactional id is that of the {kind.rstrip('-')} {name.removeprefix(kind)!r}; choose another one"
+
+
+def no_nul(name: str, text: str) -> str:
+    """The mistake of a name that would be another one on the wire; empty if it would not."""
+    return f"{name}: {text!r} has a NUL, where librdkafka cuts names off" if NUL in text else ""

@@ -107,14 +107,17 @@ def position_source(topic: str, partition: int) -> str:
     return f"kafka:{topic}-{partition}"
 
 
-def entry_of(message: Message, place: str) -> EventKey:
-    """What identifies a record: its CloudEvents headers, or its position in ``place`` (a ``position_source``).
+def event_of(message: Message, place: str) -> Event:
+    """The event of a record: its CloudEvents headers identify it, or its position in ``place`` (a ``position_source``).
 
     Runs once for every event and so reads only the three headers that it needs, and decodes an id of ASCII, which no
-    ``header_text`` would change, by itself; ``identity_of`` would name the same. Raises one of UNREADABLE.
+    ``header_text`` would change, by itself; ``identity_of`` would name the same.
     """
+    try:
+        headers: Any = raw_headers(message)
+    except UNREADABLE:
+        return UnreadableEvent(message, place)
     offset = message.offset() or 0
-    headers: Any = raw_headers(message)
     event_id = source = sequence = None
     for name, value in headers or ():
         if name == ID_HEADER:
@@ -124,23 +127,16 @@ def entry_of(message: Message, place: str) -> EventKey:
         elif name == SEQUENCE_HEADER:
             sequence = value
     if not event_id or not source:  # an id alone names nothing: ids count within their source
-        return entry_at(offset, place)
+        return Event(message, entry_at(offset, place))
     number = sequence_number(header_text(sequence)) if sequence else None
     plain = isinstance(event_id, bytes) and event_id.isascii()
-    return _new(EventKey, (offset, _source_text(source), event_id.decode() if plain else header_text(event_id), number))
+    text = event_id.decode() if plain else header_text(event_id)
+    return Event(message, _new(EventKey, (offset, _source_text(source), text, number)))
 
 
 def entry_at(offset: int, place: str) -> EventKey:
     """What a position identifies. The offset rises along the partition: one number is enough to know them all."""
     return EventKey(offset, place, str(offset), offset)
-
-
-def event_of(message: Message, place: str) -> Event:
-    """The event of a record in ``place`` (a ``position_source``)."""
-    try:
-        return Event(message, entry_of(message, place))
-    except UNREADABLE:
-        return UnreadableEvent(message, place)
 
 
 @lru_cache(maxsize=256)

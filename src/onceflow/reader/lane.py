@@ -156,9 +156,7 @@ class Lane:
     def _forget_failures(self) -> None:
         """Of what is not pending any more."""
         if self.failures and self.position is not None:
-            handled = [offset for offset in self.failures if offset < self.position]
-            for offset in handled:
-                del self.failures[offset]
+            self.failures = {offset: each for offset, each in self.failures.items() if offset >= self.position}
 
     def taken(self, ownership: Ownership) -> None:
         """The partition was taken anew: what the store has committed meanwhile is not handled again."""

@@ -37,14 +37,14 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka import KafkaError as Problem
 
 from onceflow.errors import EventUnreadable, HandlerFailed, OnceflowError, RequestFailed, StoreError, StoreFenced
-from onceflow.kafka.headers import UNREADABLE, HeadersUnreadable
+from onceflow.kafka.headers import HeadersUnreadable
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
 from onceflow.reader.assignment import Assignment
 from onceflow.reader.claims import Claims, Held
 from onceflow.reader.closing import close
 from onceflow.reader.dead_letters import DeadLetters
-from onceflow.reader.event import Event, UnreadableEvent, entry_of
+from onceflow.reader.event import Event, UnreadableEvent, event_of
 from onceflow.reader.fence import STOOD_STILL_S, Fence, awake_and_asleep
 from onceflow.reader.handling import Failed
 from onceflow.reader.inbox import Inbox
@@ -207,10 +207,7 @@ class Loop:
                     lane.at_end = False
             if lane is None:
                 continue
-            try:
-                event = Event(message, entry_of(message, lane.place))
-            except UNREADABLE:
-                event = UnreadableEvent(message, lane.place)
+            event = event_of(message, lane.place)
             if reads is not None and not reads(event):
                 if event.__class__ is UnreadableEvent:
                     log.warning("%s: %r is passed over, for whose letter it is nobody can tell", lane.name, event)
@@ -290,7 +287,7 @@ class Loop:
             self._mode.handle(lane, lane.upcoming(self._settings.batch_size))
             return
         event, reason, attempts = lane.pending[0], poison.reason, poison.attempts
-        if self._settings.dead_letters is None:
+        if self._settings.dead_letters is None:  # one that a handler was given has ended the reader when it failed
             raise _unreadable(event, reason)
         self._mode.bury(lane, event, lambda: self._letters.write(event, reason, attempts))
         tried = "untried" if poison.is_final else f"after {attempts} attempts"

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
 from onceflow.errors import ConfigurationError
-from onceflow.kafka.names import is_topic
+from onceflow.kafka.names import is_topic, no_nul
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.reader.event import Event
 from onceflow.reader.refused import REFUSED
@@ -186,8 +186,8 @@ class Checker:
                 self.mistakes.append(f"{name} is empty")
             elif not isinstance(value, str) and not (value is None and name in _MAY_BE_NONE):
                 self.mistakes.append(f"{name} must be a text, not {value!r}")
-            elif isinstance(value, str) and "\0" in value:
-                self.mistakes.append(f"{name}: {value!r} has a NUL, where librdkafka cuts names off")
+            elif isinstance(value, str) and (mistake := no_nul(name, value)):
+                self.mistakes.append(mistake)
 
     def topics(self, given: object) -> tuple[str, ...]:
         """Names of topics: at least one, no pattern."""

@@ -19,7 +19,8 @@ from onceflow.events import (
     TYPE_HEADER,
     EventIdentity,
 )
-from onceflow.writer.misuse import NOT_PAIRS, NUL, kind, not_utf8
+from onceflow.kafka.names import NUL
+from onceflow.writer.misuse import NOT_PAIRS, kind, not_utf8
 
 Position = Sequence[str | int]
 """Where an event comes from: ``(topic, partition, offset)``, ``(file, line)``; one more part where one input makes many."""
@@ -128,10 +129,10 @@ def checked(headers: Headers, event: EventIdentity | None = None) -> WireHeaders
     """The caller's own headers of ``event``. Raises EventRefused if they would name the event a second time."""
     try:
         given = list(headers)
-        taken = sorted({name for name, _ in given} & OWN_HEADERS)
+        names = {name for name, _ in given}
+        taken, cut = sorted(names & OWN_HEADERS), sorted(name for name in names if NUL in name)
     except (TypeError, ValueError) as error:
         raise _refusal([NOT_PAIRS], f"{event.source} {event.id}" if event else "") from error
-    cut = sorted({name for name, _ in given if NUL in name})
     if cut:  # ``ce_id\0x`` would be a second ``ce_id``, and readers would take its value for the event's id
         raise _refusal(
             [f"headers: a name must have no NUL, where librdkafka cuts it off: {', '.join(map(repr, cut))}"],

@@ -8,8 +8,8 @@ from typing import Any
 
 from onceflow.errors import EventRefused, WriterError
 from onceflow.events import ID_HEADER, SOURCE_HEADER
+from onceflow.kafka.names import no_nul
 
-NUL = "\0"
 _PARAMETERS = {ID_HEADER: "id", SOURCE_HEADER: "source"}
 """The headers that the short way of ``send`` makes of arguments as they are."""
 NOT_PAIRS = "headers must be pairs of a name and a value, as [('trace', b'1')]; of a mapping, its items()"
@@ -48,11 +48,6 @@ def place_mistakes(topic: object, partition: Any) -> list[str]:
         or ("" if operator.index(partition) >= -1 else f"partition {partition}: they begin at 0; -1 places by key"),
     ]
     return [text for text in found if text]
-
-
-def no_nul(name: str, text: str) -> str:
-    """The mistake of a name with a NUL in it."""
-    return f"{name}: {text!r} has a NUL, where librdkafka cuts names off" if NUL in text else ""
 
 
 def no_such_partition(partition: int, count: int) -> str:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.errors import ConfigurationError
+from onceflow.kafka.names import no_nul
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka.settings_check import mistakes_of
-from onceflow.writer.misuse import no_nul, not_utf8, settings_mistakes
+from onceflow.writer.misuse import not_utf8, settings_mistakes
 
 DELIVERY_TIMEOUT_MS = 120_000
 LONGEST_DELIVERY_MS = 12 * 3_600_000  # brokers forget a producer's sequences after a day (producer.id.expiration.ms)

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from onceflow.events import header_text, identity_of
-from onceflow.reader.event import entry_of
+from onceflow.reader.event import event_of
 from onceflow.reader.stores import open_store
 from onceflow.reader.stores.interface import EventKey, Retention, Standing
 
@@ -42,7 +42,7 @@ def entries(ids: tuple[bytes, ...], first: int, header: str) -> list[EventKey]:
 
 def _entry(offset: int, headers: dict[str, bytes]) -> EventKey:
     given: Any = {"topic": "t", "partition": 0, "offset": offset, "headers": list(headers.items())}
-    return entry_of(Message(**given), "place")
+    return event_of(Message(**given), "place").entry
 
 
 @pytest.mark.parametrize("header", ["ce_id", "ce_source"])

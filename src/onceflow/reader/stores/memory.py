@@ -104,9 +104,7 @@ class MemoryTables:
         self._limit = limit
         self._warned = False
         self._positions: dict[_Partition, Position] = {}
-        self._sequences: OrderedDict[tuple[_Partition, str], int] = (
-            OrderedDict()
-        )  # by partition and source, latest last
+        self._sequences: OrderedDict[tuple[_Partition, str], int] = OrderedDict()  # of each source, latest last
         self._ids: set[EventId] = set()
         self._by_age: deque[tuple[float, list[EventId]]] = (
             deque()

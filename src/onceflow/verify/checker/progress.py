@@ -50,27 +50,30 @@ def ends_known(evidence: Evidence) -> Mask:
 
 
 def _written_between(evidence: Evidence, stable: Ints, ends: Ints) -> Mask:
-    """For each two ends of a key whether anything was sent there between the questions for them, the stable one first::
+    """For each two ends of a key whether anything was sent there between the questions for them, the stable one first.
 
-    stable_end is seen to be 1
-    a writer without a transaction sends, at offset 1
-    log_end is seen to be 2                                 nothing is open, and nothing was
+    ::
+
+        stable_end is seen to be 1
+        a writer without a transaction sends, at offset 1
+        log_end is seen to be 2                                 nothing is open, and nothing was
     """
     history, sends = evidence.history, evidence.sends
     asked = np.full(len(history.keys), -1, np.int64)
     asked[history.key[ends]] = evidence.op_end[history.op[ends]]
-    sent = evidence.unit_end[history.unit[sends]]
-    before = sent < asked[history.key[sends]]
-    last = np.full(len(history.keys), -1, np.int64)
-    np.maximum.at(last, history.key[sends[before]], sent[before])
-    between: Mask = last[history.key[stable]] > evidence.op_end[history.op[stable]]
-    return between
+    before = evidence.unit_end[history.unit[sends]] < asked[history.key[sends]]
+    return _sent_after(evidence, sends[before], stable)
 
 
 def _used_after(evidence: Evidence, rows: Ints) -> Mask:
     """For each row whether a transaction wrote to its key after its operation: then what is open may have been under way."""
     history, sends = evidence.history, evidence.sends
-    sends = sends[history.in_txn[sends] & np.isin(history.key[sends], history.key[rows])]
+    return _sent_after(evidence, sends[history.in_txn[sends] & np.isin(history.key[sends], history.key[rows])], rows)
+
+
+def _sent_after(evidence: Evidence, sends: Ints, rows: Ints) -> Mask:
+    """For each row whether any of these was sent to its key after its operation."""
+    history = evidence.history
     last = np.full(len(history.keys), -1, np.int64)
     np.maximum.at(last, history.key[sends], evidence.unit_end[history.unit[sends]])
     after: Mask = last[history.key[rows]] > evidence.op_end[history.op[rows]]

@@ -94,7 +94,7 @@ def _looked_at(evidence: Evidence) -> Mask:
 
 def _unlooked(evidence: Evidence) -> Ints:
     """The committed records of keys at which nobody looked."""
-    rows: Ints = evidence.committed[~_looked_at(evidence)[evidence.history.key[evidence.committed]]]
+    rows: Ints = evidence.committed[~evidence.once(_looked_at)[evidence.history.key[evidence.committed]]]
     return rows
 
 
@@ -103,7 +103,7 @@ def _somebody_looked(evidence: Evidence) -> bool:
 
     Who writes may be unknown to the whole history: then readers are held against each other.
     """
-    history, looked = evidence.history, _looked_at(evidence)
+    history, looked = evidence.history, evidence.once(_looked_at)
     effects, polls = history.rows(Kind.EFFECT), evidence.polls
     consumed = evidence.happened[polls] & history.in_txn[polls] & (history.group[polls] >= 0)
     if np.any(history.status[effects] == Status.OK) or np.any(consumed):
