@@ -9,8 +9,10 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import confluent_kafka
 import pytest
@@ -18,9 +20,11 @@ from confluent_kafka import KafkaException
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.broker.settings import HOST
+from onceflow.config import load
 from onceflow.errors import BrokerUnreachable, ConfigurationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.preflight import check_cluster
 
 Partitions = dict[str, tuple[int, ...]]
 
@@ -42,6 +46,43 @@ def test_topics_are_waited_for_until_a_broker_has_heard_of_them(
     ClusterAdmin(ClusterSettings.of(broker.bootstrap_servers)).create_topics(names, partitions=2)
     assert len(answers) >= 3
     assert names <= answers[-1].keys()
+
+
+@pytest.fixture
+def made_late(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic that is made after the first look at all topics; with it an admin that looks."""
+    real = ClusterAdmin.partitions
+    maker = ClusterAdmin(ClusterSettings.of(broker.bootstrap_servers))
+    name = f"made-late-{uuid4().hex}"
+
+    def late(admin: ClusterAdmin) -> Partitions:
+        known = real(admin)
+        if admin is not maker and name not in known:
+            maker.create_topics([name], partitions=2)
+        return known
+
+    monkeypatch.setattr(ClusterAdmin, "partitions", late)
+    return name
+
+
+def test_one_that_no_broker_has_heard_of_yet_is_not_missing(broker: EmbeddedBroker, made_late: str) -> None:
+    admin = ClusterAdmin(ClusterSettings.of(broker.bootstrap_servers))
+    assert admin.missing([made_late, "never-made"]) == ["never-made"]
+    assert admin.missing([made_late]) == []
+
+
+def test_a_plan_may_name_one_that_no_broker_has_heard_of_yet(
+    broker: EmbeddedBroker, made_late: str, tmp_path: Path
+) -> None:
+    settings = ClusterSettings.of(broker.bootstrap_servers)
+    plan = tmp_path / "pipeline.toml"
+    plan.write_text(
+        f'name = "p"\n[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n[[source]]\nname = "s"\n'
+        f'topics = ["{made_late}"]\nformat = "raw"\n[[sink]]\nfrom = "s"\ntopic = "never-made"\nvalue = "value"\n'
+    )
+    found = check_cluster(load(plan, {}), settings, ClusterAdmin(settings))
+    assert ([each.topic for each in found.missing], found.error) == (["never-made"], None)
+    assert found.known[made_late] == (0, 1)
 
 
 def test_one_that_exists_is_left_as_it_is(broker: EmbeddedBroker) -> None:
@@ -140,7 +181,7 @@ def test_where_no_broker_answers_that_is_told(
 def test_topics_that_a_frozen_broker_does_not_make_are_told_in_time(
     broker: EmbeddedBroker, hurried: ClusterAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hurried, "missing", lambda names, needed: list(names))
+    monkeypatch.setattr(hurried, "missing", lambda names, **_asked: list(names))
     with frozen(broker), pytest.raises(BrokerUnreachable):
         hurried.create_topics(["not-made-in-time"], partitions=1)
 

@@ -12,8 +12,10 @@ import pytest
 from kafka.errors import SaslAuthenticationFailedError
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import BrokerUnreachable
+from onceflow.errors import BrokerUnreachable, TopicMissing
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import TRANSACTION, KafkaClient
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 SILENT = 3  # with which server a process begins depends on its id: probably with one of them
@@ -37,6 +39,25 @@ def test_a_refused_bootstrap_server_is_passed_over_within_a_slice(broker: Embedd
     servers = ["127.0.0.1:9", broker.bootstrap_servers]
     with KafkaClient({"bootstrap_servers": servers}, patience_s=60) as client:
         assert client.transaction_version() == 2
+
+
+def test_a_topic_that_a_broker_has_not_heard_of_yet_is_asked_for_again(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made a moment ago; whoever answers first does not know it."""
+    admin = ClusterAdmin(ClusterSettings.of(broker.bootstrap_servers))
+    with KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=60) as client:
+        look = client._load_topics
+
+        def late(names: list[str]) -> None:
+            try:
+                look(names)
+            except TopicMissing:
+                admin.create_topics(names, partitions=3)
+                raise
+
+        monkeypatch.setattr(client, "_load_topics", late)
+        assert client.topics(["heard-of-late"])["heard-of-late"].partition_count == 3
 
 
 def test_all_questions_together_have_one_deadline(broker: EmbeddedBroker) -> None:

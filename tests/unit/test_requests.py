@@ -478,7 +478,7 @@ class Script(KafkaClient):
     def forget_coordinator(self, kind: int, key: str) -> None:
         self.forgotten.append((kind, key))
 
-    def topics(self, names: Any, *, refresh: bool = False) -> dict[str, Topic]:
+    def topics(self, names: Any, *, refresh: bool = False, **_sure: float) -> dict[str, Topic]:
         if refresh:
             self.refreshed.append(sorted(names))
         return {name: Topic(name, self.leaders[name]) for name in names}

@@ -35,6 +35,7 @@ from onceflow.errors import (
     RequestFailed,
     TopicMissing,
 )
+from onceflow.kafka.missing import SURE_S
 from onceflow.kafka.rights import is_denied, may_be_hidden
 from onceflow.kafka.settings import ClusterSettings
 
@@ -91,10 +92,12 @@ class ClusterAdmin:
         topics = self._metadata(self._patience_s).topics
         return {name: tuple(sorted(topic.partitions)) for name, topic in topics.items() if topic.error is None}
 
-    def missing(self, names: Iterable[str], *, needed: str = "DESCRIBE") -> list[str]:
-        """Those of the topics that do not exist. Raises NotAuthorized where one may be hidden: ``needed`` is what to grant."""
-        known = self.partitions()
-        absent = sorted(set(names) - known.keys())
+    def missing(self, names: Iterable[str], *, needed: str = "DESCRIBE", sure_s: float = SURE_S) -> list[str]:
+        """Those of the topics that do not exist. Raises NotAuthorized where one may be hidden: ``needed`` is what to grant.
+
+        A broker hears of a topic a moment after it was made: that there is none is believed after ``sure_s``.
+        """
+        absent = self._unlisted(set(names), sure_s)
         if not absent:
             return []
         asked = self._client.describe_topics(TopicCollection(absent), request_timeout=self._patience_s)
@@ -123,7 +126,8 @@ class ClusterAdmin:
         A broker hears of a topic after the controller has made it, so it is waited for until one lists them all: whoever asks
         for them next would be told that they do not exist.
         """
-        new = [NewTopic(name, partitions, replication_factor or -1) for name in self.missing(names, needed=needed)]
+        missing = self.missing(names, needed=needed, sure_s=0)  # whoever makes one that there is learns that
+        new = [NewTopic(name, partitions, replication_factor or -1) for name in missing]
         if not new:
             return
         asked = self._client.create_topics(new, operation_timeout=self._patience_s, request_timeout=self._patience_s)
@@ -136,13 +140,14 @@ class ClusterAdmin:
             except RequestFailed as error:
                 if error.fields.get("error") != "TOPIC_ALREADY_EXISTS":
                     raise
-        self._await_listed({topic.topic for topic in new})
+        self._unlisted({topic.topic for topic in new}, self._patience_s)  # for no longer: somebody may have deleted one
 
-    def _await_listed(self, names: set[str]) -> None:
-        """Not for longer than the patience: somebody may have deleted one."""
-        deadline = time.monotonic() + self._patience_s
-        while not names <= self.partitions().keys() and time.monotonic() < deadline:
+    def _unlisted(self, names: set[str], patience_s: float) -> list[str]:
+        """Those of the topics that no broker has listed in this time."""
+        deadline = time.monotonic() + patience_s
+        while (unlisted := names - self.partitions().keys()) and time.monotonic() < deadline:
             time.sleep(_FIRST_TRY_S)
+        return sorted(unlisted)
 
     def end_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Where a read_committed reader ends in each partition: the last stable offset."""

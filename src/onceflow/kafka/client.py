@@ -31,7 +31,7 @@ from onceflow.errors import (
 )
 from onceflow.kafka import codes
 from onceflow.kafka.logins import REFUSED, Connections, refused
-from onceflow.kafka.missing import meant
+from onceflow.kafka.missing import SURE_S, meant
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 log = logging.getLogger(__name__)
@@ -305,12 +305,22 @@ class KafkaClient:
 
     # -------------------------------------------------------------------------------------------------------- metadata
 
-    def topics(self, names: Iterable[str], *, refresh: bool = False) -> dict[str, Topic]:
-        """Metadata of the topics, from memory where known. Raises TopicMissing (all that are missing) or NotAuthorized."""
+    def topics(self, names: Iterable[str], *, refresh: bool = False, sure_s: float = SURE_S) -> dict[str, Topic]:
+        """Metadata of the topics, from memory where known. Raises TopicMissing (all that are missing) or NotAuthorized.
+
+        A broker hears of a topic a moment after it was made: that there is none is believed after ``sure_s``.
+        """
         wanted = sorted(set(names))
-        missing = wanted if refresh else [name for name in wanted if name not in self._topics]
-        if missing:
-            self.repeat(lambda: self._load_topics(missing), f"the metadata of {', '.join(missing)}")
+        unknown = wanted if refresh else [name for name in wanted if name not in self._topics]
+        doubt = Pause(sure_s)
+        while unknown:
+            try:
+                self.repeat(lambda: self._load_topics(unknown), f"the metadata of {', '.join(unknown)}")
+                break
+            except TopicMissing:
+                if doubt.expired:
+                    raise
+            doubt.wait()
         return {name: self._topics[name] for name in wanted}
 
     def _load_topics(self, names: list[str]) -> None:

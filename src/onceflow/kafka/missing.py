@@ -1,4 +1,10 @@
-"""Which topics somebody may have meant who names some that do not exist."""
+"""Topics that do not exist: when that is believed, and which ones somebody may have meant.
+
+What it survives::
+
+    a topic is made, and whoever made it is told so by the controller; a driver that starts now asks a busy broker
+    which has not heard of the topic yet, and says that there is none: it is asked again for SURE_S
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from itertools import islice
 
 from onceflow.kafka.names import is_own
 
+SURE_S = 2.0  # that a topic does not exist, from one answer that says so to the last
 _CLOSE = 3  # for each name
 _OTHERS = 5
 

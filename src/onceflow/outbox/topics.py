@@ -26,14 +26,13 @@ class Topics:
         new = set(names) - self._seen
         if not new:
             return
-        missing = self._admin.missing(new, needed="WRITE")
-        if missing and self._partitions is None:
+        if self._partitions is not None:
+            self._admin.create_topics(new, partitions=self._partitions, needed="WRITE")
+        elif missing := self._admin.missing(new, needed="WRITE"):
             raise TopicMissing(
                 f"the outbox holds events for topics that do not exist: {', '.join(missing)}",
                 action="create them, or start with --create-topics PARTITIONS; the events stand in the table; "
                 + meant(missing, self._admin.partitions()),
                 topics=tuple(missing),
             )
-        if missing:
-            self._admin.create_topics(missing, partitions=self._partitions or 1, needed="WRITE")
         self._seen |= new

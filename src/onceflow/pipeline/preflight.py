@@ -44,7 +44,10 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
         found.mistakes += _timeout_mistakes(file, admin.broker_setting(MAX_TIMEOUT))
         found.notes += _retention_notes(admin.broker_setting(RETENTION))
         found.missing = missing_topics(file, found.known)
-        admin.missing(entry.topic for entry in found.missing)  # raises where one is only hidden from this principal
+        if found.missing:
+            admin.missing(entry.topic for entry in found.missing)  # raises where one is only hidden from this principal
+            found.known = admin.partitions()
+            found.missing = missing_topics(file, found.known)
     except KafkaError as error:
         found.error = error
         return found

@@ -26,7 +26,7 @@ def ensure_anchor_topic(client: KafkaClient) -> None:
 def ensure_own_topic(client: KafkaClient, name: str, config: Mapping[str, str] | None = None) -> None:
     """Creates a topic of one partition where it is missing. Raises NotAuthorized when the principal may not."""
     try:
-        client.topics([name])
+        client.topics([name], sure_s=0)  # whoever makes one that there is learns that
     except TopicMissing:
         client.repeat(lambda: _create(client, name, config or {}), f"the creation of topic {name}")
         client.repeat(lambda: _wait_for_leader(client, name), f"a leader of topic {name}")
@@ -53,6 +53,6 @@ def _create(client: KafkaClient, name: str, config: Mapping[str, str]) -> None:
 
 def _wait_for_leader(client: KafkaClient, name: str) -> None:
     try:
-        client.topics([name], refresh=True)
+        client.topics([name], refresh=True, sure_s=0)
     except TopicMissing as error:
         raise Again(str(error)) from error

@@ -21,13 +21,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from onceflow.errors import InputError, TopicMissing
-from onceflow.kafka.client import KafkaClient, Pause
+from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.progress import Progress, digest_of
 from onceflow.transaction.source_mark import topics_of as marked_topics
 from onceflow.transaction.source_mark import with_topics
 from onceflow.transaction.streaming_query import MicroBatch
 
-_PATIENCE_S = 10.0
+_SURE_S = 10.0  # Spark has read them: some broker knows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +103,11 @@ def _ids(client: KafkaClient, topics: Iterable[str]) -> dict[str, str]:
 
 
 def _await_all(client: KafkaClient, topics: Iterable[str]) -> None:
-    deadline = Pause(_PATIENCE_S)
-    while True:
-        try:
-            client.topics(topics, refresh=True)
-            return
-        except TopicMissing as error:
-            if deadline.expired:
-                raise TopicMissing(
-                    f"{error.message}: topics that are read are not on the cluster that is written to",
-                    action="create them, or correct their names; one cluster has to hold both, to commit them together",
-                    **error.fields,
-                ) from error
-        deadline.wait()
+    try:
+        client.topics(topics, refresh=True, sure_s=_SURE_S)
+    except TopicMissing as error:
+        raise TopicMissing(
+            f"{error.message}: topics that are read are not on the cluster that is written to",
+            action="create them, or correct their names; one cluster has to hold both, to commit them together",
+            **error.fields,
+        ) from error

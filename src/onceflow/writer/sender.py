@@ -42,7 +42,7 @@ from onceflow.errors import (
     TopicMissing,
     WriterClosed,
 )
-from onceflow.kafka.missing import meant
+from onceflow.kafka.missing import SURE_S, meant
 from onceflow.kafka.opened import opened
 from onceflow.kafka.rights import is_denied, tells_of_denial
 from onceflow.writer.delivery import REFUSED, Delivery, FailedDelivery, Fate
@@ -58,7 +58,6 @@ WAIT_S = 0.05
 _SERVE_EVERY = 200  # events between two looks at what came in
 _GIVE_UP_S = 10.0
 _LAST_CHANCE_S = 1.0
-_SURE_S = 2.0  # that a topic does not exist
 _MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
 _MEND = "mend the cause, make a new writer and send these events again under the same ids"
 _MEND_BLOCK = "mend the cause (correct what is refused, or leave it out), and run the block again under the same ids"
@@ -239,7 +238,7 @@ class Sender:
         if mistakes:
             raise refused(topic, delivery.name, mistakes)
         began_at = time.monotonic()
-        deadline, sure_at = began_at + self.timeout_s, began_at + min(_SURE_S, self.timeout_s)
+        deadline, sure_at = began_at + self.timeout_s, began_at + min(SURE_S, self.timeout_s)
         while (error := self._look_up(topic)) is not None or partition not in self.known[topic]:
             is_away = error is not None and error.name() in _AWAY
             may_come = error is None or error.name() in _MISSING

@@ -18,6 +18,7 @@ from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced
 from onceflow.kafka.client import GROUP, TRANSACTION, KafkaClient, Topic
+from onceflow.kafka.missing import SURE_S
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults.brokers import KillCoordinator, MoveCoordinator, MoveLeader, Role
 from onceflow.verify.faults.foreign import HijackTransactionalId
@@ -51,9 +52,9 @@ class Settled(KafkaClient):
         if self.may_look or kind != self._on:
             super().forget_coordinator(kind, key)
 
-    def topics(self, names: Iterable[str], *, refresh: bool = False) -> dict[str, Topic]:
+    def topics(self, names: Iterable[str], *, refresh: bool = False, sure_s: float = SURE_S) -> dict[str, Topic]:
         self.misled += refresh and self._on == LEADERS
-        return super().topics(names, refresh=refresh and (self.may_look or self._on != LEADERS))
+        return super().topics(names, refresh=refresh and (self.may_look or self._on != LEADERS), sure_s=sure_s)
 
 
 @pytest.mark.parametrize(
