@@ -113,6 +113,19 @@ def test_requests_are_delayed_or_doubled(world: BareWorld, fault: DelayRequests 
     assert int(met[1]) > 0
 
 
+@pytest.mark.parametrize("fault", [DelayRequests(), DuplicateRequests()], ids=lambda fault: fault.name)
+def test_where_no_request_of_the_kinds_that_were_drawn_comes_others_are_drawn(
+    world: BareWorld, fault: DelayRequests | DuplicateRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some come in a start alone, and what met nothing shows nothing."""
+    draws = [("of others", frozenset({apis.LIST_OFFSETS})), ("PRODUCE", FREQUENT["PRODUCE"])]
+    monkeypatch.setattr(network, "_drawn", lambda random, kinds: draws.pop(0))
+    fault.inject(world.as_world(), Random(1))
+    assert not draws
+    assert not world.misses
+    assert re.match(r"[1-9]\d* of \d+ PRODUCE ", world.notes[-1])
+
+
 def test_cut_connections(world: BareWorld) -> None:
     CutConnections(kinds=FREQUENT).inject(world.as_world(), Random(1))
     assert (met := re.match(r"(\d+) connections were cut, (\d+) more", world.notes[-1]))

@@ -6,6 +6,9 @@ worker has other sockets than when it was idle; and it is frozen before it is as
 
     worker   is seen to write; ends its task, and waits for the next one
     fault    comes upon a worker that has nothing to do
+
+    worker   is connected to its broker, and has sent nothing yet
+    fault    freezes it until its transaction is given up; but none is open, and when it wakes it is no zombie
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from onceflow.verify.cluster import processes
+from onceflow.verify.cluster.transaction_log import entry_of
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
@@ -25,24 +29,28 @@ _PATIENCE_S = 300.0
 _LOOK_AGAIN_S = 0.004
 
 
-def frozen_at_work(world: World, random: Random) -> int | None:
+def frozen_at_work(world: World, random: Random, *, in_transaction: bool = False) -> int | None:
     """A Python worker of the driver's executors that stands still (SIGSTOP) in the middle of its write.
 
-    None: there was none within some batches, and the world was told. There are none where the driver writes by itself.
+    ``in_transaction``: while the transaction is open. None: there was none within some batches, and the world was told. There are
+    none where the driver writes by itself.
     """
-    lookout = _Lookout(world, random)
+    lookout = _Lookout(world, random, in_transaction)
     until, deadline = world.driver.commits + _BATCHES, time.monotonic() + _PATIENCE_S
     while world.driver.commits < until and time.monotonic() < deadline:
         if (pid := lookout.frozen()) is not None:
             return pid
         world.sleep(_LOOK_AGAIN_S)
-    world.missed("no Python worker was seen to write to Kafka")
+    world.missed(
+        f"no Python worker was seen to write to Kafka{' while a transaction was open' if in_transaction else ''}"
+    )
     return None
 
 
 class _Lookout:
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: World, random: Random, in_transaction: bool) -> None:
         assert world.spark is not None
+        self._in_transaction = in_transaction
         self._world, self._spark, self._random = world, world.spark, random
         servers = world.kafka.bootstrap_servers.split(",")
         self._brokers = frozenset(int(server.rpartition(":")[2]) for server in servers)
@@ -67,8 +75,14 @@ class _Lookout:
     def _stands_at_work(self, pid: int) -> bool:
         if not processes.freeze(pid):
             return False
-        if processes.is_connected(pid, self._brokers):
+        is_at_work = processes.is_connected(pid, self._brokers)
+        if is_at_work and (not self._in_transaction or self._is_open()):
             return True
-        self._when_idle[pid] = processes.sockets(pid)
+        if not is_at_work:
+            self._when_idle[pid] = processes.sockets(pid)
         processes.send(pid, signal.SIGCONT)
         return False
+
+    def _is_open(self) -> bool:
+        entry = entry_of(self._world.kafka.client, self._world.transactional_id)
+        return entry is not None and not entry.is_settled

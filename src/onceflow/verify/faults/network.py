@@ -6,12 +6,13 @@ They need a cluster that was made with ``wire=True``, and clients that use its `
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from onceflow.verify.wire import Direction, Do, Rule, apis
+from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, apis
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
@@ -24,6 +25,7 @@ _LONGEST_DELAY_S = 1.0
 _SHORTEST_DELAY_S = 0.05
 _CUTS = 3
 _MOST_KINDS = 3
+_DRAWS = 4
 _LOOK_AGAIN_S = 0.05
 _KINDS = apis.KINDS
 # One that has no output begins with its offsets.
@@ -97,6 +99,19 @@ def _drawn(random: Random, kinds: Mapping[str, frozenset[int]]) -> tuple[str, fr
     return " and ".join(drawn), frozenset().union(*(kinds[kind] for kind in drawn))
 
 
+def _disturbed(
+    world: World, random: Random, kinds: Mapping[str, frozenset[int]], rule: Callable[[frozenset[int]], Rule]
+) -> tuple[str, ActiveRule]:
+    """A rule for some kinds, for seconds; where none of them came, for others."""
+    for _ in range(_DRAWS):
+        named, keys = _drawn(random, kinds)
+        with world.kafka.rules.during(rule(keys)) as (active,):
+            world.sleep(random.uniform(*_LASTS_S))
+        if active.applied:
+            break
+    return named, active
+
+
 @dataclass(frozen=True, slots=True)
 class DelayRequests:
     """Requests or answers of some kinds come late, every second one, for seconds."""
@@ -107,12 +122,10 @@ class DelayRequests:
     kinds: Mapping[str, frozenset[int]] = field(default_factory=lambda: _KINDS)
 
     def inject(self, world: World, random: Random) -> None:
-        named, keys = _drawn(random, self.kinds)
         direction = random.choice(list(Direction))
         delay_s = random.uniform(_SHORTEST_DELAY_S, _LONGEST_DELAY_S)
-        rule = Rule(Do.DELAY, keys, direction, probability=0.5, delay_s=delay_s)
-        with world.kafka.rules.during(rule) as (active,):
-            world.sleep(random.uniform(*_LASTS_S))
+        late = partial(Rule, Do.DELAY, direction=direction, probability=0.5, delay_s=delay_s)
+        named, active = _disturbed(world, random, self.kinds, late)
         tell = world.note if active.applied else world.missed
         tell(f"{active.applied} of {active.seen} {named} ({direction}) came {delay_s:.2f} s late")
 
@@ -127,9 +140,7 @@ class DuplicateRequests:
     kinds: Mapping[str, frozenset[int]] = field(default_factory=lambda: _KINDS)
 
     def inject(self, world: World, random: Random) -> None:
-        named, keys = _drawn(random, self.kinds)
-        with world.kafka.rules.during(Rule(Do.DUPLICATE, keys, probability=0.5)) as (active,):
-            world.sleep(random.uniform(*_LASTS_S))
+        named, active = _disturbed(world, random, self.kinds, partial(Rule, Do.DUPLICATE, probability=0.5))
         tell = world.note if active.applied else world.missed
         tell(f"{active.applied} of {active.seen} {named} arrived twice")
 

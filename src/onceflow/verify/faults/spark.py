@@ -110,7 +110,7 @@ class PausePythonWorker:
     needs: tuple[str, ...] = (SPARK,)
 
     def inject(self, world: World, random: Random) -> None:
-        pid = frozen_at_work(world, random)
+        pid = frozen_at_work(world, random, in_transaction=True)
         if pid is None:
             return
         at = world.driver.under_way
