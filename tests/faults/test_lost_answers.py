@@ -57,11 +57,11 @@ def losing(
         yield wire, wire.rules.add(rule)
 
 
-def job(cluster: Cluster, directory: Path, wire: Wire, patience_s: float = 30.0) -> Job:
+def job(cluster: Cluster, directory: Path, wire: Wire) -> Job:
     name = cluster.unique("lost")
     options = {"proxy_url": wire.url}
     checkpoint = str(directory / name)
-    return Job(cluster.servers, name, cluster.make_topic(), checkpoint, patience_s=patience_s, options=options)
+    return Job(cluster.servers, name, cluster.make_topic(), checkpoint, patience_s=30.0, options=options)
 
 
 @pytest.mark.parametrize("what", list(LOSSES))
@@ -81,8 +81,9 @@ def test_the_answer_is_lost(cluster: Cluster, tmp_path: Path, what: str) -> None
 def test_no_commit_is_answered_until_the_driver_gives_up(cluster: Cluster, tmp_path: Path) -> None:
     """The outcome is unknown: an error that says so; the same driver then looks, and finds it committed."""
     with losing(apis.END_TXN, 1, count=10**6) as (wire, _):
-        driver = LightDriver(job(cluster, tmp_path, wire, patience_s=1.0))
+        driver = LightDriver(job(cluster, tmp_path, wire))
         coordinator = driver.open()
+        driver.requests.client.patience_s = 5.0
         with pytest.raises(OutcomeUnknown, match="a commit was sent and not answered"):
             driver.run_batch(coordinator, 0)
         assert [step for step, _ in driver.steps].count("ABORT") == 0
