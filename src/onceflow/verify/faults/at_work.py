@@ -75,12 +75,18 @@ class _Lookout:
     def _stands_at_work(self, pid: int) -> bool:
         if not processes.freeze(pid):
             return False
-        is_at_work = processes.is_connected(pid, self._brokers)
-        if is_at_work and (not self._in_transaction or self._is_open()):
+        stays = False
+        try:
+            stays = self._is_at_work(pid) and (not self._in_transaction or self._is_open())
+        finally:
+            if not stays:
+                processes.send(pid, signal.SIGCONT)
+        return stays
+
+    def _is_at_work(self, pid: int) -> bool:
+        if processes.is_connected(pid, self._brokers):
             return True
-        if not is_at_work:
-            self._when_idle[pid] = processes.sockets(pid)
-        processes.send(pid, signal.SIGCONT)
+        self._when_idle[pid] = processes.sockets(pid)
         return False
 
     def _is_open(self) -> bool:
