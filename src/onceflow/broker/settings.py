@@ -61,8 +61,9 @@ _REPLICATED: Mapping[str, str] = {
 class Place:
     """Where a node listens, and its place in the cluster.
 
-    ``voters``: node id and controller port of every node, nothing for a node that is alone. ``behind``: a further port
-    for clients that come through a proxy, and the proxy's port, which they are told.
+    ``voters``: node id and controller port of every node, as nodes are told it, nothing for a node that is alone.
+    ``behind``: a further port for clients that come through a proxy, and the proxy's port, which they are told. ``peers``: the
+    same for the other nodes; None: they come to ``port`` as clients do.
     """
 
     port: int
@@ -70,6 +71,7 @@ class Place:
     node_id: int = NODE_ID
     voters: Mapping[int, int] = field(default_factory=dict)
     behind: tuple[int, int] | None = None
+    peers: tuple[int, int] | None = None
 
 
 def server_properties(data: Path, place: Place, config: Mapping[str, str]) -> dict[str, str]:
@@ -90,15 +92,20 @@ def _fixed(data: Path, place: Place) -> dict[str, str]:
     clients = {"BROKER": (place.port, place.port)}
     if place.behind:
         clients["WIRE"] = place.behind
+    if place.peers:
+        clients["PEERS"] = place.peers
     listening = {name: ports[0] for name, ports in clients.items()} | {"CONTROLLER": place.controller_port}
+    told = {name: ports[1] for name, ports in clients.items()}
+    if place.peers:  # who follows a leader of the quorum goes where that says, and not where the voters are
+        told["CONTROLLER"] = voters[place.node_id]
     return {
         "process.roles": "broker,controller",
         "node.id": str(place.node_id),
         "controller.quorum.voters": ",".join(f"{node}@{HOST}:{port}" for node, port in voters.items()),
         "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in listening.items()),
-        "advertised.listeners": ",".join(f"{name}://{HOST}:{told}" for name, (_, told) in clients.items()),
+        "advertised.listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in told.items()),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listening),
-        "inter.broker.listener.name": "BROKER",
+        "inter.broker.listener.name": "PEERS" if place.peers else "BROKER",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),
     }

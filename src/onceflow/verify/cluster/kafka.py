@@ -31,8 +31,9 @@ class KafkaCluster:
 
     ``directory`` holds a directory for each node. ``config`` are Kafka's broker settings over the defaults of
     ``onceflow.broker.settings``. With ``wire`` pipelines reach each node through a ``Wire``; all ``wires`` obey ``rules``, which
-    draw from ``seed``. The nodes end with this process, however it ends. Works as a context manager, which
-    starts them and kills them; their files stay. Methods may be called from any thread, but not two that start or end
+    draw from ``seed``. With ``between`` three nodes reach each other so, too: ``peer_wires``, which obey ``peer_rules``.
+    The nodes end with this process, however it ends. Works as a context manager, which starts them and kills them; their files
+    stay. Methods may be called from any thread, but not two that start or end
     the same node.
     """
 
@@ -45,19 +46,22 @@ class KafkaCluster:
         heap_mb: int = 256,
         config: Mapping[str, str] | None = None,
         wire: bool = False,
+        between: bool = False,
         seed: int = 0,
     ) -> None:
         mistakes = [] if brokers in (1, 3) else [f"brokers is {brokers}, and may be 1 or 3"]
         mistakes += (
             [] if transaction_version in (1, 2) else [f"transaction_version is {transaction_version}, not 1 or 2"]
         )
+        mistakes += ["between: a node that is alone has no peers"] if between and brokers == 1 else []
         if mistakes:
             raise ConfigurationError.of("the Kafka cluster", mistakes)
         self.directory = Path(directory).absolute()
         self.transaction_version = transaction_version
-        self.nodes = self._nodes(_places(brokers, wire=wire), dict(config or {}), heap_mb)
-        self.rules = Rules(seed)
+        self.nodes = self._nodes(_places(brokers, wire=wire, between=between), dict(config or {}), heap_mb)
+        self.rules, self.peer_rules = Rules(seed), Rules(seed)
         self.wires: tuple[Wire, ...] = ()
+        self.peer_wires: tuple[Wire, ...] = ()
         self._client: KafkaClient | None = None
 
     def _nodes(self, places: list[Place], config: Mapping[str, str], heap_mb: int) -> tuple[Node, ...]:
@@ -106,9 +110,17 @@ class KafkaCluster:
         return self
 
     def _connect_wires(self) -> None:
-        behind = [] if self.wires else [node for node in self.nodes if node.wire_target]
-        self.wires = self.wires + tuple(
-            Wire((HOST, node.wire_target or 0), self.rules, node=node.id, port=node.wire_port or 0) for node in behind
+        if self.wires or self.peer_wires:
+            return
+        self.wires = tuple(
+            Wire((HOST, node.wire_target), self.rules, node=node.id, port=node.wire_port or 0)
+            for node in self.nodes
+            if node.wire_target
+        )
+        self.peer_wires = tuple(
+            Wire((HOST, target), self.peer_rules, node=node.id, port=proxy)
+            for node in self.nodes
+            for proxy, target in node.peer_wires.items()
         )
 
     def _launch(self) -> None:
@@ -135,10 +147,11 @@ class KafkaCluster:
         if self._client is not None:
             self._client.close()
             self._client = None
-        self.rules.clear()
-        for wire in self.wires:
+        for rules in (self.rules, self.peer_rules):
+            rules.clear()
+        for wire in (*self.wires, *self.peer_wires):
             wire.close()
-        self.wires = ()
+        self.wires = self.peer_wires = ()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -251,11 +264,16 @@ class KafkaCluster:
         return ""
 
 
-def _places(count: int, *, wire: bool) -> list[Place]:
-    ports = free_ports(4 * count)
+def _places(count: int, *, wire: bool, between: bool) -> list[Place]:
+    ports = iter(free_ports(7 * count))
     numbers = range(1, count + 1)
-    controllers = dict(zip(numbers, ports, strict=False))
-    voters = controllers if count > 1 else {}
-    clients, targets, wires = (ports[count * n : count * (n + 1)] for n in (1, 2, 3))
-    behind = list(zip(targets, wires, strict=True)) if wire else [None] * count
-    return [Place(clients[n - 1], controllers[n], n, voters, behind[n - 1]) for n in numbers]
+    controllers = {number: next(ports) for number in numbers}
+    told = {number: next(ports) for number in numbers} if between else controllers
+    voters = told if count > 1 else {}
+
+    def proxied(is_wanted: bool) -> tuple[int, int] | None:
+        return (next(ports), next(ports)) if is_wanted else None
+
+    return [
+        Place(next(ports), controllers[number], number, voters, proxied(wire), proxied(between)) for number in numbers
+    ]

@@ -57,6 +57,14 @@ class Node:
         return self._place.behind[1] if self._place.behind else None
 
     @property
+    def peer_wires(self) -> Mapping[int, int]:
+        """Where it listens for the other nodes, as broker and as controller, by the ports of their proxies."""
+        if self._place.peers is None:
+            return {}
+        target, proxy = self._place.peers
+        return {proxy: target, self._place.voters[self.id]: self._place.controller_port}
+
+    @property
     def directory(self) -> Path:
         return self._home.directory
 

@@ -25,7 +25,6 @@ _LONGEST_DELAY_S = 1.0
 _SHORTEST_DELAY_S = 0.05
 _CUTS = 3
 _MOST_KINDS = 3
-_DRAWS = 4
 _LOOK_AGAIN_S = 0.05
 _KINDS = apis.KINDS
 # One that has no output begins with its offsets.
@@ -103,13 +102,14 @@ def _disturbed(
     world: World, random: Random, kinds: Mapping[str, frozenset[int]], rule: Callable[[frozenset[int]], Rule]
 ) -> tuple[str, ActiveRule]:
     """A rule for some kinds, for seconds; where none of them came, for others."""
-    for _ in range(_DRAWS):
-        named, keys = _drawn(random, kinds)
+    left = dict(kinds)
+    while True:
+        named, keys = _drawn(random, left)
+        left = {kind: each for kind, each in left.items() if not each <= keys}
         with world.kafka.rules.during(rule(keys)) as (active,):
             world.sleep(random.uniform(*_LASTS_S))
-        if active.applied:
-            break
-    return named, active
+        if active.applied or not left:
+            return named, active
 
 
 @dataclass(frozen=True, slots=True)

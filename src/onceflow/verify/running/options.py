@@ -17,6 +17,7 @@ from onceflow.verify.engines import ENGINES, EXECUTORS, Engine, engine_of
 from onceflow.verify.faults.brokers import THREE
 from onceflow.verify.faults.catalog import Fault, all_names, chosen
 from onceflow.verify.faults.checkpoint import STATELESS
+from onceflow.verify.faults.isolated import BETWEEN
 from onceflow.verify.faults.network import WIRE
 from onceflow.verify.faults.spark import SPARK
 from onceflow.verify.running.schedule import ROW, ByTime
@@ -26,7 +27,11 @@ from onceflow.verify.workload import Record, builtin_plan, read_sample
 
 _BOTH = "both"
 _ENGINES = {**ENGINES, "executors": EXECUTORS}
-_ROOM = {THREE: "--brokers 3", SPARK: "--spark-workers 2"}  # what gives it to a world that has none
+_ROOM = {
+    THREE: "--brokers 3",
+    BETWEEN: "--brokers 3",
+    SPARK: "--spark-workers 2",
+}  # what gives it to a world that has none
 _SEEDS = 2**31
 _MOST_STANDBYS = max(ROW)  # more faults than that never come in a row
 
@@ -104,7 +109,7 @@ def drawn(seed: int | None) -> int:
 def available(brokers: int, spark_workers: int) -> frozenset[str]:
     """What faults may need and such a world has."""
     found = {WIRE, STATELESS, "growing topics"}
-    found |= {THREE} if brokers == 3 else set()
+    found |= {THREE, BETWEEN} if brokers == 3 else set()
     found |= {SPARK} if spark_workers else set()
     return frozenset(found)
 

@@ -127,6 +127,7 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
         transaction_version=settings.transaction_version,
         config=FORGET_SOON,
         wire=settings.wire,
+        between=settings.between,
         seed=settings.seed,
     )
     with cluster as kafka, _spark(settings, files) as spark:

@@ -11,6 +11,7 @@ from pathlib import Path
 from onceflow.config import Plan
 from onceflow.verify.engines import Engine
 from onceflow.verify.faults.catalog import Fault
+from onceflow.verify.faults.isolated import BETWEEN
 from onceflow.verify.faults.network import WIRE
 from onceflow.verify.running.schedule import Schedule
 from onceflow.verify.workload import Record
@@ -58,6 +59,11 @@ class Settings:
     def wire(self) -> bool:
         """Whether clients reach the brokers through proxies."""
         return any(WIRE in fault.needs for fault in self.faults)
+
+    @property
+    def between(self) -> bool:
+        """Whether the brokers reach each other through proxies."""
+        return any(BETWEEN in fault.needs for fault in self.faults)
 
     @property
     def topics_out(self) -> tuple[str, ...]:

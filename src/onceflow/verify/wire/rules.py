@@ -5,6 +5,7 @@ Rules are added and removed while connections run; the first rule that meets a f
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,8 +50,8 @@ class Rule:
     """Meets frames of ``apis`` (None: all) in one direction: of those, the ones numbered ``first`` to ``first + count - 1``
     (counted over all connections, None: all that follow), each with ``probability``.
 
-    ``nodes`` (None: all) are the brokers' ids, ``client`` a part of the client id. ``then`` is called before the frame is
-    treated, on the connection's thread. Raises ConfigurationError for what makes no sense.
+    ``nodes`` (None: all) are the brokers' ids, ``client`` a regular expression that is looked for in the client id. ``then`` is
+    called before the frame is treated, on the connection's thread. Raises ConfigurationError for what makes no sense.
     """
 
     do: Do
@@ -81,7 +82,7 @@ class Rule:
             direction is self.direction
             and (self.apis is None or head.api in self.apis)
             and (self.nodes is None or node in self.nodes)
-            and self.client in head.client_id
+            and re.search(self.client, head.client_id) is not None
         )
 
 
