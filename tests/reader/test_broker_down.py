@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.reader.support import Place, eventually, insert
 from tests.reader.zombies import letters
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.reader import loop, offsets
+from onceflow.reader import loop, offsets, rebuild
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 from onceflow.reader.settings import ReaderSettings
@@ -103,6 +104,46 @@ def test_a_broker_that_is_killed_and_comes_back(
     )  # where the store lasts it tells Kafka what the first one may have told in vain at its end
     assert sorted(place.effects()) == sorted([*map(str, range(300)), "last"])
     assert place.committed() == {0: 201, 1: 100}
+
+
+@pytest.mark.parametrize("call", ["get_watermark_offsets", "assign"])
+def test_a_broker_that_is_killed_while_the_ids_are_read_again(
+    places: Places,
+    revived: EmbeddedBroker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+) -> None:
+    """With a store in memory each start asks for a topic's beginning and reads up to the group's offset: it waits with both."""
+    monkeypatch.setattr(offsets, "KAFKA_TIMEOUT_S", 0.5)
+    killed = threading.Event()
+
+    def killing(consumer: Consumer, *given: Any, **named: Any) -> Any:
+        if not killed.is_set():
+            revived.kill()
+            killed.set()
+        return getattr(Consumer, call)(consumer, *given, **named)
+
+    place = places(on=revived)
+    place.send(EVENTS)
+    first, reader = (place.reader(store="memory:", backoff_max_s=0.2) for _ in range(2))
+    for each in (first, reader):
+        booking(place, each, "claims")
+    first.run(until_end=True)
+    place.send(["new", EVENTS[0]])  # one that was never handled, and one that the source repeats
+    monkeypatch.setattr(rebuild, "Consumer", type("Killing", (Consumer,), {call: killing}))
+    with ThreadPoolExecutor(1) as background:
+        running = background.submit(reader.run, until_end=True)
+        try:
+            assert killed.wait(PATIENCE_S)
+            caplog.clear()  # a slow broker may have been waited for before
+            if call == "get_watermark_offsets":
+                eventually(lambda: running.done() or "; again in" in caplog.text, bool, "that nobody answers")
+            revived.start()
+            running.result(PATIENCE_S)
+        finally:
+            reader.stop()
+    assert place.effects() == [*EVENTS, "new"]
 
 
 @pytest.mark.parametrize(("mode", "at"), [("inbox", "7"), ("inbox", "17"), ("claims", "17")])
