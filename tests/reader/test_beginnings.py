@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -18,7 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.cimpl import NewPartitions
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually
 from tests.reader.test_positions import abort_in_a_transaction, forget_offsets, keep_from, lose_the_store
 
@@ -31,7 +30,6 @@ from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Sta
 from onceflow.reader.stores.sqlite import SqliteStore
 
 HISTORY = [f"old {number}" for number in range(8)]
-PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
 
 
 def add_partition(place: Place) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.effects import Effects, effects_elsewhere, effects_for
 from tests.reader.support import LightReader, Place, eventually
 
@@ -16,7 +15,6 @@ from onceflow.broker import EmbeddedBroker
 
 PARTITIONS = 4
 ROUND = 200
-PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
 
 
 class Load:

@@ -15,14 +15,14 @@ import psycopg
 import pytest
 import redis
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.effects import Effects, effects_for, effects_in, effects_of, elsewhere
 from tests.reader.servers import Server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.support import Place, eventually
 from tests.reader.test_killed import CLAIM_STEPS, kill_and_finish
 from tests.reader.test_killed import job as killed_at
-from tests.reader.zombies import STEPS_WITHOUT_A_LOCK, letters, stop_at_each_step_and_wake
+from tests.reader.zombies import AT_EACH, letters, stop_at_each_and_wake
 
 from onceflow.errors import CommitUnknown, EffectRefused
 from onceflow.reader.event import Event
@@ -49,7 +49,12 @@ def ledger(database: Server) -> Callable[[], list[str]]:
     return effects
 
 
-INSIDE_A_UNIT = [("admitted", None), ("handled", None), ("buried", "15")]
+INSIDE_A_UNIT = [  # step, poison, the group's protocol
+    ("admitted", None, "classic"),
+    ("handled", None, "classic"),
+    ("buried", "15", "classic"),
+    ("handled", None, "consumer"),
+]
 KILLED_AT = [  # step, how often before, poison; taken, begun and witnessed: test_lost_at_once.py
     ("polled", 2, None),
     ("admitted", 2, None),
@@ -82,13 +87,19 @@ def test_a_reader_killed_at_a_step(
     assert letters(place, read) == ([] if poison is None else [b"15", b"15"])  # the first one's unit was rolled back
 
 
-@pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
+@pytest.mark.parametrize(("step", "poison", "protocol"), INSIDE_A_UNIT)
 def test_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
-    place: Place, database: Server, ledger: Callable[[], list[str]], read: ReadAll, step: str, poison: str | None
+    place: Place,
+    database: Server,
+    ledger: Callable[[], list[str]],
+    read: ReadAll,
+    step: str,
+    poison: str | None,
+    protocol: str,
 ) -> None:
     """It holds the row of the position; the new owner waits for it, ends its session, and handles its events."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "retries": 0, "session_timeout_s": SESSION_TIMEOUT_S}
+    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol, **PROTOCOLS[protocol]}
     job = place.job(store=database.url, mark="%s", options=options, until_end=False, poison=poison, held_up_s=0.5)
     stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
@@ -197,13 +208,13 @@ def test_redis_a_reader_killed_at_a_step(
     assert letters(place, read) == ([] if poison is None else [b"15", b"15"])
 
 
-@pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
+@pytest.mark.parametrize(("step", "poison", "protocol"), INSIDE_A_UNIT)
 def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
-    place: Place, redis_server: Server, read: ReadAll, step: str, poison: str | None
+    place: Place, redis_server: Server, read: ReadAll, step: str, poison: str | None, protocol: str
 ) -> None:
     """Nothing is locked, so the new owner handles all; the one that wakes is refused by the script."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "retries": 0, "session_timeout_s": SESSION_TIMEOUT_S}
+    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol, **PROTOCOLS[protocol]}
     job = place.job(store=redis_server.url, mode="redis", options=options, until_end=False, poison=poison)
     stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
@@ -220,7 +231,13 @@ def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_parti
 
 
 @pytest.mark.parametrize(
-    ("mode", "number"), [("inbox", signal.SIGSTOP), ("inbox", signal.SIGKILL), ("claims", signal.SIGSTOP)]
+    ("mode", "number", "protocol"),
+    [
+        ("inbox", signal.SIGSTOP, "classic"),
+        ("inbox", signal.SIGKILL, "classic"),
+        ("claims", signal.SIGSTOP, "classic"),
+        ("inbox", signal.SIGSTOP, "consumer"),
+    ],
 )
 @pytest.mark.parametrize("store", SERVERS)
 def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
@@ -230,11 +247,12 @@ def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
     store: str,
     mode: str,
     number: signal.Signals,
+    protocol: str,
 ) -> None:
     """A second reader came. It loses both partitions, and wakes or not."""
     place = places(2)
     effects = effects_for(mode, store, place, request, tmp_path / "elsewhere")
-    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
+    options = {"batch_size": 10, "group_protocol": protocol, **PROTOCOLS[protocol]}
     job = place.job(options=options, until_end=False, **effects.job)
     place.send(EVENTS)
     stopped = place.start(replace(job, interrupt=("revoked", 0, number)))
@@ -255,16 +273,28 @@ def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
     assert sorted(map(int, effects.texts())) == list(range(100))
 
 
-@pytest.mark.parametrize("mode", STEPS_WITHOUT_A_LOCK)
+BY_THE_NEW_PROTOCOL = {  # each step once: a group's protocol knows of no store. With one in memory: all (test_own_store.py)
+    "postgresql": [
+        ("inbox", "taken"),
+        ("inbox", "offsets"),
+        ("claims", "witnessed"),
+        ("claims", "claimed"),
+        ("claims", "buried"),
+    ],
+    "redis": [("inbox", "begun"), ("inbox", "committed"), ("claims", "polled"), ("claims", "handled")],
+}
+
+
+@pytest.mark.parametrize(("protocol", "at"), [("classic", "inbox"), ("classic", "claims"), ("consumer", "both")])
 @pytest.mark.parametrize("store", SERVERS)
 def test_stopped_where_it_holds_no_lock_and_woken_after_its_partition_moved(
-    places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, store: str, mode: str
+    places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, store: str, protocol: str, at: str
 ) -> None:
-    def make(step: str) -> tuple[Place, Effects]:
+    def make(mode: str, step: str) -> tuple[Place, Effects]:
         place = places()
         return place, effects_for(mode, store, place, request, tmp_path / step)
 
-    stop_at_each_step_and_wake(mode, make, read)
+    stop_at_each_and_wake(AT_EACH.get(at, BY_THE_NEW_PROTOCOL[store]), make, read, protocol)
 
 
 def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redis_server: Server) -> None:
