@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -29,7 +30,8 @@ from onceflow.reader.event import Event
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
 from onceflow.reader.reader import Reader
-from onceflow.reader.stores.interface import Unit
+from onceflow.reader.steps import Step
+from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Unit
 from onceflow.reader.stores.postgresql import PostgresqlStore
 
 EVENTS = [str(number) for number in range(60)]
@@ -453,34 +455,155 @@ def test_the_answer_to_a_commit_of_redis_is_lost(
     check_answers_lost(pushed(redis_server, place), mode)
 
 
-@pytest.mark.parametrize("url", ["postgresql", "redis"])
+COMMITS = {"postgresql": b"COMMIT\0", "redis": b"EVALSHA"}
+"""What is in the request with which a store of that kind writes."""
+
+
+@pytest.fixture
+def servers(database: Server, redis_server: Server) -> dict[str, Server]:
+    return dict(zip(SERVERS, (database, redis_server), strict=True))
+
+
+def proxy_of(store: str, servers: dict[str, Server]) -> CuttingProxy:
+    parts = urlsplit(servers[store].url)
+    is_redis = store == "redis"
+    return CuttingProxy(Path(parts.path) if is_redis else Path(parse_qs(parts.query)["host"][0]) / ".s.PGSQL.5432")
+
+
+def through(proxy: CuttingProxy, store: str) -> str:
+    return (
+        f"redis://127.0.0.1:{proxy.port}"
+        if store == "redis"
+        else f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"
+    )
+
+
+@pytest.mark.parametrize("store", SERVERS)
 def test_the_answer_to_a_confirmation_is_lost_and_no_effect_elsewhere_repeats(
-    place: Place, database: Server, redis_server: Server, url: str
+    place: Place, servers: dict[str, Server], store: str
 ) -> None:
     """The effect happened: the reader remembers that, and only confirms once more."""
     place.send(EVENTS)
-    sockets = {
-        "postgresql": Path(parse_qs(urlsplit(database.url).query)["host"][0]) / ".s.PGSQL.5432",
-        "redis": Path(urlsplit(redis_server.url).path),
-    }
-    words = {"postgresql": b"COMMIT\0", "redis": b"EVALSHA"}
-    with CuttingProxy(sockets[url]) as proxy:
-        urls = {
-            "postgresql": f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres",
-            "redis": f"redis://127.0.0.1:{proxy.port}",
-        }
-        reader = place.reader(store=urls[url], batch_size=10)
+    with proxy_of(store, servers) as proxy:
+        reader = place.reader(store=through(proxy, store), batch_size=10)
         seen: list[str] = []
 
         @reader.handler
         def elsewhere(event: Event) -> None:
             seen.append((event.value or b"").decode())
             if event.value in (b"15", b"44"):
-                proxy.arm(words[url])
+                proxy.arm(COMMITS[store])
 
         reader.run(until_end=True)
         assert proxy.cut.is_set()
     assert seen == EVENTS
+
+
+POISON = "15"
+CUT_AT = [("inbox", "take"), ("inbox", "letter"), ("claims", "claim"), ("claims", "letter")]
+
+
+@pytest.mark.parametrize(("mode", "at"), CUT_AT)
+@pytest.mark.parametrize("store", SERVERS)
+def test_the_answer_to_another_call_is_lost_and_nothing_repeats(
+    place: Place,
+    servers: dict[str, Server],
+    ledger: Callable[[], list[str]],
+    read: ReadAll,
+    store: str,
+    mode: str,
+    at: str,
+) -> None:
+    """The partition is taken, the batch is claimed, or the letter's event is booked, and the reader does not know."""
+    place.send(EVENTS)
+    with proxy_of(store, servers) as proxy:
+        uncut = iter([at])
+
+        def cut(call: str) -> None:
+            if call == at and next(uncut, None):
+                proxy.arm(COMMITS[store])
+
+        reader = place.reader(
+            store=through(proxy, store),
+            batch_size=10,
+            retries=0,
+            on_step=lambda step: cut("letter") if step is Step.BURIED else None,
+        )
+        before_its_own_calls(reader, place.topic, cut)
+        effects = booking(reader, mode, place, servers[store], ledger if store == "postgresql" else None)
+        reader.run(until_end=True)
+        assert proxy.cut.is_set()
+    assert effects() == [text for text in EVENTS if text != POISON]
+    assert letters(place, read) == [POISON.encode()]
+
+
+@pytest.mark.parametrize("mode", ["inbox", "claims"])
+@pytest.mark.parametrize("store", SERVERS)
+def test_the_server_is_killed_between_a_letter_and_its_booking(
+    place: Place, servers: dict[str, Server], ledger: Callable[[], list[str]], read: ReadAll, store: str, mode: str
+) -> None:
+    """The letter is there, and nothing says so: it is written again, with the same id, and its event has no effect."""
+    place.send(EVENTS)
+    server = servers[store]
+    killed: list[bool] = []
+
+    def kill(step: Step) -> None:
+        if step is Step.BURIED and not killed:
+            server.kill()
+            killed.append(True)
+
+    def start(call: str) -> None:
+        if killed == [True]:  # it has waited, and takes its partition again
+            server.start()
+            killed.append(False)
+
+    reader = place.reader(store=server.url, batch_size=10, retries=0, on_step=kill)
+    before_its_own_calls(reader, place.topic, start)
+    effects = booking(reader, mode, place, server, ledger if store == "postgresql" else None)
+    reader.run(until_end=True)
+    assert effects() == [text for text in EVENTS if text != POISON]
+    assert letters(place, read) == [POISON.encode()] * 2
+
+
+def before_its_own_calls(reader: Reader, topic: str, do: Callable[[str], None]) -> None:
+    """Before it takes the topic's partitions (not what else the store keeps by that call), and claims a batch with the poison."""
+    store = reader._store
+    take, claim = store.take, store.claim
+
+    def taking(name: str, *given: Any) -> list[Ownership]:
+        if name == topic:
+            do("take")
+        return take(name, *given)
+
+    def claiming(ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        if len(keys) > 1 and POISON in {key.id for key in keys}:
+            do("claim")
+        return claim(ownership, keys, lease_s)
+
+    store.take, store.claim = taking, claiming  # type: ignore[method-assign]
+
+
+def booking(
+    reader: Reader, mode: str, place: Place, server: Server, ledger: Callable[[], list[str]] | None
+) -> Callable[[], list[str]]:
+    """Gives the reader a handler that fails for the poison. What effects there are, in order; without ``ledger``: in Redis."""
+    seen: list[str] = []
+
+    def book(event: Event, tx: Any) -> None:
+        text = (event.value or b"").decode()
+        if text == POISON:
+            raise ValueError("bad")
+        if mode == "claims":
+            seen.append(text)
+        elif ledger:
+            insert(tx, event)
+        else:
+            tx.rpush(place.topic, text)
+
+    reader.handler(book if mode == "inbox" else partial(book, tx=None))
+    if mode == "claims":
+        return lambda: seen
+    return ledger or (lambda: pushed(server, place))
 
 
 def test_a_command_that_redis_refuses_ends_the_reader_and_its_events_count_as_handled(
