@@ -29,8 +29,6 @@ from onceflow.reader.event import Event, event_of
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
 from onceflow.reader.stores.interface import Ownership, Store
-from onceflow.reader.stores.postgresql import PostgresqlStore
-from onceflow.reader.stores.sqlite import SqliteStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +84,15 @@ class Interrupter:
 
 
 def store_of(job: Job) -> str | Store:
+    """Imports what the job needs: a client of PostgreSQL alone is as much as all the rest, in each of hundreds of processes."""
     if job.held_up_s is None:
         return job.store
     if job.store.startswith("postgresql"):
+        from onceflow.reader.stores.postgresql import PostgresqlStore
+
         return PostgresqlStore(job.store, takeover_s=job.held_up_s)
+    from onceflow.reader.stores.sqlite import SqliteStore
+
     return SqliteStore(job.store.removeprefix("sqlite:///"), busy_timeout_s=job.held_up_s)
 
 
