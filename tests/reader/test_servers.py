@@ -568,15 +568,15 @@ def test_the_server_is_killed_between_a_letter_and_its_booking(
     assert letters(place, read) == [POISON.encode()] * 2
 
 
-def before_its_own_calls(reader: Reader, topic: str, do: Callable[[str], None]) -> None:
-    """Before it takes the topic's partitions (not what else the store keeps by that call), and claims a batch with the poison."""
+def before_its_own_calls(reader: Reader, own: str, do: Callable[[str], None]) -> None:
+    """Before it takes partitions of its own topic (not what else the store keeps so), and claims a batch with the poison."""
     store = reader._store
     take, claim = store.take, store.claim
 
-    def taking(name: str, *given: Any) -> list[Ownership]:
-        if name == topic:
+    def taking(topic: str, partitions: Sequence[int], owner: str) -> list[Ownership]:
+        if topic == own:
             do("take")
-        return take(name, *given)
+        return take(topic, partitions, owner)
 
     def claiming(ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
         if len(keys) > 1 and POISON in {key.id for key in keys}:
