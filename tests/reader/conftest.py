@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from tests.conftest import HEAP_MB
@@ -14,6 +14,8 @@ from tests.reader.support import Place
 from onceflow.broker import EmbeddedBroker
 
 SESSION_TIMEOUT_S = 3.0
+PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
+"""What a reader is told of its group's protocol besides its name: with the new one the session is the brokers' alone."""
 _GROUPS = {
     "group.min.session.timeout.ms": "500",
     "group.consumer.min.session.timeout.ms": "500",

@@ -28,9 +28,7 @@ from onceflow.reader import loop
 from onceflow.reader.event import Event, event_of
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
-from onceflow.reader.stores.interface import Store
-from onceflow.reader.stores.postgresql import PostgresqlStore
-from onceflow.reader.stores.sqlite import SqliteStore
+from onceflow.reader.stores.interface import Ownership, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,8 @@ class Job:
     set), ``claims`` (effects in a database of their own), or an undefended one: ``apart`` (effects in the store's file, but
     committed by themselves), ``ahead`` (a plain consumer that commits its offsets before it handles the events).
     ``form`` of the handler: of one ``event`` or of a ``batch``, ``async`` (of one event, on a loop of the reader's own), or
-    ``run_async`` (the same on a loop that runs already). Besides the reader's own steps it can be interrupted at ``EFFECT``.
+    ``run_async`` (the same on a loop that runs already). Besides the reader's own steps it can be interrupted at ``EFFECT``
+    and at ``TAKE``.
     """
 
     bootstrap_servers: str
@@ -63,6 +62,7 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+TAKE = "take"  # one partition is taken in the store, and those that came with it are not
 EFFECT = "effect"  # inside of the handler: one effect is there, and what else the handler has to do is not done
 
 
@@ -84,10 +84,15 @@ class Interrupter:
 
 
 def store_of(job: Job) -> str | Store:
+    """Imports what the job needs: a client of PostgreSQL alone is as much as all the rest, in each of hundreds of processes."""
     if job.held_up_s is None:
         return job.store
     if job.store.startswith("postgresql"):
+        from onceflow.reader.stores.postgresql import PostgresqlStore
+
         return PostgresqlStore(job.store, takeover_s=job.held_up_s)
+    from onceflow.reader.stores.sqlite import SqliteStore
+
     return SqliteStore(job.store.removeprefix("sqlite:///"), busy_timeout_s=job.held_up_s)
 
 
@@ -104,6 +109,7 @@ def make_reader(job: Job) -> Reader:
         on_step=interrupter,
         **{"backoff_s": 0.01, **job.options},
     )
+    take_one_by_one(reader, job, interrupter)
     effect = effect_of(job)
 
     def book(event: Event, tx: Any) -> None:
@@ -112,6 +118,21 @@ def make_reader(job: Job) -> Reader:
 
     reader.handler(batch=job.form == "batch")(in_form(book, job))
     return reader
+
+
+def take_one_by_one(reader: Reader, job: Job, interrupter: Interrupter) -> None:
+    """So that it can be interrupted in between."""
+    take = reader._store.take
+
+    def first_and_others(topic: str, partitions: Sequence[int], owner: str) -> list[Ownership]:
+        if topic != job.topic:  # what else the store keeps by that call
+            return take(topic, partitions, owner)
+        first = take(topic, partitions[:1], owner)
+        interrupter.at(TAKE)
+        return [*first, *take(topic, partitions[1:], owner)]
+
+    if job.interrupt and job.interrupt[0] == TAKE:
+        reader._store.take = first_and_others  # type: ignore[method-assign]
 
 
 Book = Callable[[Event, Any], None]

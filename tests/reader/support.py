@@ -18,6 +18,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -187,11 +188,16 @@ class LightReader:
         return "" if self.process.stdout.closed else self.process.stdout.read()
 
     def until_it_says(self, *texts: str) -> None:
-        """Reads what it prints up to a line with one of these texts."""
+        """Reads what it prints up to a line with one of these texts. One that lives on and says nothing is killed for it."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if any(text in line for text in texts):
-                return
+        watchdog = threading.Timer(TIMEOUT_S, self.process.kill)
+        watchdog.start()
+        try:
+            for line in self.process.stdout:
+                if any(text in line for text in texts):
+                    return
+        finally:
+            watchdog.cancel()
         raise AssertionError(f"it ended without saying {' or '.join(texts)}")
 
     def state(self) -> str:

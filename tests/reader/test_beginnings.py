@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -18,7 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.cimpl import NewPartitions
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places
 from tests.reader.support import TIMEOUT_S, Place, eventually
 from tests.reader.test_positions import abort_in_a_transaction, forget_offsets, keep_from, lose_the_store
 
@@ -31,7 +30,6 @@ from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Sta
 from onceflow.reader.stores.sqlite import SqliteStore
 
 HISTORY = [f"old {number}" for number in range(8)]
-PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
 
 
 def add_partition(place: Place) -> None:
@@ -165,14 +163,37 @@ class DiesBeforeItBooks(SqliteStore):
         raise StoreError("dies here")
 
 
-def test_a_reader_that_dies_between_the_note_and_the_store_has_begun(places: Places) -> None:
+def notes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The undefended variant: a group begins at the end as long as it has handled nothing."""
+    notes_that_it_began(monkeypatch)
+    monkeypatch.setattr(Beginnings, "_book_mark", lambda *_: None)
+
+
+def notes_that_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one: and not where."""
+    monkeypatch.setattr(beginnings, "note_beginnings", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "handled"),
+    [(lambda _: None, ["1", "2"]), (notes_nothing, []), (notes_that_it_began, ["1", "2", *HISTORY])],
+    ids=["noted", "control: nothing noted", "control: not noted where"],
+)
+def test_a_reader_that_dies_between_the_note_and_the_store_has_begun(
+    places: Places,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[pytest.MonkeyPatch], None],
+    handled: Sequence[str],
+) -> None:
+    """Without the note the next reader begins anew: behind what came since, which is lost, or with all that was there before."""
+    change(monkeypatch)
     place = places(2)
     place.send(HISTORY)
     with pytest.raises(StoreError, match="dies here"):
         place.book_all(start="latest", store=DiesBeforeItBooks(place.file))
     place.send(["1", "2"])
     place.book_all(start="latest")
-    assert sorted(place.effects()) == ["1", "2"]
+    assert sorted(place.effects()) == handled
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["there", "gone"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +13,13 @@ from confluent_kafka import Consumer, Message
 from tests.conftest import HEAP_MB
 from tests.conftest import Reader as ReadAll
 from tests.reader.conftest import Places
+from tests.reader.effects import Effects, effects_of
+from tests.reader.light import effect_of
 from tests.reader.support import Place, eventually, insert
 from tests.reader.zombies import letters
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.reader import loop, offsets
+from onceflow.reader import loop, offsets, rebuild
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 from onceflow.reader.settings import ReaderSettings
@@ -54,9 +58,17 @@ class PollsInVain(Consumer):
         return message
 
 
-@pytest.mark.parametrize(("mode", "store"), [("inbox", "sqlite"), ("claims", "sqlite"), ("claims", "memory:")])
+@pytest.mark.parametrize(
+    ("mode", "store"),
+    [("inbox", "sqlite"), ("claims", "sqlite"), ("claims", "memory"), ("inbox", "postgresql"), ("claims", "redis")],
+)
 def test_a_broker_that_is_killed_and_comes_back(
-    places: Places, revived: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, mode: str, store: str
+    places: Places,
+    revived: EmbeddedBroker,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    store: str,
 ) -> None:
     """While it is away the reader handles what it has (with a store in memory it need not: nobody can say that it is still its
     own), tells Kafka and polls: the last two in vain. The next reader begins where this one ended; that of memory by Kafka alone.
@@ -79,10 +91,11 @@ def test_a_broker_that_is_killed_and_comes_back(
             reader.stop()
 
     place = places(2, on=revived)
-    options = {"store": place.store if store == "sqlite" else store, "batch_size": 10}
+    effects = in_the_mode(mode, store, place, request)
+    options = {"store": effects.job["store"], "batch_size": 10}
     place.send(range(200))
     reader = place.reader(**options, on_step=see)
-    booking(place, reader, mode, wait_for_the_kill)
+    booking(place, reader, effects, wait_for_the_kill)
     thread = threading.Thread(target=reader.run, daemon=True)
     thread.start()
     assert half.wait(PATIENCE_S)
@@ -92,27 +105,79 @@ def test_a_broker_that_is_killed_and_comes_back(
     eventually(lambda: PollsInVain.count, (3).__le__, "polls in vain")
     revived.start()
     place.send(range(200, 300), partition=0)  # of the other one Kafka is told again without any event
-    eventually(lambda: len(place.effects()), (300).__eq__, "effects")
+    eventually(lambda: len(effects.texts()), (300).__eq__, "effects")
     place.send(["last"])
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     following = place.reader(**options)
-    booking(place, following, mode)
+    booking(place, following, effects)
     following.run(
         until_end=True
     )  # where the store lasts it tells Kafka what the first one may have told in vain at its end
-    assert sorted(place.effects()) == sorted([*map(str, range(300)), "last"])
+    assert sorted(effects.texts()) == sorted([*map(str, range(300)), "last"])
     assert place.committed() == {0: 201, 1: 100}
 
 
-@pytest.mark.parametrize(("mode", "at"), [("inbox", "7"), ("inbox", "17"), ("claims", "17")])
+@pytest.mark.parametrize("call", ["get_watermark_offsets", "assign"])
+def test_a_broker_that_is_killed_while_the_ids_are_read_again(
+    places: Places,
+    revived: EmbeddedBroker,
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+) -> None:
+    """With a store in memory each start asks for a topic's beginning and reads up to the group's offset: it waits with both."""
+    monkeypatch.setattr(offsets, "KAFKA_TIMEOUT_S", 0.5)
+    killed = threading.Event()
+
+    def killing(consumer: Consumer, *given: Any, **named: Any) -> Any:
+        if not killed.is_set():
+            revived.kill()
+            killed.set()
+        return getattr(Consumer, call)(consumer, *given, **named)
+
+    place = places(on=revived)
+    place.send(EVENTS)
+    first, reader = (place.reader(store="memory:", backoff_max_s=0.2) for _ in range(2))
+    for each in (first, reader):
+        booking(place, each, in_the_mode("claims", "memory", place, request))
+    first.run(until_end=True)
+    place.send(["new", EVENTS[0]])  # one that was never handled, and one that the source repeats
+    monkeypatch.setattr(rebuild, "Consumer", type("Killing", (Consumer,), {call: killing}))
+    with ThreadPoolExecutor(1) as background:
+        running = background.submit(reader.run, until_end=True)
+        try:
+            assert killed.wait(PATIENCE_S)
+            caplog.clear()  # a slow broker may have been waited for before
+            if call == "get_watermark_offsets":
+                eventually(lambda: running.done() or "; again in" in caplog.text, bool, "that nobody answers")
+            revived.start()
+            running.result(PATIENCE_S)
+        finally:
+            reader.stop()
+    assert place.effects() == [*EVENTS, "new"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "store", "at"),
+    [
+        ("inbox", "sqlite", "7"),
+        ("inbox", "sqlite", "17"),
+        ("claims", "sqlite", "17"),
+        ("claims", "postgresql", "7"),
+        ("inbox", "redis", "17"),
+    ],
+)
 def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
     places: Places,
     revived: EmbeddedBroker,
     read: ReadAll,
+    request: pytest.FixtureRequest,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
+    store: str,
     at: str,
 ) -> None:
     """For the first letter its topic is not there yet, for the second it is. Its event waits, and what stands behind it."""
@@ -130,18 +195,19 @@ def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
         if text in POISON:
             raise ValueError("bad")
 
-    reader = place.reader(retries=0, batch_size=10, backoff_max_s=0.2)
-    booking(place, reader, mode, fail)
+    effects = in_the_mode(mode, store, place, request)
+    reader = place.reader(store=effects.job["store"], retries=0, batch_size=10, backoff_max_s=0.2)
+    booking(place, reader, effects, fail)
     thread = threading.Thread(target=reader.run, kwargs={"until_end": True}, daemon=True)
     thread.start()
     assert killed.wait(PATIENCE_S)
     caplog.clear()  # a slow broker may have been waited for before
     eventually(lambda: caplog.text, lambda text: " waits " in text, "that the letter's brokers do not answer")
-    assert place.effects() == good(EVENTS[: int(at)])
+    assert effects.texts() == good(EVENTS[: int(at)])
     revived.start()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
-    assert place.effects() == good(EVENTS)
+    assert effects.texts() == good(EVENTS)
     written = [name.decode() for name in letters(place, read)]
     assert list(dict.fromkeys(written)) == POISON
     assert written == sorted(written, key=int), (
@@ -153,18 +219,28 @@ def good(events: list[str]) -> list[str]:
     return [text for text in events if text not in POISON]
 
 
-def booking(place: Place, reader: Reader, mode: str, also: Callable[[Event], None] = lambda event: None) -> None:
-    """Gives the reader a handler that writes to the place's ledger. What ``also`` raises undoes that, or comes before it."""
+def in_the_mode(mode: str, store: str, place: Place, request: pytest.FixtureRequest) -> Effects:
+    """Those of claims are in the place's ledger, whatever the store is."""
     if mode == "inbox":
+        inside = effects_of(store, place, request)
+        return replace(inside, job={"store": place.store, "mode": mode, **inside.job})
+    url = "memory:" if store == "memory" else effects_of(store, place, request).job.get("store", place.store)
+    return Effects({"store": url, "mode": mode}, place.effects, set)
 
-        @reader.handler
-        def in_the_transaction(event: Event, tx: Any) -> None:
-            insert(tx, event)
-            also(event)
 
-    else:
+def booking(place: Place, reader: Reader, effects: Effects, also: Callable[[Event], None] = lambda event: None) -> None:
+    """Gives the reader a handler that writes the effects. What ``also`` raises undoes that, or comes before it."""
+    if effects.job["mode"] == "claims":
 
         @reader.handler
         def elsewhere(event: Event) -> None:
             also(event)
             insert(place.ledger, event)
+
+    else:
+        write = effect_of(place.job(**effects.job))
+
+        @reader.handler
+        def in_the_transaction(event: Event, tx: Any) -> None:
+            write(event, tx)
+            also(event)

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,24 @@ def test_a_later_failure_does_not_repeat_effects_whose_confirmation_failed() -> 
     assert effects == dict.fromkeys(range(15), 1)
 
 
-def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_handled_meanwhile() -> None:
+class ClaimsOnce(Leases):
+    """The undefended variant: half of its lease is never over, so a batch is handled to its end under the first claim."""
+
+    def claim(self, ownership: Ownership, keys: Sequence[EventKey]) -> list[Standing]:
+        return self._store.claim(ownership, keys, LEASE_S)
+
+
+LEASE_S = 0.2
+
+
+@pytest.mark.parametrize(
+    ("leases", "repeated"),
+    [(lambda store: Leases(store, LEASE_S), 0), (lambda store: ClaimsOnce(store, math.inf), 1)],
+    ids=["claimed again", "control: claimed once"],
+)
+def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_handled_meanwhile(
+    leases: Callable[[MemoryStore], Leases], repeated: int
+) -> None:
     """Its source sent event 2 to another partition as well, and the reader there finds a claim whose time is over."""
     store = MemoryStore()
     ours, theirs = store.take("t", [0, 1], "reader")
@@ -129,10 +146,10 @@ def test_a_batch_that_outlives_its_lease_repeats_nothing_that_another_reader_han
 
     lane = Lane(ours, None)
     lane.pending = [event_at(offset) for offset in range(4)]
-    claims = Claims(store, Handler(book), lambda step: None, Leases(store, 0.2), Tally(), member(store))
+    claims = Claims(store, Handler(book), lambda step: None, leases(store), Tally(), member(store))
     while lane.pending:
         claims.handle(lane, lane.pending)
-    assert effects == dict.fromkeys(range(4), 1)
+    assert effects == {**dict.fromkeys(range(4), 1), 2: 1 + repeated}
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the monotonic clock is the one that counts")

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 import redis
 from confluent_kafka import Consumer
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places
 from tests.reader.effects import effects_in, elsewhere
 from tests.reader.light import Job
 from tests.reader.support import Place, eventually
-from tests.reader.test_beginnings import HISTORY, PROTOCOLS, add_partition
+from tests.reader.test_beginnings import HISTORY, add_partition
 from tests.reader.test_made_anew import OTHERS, handle_all, make_anew, told_of
 from tests.reader.test_positions import forget_offsets, lose_the_store
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from tests.conftest import create_topic
-from tests.reader.conftest import Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.servers import postgresql_server, running_redis
 from tests.reader.support import TIMEOUT_S, Place, eventually
-from tests.reader.test_beginnings import PROTOCOLS
 
 from onceflow.errors import EventsGone, TopicMissing
 from onceflow.reader import topic_watch

@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.support import TIMEOUT_S, LightReader, Place, eventually
 from tests.reader.zombies import letters
 
@@ -18,7 +17,6 @@ from onceflow.reader.steps import Step
 from onceflow.reader.stores.memory import MemoryStore
 
 EVENTS = [str(number) for number in range(40)]
-PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
 POISON = "15"
 STEPS = {  # and how often before: in the first moments of a group, and in the second batch
     **dict.fromkeys(("taken", "begun", "witnessed", "offsets", "buried"), 0),

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.reader.conftest import Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.support import TIMEOUT_S, eventually, insert
-from tests.reader.test_beginnings import PROTOCOLS, member_that_never_reads
+from tests.reader.test_beginnings import member_that_never_reads
 
 from onceflow.reader.event import Event
 from onceflow.reader.lane import Lane

@@ -20,6 +20,7 @@ from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
+from onceflow.reader.loop import Loop
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
@@ -193,22 +194,40 @@ def test_without_the_transaction_a_later_try_repeats_nothing_that_was_confirmed(
     assert seen == EVENTS
 
 
-def test_other_partitions_go_on_while_one_waits(places: Places) -> None:
+class WaitsInPlace(Loop):
+    """The undefended variant: while one partition waits, none is handled. It ends when it has passed over another 20 times."""
+
+    passed_over = 0
+
+    def _advance(self, lane: Lane) -> None:
+        if any(each.failures for each in self._assignment.lanes.values()):
+            self.passed_over += lane.due_at() == 0
+            if self.passed_over == 20:
+                self._stop.set()
+        else:
+            super()._advance(lane)
+
+
+@pytest.mark.parametrize("loop", [Loop, WaitsInPlace], ids=["each by itself", "control: waits in place"])
+def test_other_partitions_go_on_while_one_waits(
+    places: Places, monkeypatch: pytest.MonkeyPatch, loop: type[Loop]
+) -> None:
+    monkeypatch.setattr("onceflow.reader.reader.Loop", loop)
     place = places(2)
     place.send(["0", "2"], partition=0)
-    place.send(["1", "3", "5"], partition=1)
     reader = place.reader(retries=1, backoff_s=3600, backoff_max_s=3600)
 
     @reader.handler
     def book(event: Event, tx: Any) -> None:
         if event.partition == 0:
+            place.send(["1", "3", "5"], partition=1)
             raise ValueError("waits for an hour")
         insert(tx, event)
         if event.value == b"5":
             reader.stop()
 
     reader.run()
-    assert place.effects() == ["1", "3", "5"]
+    assert place.effects() == ([] if loop is WaitsInPlace else ["1", "3", "5"])
 
 
 def test_without_dead_letters_the_reader_stops_and_says_where(place: Place) -> None:

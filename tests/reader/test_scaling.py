@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.effects import Effects, effects_elsewhere, effects_for
+from tests.reader.light import TAKE
 from tests.reader.support import LightReader, Place, eventually
 
 from onceflow.broker import EmbeddedBroker
 
 PARTITIONS = 4
 ROUND = 200
-PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
 
 
 class Load:
@@ -56,7 +56,9 @@ class Load:
         ("classic", "postgresql", "inbox"),
         ("consumer", "redis", "inbox"),
         ("consumer", "sqlite", "claims"),
-    ],
+        ("consumer", "postgresql", "claims"),
+        ("classic", "redis", "claims"),
+    ],  # each store in each mode and with each protocol, and each mode with each protocol
 )
 def test_one_to_four_to_two_processes_under_load(
     places: Places, request: pytest.FixtureRequest, tmp_path: Path, protocol: str, store: str, mode: str
@@ -88,26 +90,55 @@ def test_one_to_four_to_two_processes_under_load(
         assert reader.stop() == 0, reader.said()
 
 
-def test_one_to_two_to_one_process_with_a_store_in_memory(
-    places: Places, broker: EmbeddedBroker, request: pytest.FixtureRequest, tmp_path: Path
+@pytest.mark.parametrize(
+    ("protocol", "store", "mode"), [("classic", "postgresql", "inbox"), ("consumer", "redis", "claims")]
+)
+def test_killed_while_it_takes_partitions_in_a_rebalance(
+    places: Places, request: pytest.FixtureRequest, tmp_path: Path, protocol: str, store: str, mode: str
+) -> None:
+    """A second reader dies as it takes what the first has given back; then the first, as it takes that again."""
+    place = places(PARTITIONS)
+    effects = effects_for(mode, store, place, request, tmp_path)
+    load = Load(place, effects)
+    options = {"group_protocol": protocol, "batch_size": 20, **PROTOCOLS[protocol]}
+    job = place.job(options=options, until_end=False, **effects.job)
+    first = place.start(replace(job, interrupt=(TAKE, 1, signal.SIGKILL)))
+    load.send()
+    load.until_handled()
+    second = place.start(replace(job, interrupt=(TAKE, 0, signal.SIGKILL)))
+    load.send()
+    assert second.wait() == -signal.SIGKILL
+    load.send()
+    assert first.wait() == -signal.SIGKILL
+    third = place.start(job)
+    load.until_handled()
+    assert third.stop() == 0, third.said()
+    assert sorted(map(int, effects.texts())) == list(range(load.sent))
+
+
+@pytest.mark.parametrize(("protocol", "most"), [("consumer", 2), ("classic", 4)])
+def test_one_to_many_to_half_of_them_with_a_store_in_memory(
+    places: Places, broker: EmbeddedBroker, request: pytest.FixtureRequest, tmp_path: Path, protocol: str, most: int
 ) -> None:
     """In order, Kafka hears of all that was handled before a partition goes; and the ids are read again by its new owner.
 
     With the usual session: whoever loses it repeats what Kafka has not heard of, which is the stated limit of that store.
     """
-    place = places(2, on=broker)
+    place = places(most, on=broker)
     effects = effects_elsewhere("memory", place, request, tmp_path)
     load = Load(place, effects)
-    job = place.job(options={"group_protocol": "consumer", "batch_size": 20}, until_end=False, **effects.job)
-    first = place.start(job)
+    job = place.job(options={"group_protocol": protocol, "batch_size": 20}, until_end=False, **effects.job)
+    readers = [place.start(job)]
     load.send()
     load.until_handled()
-    second = place.start(job)
-    load.until_at_work([first, second])
-    assert first.stop() == 0
+    readers += [place.start(job) for _ in range(most - 1)]
+    load.until_at_work(readers)
+    for _ in range(most // 2):
+        assert readers.pop(0).stop() == 0
     load.send()
     place.send(range(ROUND))  # a source that repeats itself: each in the partition that it was in
     load.send()
     load.until_handled()
-    assert second.stop() == 0, second.said()
+    for reader in readers:
+        assert reader.stop() == 0, reader.said()
     assert sorted(map(int, effects.texts())) == list(range(load.sent))

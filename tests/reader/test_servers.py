@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,21 +16,22 @@ import psycopg
 import pytest
 import redis
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.effects import Effects, effects_for, effects_in, effects_of, elsewhere
 from tests.reader.servers import Server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
 from tests.reader.support import Place, eventually
 from tests.reader.test_killed import CLAIM_STEPS, kill_and_finish
 from tests.reader.test_killed import job as killed_at
-from tests.reader.zombies import STEPS_WITHOUT_A_LOCK, letters, stop_at_each_step_and_wake
+from tests.reader.zombies import AT_EACH, letters, stop_at_each_and_wake
 
 from onceflow.errors import CommitUnknown, EffectRefused
 from onceflow.reader.event import Event
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
 from onceflow.reader.reader import Reader
-from onceflow.reader.stores.interface import Unit
+from onceflow.reader.steps import Step
+from onceflow.reader.stores.interface import EventKey, Ownership, Standing, Unit
 from onceflow.reader.stores.postgresql import PostgresqlStore
 
 EVENTS = [str(number) for number in range(60)]
@@ -49,7 +51,12 @@ def ledger(database: Server) -> Callable[[], list[str]]:
     return effects
 
 
-INSIDE_A_UNIT = [("admitted", None), ("handled", None), ("buried", "15")]
+INSIDE_A_UNIT = [  # step, poison, the group's protocol
+    ("admitted", None, "classic"),
+    ("handled", None, "classic"),
+    ("buried", "15", "classic"),
+    ("handled", None, "consumer"),
+]
 KILLED_AT = [  # step, how often before, poison; taken, begun and witnessed: test_lost_at_once.py
     ("polled", 2, None),
     ("admitted", 2, None),
@@ -82,13 +89,19 @@ def test_a_reader_killed_at_a_step(
     assert letters(place, read) == ([] if poison is None else [b"15", b"15"])  # the first one's unit was rolled back
 
 
-@pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
+@pytest.mark.parametrize(("step", "poison", "protocol"), INSIDE_A_UNIT)
 def test_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
-    place: Place, database: Server, ledger: Callable[[], list[str]], read: ReadAll, step: str, poison: str | None
+    place: Place,
+    database: Server,
+    ledger: Callable[[], list[str]],
+    read: ReadAll,
+    step: str,
+    poison: str | None,
+    protocol: str,
 ) -> None:
     """It holds the row of the position; the new owner waits for it, ends its session, and handles its events."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "retries": 0, "session_timeout_s": SESSION_TIMEOUT_S}
+    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol, **PROTOCOLS[protocol]}
     job = place.job(store=database.url, mark="%s", options=options, until_end=False, poison=poison, held_up_s=0.5)
     stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
@@ -197,13 +210,13 @@ def test_redis_a_reader_killed_at_a_step(
     assert letters(place, read) == ([] if poison is None else [b"15", b"15"])
 
 
-@pytest.mark.parametrize(("step", "poison"), INSIDE_A_UNIT)
+@pytest.mark.parametrize(("step", "poison", "protocol"), INSIDE_A_UNIT)
 def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
-    place: Place, redis_server: Server, read: ReadAll, step: str, poison: str | None
+    place: Place, redis_server: Server, read: ReadAll, step: str, poison: str | None, protocol: str
 ) -> None:
     """Nothing is locked, so the new owner handles all; the one that wakes is refused by the script."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "retries": 0, "session_timeout_s": SESSION_TIMEOUT_S}
+    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol, **PROTOCOLS[protocol]}
     job = place.job(store=redis_server.url, mode="redis", options=options, until_end=False, poison=poison)
     stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
@@ -220,7 +233,13 @@ def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_parti
 
 
 @pytest.mark.parametrize(
-    ("mode", "number"), [("inbox", signal.SIGSTOP), ("inbox", signal.SIGKILL), ("claims", signal.SIGSTOP)]
+    ("mode", "number", "protocol"),
+    [
+        ("inbox", signal.SIGSTOP, "classic"),
+        ("inbox", signal.SIGKILL, "classic"),
+        ("claims", signal.SIGSTOP, "classic"),
+        ("inbox", signal.SIGSTOP, "consumer"),
+    ],
 )
 @pytest.mark.parametrize("store", SERVERS)
 def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
@@ -230,11 +249,12 @@ def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
     store: str,
     mode: str,
     number: signal.Signals,
+    protocol: str,
 ) -> None:
     """A second reader came. It loses both partitions, and wakes or not."""
     place = places(2)
     effects = effects_for(mode, store, place, request, tmp_path / "elsewhere")
-    options = {"batch_size": 10, "session_timeout_s": SESSION_TIMEOUT_S}
+    options = {"batch_size": 10, "group_protocol": protocol, **PROTOCOLS[protocol]}
     job = place.job(options=options, until_end=False, **effects.job)
     place.send(EVENTS)
     stopped = place.start(replace(job, interrupt=("revoked", 0, number)))
@@ -255,16 +275,28 @@ def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
     assert sorted(map(int, effects.texts())) == list(range(100))
 
 
-@pytest.mark.parametrize("mode", STEPS_WITHOUT_A_LOCK)
+BY_THE_NEW_PROTOCOL = {  # each step once: a group's protocol knows of no store. With one in memory: all (test_own_store.py)
+    "postgresql": [
+        ("inbox", "taken"),
+        ("inbox", "offsets"),
+        ("claims", "witnessed"),
+        ("claims", "claimed"),
+        ("claims", "buried"),
+    ],
+    "redis": [("inbox", "begun"), ("inbox", "committed"), ("claims", "polled"), ("claims", "handled")],
+}
+
+
+@pytest.mark.parametrize(("protocol", "at"), [("classic", "inbox"), ("classic", "claims"), ("consumer", "both")])
 @pytest.mark.parametrize("store", SERVERS)
 def test_stopped_where_it_holds_no_lock_and_woken_after_its_partition_moved(
-    places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, store: str, mode: str
+    places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, store: str, protocol: str, at: str
 ) -> None:
-    def make(step: str) -> tuple[Place, Effects]:
+    def make(mode: str, step: str) -> tuple[Place, Effects]:
         place = places()
         return place, effects_for(mode, store, place, request, tmp_path / step)
 
-    stop_at_each_step_and_wake(mode, make, read)
+    stop_at_each_and_wake(AT_EACH.get(at, BY_THE_NEW_PROTOCOL[store]), make, read, protocol)
 
 
 def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redis_server: Server) -> None:
@@ -423,34 +455,158 @@ def test_the_answer_to_a_commit_of_redis_is_lost(
     check_answers_lost(pushed(redis_server, place), mode)
 
 
-@pytest.mark.parametrize("url", ["postgresql", "redis"])
+COMMITS = {"postgresql": b"COMMIT\0", "redis": b"EVALSHA"}
+"""What is in the request with which a store of that kind writes."""
+
+
+@pytest.fixture
+def servers(database: Server, redis_server: Server) -> dict[str, Server]:
+    return dict(zip(SERVERS, (database, redis_server), strict=True))
+
+
+def proxy_of(store: str, servers: dict[str, Server]) -> CuttingProxy:
+    parts = urlsplit(servers[store].url)
+    is_redis = store == "redis"
+    return CuttingProxy(Path(parts.path) if is_redis else Path(parse_qs(parts.query)["host"][0]) / ".s.PGSQL.5432")
+
+
+def through(proxy: CuttingProxy, store: str) -> str:
+    return (
+        f"redis://127.0.0.1:{proxy.port}"
+        if store == "redis"
+        else f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres"
+    )
+
+
+@pytest.mark.parametrize("store", SERVERS)
 def test_the_answer_to_a_confirmation_is_lost_and_no_effect_elsewhere_repeats(
-    place: Place, database: Server, redis_server: Server, url: str
+    place: Place, servers: dict[str, Server], store: str
 ) -> None:
     """The effect happened: the reader remembers that, and only confirms once more."""
     place.send(EVENTS)
-    sockets = {
-        "postgresql": Path(parse_qs(urlsplit(database.url).query)["host"][0]) / ".s.PGSQL.5432",
-        "redis": Path(urlsplit(redis_server.url).path),
-    }
-    words = {"postgresql": b"COMMIT\0", "redis": b"EVALSHA"}
-    with CuttingProxy(sockets[url]) as proxy:
-        urls = {
-            "postgresql": f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres",
-            "redis": f"redis://127.0.0.1:{proxy.port}",
-        }
-        reader = place.reader(store=urls[url], batch_size=10)
+    with proxy_of(store, servers) as proxy:
+        reader = place.reader(store=through(proxy, store), batch_size=10)
         seen: list[str] = []
 
         @reader.handler
         def elsewhere(event: Event) -> None:
             seen.append((event.value or b"").decode())
             if event.value in (b"15", b"44"):
-                proxy.arm(words[url])
+                proxy.arm(COMMITS[store])
 
         reader.run(until_end=True)
         assert proxy.cut.is_set()
     assert seen == EVENTS
+
+
+POISON = "15"
+CUT_AT = [("inbox", "take"), ("inbox", "letter"), ("claims", "claim"), ("claims", "letter")]
+
+
+@pytest.mark.parametrize(("mode", "at"), CUT_AT)
+@pytest.mark.parametrize("store", SERVERS)
+def test_the_answer_to_another_call_is_lost_and_nothing_repeats(
+    place: Place,
+    servers: dict[str, Server],
+    ledger: Callable[[], list[str]],
+    read: ReadAll,
+    store: str,
+    mode: str,
+    at: str,
+) -> None:
+    """The partition is taken, the batch is claimed, or the letter's event is booked, and the reader does not know."""
+    place.send(EVENTS)
+    with proxy_of(store, servers) as proxy:
+        uncut = iter([at])
+
+        def cut(call: str) -> None:
+            if call == at and next(uncut, None):
+                proxy.arm(COMMITS[store])
+
+        reader = place.reader(
+            store=through(proxy, store),
+            batch_size=10,
+            retries=0,
+            on_step=lambda step: cut("letter") if step is Step.BURIED else None,
+        )
+        before_its_own_calls(reader, place.topic, cut)
+        effects = booking(reader, mode, place, servers[store], ledger if store == "postgresql" else None)
+        reader.run(until_end=True)
+        assert proxy.cut.is_set()
+    assert effects() == [text for text in EVENTS if text != POISON]
+    assert letters(place, read) == [POISON.encode()]
+
+
+@pytest.mark.parametrize("mode", ["inbox", "claims"])
+@pytest.mark.parametrize("store", SERVERS)
+def test_the_server_is_killed_between_a_letter_and_its_booking(
+    place: Place, servers: dict[str, Server], ledger: Callable[[], list[str]], read: ReadAll, store: str, mode: str
+) -> None:
+    """The letter is there, and nothing says so: it is written again, with the same id, and its event has no effect."""
+    place.send(EVENTS)
+    server = servers[store]
+    killed: list[bool] = []
+
+    def kill(step: Step) -> None:
+        if step is Step.BURIED and not killed:
+            server.kill()
+            killed.append(True)
+
+    def start(call: str) -> None:
+        if killed == [True]:  # it has waited, and takes its partition again
+            server.start()
+            killed.append(False)
+
+    reader = place.reader(store=server.url, batch_size=10, retries=0, on_step=kill)
+    before_its_own_calls(reader, place.topic, start)
+    effects = booking(reader, mode, place, server, ledger if store == "postgresql" else None)
+    try:
+        reader.run(until_end=True)
+    finally:
+        start("the end")  # it is the file's own server
+    assert effects() == [text for text in EVENTS if text != POISON]
+    assert letters(place, read) == [POISON.encode()] * 2
+
+
+def before_its_own_calls(reader: Reader, own: str, do: Callable[[str], None]) -> None:
+    """Before it takes partitions of its own topic (not what else the store keeps so), and claims a batch with the poison."""
+    store = reader._store
+    take, claim = store.take, store.claim
+
+    def taking(topic: str, partitions: Sequence[int], owner: str) -> list[Ownership]:
+        if topic == own:
+            do("take")
+        return take(topic, partitions, owner)
+
+    def claiming(ownership: Ownership, keys: Sequence[EventKey], lease_s: float) -> list[Standing]:
+        if len(keys) > 1 and POISON in {key.id for key in keys}:
+            do("claim")
+        return claim(ownership, keys, lease_s)
+
+    store.take, store.claim = taking, claiming  # type: ignore[method-assign]
+
+
+def booking(
+    reader: Reader, mode: str, place: Place, server: Server, ledger: Callable[[], list[str]] | None
+) -> Callable[[], list[str]]:
+    """Gives the reader a handler that fails for the poison. What effects there are, in order; without ``ledger``: in Redis."""
+    seen: list[str] = []
+
+    def book(event: Event, tx: Any) -> None:
+        text = (event.value or b"").decode()
+        if text == POISON:
+            raise ValueError("bad")
+        if mode == "claims":
+            seen.append(text)
+        elif ledger:
+            insert(tx, event)
+        else:
+            tx.rpush(place.topic, text)
+
+    reader.handler(book if mode == "inbox" else partial(book, tx=None))
+    if mode == "claims":
+        return lambda: seen
+    return ledger or (lambda: pushed(server, place))
 
 
 def test_a_command_that_redis_refuses_ends_the_reader_and_its_events_count_as_handled(

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, Places
 from tests.reader.effects import Effects, effects_for
 from tests.reader.support import Place, eventually, insert
-from tests.reader.zombies import STEPS_WITHOUT_A_LOCK, letters, stop_at_each_step_and_wake
+from tests.reader.zombies import AT_EACH, letters, stop_at_each_and_wake
 
 from onceflow.errors import StoreFenced
 from onceflow.reader import claims
@@ -24,7 +23,6 @@ from onceflow.reader.stores.interface import EventKey, Ownership, Retention
 from onceflow.reader.stores.sqlite import SqliteStore
 
 EVENTS = [str(number) for number in range(40)]
-PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -54,17 +52,17 @@ def test_a_reader_that_wakes_after_its_partition_moved(
     assert sum(counts.values()) - len(counts) == repeated
 
 
-@pytest.mark.parametrize("mode", STEPS_WITHOUT_A_LOCK)
+@pytest.mark.parametrize("mode", AT_EACH)
 def test_stopped_where_it_holds_no_lock_and_woken_after_its_partition_moved(
     places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, mode: str
 ) -> None:
     """Inside of a unit: below. With servers: test_servers.py."""
 
-    def make(step: str) -> tuple[Place, Effects]:
+    def make(mode: str, step: str) -> tuple[Place, Effects]:
         place = places()
         return place, effects_for(mode, "sqlite", place, request, tmp_path / step)
 
-    stop_at_each_step_and_wake(mode, make, read)
+    stop_at_each_and_wake(AT_EACH[mode], make, read)
 
 
 @pytest.mark.parametrize(("protocol", "mode"), [("classic", "inbox"), ("consumer", "claims")])

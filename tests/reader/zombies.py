@@ -6,12 +6,12 @@ That a group waits for its silent member takes seconds, whatever the step; so th
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import SESSION_TIMEOUT_S
+from tests.reader.conftest import PROTOCOLS
 from tests.reader.effects import Effects
 from tests.reader.light import Job
 from tests.reader.support import TIMEOUT_S, LightReader, Place, eventually
@@ -27,20 +27,27 @@ STEPS_WITHOUT_A_LOCK: Mapping[str, Mapping[str, int]] = {
 }
 """Where a reader holds no lock of its store, by mode; and how many effects repeat: the one in hand, which is the stated limit."""
 
+AT_EACH = {mode: [(mode, step) for step in steps] for mode, steps in STEPS_WITHOUT_A_LOCK.items()}
+
 
 @dataclass
 class Zombie:
     """A reader that stops itself at a step, and the one that takes over."""
 
+    protocol: str
+    mode: str
     step: str
-    repeated: int
     place: Place
     effects: Effects
     stopped: LightReader = field(init=False)
 
     @property
+    def repeated(self) -> int:
+        return STEPS_WITHOUT_A_LOCK[self.mode][self.step]
+
+    @property
     def job(self) -> Job:
-        options = {"batch_size": 10, "retries": 0, "session_timeout_s": SESSION_TIMEOUT_S}
+        options = {"batch_size": 10, "retries": 0, "group_protocol": self.protocol, **PROTOCOLS[self.protocol]}
         poison = POISON if self.step == AT_THE_LETTER else None
         return self.place.job(options=options, until_end=False, poison=poison, **self.effects.job)
 
@@ -71,9 +78,14 @@ class Zombie:
         assert [process.stop() for process in self.place.processes] == [0, 0]
 
 
-def stop_at_each_step_and_wake(mode: str, make: Callable[[str], tuple[Place, Effects]], read: ReadAll) -> None:
-    """Nothing is lost, and no more repeats than is stated. ``make`` gives a place of its own to each step."""
-    zombies = [Zombie(step, repeated, *make(step)) for step, repeated in STEPS_WITHOUT_A_LOCK[mode].items()]
+def stop_at_each_and_wake(
+    at: Sequence[tuple[str, str]],
+    make: Callable[[str, str], tuple[Place, Effects]],
+    read: ReadAll,
+    protocol: str = "classic",
+) -> None:
+    """Nothing is lost, and no more repeats than is stated. ``make`` gives a place of its own to each mode and step."""
+    zombies = [Zombie(protocol, mode, step, *make(mode, step)) for mode, step in at]
     for what in (Zombie.start, Zombie.replace, Zombie.until_replaced, Zombie.wake, Zombie.end):
         for each in zombies:
             what(each)

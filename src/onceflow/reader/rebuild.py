@@ -1,4 +1,13 @@
-"""Reads the ids of handled events again from their topic, into a store that does not know them."""
+"""Reads the ids of handled events again from their topic, into a store that does not know them.
+
+What it survives::
+
+    a reader with its store in memory is given its partitions; the brokers go away before they have said where the topic begins
+    it asks again, as long as its patience lasts: what is raised inside of a rebalance callback ends the reader
+
+    they go away while it reads
+    librdkafka asks them until they are back, and the ids go on where they stopped; or the reader is to end
+"""
 
 from __future__ import annotations
 
@@ -39,7 +48,7 @@ class Rebuilder:
         consumer = Consumer({**self._settings.base_options(), "enable.partition.eof": True}, logger=_librdkafka)
         try:
             place = TopicPartition(ownership.topic, ownership.partition)
-            place.offset = max(first or 0, beginning(consumer, (ownership.topic, ownership.partition)))
+            place.offset = max(first or 0, self._beginning(consumer, ownership))
             consumer.assign([place])
             count = self._read(consumer, place, ownership, end)
         finally:
@@ -52,6 +61,10 @@ class Rebuilder:
             count,
             end,
         )
+
+    def _beginning(self, consumer: Consumer, ownership: Ownership) -> int:
+        place = ownership.topic, ownership.partition
+        return patiently(lambda: beginning(consumer, place), self._settings, self._stop)
 
     def _read(self, consumer: Consumer, place: TopicPartition, ownership: Ownership, end: int) -> int:
         """The last offsets may be transaction markers, which only the consumer's position tells.

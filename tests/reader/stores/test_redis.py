@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.reader.stores.cutting_proxy import CuttingProxy
 from onceflow.errors import CommitUnknown, EffectRefused, StoreFenced, StoreLost, StoreMismatch, StoreUnavailable
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.redis import RedisStore
+from onceflow.reader.stores.redis_scripts import APPLY
 
 NEW, DUPLICATE = Standing.NEW, Standing.DUPLICATE
 _numbers = itertools.count()
@@ -88,6 +89,45 @@ def test_overtaken_between_admit_and_commit(
             unit.handle.incr(f"balance:{group}")
             assert book(other, take(other), group, 0) == [NEW]
     assert client.get(f"balance:{group}") == "1"
+
+
+def in_two_steps() -> tuple[str, str]:
+    """The script that writes, with what it compares apart from what it sets."""
+    head, compares, sets = APPLY.split("\n\n", 2)
+    return f"{head}\n{compares}\nreturn {{'done', ''}}", f"{head}\n{sets}"
+
+
+@pytest.mark.parametrize(
+    ("scripts", "effects"), [((APPLY,), "1"), (in_two_steps(), "2")], ids=["one script", "control: two steps"]
+)
+def test_overtaken_before_the_script_that_sets(
+    store: RedisStore,
+    redis_server: Server,
+    group: str,
+    client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    scripts: Sequence[str],
+    effects: str,
+) -> None:
+    """The next owner handles the same event right before it. What is compared in a step of its own is not so any more."""
+    owner = take(store)
+    steps = [client.register_script(script) for script in scripts]
+    with closing(RedisStore(redis_server.url)) as other:
+        other.open(group, Retention())
+
+        def apply(**given: Any) -> Any:
+            for step in steps:
+                if step is steps[-1]:
+                    assert book(other, take(other), group, 0) == [NEW]
+                answer = step(**given)
+                if answer[0] != "done":
+                    break
+            return [word.encode() for word in answer]
+
+        monkeypatch.setattr(store._session, "_apply", apply)
+        with suppress(StoreFenced):
+            book(store, owner, group, 0)
+    assert client.get(f"balance:{group}") == effects
 
 
 def test_same_id_in_two_open_units(store: RedisStore, redis_server: Server, group: str, client: redis.Redis) -> None:
