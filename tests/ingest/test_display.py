@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.cli.ingest_display import Bar, bar
+from onceflow.ingest.events import Committed, Finished, RowsToCome, Started, Waits
 
 if TYPE_CHECKING:
     from tests.conftest import TopicFactory
 
 ROWS = 20_000
+LATER_ROWS = 5_000
 TIMEOUT_S = 120.0
 STATE = re.compile(r"(\d+(?:\.\d)?)/(\d+(?:\.\d)?) (kB|MB) +([\d,]+) rows, ([\d,]+)/s")
+ROWS_STATE = re.compile(r"([\d,]+)/(about )?([\d,]+) +([\d,]+) rows, ([\d,]+)/s")
 BAR, BAR_WIDTH = "━", 40
 
 
 class Runs:
-    """Starts of the command on one file, which grows."""
+    """Starts of the command on one file, or on one table, which grows."""
 
-    def __init__(self, broker: EmbeddedBroker, topic: str, directory: Path) -> None:
+    def __init__(self, broker: EmbeddedBroker, topic: str, directory: Path, *source: str) -> None:
         self._directory = directory
         servers = ("--bootstrap-servers", broker.bootstrap_servers)
-        arguments = (f"shown-{topic}", "--topic", topic, "--file", "a.jsonl", *servers)
+        arguments = (f"shown-{topic}", "--topic", topic, *(source or ("--file", "a.jsonl")), *servers)
         self.name, self.topic = arguments[0], topic
         self._command = [sys.executable, "-m", "onceflow.cli", "ingest", *arguments]
         self._written = 0
@@ -37,6 +45,14 @@ class Runs:
         with (self._directory / "a.jsonl").open("a") as file:
             file.writelines(f'{{"n":{self._written + row}}}\n' for row in range(count))
         self._written += count
+
+    def insert(self, count: int) -> None:
+        """Into the table; a row of each hundred is gone again."""
+        with closing(sqlite3.connect(self._directory / "shop.db")) as shop:
+            shop.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY AUTOINCREMENT, n INTEGER NOT NULL)")
+            shop.executemany("INSERT INTO orders (n) VALUES (?)", ((row,) for row in range(count)))
+            shop.execute("DELETE FROM orders WHERE id % 100 = 50")
+            shop.commit()
 
     def on_terminal(self) -> str:
         """All that it wrote to a terminal, without the codes that move the cursor. Without colours only what is full is drawn."""
@@ -89,6 +105,43 @@ def test_on_a_terminal_a_bar_shows_rows_and_rate_and_is_full_at_the_end(runs: Ru
         line = next(line for line in reversed(re.split(r"[\r\n]+", shown)) if BAR in line)
         assert line.startswith(runs.topic)
         assert line.count(BAR) == BAR_WIDTH, "it is full"
+
+
+def test_a_bar_of_a_table_has_a_total_too(broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path) -> None:
+    """Of many rows about how many there are, and in the end how many there were; of few rows the number."""
+    table = ("--from", "sqlite:///shop.db", "--table", "orders", "--rising", "id")
+    runs = Runs(broker, topic(), tmp_path, *table)
+    for count, about, expected in ((ROWS, "about ", ROWS), (LATER_ROWS, "", LATER_ROWS * 99 // 100)):
+        runs.insert(count)
+        left = count * 99 // 100
+        shown = runs.on_terminal()
+        assert f"{about}{expected:,} rows to come" in shown
+        states = ROWS_STATE.findall(shown)
+        assert ("0", about, f"{expected:,}") in {state[:3] for state in states}
+        done, *total, rows, rate = states[-1]
+        assert (done, total, rows) == (f"{left:,}", ["", f"{left:,}"], f"{left:,}"), states[-1]
+        assert rate != "0"
+        line = next(line for line in reversed(re.split(r"[\r\n]+", shown)) if BAR in line)
+        assert line.count(BAR) == BAR_WIDTH, "it is full"
+        assert "100%" in line
+
+
+@pytest.mark.parametrize("rows_to_come", [RowsToCome(3), RowsToCome(30, is_estimate=True), None])
+def test_never_more_is_done_of_a_table_than_there_is(rows_to_come: RowsToCome | None) -> None:
+    """Rows come while it is read and followed, and an estimate may be wrong in both directions."""
+    console = Console(file=StringIO(), force_terminal=True, width=160)
+    with bar(console) as progress:
+        display = Bar(progress)
+        [task] = progress.tasks
+        display.tell(Started("orders", "orders", False, None, rows_to_come))
+        assert task.total == (rows_to_come.count if rows_to_come else None)
+        for event, done, is_all in ((Committed(5, 0), 5, False), (Waits(), 5, True), (Committed(2, 0), 7, True)):
+            display.tell(event)
+            assert (task.completed, task.fields["rows"]) == (done, done)
+            assert task.total is None or task.total >= done
+            assert task.total == done or not is_all
+        display.tell(Finished("orders", 7, "stopped"))
+        assert task.percentage == 100
 
 
 def test_elsewhere_there_are_plain_lines(runs: Runs) -> None:
