@@ -109,7 +109,7 @@ def copies_on(victims: ForkServer, topic: TopicFactory, fill: Fill, read: Reader
     return make
 
 
-@pytest.fixture(params=["broker", "broker_v1"], ids=["version 2", "version 1"])
+@pytest.fixture
 def copies(request: pytest.FixtureRequest, copies_on: Callable[[EmbeddedBroker], Copies]) -> Copies:
     return copies_on(request.getfixturevalue(request.param))
 
@@ -118,12 +118,15 @@ STEADY = {"group.instance.id": "the only one"}
 """The next process takes the member's place at once, and does not wait until the group has given it up."""
 
 
-@pytest.mark.parametrize(
+EACH_WAY = pytest.mark.parametrize(
     ("copies", "on_a_loop"),
     [("broker", False), ("broker_v1", False), ("broker", True)],
     indirect=["copies"],
     ids=["version 2", "version 1", "AsyncWriter"],
 )
+
+
+@EACH_WAY
 def test_a_service_killed_at_any_step_copies_each_event_once(copies: Copies, *, on_a_loop: bool) -> None:
     jobs = copies.jobs((*STEPS, "consumed", *RECOVERY), consumer=STEADY, on_a_loop=on_a_loop)
     copies.killed(jobs)
@@ -131,8 +134,11 @@ def test_a_service_killed_at_any_step_copies_each_event_once(copies: Copies, *, 
     copies.check(jobs)
 
 
-def test_a_stopped_service_whose_successor_has_finished_is_fenced_when_it_wakes(copies: Copies) -> None:
-    jobs = copies.jobs((*STEPS, "consumed", *RECOVERY), consumer=STEADY)
+@EACH_WAY
+def test_a_stopped_service_whose_successor_has_finished_is_fenced_when_it_wakes(
+    copies: Copies, *, on_a_loop: bool
+) -> None:
+    jobs = copies.jobs((*STEPS, "consumed", *RECOVERY), consumer=STEADY, on_a_loop=on_a_loop)
     stopped = copies.stopped(jobs)
     copies.finish(jobs)
     for step, ended in copies.woken(stopped).items():
