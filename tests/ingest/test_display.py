@@ -8,16 +8,12 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.cli.ingest_display import Bar, bar
-from onceflow.ingest.events import Committed, Finished, RowsToCome, Started, Waits
 
 if TYPE_CHECKING:
     from tests.conftest import TopicFactory
@@ -124,24 +120,6 @@ def test_a_bar_of_a_table_has_a_total_too(broker: EmbeddedBroker, topic: TopicFa
         line = next(line for line in reversed(re.split(r"[\r\n]+", shown)) if BAR in line)
         assert line.count(BAR) == BAR_WIDTH, "it is full"
         assert "100%" in line
-
-
-@pytest.mark.parametrize("rows_to_come", [RowsToCome(3), RowsToCome(30, is_estimate=True), None])
-def test_never_more_is_done_of_a_table_than_there_is(rows_to_come: RowsToCome | None) -> None:
-    """Rows come while it is read and followed, and an estimate may be wrong in both directions."""
-    console = Console(file=StringIO(), force_terminal=True, width=160)
-    with bar(console) as progress:
-        display = Bar(progress)
-        [task] = progress.tasks
-        display.tell(Started("orders", "orders", False, None, rows_to_come))
-        assert task.total == (rows_to_come.count if rows_to_come else None)
-        for event, done, is_all in ((Committed(5, 0), 5, False), (Waits(), 5, True), (Committed(2, 0), 7, True)):
-            display.tell(event)
-            assert (task.completed, task.fields["rows"]) == (done, done)
-            assert task.total is None or task.total >= done
-            assert task.total == done or not is_all
-        display.tell(Finished("orders", 7, "stopped"))
-        assert task.percentage == 100
 
 
 def test_elsewhere_there_are_plain_lines(runs: Runs) -> None:
