@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,18 +19,20 @@ if TYPE_CHECKING:
     from tests.conftest import TopicFactory
 
 ROWS = 20_000
+LATER_ROWS = 5_000
 TIMEOUT_S = 120.0
 STATE = re.compile(r"(\d+(?:\.\d)?)/(\d+(?:\.\d)?) (kB|MB) +([\d,]+) rows, ([\d,]+)/s")
+ROWS_STATE = re.compile(r"([\d,]+)/(about )?([\d,]+) +([\d,]+) rows, ([\d,]+)/s")
 BAR, BAR_WIDTH = "━", 40
 
 
 class Runs:
-    """Starts of the command on one file, which grows."""
+    """Starts of the command on one file, or on one table, which grows."""
 
-    def __init__(self, broker: EmbeddedBroker, topic: str, directory: Path) -> None:
+    def __init__(self, broker: EmbeddedBroker, topic: str, directory: Path, *source: str) -> None:
         self._directory = directory
         servers = ("--bootstrap-servers", broker.bootstrap_servers)
-        arguments = (f"shown-{topic}", "--topic", topic, "--file", "a.jsonl", *servers)
+        arguments = (f"shown-{topic}", "--topic", topic, *(source or ("--file", "a.jsonl")), *servers)
         self.name, self.topic = arguments[0], topic
         self._command = [sys.executable, "-m", "onceflow.cli", "ingest", *arguments]
         self._written = 0
@@ -37,6 +41,14 @@ class Runs:
         with (self._directory / "a.jsonl").open("a") as file:
             file.writelines(f'{{"n":{self._written + row}}}\n' for row in range(count))
         self._written += count
+
+    def insert(self, count: int) -> None:
+        """Into the table; a row of each hundred is gone again."""
+        with closing(sqlite3.connect(self._directory / "shop.db")) as shop:
+            shop.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY AUTOINCREMENT, n INTEGER NOT NULL)")
+            shop.executemany("INSERT INTO orders (n) VALUES (?)", ((row,) for row in range(count)))
+            shop.execute("DELETE FROM orders WHERE id % 100 = 50")
+            shop.commit()
 
     def on_terminal(self) -> str:
         """All that it wrote to a terminal, without the codes that move the cursor. Without colours only what is full is drawn."""
@@ -89,6 +101,25 @@ def test_on_a_terminal_a_bar_shows_rows_and_rate_and_is_full_at_the_end(runs: Ru
         line = next(line for line in reversed(re.split(r"[\r\n]+", shown)) if BAR in line)
         assert line.startswith(runs.topic)
         assert line.count(BAR) == BAR_WIDTH, "it is full"
+
+
+def test_a_bar_of_a_table_has_a_total_too(broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path) -> None:
+    """Of many rows about how many there are, and in the end how many there were; of few rows the number."""
+    table = ("--from", "sqlite:///shop.db", "--table", "orders", "--rising", "id")
+    runs = Runs(broker, topic(), tmp_path, *table)
+    for count, about, expected in ((ROWS, "about ", ROWS), (LATER_ROWS, "", LATER_ROWS * 99 // 100)):
+        runs.insert(count)
+        left = count * 99 // 100
+        shown = runs.on_terminal()
+        assert f"{about}{expected:,} rows to come" in shown
+        states = ROWS_STATE.findall(shown)
+        assert ("0", about, f"{expected:,}") in {state[:3] for state in states}
+        done, *total, rows, rate = states[-1]
+        assert (done, total, rows) == (f"{left:,}", ["", f"{left:,}"], f"{left:,}"), states[-1]
+        assert rate != "0"
+        line = next(line for line in reversed(re.split(r"[\r\n]+", shown)) if BAR in line)
+        assert line.count(BAR) == BAR_WIDTH, "it is full"
+        assert "100%" in line
 
 
 def test_elsewhere_there_are_plain_lines(runs: Runs) -> None:

@@ -3,7 +3,7 @@
 ================  ================================  ====================  ========================================
 step              SIGKILL                           SIGSTOP, another one  the broker, or the database
 ================  ================================  ====================  ========================================
-start (6 steps)   file, PostgreSQL, SQLite          file                  broker down, answer lost (progress)
+start (6 steps)   file, PostgreSQL, SQLite          all of these          broker down, answer lost (progress)
 WRITE, HALF       file, PostgreSQL, SQLite,         file, PostgreSQL,     broker killed, down, answer lost;
                   with a tiebreak, version 1        SQLite, version 1     database killed between two pages
 AUDIT             file, PostgreSQL, SQLite          all of these
@@ -217,16 +217,31 @@ def test_killed_at_every_step_of_a_table(
         assert sorted(rows_of(read(job.topic))) == list(range(ROWS)), f"killed at {point}"
 
 
+BEFORE_THE_FENCE = [("INSPECT", -1), ("FENCE", -1)]
+
+
+def named(point: tuple[str, int]) -> str:
+    step, batch = point
+    return step if batch < 0 else f"{step} of {batch}"
+
+
 @pytest.mark.parametrize("database", ["postgresql", "sqlite"])
-@pytest.mark.parametrize("step", BATCH)
+@pytest.mark.parametrize("point", [*((step, -1) for step in START), *IN_A_BATCH], ids=named)
 def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(
-    request: pytest.FixtureRequest, ingests: Ingests, read: Reader, tmp_path: Path, database: str, step: str
+    request: pytest.FixtureRequest,
+    ingests: Ingests,
+    read: Reader,
+    tmp_path: Path,
+    database: str,
+    point: tuple[str, int],
 ) -> None:
-    url = address_of(database, request, tmp_path)
-    job = ingests.of_table(url)
-    sleeping = ingests.start_stopped(replace(job, interrupt=(step, 1, STOP)))
+    """One that was stopped before its own fence is the newer one, and finds that all is done."""
+    job = ingests.of_table(address_of(database, request, tmp_path))
+    sleeping = ingests.start_stopped(replace(job, interrupt=(*point, STOP)))
     ingests.finish(job)
-    assert ingests.wake(sleeping).error == "FENCED"
+    ended = ingests.wake(sleeping)
+    expected = ("", 0) if point in BEFORE_THE_FENCE else ("FENCED", None)
+    assert (ended.error, ended.told.get("rows")) == expected, ended.text
     assert sorted(rows_of(read(job.topic))) == list(range(ROWS))
 
 
@@ -350,14 +365,6 @@ def test_positions_apart_from_the_rows_would_repeat(ingests: Ingests, read: Read
     arrived = numbers(read(job.topic))
     assert set(arrived) == set(range(ROWS))
     assert len(arrived) > ROWS
-
-
-BEFORE_THE_FENCE = [("INSPECT", -1), ("FENCE", -1)]
-
-
-def named(point: tuple[str, int]) -> str:
-    step, batch = point
-    return step if batch < 0 else f"{step} of {batch}"
 
 
 @pytest.mark.parametrize("point", POINTS[:-1], ids=named)  # behind its last commit it has nothing left to do

@@ -20,8 +20,9 @@ from tests.ingest.support import ids, look, rows_of, take, values
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
 from onceflow.ingest import horizon, tables
+from onceflow.ingest import postgresql as postgresql_tables
 from onceflow.ingest.committer import SourceCommitter
-from onceflow.ingest.events import Event, Finished
+from onceflow.ingest.events import Committed, Event, Finished, RowsToCome, Started, Waits
 from onceflow.ingest.runner import Ingest
 from onceflow.ingest.tables import TableOptions, TablePosition, TableSource, connect
 from onceflow.kafka.settings import ClusterSettings
@@ -104,6 +105,51 @@ def test_every_row_once_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) 
     table.insert("a", "a")
     found += table.take(positions)
     assert found == [{"id": number, "note": note} for number, note in enumerate("abcdefghaa", 1)]
+
+
+@pytest.mark.parametrize("options", [{}, {"rising": "note", "tiebreak": "id"}], ids=["one column", "tiebreak"])
+def test_the_rows_to_come_are_counted_or_estimated(
+    table: Table, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Few are counted, behind each position. Of many it is known about how many there are, or nothing."""
+    options = {**options, "delay_s": 0.0} if options else {}
+    table.insert(*(f"note {number}" for number in range(9)))
+    positions: dict[str, str] = {}
+    assert to_come(table, positions, **options) == RowsToCome(9)
+    monkeypatch.setattr(tables, "COUNTED_ROWS", 8)
+    many = to_come(table, positions, **options)
+    if table.url.startswith("sqlite"):
+        assert many == RowsToCome(9, is_estimate=True), "there are as many numbers"
+    else:
+        assert many is not None, "as many as the planner thinks"
+        assert many.is_estimate
+    monkeypatch.setattr(tables, "COUNTED_ROWS", 10_000)
+    table.take(positions, **options)
+    assert to_come(table, positions, **options) == RowsToCome(0)
+    table.insert("note a", "note b")
+    assert to_come(table, positions, **options) == RowsToCome(2)
+
+
+def test_a_number_of_rows_that_nobody_can_tell_holds_no_ingest_up(
+    orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is gone when they are asked for: it is the look that is refused. An expensive count is not made."""
+    orders.insert("a")
+    orders.run("ANALYZE {t}")
+    monkeypatch.setattr(postgresql_tables, "_CHEAP", 0.0)
+    assert to_come(orders, {}) == RowsToCome(1, is_estimate=True)
+    with closing(orders.source()) as source:
+        source.restore({})
+        orders.run("DROP TABLE {t}")
+        assert source.rows_to_come() is None
+        with pytest.raises(ConfigurationError, match="there is no table"):
+            list(source.batches())
+
+
+def to_come(table: Table, positions: dict[str, str], **options: Any) -> RowsToCome | None:
+    with closing(table.source(**options)) as source:
+        source.restore(positions)
+        return source.rows_to_come()
 
 
 def test_wide_rows_come_in_small_pages(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,13 +551,27 @@ def test_an_ingest_that_is_stopped_does_not_wait_for_the_delay(
 
 
 def test_into_kafka(table: Table, broker: EmbeddedBroker, topic: TopicFactory, read: Reader) -> None:
-    target = topic()
+    """It is told how many rows are to come, and, by one that follows, that none is left."""
+    target, name = topic(), f"table-{table.name}"
+    settings = ClusterSettings.of(broker.bootstrap_servers)
     table.insert("a", "a")
-    for _ in range(2):
-        source = table.source()
-        name = f"table-{table.name}"
-        with SourceCommitter(name, ClusterSettings.of(broker.bootstrap_servers)) as committer:
-            Ingest(name, target, source).run(committer)
-        source.close()
+    for rows, resumed in ((2, False), (1, True)):
+        started = Started(name, target, resumed, None, RowsToCome(rows))
+        told = followed_until_it_waits(table, name, target, settings)
+        assert told == [started, Committed(rows, 0), Waits(), Finished(name, rows, "stopped")]
         table.insert("b")
     assert [json.loads(message.value() or b"")["note"] for message in read(target)] == ["a", "a", "b"]
+
+
+def followed_until_it_waits(table: Table, name: str, target: str, settings: ClusterSettings) -> list[Event]:
+    told: list[Event] = []
+
+    def tell(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, Waits):
+            ingest.stop()
+
+    with closing(table.source()) as source, SourceCommitter(name, settings) as committer:
+        ingest = Ingest(name, target, source, tell)
+        ingest.run(committer, follow=True)
+    return told

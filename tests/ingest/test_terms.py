@@ -333,6 +333,9 @@ class Looks:
     def size_bytes(self) -> None:
         return None
 
+    def rows_to_come(self) -> None:
+        return None
+
     def batches(self) -> Iterator[SourceBatch]:
         look = next(self._looks, None)
         if look is None:

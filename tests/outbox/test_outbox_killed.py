@@ -3,12 +3,12 @@
 =====================  ===========================  =====================  ==========================================
 step                   SIGKILL                      SIGSTOP, another one   the connections (``test_outbox_service.py``)
 =====================  ===========================  =====================  ==========================================
-start, FENCED          PostgreSQL (FENCED: both)    both                   database cut, again and again
+start, FENCED          both                         both                   database cut, again and again
 SETTLED                both                         both
 TAKEN                  both                         both, also in the      cut between COMMIT and answer, server killed
                                                     recovery
-WRITE, AUDIT, STORE    PostgreSQL (version 1:       both                   Kafka's answer lost; broker killed (below)
-                       REFRESH, WRITE)
+WRITE, AUDIT, STORE    both (version 1: REFRESH,    both                   Kafka's answer lost; broker killed (below)
+                       WRITE)
 COMMIT, COMMITTED      both, and in the recovery,   both, also in the      Kafka's answer lost; broker killed (below),
                        version 1                    recovery               and while the relay runs
 FORGOTTEN              both                         both, also in the      cut between COMMIT and answer
@@ -80,9 +80,7 @@ def test_the_steps_are_those_of_a_whole_run(shop: Shop, workers: ForkServer) -> 
 
 
 def test_killed_at_every_step(shop: Shop, workers: ForkServer) -> None:
-    """What happens in Kafka is the same for both databases, and is gone through once."""
-    steps = STEPS if shop.table != "outbox" else ["FENCED", "TAKEN", "COMMIT", "COMMITTED", "FORGOTTEN"]
-    for number, step in enumerate(steps):
+    for number, step in enumerate(STEPS):
         shop.insert_all(events(6, first=6 * number))
         killed_at(workers, shop.job, step)
         finish(workers, shop)

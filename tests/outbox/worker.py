@@ -15,7 +15,7 @@ from tests.forkserver import serve
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.position import KEY
-from onceflow.outbox.records import as_records
+from onceflow.outbox.records import as_records, prepare
 from onceflow.outbox.relay import Relay
 from onceflow.outbox.service import KIND, outbox_at
 from onceflow.outbox.table import Limits
@@ -115,4 +115,5 @@ if __name__ == "__main__":
     import onceflow.outbox.postgresql
     import onceflow.outbox.sqlite  # noqa: F401
 
+    prepare()  # done here, it is done for all
     serve(_live)

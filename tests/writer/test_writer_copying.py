@@ -109,7 +109,7 @@ def copies_on(victims: ForkServer, topic: TopicFactory, fill: Fill, read: Reader
     return make
 
 
-@pytest.fixture(params=["broker", "broker_v1"], ids=["version 2", "version 1"])
+@pytest.fixture
 def copies(request: pytest.FixtureRequest, copies_on: Callable[[EmbeddedBroker], Copies]) -> Copies:
     return copies_on(request.getfixturevalue(request.param))
 
@@ -118,12 +118,15 @@ STEADY = {"group.instance.id": "the only one"}
 """The next process takes the member's place at once, and does not wait until the group has given it up."""
 
 
-@pytest.mark.parametrize(
+EACH_WAY = pytest.mark.parametrize(
     ("copies", "on_a_loop"),
     [("broker", False), ("broker_v1", False), ("broker", True)],
     indirect=["copies"],
     ids=["version 2", "version 1", "AsyncWriter"],
 )
+
+
+@EACH_WAY
 def test_a_service_killed_at_any_step_copies_each_event_once(copies: Copies, *, on_a_loop: bool) -> None:
     jobs = copies.jobs((*STEPS, "consumed", *RECOVERY), consumer=STEADY, on_a_loop=on_a_loop)
     copies.killed(jobs)
@@ -131,8 +134,11 @@ def test_a_service_killed_at_any_step_copies_each_event_once(copies: Copies, *, 
     copies.check(jobs)
 
 
-def test_a_stopped_service_whose_successor_has_finished_is_fenced_when_it_wakes(copies: Copies) -> None:
-    jobs = copies.jobs((*STEPS, "consumed", *RECOVERY), consumer=STEADY)
+@EACH_WAY
+def test_a_stopped_service_whose_successor_has_finished_is_fenced_when_it_wakes(
+    copies: Copies, *, on_a_loop: bool
+) -> None:
+    jobs = copies.jobs((*STEPS, "consumed", *RECOVERY), consumer=STEADY, on_a_loop=on_a_loop)
     stopped = copies.stopped(jobs)
     copies.finish(jobs)
     for step, ended in copies.woken(stopped).items():
@@ -142,17 +148,26 @@ def test_a_stopped_service_whose_successor_has_finished_is_fenced_when_it_wakes(
     copies.check(jobs)
 
 
-SHORT = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
-"""How long the group, and the coordinator, wait for a member that stands still."""
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("copies", "number", "session_ms", "on_a_loop"),
+    [
+        ("punctual", signal.SIGKILL, 3000, False),
+        ("punctual", signal.SIGSTOP, 3000, False),
+        ("broker_v1", signal.SIGSTOP, 6000, False),
+        ("punctual", signal.SIGSTOP, 3000, True),
+    ],
+    indirect=["copies"],
+    ids=["SIGKILL", "SIGSTOP", "SIGSTOP on version 1", "SIGSTOP of an AsyncWriter"],
+)
 def test_another_instance_goes_on_where_the_group_is(
-    punctual: EmbeddedBroker, copies_on: Callable[[EmbeddedBroker], Copies], number: signal.Signals
+    copies: Copies, number: signal.Signals, session_ms: int, *, on_a_loop: bool
 ) -> None:
-    """It has an id of its own, so nobody is fenced: one that wakes is out of the group, and finds that all is done."""
-    copies = copies_on(punctual)
-    jobs = copies.jobs(IN_BLOCKS, consumer=SHORT, kafka={"transaction.timeout.ms": 10_000})
+    """It has an id of its own, so nobody is fenced: one that wakes is out of the group, and finds that all is done.
+
+    The session: how long the group waits for a member that stands still; what the coordinator waits for is its transaction.
+    """
+    consumer = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": 500}
+    jobs = copies.jobs(IN_BLOCKS, consumer=consumer, kafka={"transaction.timeout.ms": 10_000}, on_a_loop=on_a_loop)
     others = {step: replace(job, name=f"{job.name}-other") for step, job in jobs.items()}
     if number is signal.SIGKILL:
         copies.killed(jobs)

@@ -1,5 +1,7 @@
 """The example of docs/writer.md, as it stands there: it goes on behind aborted blocks, and bills each order once."""
 
+# ruff: noqa: PT012  what raises at the end of a transaction's block is what is tested
+
 from __future__ import annotations
 
 import itertools
@@ -7,11 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Message
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
 from tests.conftest import Fill, Reader, TopicFactory
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import TransactionAborted
+from onceflow.writer.writer import Writer
 
 PAGE = Path(__file__).parents[2] / "docs/writer.md"
 ORDERS = [str(n) for n in range(20)]
@@ -24,6 +28,25 @@ def example(**in_place_of: str) -> str:
         assert written in block
         block = block.replace(written, meant)
     return block
+
+
+def test_a_consumer_that_is_not_told_otherwise_reads_committed_records_only(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader
+) -> None:
+    """Nobody can check it, so the default matters: unlike Java's it is the safe one."""
+    target = topic()
+    with Writer(bootstrap_servers=broker.bootstrap_servers, source="shop", transactional_id=target) as writer:
+        with pytest.raises(ZeroDivisionError), writer.transaction():
+            writer.send(target, "aborted", id="1").result()
+            _ = 1 / 0
+        with writer.transaction():
+            writer.send(target, "committed", id="2")
+    assert next(m.value() for m in read(target, committed=False)) == b"aborted"
+    options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": target}
+    with closing(Consumer(options)) as untold:
+        untold.assign([TopicPartition(target, 0, 0)])
+        [first] = untold.consume(1, timeout=60)
+    assert first.value() == b"committed"
 
 
 def test_the_example_bills_each_order_once_also_where_blocks_are_aborted(

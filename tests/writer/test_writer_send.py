@@ -359,9 +359,9 @@ def test_without_a_broker_the_delivery_timeout_ends_it_with_all_that_is_not_ackn
     shop = writer(on=broker.bootstrap_servers)
     first = shop.send("abandoned", b"0", id="0")
     first.result()
-    shop.sender().timeout_s = 1.0
     broker.kill()
     waiting = [shop.send("abandoned", str(n), id=str(n)) for n in range(1, 50)]
+    shop.sender().timeout_s = 1.0  # not before all of them are sent: one that comes later is refused
     with pytest.raises(DeliveryFailed) as caught:
         shop.flush()
     failures = pickle.loads(pickle.dumps(caught.value)).fields["failures"]

@@ -179,11 +179,11 @@ def test_two_instances_in_turn_are_each_stopped_by_the_next(
 
 
 def test_a_transaction_that_times_out_is_aborted_and_the_writer_goes_on(
-    writer: MakeWriter, read: Reader, name: str, mortal: Callable[[], EmbeddedBroker]
+    writer: MakeWriter, read: Reader, name: str, punctual: EmbeddedBroker
 ) -> None:
-    broker = mortal()
+    broker = punctual
     create_topic(broker, "late")
-    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 1000})
+    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 4000})
     with pytest.raises(TransactionAborted) as caught, shop.transaction() as late:
         shop.send("late", "late", id="1").result()
         wait_until(lambda: is_stable(broker, "late"))

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from onceflow.cli.errors import out
-from onceflow.ingest.events import BrokerReady, Committed, Event, Finished, Listener, Started
+from onceflow.ingest.events import BrokerReady, Committed, Event, Finished, Listener, RowsToCome, Started, Waits
 
 
 @contextmanager
@@ -24,8 +26,8 @@ def told(*, as_json: bool) -> Iterator[Listener]:
     if as_json:
         yield lambda event: out(_as_json(event))
     elif sys.stdout.isatty():
-        with _bar() as progress:
-            yield _Bar(progress).tell
+        with bar() as progress:
+            yield Bar(progress).tell
     else:
         yield _lines()
 
@@ -66,7 +68,12 @@ def goes_on(broker: BrokerReady) -> str:
 
 
 def _beginning(event: Started) -> str:
-    return f"ingest {event.name} into {event.topic}: {'goes on' if event.resumed else 'begins'}"
+    to_come = f", {_about(event.rows_to_come)} to come" if event.rows_to_come else ""
+    return f"ingest {event.name} into {event.topic}: {'goes on' if event.resumed else 'begins'}{to_come}"
+
+
+def _about(rows: RowsToCome) -> str:
+    return f"{'about ' if rows.is_estimate else ''}{_rows(rows.count)}"
 
 
 def _ending(event: Finished) -> str:
@@ -95,17 +102,43 @@ class _Rate:
         return self.rows / max(time.monotonic() - self._started, 0.001)
 
 
-def _bar() -> Progress:
+class _Amount(DownloadColumn):
+    """How much of how much: bytes of files, rows of a table."""
+
+    def render(self, task: Task) -> Text:
+        if task.fields["in_bytes"]:
+            return super().render(task)
+        total = "?" if task.total is None else f"{task.fields['about']}{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}/{total}", style="progress.download")
+
+
+def bar(console: Console | None = None) -> Progress:
+    """What the bar is drawn in."""
     rows = TextColumn("{task.fields[rows]:,} rows, {task.fields[rate]:,.0f}/s")
-    return Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), rows, TimeRemainingColumn())
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        _Amount(),
+        rows,
+        TimeRemainingColumn(),
+        console=console,
+    )
 
 
-class _Bar:
-    """Counts what is committed, not what is read."""
+class Bar:
+    """Counts what is committed, not what is read.
+
+    More may come than there was in the beginning: never more is done than there is. And there may be fewer rows, where it was an
+    estimate, or some were deleted: once nothing is left all of it is done.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task = progress.add_task("reading", total=None, rows=0, rate=0.0)
+        self._in_bytes = True
+        self._total: int | None = None
+        self._done = 0
+        self._task = progress.add_task("reading", total=None, rows=0, rate=0.0, in_bytes=True, about="")
         self._rate = _Rate()
 
     def tell(self, event: Event) -> None:
@@ -116,9 +149,34 @@ class _Bar:
                 self._progress.console.print(_broker(event))
             case Started():
                 self._progress.console.print(_beginning(event))
-                self._progress.update(self._task, description=event.topic, total=event.size_bytes)
-            case Committed(_, size_bytes):
-                rows, rate = self._rate.rows, self._rate.per_second
-                self._progress.update(self._task, advance=size_bytes, rows=rows, rate=rate)
+                self._begin(event)
+            case Committed():
+                self._go_on(event.size_bytes if self._in_bytes else event.rows)
+            case Waits():
+                self._nothing_left()
             case Finished():
+                if event.reason == "end":
+                    self._nothing_left()
                 self._progress.console.print(_ending(event))
+
+    def _begin(self, event: Started) -> None:
+        """Of neither files nor rows that could be counted there is no total, but still a number of rows."""
+        self._in_bytes, about = event.size_bytes is not None, ""
+        self._total = event.size_bytes
+        if event.rows_to_come is not None:
+            self._total, about = event.rows_to_come.count, "about " if event.rows_to_come.is_estimate else ""
+        self._progress.update(
+            self._task, description=event.topic, total=self._total, in_bytes=self._in_bytes, about=about
+        )
+
+    def _go_on(self, amount: int) -> None:
+        self._done += amount
+        if self._total is not None:
+            self._total = max(self._total, self._done)
+        rows, rate = self._rate.rows, self._rate.per_second
+        self._progress.update(self._task, completed=self._done, total=self._total, rows=rows, rate=rate)
+
+    def _nothing_left(self) -> None:
+        if not self._in_bytes:
+            self._total = self._done
+            self._progress.update(self._task, total=self._total, about="")

@@ -16,13 +16,25 @@ class BrokerReady:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsToCome:
+    """How many rows a table had behind the position. ``is_estimate``: more than it would be cheap to count."""
+
+    count: int
+    is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
-    """The name is held. ``size_bytes``: what there is to read, if known; ``resumed``: a position was committed before."""
+    """The name is held. ``resumed``: a position was committed before.
+
+    ``size_bytes``: what there is to read, of files; ``rows_to_come``: of a table. None if it is not known.
+    """
 
     name: str
     topic: str
     resumed: bool
     size_bytes: int | None
+    rows_to_come: RowsToCome | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,11 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """All that the first look found is committed; from here on it follows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The end: all rows of this run. ``reason``: ``end`` or ``stopped``."""
 
@@ -42,5 +59,5 @@ class Finished:
     reason: str
 
 
-Event = BrokerReady | Started | Committed | Finished
+Event = BrokerReady | Started | Committed | Waits | Finished
 Listener = Callable[[Event], None]

@@ -31,6 +31,7 @@ from onceflow.ingest.content import (
 from onceflow.ingest.csv_rows import CsvReader, twice_mistakes
 from onceflow.ingest.discovery import find, matching
 from onceflow.ingest.event_rows import event_rows, numbers_as_text
+from onceflow.ingest.events import RowsToCome
 from onceflow.ingest.file_position import FilePosition, Print, names_rotation
 from onceflow.ingest.json_rows import column_as_text, rows_as_json
 from onceflow.ingest.jsonl_rows import key_of, lines_of
@@ -119,6 +120,10 @@ class FileSource:
 
     def size_bytes(self) -> int | None:
         return sum(self._bytes_left(position) for position in self._find() if not position.replaced)
+
+    def rows_to_come(self) -> RowsToCome | None:
+        """Only who has read a file knows how many rows it has."""
+        return None
 
     def _bytes_left(self, position: FilePosition) -> int:
         """A packed file is read from its beginning again, as far as it is needed. Nothing of one that shrank just now."""

@@ -78,6 +78,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable
+from onceflow.ingest import tables
+from onceflow.ingest.events import RowsToCome
 from onceflow.ingest.horizon import Horizon, Writer
 from onceflow.ingest.numbers import Numbers, another_series, series_of
 from onceflow.ingest.table_uri import in_path
@@ -139,6 +141,8 @@ set_config('intervalstyle', 'postgres', true), set_config('bytea_output', 'hex',
 _ALL_ROWS = "SELECT set_config('row_security', 'off', true)"
 _SYNCHRONOUS = "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 _CHILDREN = "SELECT 1 FROM pg_inherits JOIN pg_class c ON c.oid = inhparent WHERE inhparent = %s AND c.relkind = 'r'"
+_CHEAP = 10_000.0
+"""In the planner's unit, the cost of a page that is read from the disk; it is a fraction of a second."""
 _NOTHING_LARGER = ("infinity", "Infinity", "NaN")
 _SHAPE = f"SELECT EXISTS ({_CHILDREN}), EXISTS ({_UNIQUE})"
 _REFUSED = (
@@ -356,9 +360,30 @@ class PostgresqlTable:
             return set()
         return set(self._ask(sql.SQL(_WRITERS), {"table": self._oid}))
 
-    def page(self, after: Any, horizon: Any, limit: int) -> Page:
+    def rows_beyond(self, after: Any) -> RowsToCome | None:
+        """By the planner's statistics, unless it takes so few rows, and so little work, that they may as well be counted."""
+        order, begin = self._begin(after)
+        query = self._query(
+            "SELECT 1 FROM {table} t WHERE true{beyond} LIMIT %s", beyond=_beyond(order) if begin else sql.SQL("")
+        )
+        values = [*begin, tables.COUNTED_ROWS + 1]
+        [([plan],)] = self._ask_table(sql.SQL("EXPLAIN (FORMAT JSON) {}").format(query), values)
+        limited = plan["Plan"]
+        expected = int(limited["Plans"][0]["Plan Rows"])
+        if expected <= tables.COUNTED_ROWS and limited["Total Cost"] <= _CHEAP:
+            [(count,)] = self._ask_table(sql.SQL("SELECT count(*) FROM ({}) few").format(query), values)
+            if count <= tables.COUNTED_ROWS:
+                return RowsToCome(count)
+            expected = count  # the statistics are old
+        return RowsToCome(expected, is_estimate=True)
+
+    def _begin(self, after: Any) -> tuple[list[sql.Composed], list[Any]]:
+        """The columns of the order, and the values of a position in them."""
         order = [sql.SQL("t.{}").format(Name(name)) for name in self._options.order]
-        begin = [] if after is None else after if self._options.tiebreak else [after]
+        return order, [] if after is None else after if self._options.tiebreak else [after]
+
+    def page(self, after: Any, horizon: Any, limit: int) -> Page:
+        order, begin = self._begin(after)
         key = sql.SQL("t.{}::text").format(Name(self._options.key)) if self._options.key else sql.SQL("NULL")
         query = self._query(
             "SELECT {key}, row_to_json(t.*)::text, {texts} FROM (SELECT * FROM {table}) t "

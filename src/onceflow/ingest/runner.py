@@ -18,7 +18,7 @@ import pyarrow as pa
 from onceflow.errors import InputError
 from onceflow.events import identity_of
 from onceflow.ingest.committer import SourceCommitter
-from onceflow.ingest.events import Committed, Finished, Listener, Started
+from onceflow.ingest.events import Committed, Finished, Listener, Started, Waits
 from onceflow.ingest.source import Source, SourceBatch
 from onceflow.ingest.terms import FOUND, is_begun, to_note, without_note
 from onceflow.stop_flag import StopFlag
@@ -121,6 +121,7 @@ class Ingest:
         self._from_now_on = from_now_on
         self._make_topic = make_topic
         self._has_topic = False
+        self._has_waited = False
         self._to_note: dict[str, str] = {}
         self._is_begun = False  # rows were committed under the name
         self._next = _Group()
@@ -142,13 +143,15 @@ class Ingest:
         positions = committer.start()
         self._restore(positions)
         self._is_begun = is_begun(positions)
-        self._tell(Started(self._name, self._topic, self._is_begun, self._source.size_bytes()))
+        size_bytes, rows_to_come = self._source.size_bytes(), self._source.rows_to_come()
+        self._tell(Started(self._name, self._topic, self._is_begun, size_bytes, rows_to_come))
         total = 0
         while True:
             total += self._look(committer)
             if not follow or self._stop.is_set():
                 break
             self._need_topic()
+            self._tell_once(Waits())
             self._rest(committer)
         if not self._stop.is_set():
             self._source.check_end()
@@ -165,6 +168,11 @@ class Ingest:
         if not self._has_topic:
             self._make_topic()
             self._has_topic = True
+
+    def _tell_once(self, event: Waits) -> None:
+        if not self._has_waited:
+            self._has_waited = True
+            self._tell(event)
 
     def _rest(self, committer: SourceCommitter) -> None:
         """Between two looks: one that finds nothing for days must not be forgotten by the cluster."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from onceflow.ingest.events import RowsToCome
 from onceflow.ingest.terms import Terms
 
 
@@ -42,6 +43,9 @@ class Source(Protocol):
 
     def size_bytes(self) -> int | None:
         """How much there is to read now, if that is known."""
+
+    def rows_to_come(self) -> RowsToCome | None:
+        """The same in rows, where it is not known in bytes; for the display, so it neither fails nor takes long."""
 
     def check_end(self) -> None:
         """After the last look: raises SourceUnfinished where something had to be left."""

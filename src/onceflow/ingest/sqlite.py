@@ -32,6 +32,7 @@ from typing import Any
 
 from onceflow.errors import ConfigurationError, InputError, SourceUnavailable
 from onceflow.ingest import tables
+from onceflow.ingest.events import RowsToCome
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.json_rows import json_text
 from onceflow.ingest.numbers import Numbers
@@ -229,12 +230,36 @@ class SqliteTable:
         collation = self._collations[name]
         return self._column(name) + (f" COLLATE {_quoted(collation)}" if collation else "")
 
+    def rows_beyond(self, after: Any) -> RowsToCome | None:
+        """No writer waits for it for longer than for a page: the rows that are counted are as many at most."""
+        condition, begin = self._beyond(after)
+        few = f"SELECT 1 FROM {_quoted(self.name)} WHERE {condition} LIMIT ?"  # noqa: S608
+        [(count,)] = self._ask(f"SELECT count(*) FROM ({few})", *begin, tables.COUNTED_ROWS + 1)  # noqa: S608
+        return RowsToCome(count) if count <= tables.COUNTED_ROWS else self._numbers_beyond(after)
+
+    def _numbers_beyond(self, after: Any) -> RowsToCome | None:
+        """How many whole numbers there are for the rows, each of which has one of its own; some may have no row any more."""
+        if after is not None and self._options.tiebreak:
+            return None  # the tiebreak of a row tells nothing of its time
+        unique, table = self._ordered(self._options.order[-1]), _quoted(self.name)
+        query = f"SELECT (SELECT min({unique}) FROM {table}), (SELECT max({unique}) FROM {table})"  # noqa: S608
+        [(smallest, largest)] = self._ask(query)
+        before = smallest - 1 if after is None and isinstance(smallest, int) else after
+        if isinstance(before, int) and isinstance(largest, int):
+            return RowsToCome(largest - before, is_estimate=True)
+        return None
+
+    def _beyond(self, after: Any) -> tuple[str, list[Any]]:
+        """A condition, and its values."""
+        names = ", ".join(map(self._ordered, self._options.order))
+        begin = [] if after is None else after if self._options.tiebreak else [after]
+        return (f"({names}) > ({', '.join('?' * len(begin))})", begin) if begin else ("1", [])
+
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
         names = [self._ordered(name) for name in self._options.order]
-        begin = [] if after is None else after if self._options.tiebreak else [after]
-        beyond = f" AND ({', '.join(names)}) > ({', '.join('?' * len(begin))})" if begin else ""
+        beyond, begin = self._beyond(after)
         query = (
-            f"SELECT * FROM {_quoted(self.name)} WHERE {names[0]} <= ?{beyond} "  # noqa: S608
+            f"SELECT * FROM {_quoted(self.name)} WHERE {names[0]} <= ? AND {beyond} "  # noqa: S608
             f"ORDER BY {', '.join(names)} LIMIT ?"
         )
         with self._one_state():

@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -63,8 +64,9 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnfinished
+from onceflow.errors import ConfigurationError, InputError, OnceflowError, SourceChanged, SourceUnfinished
 from onceflow.ingest.event_rows import event_rows
+from onceflow.ingest.events import RowsToCome
 from onceflow.ingest.horizon import Horizon
 from onceflow.ingest.later_version import check_known
 from onceflow.ingest.numbers import Numbers, another_series, fallen_behind, series_of
@@ -76,6 +78,8 @@ from onceflow.sqlite import FORMS, file_of
 PAGE_ROWS = 10_000
 PAGE_CHARACTERS = 16 << 20
 FIRST_PAGE_ROWS = 100
+COUNTED_ROWS = 10_000
+"""As many as a page may have are counted, for the display; of more it is told how many there are about."""
 """A page is held in memory whole, and how wide its rows are tells the page before it."""
 
 
@@ -188,6 +192,9 @@ class Database(Protocol):
     def page(self, after: Any, horizon: Any, limit: int) -> Page:
         """The next rows in order, after a position's value (None: from the beginning) and up to the horizon; on disk for sure."""
 
+    def rows_beyond(self, after: Any) -> RowsToCome | None:
+        """How many rows there are behind a position's value: cheap, so an estimate if they are many; None if nothing tells."""
+
     def close(self) -> None:
         """Closes the connection."""
 
@@ -294,6 +301,12 @@ class TableSource:
         return committed.order == self._options.order and not fallen_behind(committed.value, self._database.numbers())
 
     def size_bytes(self) -> int | None:
+        return None
+
+    def rows_to_come(self) -> RowsToCome | None:
+        """What is wrong with the table is told by the look, which knows more of it."""
+        with suppress(OnceflowError):
+            return self._database.rows_beyond(self._position.value)
         return None
 
     def batches(self) -> Iterator[SourceBatch]:
