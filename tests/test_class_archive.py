@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.faults.support import eventually
 
 from onceflow import class_archive, jars, training
 from onceflow.broker import EmbeddedBroker, run_java_tool
 from onceflow.broker.java_tool import java_command
 from onceflow.class_archive import ClassArchive
+from onceflow.errors import SetupError
 from onceflow.session import session_config
+from onceflow.verify.cluster import processes
 
 ON_LINUX = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="what a process maps is looked up in /proc")
 _SPARK = """
@@ -165,3 +168,23 @@ def test_another_configuration_of_spark_has_another_archive(monkeypatch: pytest.
     before = _archives()["spark"]
     monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
     assert _archives()["spark"] != before
+
+
+ENDLESS = """#!/bin/sh
+sleep 1000 &
+echo $! > {file}
+wait
+"""
+
+
+def test_a_training_that_does_not_end_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has started, Spark's JVM, holds its output: who ends its Python alone waits for that, or leaves it there."""
+    program, file = tmp_path / "endless", tmp_path / "pid"
+    program.write_text(ENDLESS.format(file=file))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(training, "_RUN_S", 3.0)
+    with pytest.raises(SetupError, match="did not end within 3 s"):
+        training._run_pipeline(tmp_path, "127.0.0.1:9", "")
+    pid = int(file.read_text())
+    eventually(lambda: processes.is_there(pid), (False).__eq__, "the end of what it has started")

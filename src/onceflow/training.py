@@ -8,6 +8,7 @@ archives are there. See ``class_archive.py``.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -120,19 +121,25 @@ def _run_pipeline(scratch: Path, servers: str, java_options: str) -> None:
     if java_options:
         plan.write_text(f"{_PLAN}\n[spark]\ndriver.extraJavaOptions = '{java_options}'\n")
     # The JVM outlives its Python, and writes the archive then; it holds the same output, whose end is the end of both.
-    done = subprocess.run(
+    with subprocess.Popen(
         [sys.executable, "-m", "onceflow.cli", "run", str(plan)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=scratch,
         env=_environment(os.environ, scratch, servers),
         text=True,
-        timeout=_RUN_S,
-        check=False,
-    )
-    if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-_LOG_LINES:])
-        raise SetupError(f"the pipeline of the training ended with exit status {done.returncode}:\n{tail}")
+        start_new_session=True,
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=_RUN_S)
+        except BaseException as error:
+            os.killpg(run.pid, signal.SIGKILL)  # its JVM as well
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise SetupError(f"the pipeline of the training did not end within {_RUN_S:.0f} s") from None
+            raise
+    if run.returncode:
+        tail = "\n".join(said.splitlines()[-_LOG_LINES:])
+        raise SetupError(f"the pipeline of the training ended with exit status {run.returncode}:\n{tail}")
 
 
 def _environment(of_the_user: Mapping[str, str], scratch: Path, servers: str) -> dict[str, str]:
@@ -152,7 +159,7 @@ def main() -> int:
         if archives:
             print(f"classes: archives of {' and '.join(archives)} are made, once (about half a minute)", flush=True)
             train(archives)
-    except (OnceflowError, OSError, subprocess.TimeoutExpired) as error:
+    except (OnceflowError, OSError) as error:
         print(f"classes: no archives, starts take longer: {error}", file=sys.stderr)
         return 0
     print(f"classes: archives in {class_archive.directory()}", flush=True)

@@ -77,6 +77,25 @@ def _end(connection: sqlite3.Connection, how: str) -> None:
         connection.execute(how)
 
 
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        *((how, "must not begin or end a transaction") for how in ("commit", "COMMIT", "executescript", "with")),
+        ("close", "close it"),
+    ],
+)
+def test_a_handler_is_told_what_it_must_not_do(store: SqliteStore, path: Path, how: str, why: str) -> None:
+    """SQLite says "not authorized" alone, which sounds like rights. The unit goes on with the next event."""
+    owner = take(store)
+    with store.unit() as unit:
+        unit.admit(owner, events(0))
+        with pytest.raises(sqlite3.DatabaseError, match=why), unit.savepoint():
+            unit.handle.close() if how == "close" else _end(unit.handle, how)
+        with unit.savepoint():
+            unit.handle.execute("INSERT INTO ledger VALUES ('next')")
+    assert ledger(path) == ["next"]
+
+
 _KILLED = """
 import os, signal, sys
 from onceflow.reader.stores.interface import EventKey, Retention

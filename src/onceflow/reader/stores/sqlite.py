@@ -21,6 +21,7 @@ from onceflow.reader.stores import rules
 from onceflow.reader.stores.blame import nobody_else_writes
 from onceflow.reader.stores.epochs import next_epoch
 from onceflow.reader.stores.interface import Capabilities, EventKey, Ownership, Retention, Standing
+from onceflow.reader.stores.sqlite_guard import explain
 from onceflow.reader.stores.sqlite_session import Session
 from onceflow.reader.stores.tables import EventId, Position, event_id, storable
 
@@ -110,6 +111,7 @@ class SqliteUnit:
             session.check_whole()
         except BaseException as error:
             session.check_blame(error)
+            explain(error)
             if session.connection.in_transaction:  # else SQLite has rolled back the whole unit already
                 session.execute("ROLLBACK TO onceflow_part")
                 session.execute("RELEASE onceflow_part")

@@ -19,6 +19,9 @@ Python keeps prepared statements by their text; the store's own have texts of th
     it stays guarded: outside of a transaction it writes nothing
 
 so outside of the transaction nothing is done but reading.
+
+    a handler closes the connection; the store's next statement fails as a bare ProgrammingError, and ends the reader
+    it is refused as well, and is that event's failure
 """
 
 from __future__ import annotations
@@ -27,6 +30,13 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+from onceflow.reader.stores.blame import causes
+
+_DENIED = ("not authorized",)  # all that SQLite says of what its authorizer refuses
+_WHY = (
+    "not authorized: a handler must not begin or end a transaction (commit, rollback, executescript, with tx:); when it returns "
+    "the store commits what it has written, together with the event's id and position"
+)
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 
 
@@ -52,6 +62,12 @@ class GuardedConnection(sqlite3.Connection):
         found: sqlite3.Cursor = self.cursor().executemany(statement, parameters)
         return found
 
+    def close(self) -> None:
+        """Raises DatabaseError for a handler."""
+        if self.is_guarded:
+            raise sqlite3.DatabaseError("not authorized: the connection is the store's; a handler must not close it")
+        super().close()
+
     def check_inside(self) -> None:
         """Raises DatabaseError where a handler's statement would be a transaction of its own."""
         if self.is_guarded and not self.in_transaction:
@@ -65,6 +81,13 @@ class GuardedConnection(sqlite3.Connection):
             return sqlite3.SQLITE_OK
         is_refused = action == sqlite3.SQLITE_TRANSACTION or (not self.in_transaction and action not in _READING)
         return sqlite3.SQLITE_DENY if is_refused else sqlite3.SQLITE_OK
+
+
+def explain(error: BaseException) -> None:
+    """Says what was refused, and why, where SQLite has told no more than that. Changes the text of the error."""
+    for each in causes(error):
+        if isinstance(each, sqlite3.DatabaseError) and each.args == _DENIED:
+            each.args = (_WHY,)
 
 
 class _Cursor(sqlite3.Cursor):

@@ -108,6 +108,7 @@ class Session:
             raise
 
     def close(self) -> None:
+        self.connection.is_guarded = False
         self.connection.close()
 
     @contextmanager
