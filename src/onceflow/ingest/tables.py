@@ -78,9 +78,9 @@ from onceflow.sqlite import FORMS, file_of
 PAGE_ROWS = 10_000
 PAGE_CHARACTERS = 16 << 20
 FIRST_PAGE_ROWS = 100
+"""A page is held in memory whole, and how wide its rows are tells the page before it."""
 COUNTED_ROWS = 10_000
 """As many as a page may have are counted, for the display; of more it is told how many there are about."""
-"""A page is held in memory whole, and how wide its rows are tells the page before it."""
 
 
 @dataclass(frozen=True, slots=True)
