@@ -80,7 +80,7 @@ def test_one_of_which_the_broker_has_not_heard_yet_is_waited_for(
 ) -> None:
     """It was added a moment ago, as far as its owner knows: here, between two looks."""
     name = topic(1)
-    monkeypatch.setattr("onceflow.writer.sender._SURE_S", 60.0)
+    monkeypatch.setattr("onceflow.writer.sender.SURE_S", 60.0)
     looks: list[str] = []
     look_up = Sender._look_up
 

@@ -109,7 +109,7 @@ def test_a_topic_of_which_the_broker_has_not_heard_yet(
 ) -> None:
     """It was created a moment ago, as far as its owner knows: here, between two looks."""
     name = "just-created"
-    monkeypatch.setattr("onceflow.writer.sender._SURE_S", 60.0)
+    monkeypatch.setattr("onceflow.writer.sender.SURE_S", 60.0)
     looks: list[str] = []
     look_up = Sender._look_up
 
@@ -349,6 +349,28 @@ def test_control_plain_confluent_kafka_lets_later_events_overtake(
         plain.produce(name, value)
     assert plain.flush(60) == 0
     assert [m.value() for m in read(name)] == [b"1", b"3"]
+
+
+class ChangedMeanwhile(dict[Delivery, bool]):
+    """While somebody begins to look at it, another thread sends one more event; three times."""
+
+    others: list[Delivery]
+
+    def __iter__(self) -> Iterator[Delivery]:
+        found = super().__iter__()
+        if self.others:
+            self[self.others.pop()] = True
+        return found
+
+
+def test_the_oldest_event_is_found_while_other_threads_send() -> None:
+    """That ended the thread that serves an AsyncWriter: its events were never answered."""
+    sender = Sender({"bootstrap.servers": NOBODY}, 1.0, TopicLimits(dict, {}))
+    first, *others = [Delivery(sender, "t", "shop", str(number)) for number in range(4)]
+    sender.pending = pending = ChangedMeanwhile({first: True})
+    pending.others = others
+    assert sender._is_overdue(), "the first one was sent when the clock began"
+    assert not pending.others
 
 
 def test_without_a_broker_the_delivery_timeout_ends_it_with_all_that_is_not_acknowledged(

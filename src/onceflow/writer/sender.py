@@ -28,7 +28,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -344,8 +343,18 @@ class Sender:
             self._break(error.args[0])
 
     def _is_overdue(self) -> bool:
-        oldest = list(islice(self.pending, 1))  # one step for the interpreter: other threads change it meanwhile
-        return bool(oldest) and time.monotonic() - oldest[0].sent_at > self.timeout_s
+        oldest = self._oldest()
+        return oldest is not None and time.monotonic() - oldest.sent_at > self.timeout_s
+
+    def _oldest(self) -> Delivery | None:
+        """Looked at while other threads send and are answered::
+
+        serving   begins to look; the interpreter changes threads
+        sending   adds an event: an iterator that has begun fails, which ended the thread that serves, and with it all answers
+        """
+        while True:
+            with suppress(RuntimeError):
+                return next(iter(self.pending), None)
 
     def give_up(self) -> None:
         """Takes back all that is outstanding: nothing more of it is written, unless it is on its way already."""
