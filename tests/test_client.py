@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import struct
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -39,6 +43,46 @@ def test_a_refused_bootstrap_server_is_passed_over_within_a_slice(broker: Embedd
     servers = ["127.0.0.1:9", broker.bootstrap_servers]
     with KafkaClient({"bootstrap_servers": servers}, patience_s=60) as client:
         assert client.transaction_version() == 2
+
+
+@pytest.fixture
+def resetting() -> Iterator[str]:
+    """The address of a server that resets every connection at its first bytes."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve)
+        server.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+
+
+def test_tries_to_connect_that_fail_leave_no_socket_open(silent: list[str], resetting: str) -> None:
+    nobody = "127.0.0.1:9"
+    assert not _left_open({"bootstrap_servers": [nobody]})
+    assert not _left_open({"bootstrap_servers": [nobody], "proxy_url": f"http://{silent[0]}"})
+    assert not _left_open({"bootstrap_servers": [nobody], "proxy_url": f"http://{resetting}"})
+    assert not _left_open({"bootstrap_servers": silent, "security_protocol": "SSL"})
+    assert not _left_open({"bootstrap_servers": [resetting], "security_protocol": "SSL"})
+
+
+def _left_open(options: Mapping[str, Any]) -> list[str]:
+    """What a client that reaches no broker leaves to the garbage collector."""
+    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(BrokerUnreachable), KafkaClient(options, patience_s=0.5):
+            pass
+        gc.collect()
+    return [str(each.message) for each in caught if issubclass(each.category, ResourceWarning)]
 
 
 def test_a_topic_that_a_broker_has_not_heard_of_yet_is_asked_for_again(

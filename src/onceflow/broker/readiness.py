@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import kafka.errors
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from onceflow.broker.settings import HOST
+from onceflow.kafka.logins import Connections
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 
@@ -73,7 +73,7 @@ _Ask = Callable[[int | None, Any], Any]
 def _connected(ports: Sequence[int]) -> Iterator[_Ask]:
     net = NetworkSelector()
     servers = [f"{HOST}:{port}" for port in ports]
-    manager = KafkaConnectionManager(net, bootstrap_servers=servers, client_id="onceflow-broker")
+    manager = Connections(net, bootstrap_servers=servers, client_id="onceflow-broker")
 
     def ask(node_id: int | None, request: Any) -> Any:
         if not manager.bootstrapped:

@@ -14,7 +14,7 @@ one that it does not know yet; kept, it would never be tried again.
     the broker answers that it refuses the login, and closes the connection at once
     kafka-python reads both together, and drops what it has read before the end: "socket disconnected"
 
-So what was read is taken in first; the end is found once more by the next read.
+So what was read is taken in first; the end is found once more by the next read. How a connection is made is dial.py's.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kafka.errors import SaslAuthenticationFailedError, UnsupportedSaslMechanism
 from kafka.net.manager import KafkaConnectionManager
 
 from onceflow.errors import AuthenticationFailed
+from onceflow.kafka.dial import dial
 
 REFUSED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
 """What comes of a login that a broker refuses, or of the way in which it is asked for."""
@@ -44,7 +45,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         self._auth_failures.clear()
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        transport = await dial(self._net, node, self.config, timeout_at)
         transport._sock_recv = partial(_data_first, transport._sock_recv)  # noqa: SLF001  there is no other way in
         return transport
 

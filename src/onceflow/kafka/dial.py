@@ -1,0 +1,73 @@
+"""A connection to a broker that is made, or whose socket is closed.
+
+kafka-python leaves the socket of a try that fails to the garbage collector (3.0.12: ``net.inet.create_connection`` and
+``KafkaConnectionManager._build_transport``)::
+
+    a broker is down, a proxy or a TLS peer accepts and says nothing, or the client is closed while it connects
+    the error's traceback holds the frames that hold the socket, and the connection holds the error
+    the peer sees an open connection until a collection of the garbage, and whoever makes an error of a ResourceWarning has one
+    in the middle of something else
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError
+from kafka.net.inet import KafkaNetSocket
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+
+async def dial(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float | None = None) -> KafkaTCPTransport:
+    """A transport to ``node`` (host and port), its TLS handshake done where the settings want one.
+
+    ``net`` is kafka-python's event loop, ``config`` its connection manager's, ``timeout_at`` by the monotonic clock. Raises
+    KafkaConnectionError. Runs on the event loop.
+    """
+    connection = await _connected(net, node, config, timeout_at)
+    try:
+        transport = _transport(net, connection, node.host, config)
+    except BaseException:
+        connection.close()
+        raise
+    try:
+        await transport.handshake()
+    except BaseException as error:
+        transport.abort()
+        if isinstance(error, Exception):
+            raise KafkaConnectionError(f"TLS handshake failed: {error}") from error
+        raise
+    return transport
+
+
+async def _connected(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float | None) -> socket.socket:
+    route = KafkaNetSocket(config["proxy_url"])
+    failure = KafkaConnectionError(f"no address of {node.host}")
+    for family, kind, protocol, _, address in route.dns_lookup(node.host, node.port):
+        connection: socket.socket = route.socket(family, kind, protocol)
+        try:
+            connection.setblocking(False)
+            for option in config["socket_options"]:
+                connection.setsockopt(*option)
+            await route.sock_connect(net, connection, address, timeout_at=timeout_at)
+        except (OSError, KafkaConnectionError) as error:
+            connection.close()
+            failure = KafkaConnectionError(f"unable to connect: {error}")
+        except KafkaTimeoutError as error:
+            connection.close()
+            raise KafkaConnectionError("connection timed out") from error
+        except BaseException:  # the client is closed meanwhile
+            connection.close()
+            raise
+        else:
+            return connection
+    raise failure
+
+
+def _transport(net: Any, connection: socket.socket, host: str, config: Mapping[str, Any]) -> KafkaTCPTransport:
+    if config["security_protocol"] not in ("SSL", "SASL_SSL"):
+        return KafkaTCPTransport(net, connection, host=host)
+    tls = {name: value for name, value in config.items() if name.startswith("ssl_")}
+    return KafkaSSLTransport(net, connection, host=host, **tls)
