@@ -188,3 +188,19 @@ def test_a_training_that_does_not_end_leaves_no_process(tmp_path: Path, monkeypa
         training._run_pipeline(tmp_path, "127.0.0.1:9", "")
     pid = int(file.read_text())
     eventually(lambda: processes.is_there(pid), (False).__eq__, "the end of what it has started")
+
+
+def test_an_interrupt_of_a_training_that_has_just_ended_is_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing left to end then; the error of that must not take the interrupt's place."""
+    communicate = subprocess.Popen.communicate
+
+    def interrupted(run: subprocess.Popen[str], **_: object) -> None:
+        communicate(run)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        training._run_pipeline(tmp_path, "127.0.0.1:9", "")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from onceflow import class_archive, jars
@@ -133,7 +134,8 @@ def _run_pipeline(scratch: Path, servers: str, java_options: str) -> None:
         try:
             said, _ = run.communicate(timeout=_RUN_S)
         except BaseException as error:
-            os.killpg(run.pid, signal.SIGKILL)  # its JVM as well
+            with suppress(ProcessLookupError):  # all have ended meanwhile
+                os.killpg(run.pid, signal.SIGKILL)  # its JVM as well
             if isinstance(error, subprocess.TimeoutExpired):
                 raise SetupError(f"the pipeline of the training did not end within {_RUN_S:.0f} s") from None
             raise

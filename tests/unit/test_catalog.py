@@ -24,10 +24,12 @@ class Cluster:
     def __init__(self, **topics: int) -> None:
         self.partitions = topics
         self.asked: list[str] = []
+        self.sure_s = -1.0
 
-    def topics(self, names: list[str], *, refresh: bool) -> dict[str, Topic]:
+    def topics(self, names: list[str], *, refresh: bool, sure_s: float) -> dict[str, Topic]:
         assert refresh
         self.asked += names
+        self.sure_s = sure_s
         if missing := [name for name in names if name not in self.partitions]:
             raise TopicMissing(f"{missing} do not exist")
         return {name: Topic(name, dict.fromkeys(range(self.partitions[name]), 1)) for name in names}
@@ -67,6 +69,19 @@ def test_after_an_attempt_that_failed_all_is_asked_for_again_once(cluster: Clust
     catalog.forget()
     assert [catalog.find("sales").partitions for _ in range(2)] == [2, 2]
     assert cluster.asked == ["sales", "sales"]
+
+
+def test_a_topic_that_is_gone_holds_no_batch_up(cluster: Cluster, catalog: TopicCatalog) -> None:
+    """Of many that were deleted each would cost its doubt. Who writes one again looks with the doubt."""
+    catalog.find("sales")
+    assert cluster.sure_s > 0
+    catalog.forget()
+    del cluster.partitions["sales"]
+    assert catalog.known() == {}
+    assert cluster.sure_s == 0
+    with pytest.raises(TopicMissing):
+        catalog.find("sales")
+    assert cluster.sure_s > 0
 
 
 def test_where_nobody_tells_the_limit_what_is_assumed_is_told_as_that(

@@ -42,6 +42,7 @@ from onceflow.sqlite import TEXT, is_in_place, is_utf8, place_of, shown, sync
 from onceflow.sqlite_types import is_strict, keeps_numbers_and_texts_apart
 
 _BUSY_S = 30.0
+_SMALLEST_ROW_BYTES = 4
 _NO_SQL = re.compile(r"""--[^\n]*|/\*.*?(\*/|$)|'[^']*'|"[^"]*"|`[^`]*`|\[[^]]*\]""", re.DOTALL)
 """Comments, texts and quoted names in a statement that SQLite has kept; a doubled quote ends one and begins the next."""
 
@@ -238,16 +239,24 @@ class SqliteTable:
         return RowsToCome(count) if count <= tables.COUNTED_ROWS else self._numbers_beyond(after)
 
     def _numbers_beyond(self, after: Any) -> RowsToCome | None:
-        """How many whole numbers there are for the rows, each of which has one of its own; some may have no row any more."""
+        """How many whole numbers there are for the rows, each of which has one of its own; some may have no row any more.
+
+        Nothing where the file is too small for as many rows: those numbers are times, or drawn by chance.
+        """
         if after is not None and self._options.tiebreak:
             return None  # the tiebreak of a row tells nothing of its time
         unique, table = self._ordered(self._options.order[-1]), _quoted(self.name)
         query = f"SELECT (SELECT min({unique}) FROM {table}), (SELECT max({unique}) FROM {table})"  # noqa: S608
         [(smallest, largest)] = self._ask(query)
         before = smallest - 1 if after is None and isinstance(smallest, int) else after
-        if isinstance(before, int) and isinstance(largest, int):
+        if isinstance(before, int) and isinstance(largest, int) and largest - before <= self._most_rows():
             return RowsToCome(largest - before, is_estimate=True)
         return None
+
+    def _most_rows(self) -> int:
+        """That a file of this size can hold."""
+        [(size_bytes,)] = self._ask("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        return int(size_bytes) // _SMALLEST_ROW_BYTES
 
     def _beyond(self, after: Any) -> tuple[str, list[Any]]:
         """A condition, and its values."""

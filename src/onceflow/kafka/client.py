@@ -314,33 +314,35 @@ class KafkaClient:
         unknown = wanted if refresh else [name for name in wanted if name not in self._topics]
         doubt = Pause(sure_s)
         while unknown:
-            try:
-                self.repeat(lambda: self._load_topics(unknown), f"the metadata of {', '.join(unknown)}")
+            absent = self.repeat(lambda: self._load_topics(unknown), f"the metadata of {', '.join(unknown)}")
+            if not absent:
                 break
-            except TopicMissing:
-                if doubt.expired:
-                    raise
+            if doubt.expired:
+                raise self._missing(absent)
             doubt.wait()
         return {name: self._topics[name] for name in wanted}
 
-    def _load_topics(self, names: list[str]) -> None:
+    def _load_topics(self, names: list[str]) -> list[str]:
+        """Gives those of them that are missing; if any is, nothing is remembered."""
         topic = MetadataRequest.MetadataRequestTopic
         request = MetadataRequest(
             topics=[topic(name=name) for name in names], allow_auto_topic_creation=False, max_version=9, min_version=4
         )
         answer = self.ask(None, request)
         absent = [entry.name for entry in answer.topics if entry.error_code == 3]
-        if absent:
-            raise TopicMissing(
-                f"{'topic' if len(absent) == 1 else 'topics'} {', '.join(absent)} "
-                f"{'does' if len(absent) == 1 else 'do'} not exist",
-                action=f"create it (kafka-topics.sh --create), or correct the name; {meant(absent, self._all_names())}",
-                topics=tuple(absent),
-            )
-        for entry in answer.topics:
+        for entry in () if absent else answer.topics:
             self.check(entry.error_code, f"topic {entry.name}")
             leaders = {p.partition_index: p.leader_id for p in entry.partitions}
             self._topics[entry.name] = Topic(entry.name, dict(sorted(leaders.items())))
+        return absent
+
+    def _missing(self, absent: list[str]) -> TopicMissing:
+        return TopicMissing(
+            f"{'topic' if len(absent) == 1 else 'topics'} {', '.join(absent)} "
+            f"{'does' if len(absent) == 1 else 'do'} not exist",
+            action=f"create it (kafka-topics.sh --create), or correct the name; {meant(absent, self._all_names())}",
+            topics=tuple(absent),
+        )
 
     def cluster_id(self) -> str:
         """The id of the cluster, which is the same whatever servers it is reached by; those where it has none."""

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onceflow.config import PlanFile
 from onceflow.errors import KafkaError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.kafka.missing import meant
+from onceflow.kafka.missing import SURE_S, meant
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.exact_numbers import without_room
 from onceflow.pipeline.records import records_of, sink_mistakes
@@ -45,7 +45,9 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
         found.notes += _retention_notes(admin.broker_setting(RETENTION))
         found.missing = missing_topics(file, found.known)
         if found.missing:
-            admin.missing(entry.topic for entry in found.missing)  # raises where one is only hidden from this principal
+            # Raises where one is only hidden from this principal. Those that are made now need no second look.
+            sure_s = 0.0 if file.plan.kafka.creates_topics else SURE_S
+            admin.missing((entry.topic for entry in found.missing), sure_s=sure_s)
             found.known = admin.partitions()
             found.missing = missing_topics(file, found.known)
     except KafkaError as error:

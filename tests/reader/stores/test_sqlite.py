@@ -96,6 +96,15 @@ def test_a_handler_is_told_what_it_must_not_do(store: SqliteStore, path: Path, h
     assert ledger(path) == ["next"]
 
 
+def test_what_else_is_refused_keeps_its_own_words(store: SqliteStore) -> None:
+    """SQLite says the same of extensions, which have nothing to do with the transaction."""
+    owner = take(store)
+    with store.unit() as unit:
+        unit.admit(owner, events(0))
+        with pytest.raises(sqlite3.OperationalError, match=r"^not authorized$"), unit.savepoint():
+            unit.handle.execute("SELECT load_extension('any')")
+
+
 _KILLED = """
 import os, signal, sys
 from onceflow.reader.stores.interface import EventKey, Retention

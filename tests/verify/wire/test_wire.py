@@ -19,6 +19,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.client import TRANSACTION, Again, KafkaClient
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
+from onceflow.verify.wire.rules import ActiveRule
 
 pytestmark = pytest.mark.faults
 
@@ -241,8 +242,23 @@ def test_what_is_no_kafka_ends_its_own_connection_alone(
 
 def test_a_rule_that_makes_no_sense_is_refused_with_all_its_mistakes() -> None:
     with pytest.raises(ConfigurationError) as raised:
-        Rule(Do.DUPLICATE, None, Direction.ANSWER, delay_s=1, probability=0)
-    assert len(raised.value.fields["mistakes"]) == 3
+        Rule(Do.DUPLICATE, None, Direction.ANSWER, delay_s=1, probability=0, client="(")
+    assert len(raised.value.fields["mistakes"]) == 4
+
+
+def test_what_a_rule_silences_at_its_very_end_does_not_stay_silent() -> None:
+    """A frame was judged, the rule ended, and only then was its connection silenced."""
+
+    class Link:
+        is_closed = False
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    link, active = Link(), ActiveRule(Rule(Do.DROP))
+    active.ends()
+    active.silences(link)
+    assert link.is_closed
 
 
 def test_closing_ends_threads_and_connections(broker: EmbeddedBroker) -> None:

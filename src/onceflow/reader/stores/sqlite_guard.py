@@ -32,7 +32,6 @@ from typing import Any, Self
 
 from onceflow.reader.stores.blame import causes
 
-_DENIED = ("not authorized",)  # all that SQLite says of what its authorizer refuses
 _WHY = (
     "not authorized: a handler must not begin or end a transaction (commit, rollback, executescript, with tx:); when it returns "
     "the store commits what it has written, together with the event's id and position"
@@ -84,9 +83,9 @@ class GuardedConnection(sqlite3.Connection):
 
 
 def explain(error: BaseException) -> None:
-    """Says what was refused, and why, where SQLite has told no more than that. Changes the text of the error."""
+    """Says why, where SQLite has told no more than that its authorizer refused it. Changes the text of the error."""
     for each in causes(error):
-        if isinstance(each, sqlite3.DatabaseError) and each.args == _DENIED:
+        if isinstance(each, sqlite3.DatabaseError) and getattr(each, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
             each.args = (_WHY,)
 
 

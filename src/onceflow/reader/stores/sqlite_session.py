@@ -108,8 +108,8 @@ class Session:
             raise
 
     def close(self) -> None:
-        self.connection.is_guarded = False
-        self.connection.close()
+        """It stays guarded until then: a handler that was given up may still go on, in another thread."""
+        sqlite3.Connection.close(self.connection)
 
     @contextmanager
     def transaction(self, *, guarded: bool = False) -> Iterator[None]:

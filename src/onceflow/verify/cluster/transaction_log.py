@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 60.0
 _CLIENT_ID = "__admin_client"  # only clients with this id may write to internal topics
 _EMPTY = 0  # the state of an id without a transaction
+ONGOING = "Ongoing"
 _SETTLED = ("Empty", "CompleteCommit", "CompleteAbort")
 
 

@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from onceflow.verify.cluster import processes
-from onceflow.verify.cluster.transaction_log import entry_of
+from onceflow.verify.cluster.transaction_log import ONGOING, entry_of
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
@@ -91,4 +91,4 @@ class _Lookout:
 
     def _is_open(self) -> bool:
         entry = entry_of(self._world.kafka.client, self._world.transactional_id)
-        return entry is not None and not entry.is_settled
+        return entry is not None and entry.state == ONGOING

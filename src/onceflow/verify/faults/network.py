@@ -101,15 +101,20 @@ def _drawn(random: Random, kinds: Mapping[str, frozenset[int]]) -> tuple[str, fr
 def _disturbed(
     world: World, random: Random, kinds: Mapping[str, frozenset[int]], rule: Callable[[frozenset[int]], Rule]
 ) -> tuple[str, ActiveRule]:
-    """A rule for some kinds, for seconds; where none of them came, for others."""
+    """A rule for some kinds, for seconds; where none of them came, for others, and then for all of them."""
     left = dict(kinds)
-    while True:
-        named, keys = _drawn(random, left)
+    for last in (False, False, True):
+        named, keys = _all_of(kinds) if last or not left else _drawn(random, left)
         left = {kind: each for kind, each in left.items() if not each <= keys}
         with world.kafka.rules.during(rule(keys)) as (active,):
             world.sleep(random.uniform(*_LASTS_S))
-        if active.applied or not left:
-            return named, active
+        if active.applied:
+            break
+    return named, active
+
+
+def _all_of(kinds: Mapping[str, frozenset[int]]) -> tuple[str, frozenset[int]]:
+    return "requests of any kind", frozenset().union(*kinds.values())
 
 
 @dataclass(frozen=True, slots=True)

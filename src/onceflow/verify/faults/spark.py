@@ -71,8 +71,10 @@ class PauseExecutor:
             world.missed(f"executor {pid} had just ended")
             return
         world.note(f"executor {pid} frozen")
-        world.sleep(_spark(world).silence_s + random.uniform(0, _BEYOND_SILENCE_S))
-        woke = processes.send(pid, signal.SIGCONT)
+        try:
+            world.sleep(_spark(world).silence_s + random.uniform(0, _BEYOND_SILENCE_S))
+        finally:
+            woke = processes.send(pid, signal.SIGCONT)
         world.note(f"executor {pid} {'goes on' if woke else 'was ended by its worker'}")
 
 
@@ -115,9 +117,11 @@ class PausePythonWorker:
             return
         at = world.driver.under_way
         world.note(f"Python worker {pid} frozen while it wrote to Kafka")
-        given_up = _is_given_up(world)
-        world.sleep(random.uniform(0, _BEYOND_TIMEOUT_S))
-        woke = processes.send(pid, signal.SIGCONT)
+        try:
+            given_up = _is_given_up(world)
+            world.sleep(random.uniform(0, _BEYOND_TIMEOUT_S))
+        finally:
+            woke = processes.send(pid, signal.SIGCONT)
         text = f"Python worker {pid} {'went on' if woke else 'was ended'} in its write"
         if given_up:
             world.met(f"{text}, of a transaction that was given up", replace(at, transaction=Transaction.OPEN))

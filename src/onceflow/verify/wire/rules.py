@@ -73,6 +73,10 @@ class Rule:
             mistakes.append(f"delay_s = {self.delay_s:g} does not go with {self.do}")
         if not 0 < self.probability <= 1:
             mistakes.append(f"probability = {self.probability:g} is not above 0 and at most 1")
+        try:
+            re.compile(self.client)
+        except re.error as error:
+            mistakes.append(f"client = {self.client!r} is no regular expression: {error}")
         if mistakes:
             raise ConfigurationError.of("a rule of the wire", mistakes)
 
@@ -102,6 +106,7 @@ class ActiveRule:
         self._released = threading.Event()
         self._changed = threading.Condition()
         self._silenced: list[Severed] = []
+        self._ended = False
 
     def release(self) -> None:
         """What is held goes on, and what would be held from now on too."""
@@ -121,9 +126,12 @@ class ActiveRule:
             return self._changed.wait_for(lambda: self.applied >= times, timeout_s)
 
     def silences(self, link: Severed) -> None:
-        """Remember a connection that is silent because of it, to be ended with it."""
+        """Remember a connection that is silent because of it, to be ended with it; at once where it has ended meanwhile."""
         with self._changed:
-            self._silenced.append(link)
+            if not self._ended:
+                self._silenced.append(link)
+                return
+        link.close()
 
     def meets(self, random: Random) -> bool:
         """Count a frame that fits; whether the rule takes it."""
@@ -140,6 +148,7 @@ class ActiveRule:
         """Let go of what it holds, and end the connections that it silenced: they would stay silent for ever."""
         self.release()
         with self._changed:
+            self._ended = True
             silenced, self._silenced = self._silenced, []
         for link in silenced:
             link.close()
