@@ -35,7 +35,7 @@ test: check
 
 # The long part of the verification: every fault, replicated brokers, a Spark cluster, Spark's own sink beside ours; the same on transaction
 # version 1; kills of the driver alone, for the goals of recovery; executors that write, what a plan without state allows to be lost, and
-# Kafka's transaction matrix; before all that the tests that are too long for `make test`. About two hours. A part that proves nothing
+# Kafka's transaction matrix; before all that the tests that are too long for `make test`. Two to three hours. A part that proves nothing
 # (2) holds up none of the others; the status is 1 if any part is violated, else 2 if any proves nothing.
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2

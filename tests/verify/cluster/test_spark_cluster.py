@@ -204,6 +204,7 @@ def test_kill_executor(world: SparkWorld) -> None:
     world.goes_on()
 
 
+@pytest.mark.long
 def test_the_executor_is_the_running_drivers_and_not_a_standbys(world: SparkWorld) -> None:
     of_driver = set(world.spark.executors(world.driver.pid))
     standby = subprocess.Popen(
@@ -252,7 +253,9 @@ def test_pause_python_worker(world: SparkWorld) -> None:
     world.goes_on()
 
 
-@pytest.mark.parametrize("fault", [KillSparkWorker(), PauseSparkWorker()], ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault", [KillSparkWorker(), pytest.param(PauseSparkWorker(), marks=pytest.mark.long)], ids=lambda fault: fault.name
+)
 def test_spark_worker(world: SparkWorld, fault: KillSparkWorker | PauseSparkWorker) -> None:
     before = [worker.pid for worker in world.spark.workers]
     fault.inject(world.as_world(), Random(1))
@@ -272,6 +275,7 @@ def test_kill_spark_master(world: SparkWorld) -> None:
     world.goes_on()
 
 
+@pytest.mark.long
 def test_pause_spark_master(world: SparkWorld) -> None:
     master = world.spark.master.pid
     PauseSparkMaster().inject(world.as_world(), Random(1))
@@ -393,6 +397,7 @@ def test_a_standby_whose_executor_was_replaced_rehearses_again(world: SparkWorld
     assert all(tasks.values()), "the new one has worked too"
 
 
+@pytest.mark.long
 def test_a_standby_rehearses_on_its_executors_and_leaves_nothing(world: SparkWorld, tmp_path: Path) -> None:
     world.goes_on()
     place = tmp_path / "checkpoint" / "_rehearsals"

@@ -96,7 +96,9 @@ def test_pause_broker(world: BareWorld) -> None:
     assert pids(world) == before
 
 
-@pytest.mark.parametrize("fault", [RollBrokersClean(), RollBrokersHard()], ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(RollBrokersClean(), marks=pytest.mark.long), RollBrokersHard()], ids=lambda fault: fault.name
+)
 def test_roll_brokers(world: BareWorld, fault: RollBrokersClean | RollBrokersHard) -> None:
     before = pids(world)
     fault.inject(world.as_world(), Random(1))

@@ -27,7 +27,7 @@ from onceflow.verify.workload import builtin_plan
 pytestmark = pytest.mark.faults
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.long)], ids=["v1", "v2"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """One broker, which reads its log again when it is started again."""
     directory = tmp_path_factory.mktemp("expiring")

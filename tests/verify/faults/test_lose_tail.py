@@ -24,7 +24,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     make_tests_importable(monkeypatch)
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.long), 2], ids=["v1", "v2"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     directory = tmp_path_factory.mktemp("loses")
     never = {

@@ -165,6 +165,7 @@ def test_windows_are_judged(make: MakeRun) -> None:
     check_good(run, 10)
 
 
+@pytest.mark.long
 def test_a_join_is_judged(make: MakeRun) -> None:
     run = make(JOINED, sources=2)
     for _ in range(3):

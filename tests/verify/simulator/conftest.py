@@ -23,7 +23,7 @@ def shared_brokers_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafk
         yield cluster
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 2])
 def brokers(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """Three brokers. Whoever breaks them heals them; a test that fails before does not."""
     version_1 = request.param == 1

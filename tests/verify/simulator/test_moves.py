@@ -50,7 +50,7 @@ EVERYTHING, LEADERS, COORDINATORS = Moving(), Moving(coordinators=False), Moving
 RESTARTED = Moving(restarts=True)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_the_model_answers_as_a_broker_that_was_restarted(version: int, tmp_path: Path) -> None:
     """It loads what it coordinates and leads from its logs, as another node would."""
     with running(tmp_path, version) as (broker, _):

@@ -14,6 +14,8 @@ from onceflow.verify.simulator import Scenario, explore, run, shrink
 from onceflow.verify.simulator.campaign import campaign
 from onceflow.verify.simulator.variants import VARIANTS
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 12_000
 
 
@@ -130,7 +132,7 @@ def three_batches(version: int, **rates: float) -> Scenario:
     return Scenario(version=version, records=6, batch_records=2, faults_until=2500, rates=rates)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_every_two_moments_at_which_a_driver_is_killed_stopped_or_interrupted_or_a_second_starts(version: int) -> None:
     """Three batches, two tasks, two partitions. The runs of one driver alone are among them: it is hit twice, in its recovery
     too; so are those of two drivers, of which either is hit.

@@ -132,6 +132,7 @@ def check_quiet(variant: Variant, versions: tuple[int, ...] = (1, 2)) -> None:
             assert run(0, variant, scenario=scenario).anomalies == ()
 
 
+@pytest.mark.long
 def test_an_old_driver_does_not_go_on_after_the_transactional_id_expired() -> None:
     """The story that the seeds tell::
 
