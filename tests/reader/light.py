@@ -56,6 +56,7 @@ class Job:
     held_up_s: float | None = (
         None  # how long a unit that stands still holds up whoever comes next, if not as long as usual
     )
+    fails_until: str | None = None  # a file, until whose coming the handler fails for the poison and all behind it
     offsets_every_s: float | None = None  # how often Kafka is told, if not as often as usual
     mark: str = "?"  # how the ledger's database marks a parameter
     waits_for: str | None = None  # a file, until whose coming a handler of claims goes on behind its effect
@@ -176,10 +177,16 @@ def in_form(book: Book, job: Job) -> Callable[..., Any]:
     return handler if job.mode in ("inbox", "redis") else partial(handler, tx=None)
 
 
+def _is_poison(text: str, job: Job) -> bool:
+    if job.fails_until is None:
+        return text == job.poison
+    return int(text) >= int(job.poison or 0) and not Path(job.fails_until).exists()
+
+
 def text_of(event: Event, job: Job) -> str:
     """What is booked; the job's poison cannot be."""
     text = (event.value or b"").decode()
-    if text == job.poison:
+    if _is_poison(text, job):
         raise ValueError(f"cannot book {text}")
     return text
 

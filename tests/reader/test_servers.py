@@ -251,14 +251,20 @@ def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
     number: signal.Signals,
     protocol: str,
 ) -> None:
-    """A second reader came. It loses both partitions, and wakes or not."""
+    """A second reader came. It loses both partitions, and wakes or not.
+
+    It has events of both in hand, with which its handler has failed so far: with none it would have nothing to repeat.
+    """
     place = places(2)
     effects = effects_for(mode, store, place, request, tmp_path / "elsewhere")
     options = {"batch_size": 10, "group_protocol": protocol, **PROTOCOLS[protocol]}
     job = place.job(options=options, until_end=False, **effects.job)
     place.send(EVENTS)
-    stopped = place.start(replace(job, interrupt=("revoked", 0, number)))
-    eventually(lambda: len(effects.texts()), len(EVENTS).__eq__, "effects of the first")
+    mended = tmp_path / "mended"
+    failing = {"retries": 1000, "backoff_s": 0.5, "backoff_max_s": 0.5, **options}
+    first = replace(job, options=failing, poison="40", fails_until=str(mended))
+    stopped = place.start(replace(first, interrupt=("revoked", 0, number)))
+    eventually(lambda: len(effects.texts()), (40).__eq__, "effects of the first")
     other = place.start(job)
     if number is signal.SIGKILL:
         assert stopped.wait() == -signal.SIGKILL
@@ -266,6 +272,7 @@ def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
         stopped.until_stopped()
     place.send(range(60, 80))
     eventually(lambda: len(set(effects.texts())), (80).__eq__, "effects of the second, in both partitions")
+    mended.touch()
     if number is signal.SIGSTOP:
         stopped.signal(signal.SIGCONT)
     place.send(range(80, 100))
