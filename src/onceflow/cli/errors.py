@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from onceflow.cli.entry import INTERRUPTED
 from onceflow.errors import ConfigurationError, OnceflowError
 
-ERROR, USAGE, INTERRUPTED = 1, 2, 130
+ERROR, USAGE = 1, 2
 
 
 @contextmanager
