@@ -48,7 +48,7 @@ def test_an_interrupt_before_the_command_has_begun_is_quiet(monkeypatch: pytest.
         raise KeyboardInterrupt
 
     monkeypatch.setattr(main, "app", interrupted)
-    with pytest.raises(SystemExit, match="^130$"):
+    with pytest.raises(SystemExit, match=r"^130$"):
         entry.main()
 
 

@@ -3,7 +3,7 @@
 What it survives::
 
     Ctrl-C while the modules of the commands are still imported
-    KeyboardInterrupt would be raised somewhere in an import: shown as a traceback, taken by a library for its own failure, or lost
+    KeyboardInterrupt would be raised somewhere in an import: shown as a traceback, taken by a library for a failure of its own
 
 Nothing is open then, so the process ends at once, with the status of any other interrupt. Hence nothing slow is imported above.
 """
