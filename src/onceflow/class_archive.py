@@ -4,7 +4,8 @@ Starting a broker or Spark is mostly loading, verifying and linking thousands of
 them as they lie in memory.
 
 An archive belongs to one JDK and one class path; its name says which. ``python -m onceflow.training`` makes them, under
-``$XDG_CACHE_HOME/onceflow/classes`` (``~/.cache`` by default), about 240 MB. Deleting them costs time, nothing else.
+``$XDG_CACHE_HOME/onceflow/classes`` (``~/.cache`` by default), about 240 MB (broker 54, Spark 183); the newest three of each
+kind stay. Deleting them costs time, nothing else.
 
 What it survives::
 

@@ -317,6 +317,16 @@ def test_malformed_csv_is_refused(tmp_path: Path, text: str, said: str) -> None:
             take(files(path, block_bytes=block_bytes), {})
 
 
+@pytest.mark.parametrize("header", ["a,a", "a,", '""'])
+def test_whoever_has_a_header_that_names_no_columns_is_told_what_to_do(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n1,2\n")
+    with pytest.raises(InputError, match=f"{path}: the header") as raised:
+        take(files(path), {})
+    assert "give each column a name of its own" in raised.value.action
+    assert "--columns" in raised.value.action
+
+
 @pytest.mark.parametrize("block_bytes", [4, 24, 1 << 20])
 @pytest.mark.parametrize("packed", [True, False])
 def test_csv_that_is_not_utf_8_is_refused_with_its_row_and_byte(

@@ -408,6 +408,19 @@ def test_three_slashes_name_a_file_of_this_directory_and_four_an_absolute_one(
     table.connection.close()
 
 
+@pytest.mark.parametrize("kind", ["text", "directory"])
+def test_what_is_no_sqlite_database_is_a_mistake_that_no_later_start_mends(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "shop.csv"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        path.write_text("id,note\n1,a\n")
+    with pytest.raises(ConfigurationError, match=f"{path} is not a SQLite database") as raised:
+        connect(f"sqlite:///{path}", TableOptions("orders", "id"))
+    assert not raised.value.retriable
+    assert "--file" in raised.value.action
+
+
 def test_a_table_keeps_the_name_of_its_events_however_its_file_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,3 +99,26 @@ def test_names_that_tell_two_delimiters_need_one() -> None:
 
 def test_a_delay_ends() -> None:
     assert "--delay inf is no number of seconds" in said(*TABLE, "--tiebreak", "n", "--delay", "inf")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (("--file", "."), "'*.csv'"),
+        (("--file", "logs"), "'logs/*.csv'"),
+        (("--file", "logs/", "--format", "jsonl", "--follow"), "'logs/*.jsonl'"),
+        (("--file", "it's", "--format", "parquet"), """'it'"'"'s/*.parquet'"""),
+    ],
+)
+def test_a_directory_is_a_mistake_and_a_pattern_for_its_files_is_told(arguments: tuple[str, ...], pattern: str) -> None:
+    Path("logs").mkdir()
+    Path("it's").mkdir()
+    message = said(*arguments)
+    assert message.startswith("1 mistake in the arguments")
+    assert f"--file {arguments[1]} is a directory: " in message
+    assert message.endswith(f"as --file {pattern}")
+
+
+def test_a_pattern_may_find_directories_too() -> None:
+    Path("a.csv").mkdir()
+    assert "is a directory" not in said("--file", "*.csv", "--trust-order")

@@ -39,6 +39,23 @@ def test_importing_the_package_loads_neither_spark_nor_a_client() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
+@pytest.mark.parametrize("name", onceflow.__all__)
+def test_every_public_name_is_there_for_a_program_to_which_each_warning_is_an_error(name: str) -> None:
+    """kafka-python gives one as it is imported, on Python 3.11 and 3.12: the program can do nothing about it."""
+    code = f"import onceflow; onceflow.{name}"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_what_is_passed_over_in_the_import_of_kafka_python_is_an_error_again_behind_it() -> None:
+    code = (
+        "import onceflow.kafka_python, importlib.resources; importlib.resources.read_text('onceflow', 'jars.lock.json')"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, check=False, timeout=120)
+    if sys.version_info < (3, 13):
+        assert b"DeprecationWarning: read_text is deprecated" in done.stderr
+
+
 @pytest.mark.parametrize("kind", _tree(OnceflowError)[1:])
 def test_every_error_has_a_code_of_its_own_that_is_documented(kind: type[OnceflowError]) -> None:
     assert f"| `{kind.code}` | {kind.__name__}" in DOCUMENTED

@@ -14,20 +14,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import kafka.errors
-from kafka.net.selector import NetworkSelector
-from kafka.protocol.admin import DescribeGroupsRequest, DescribeTransactionsRequest
-from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
-
 from onceflow.broker.settings import HOST
 from onceflow.kafka.logins import Connections
+from onceflow.kafka_python import (
+    CoordinatorType,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    FindCoordinatorRequest,
+    NetworkSelector,
+)
+from onceflow.kafka_python import errors as kafka_errors
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 
 _POLL_S = 0.02
 _REQUEST_TIMEOUT_MS = 5_000
 # The coordinator was asked for a name that it does not know: it has loaded the partition of that name.
-_LOADED = (kafka.errors.NoError, kafka.errors.GroupIdNotFoundError, kafka.errors.TransactionalIdNotFoundError)
+_LOADED = (kafka_errors.NoError, kafka_errors.GroupIdNotFoundError, kafka_errors.TransactionalIdNotFoundError)
 
 
 def wait_until_ready(
@@ -80,7 +83,7 @@ def _connected(ports: Sequence[int]) -> Iterator[_Ask]:
             manager.bootstrap(timeout_ms=_REQUEST_TIMEOUT_MS)
         try:
             return manager.run(manager.send, request, node_id, _REQUEST_TIMEOUT_MS)
-        except kafka.errors.KafkaError:
+        except kafka_errors.KafkaError:
             manager.call_soon(manager.cluster.request_update)  # perhaps it is a node that was not there before
             raise
 
@@ -95,7 +98,7 @@ def _lack(ask: _Ask, settings: Mapping[str, str]) -> str:
     """What the nodes cannot do yet; "" for nothing."""
     try:
         return _groups_lack(ask, settings) or _transactions_lack(ask, settings)
-    except kafka.errors.KafkaError as error:
+    except kafka_errors.KafkaError as error:
         return f"it does not answer ({error})"
 
 
@@ -131,7 +134,7 @@ def _find(kind: CoordinatorType, names: list[str]) -> FindCoordinatorRequest:
 
 
 def _lacking(what: str, answers: list[Any]) -> str:
-    errors = {kafka.errors.for_code(answer.error_code) for answer in answers} - set(_LOADED)
+    errors = {kafka_errors.for_code(answer.error_code) for answer in answers} - set(_LOADED)
     return f"{what}: {', '.join(sorted(error.__name__ for error in errors))}" if errors else ""
 
 

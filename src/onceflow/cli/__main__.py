@@ -1,5 +1,5 @@
 """``python -m onceflow.cli``."""
 
-from onceflow.cli.main import app
+from onceflow.cli.entry import main
 
-app()
+main()

@@ -140,7 +140,7 @@ def read(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per record.")] = False,
 ) -> None:
     """Print the records of a topic that are committed now, partition by partition: key and value, as `onceflow read` does."""
-    with shown_errors(as_json=as_json):
+    with shown_errors(as_json=as_json, apart=True):
         from onceflow.cli.read import shown
         from onceflow.cli.records import read_committed
 

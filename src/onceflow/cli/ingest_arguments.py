@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import math
+import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,11 +50,21 @@ class Arguments:
         return {_SUFFIXES[suffix] for name in self.files if (suffix := _suffix(name))}
 
     @property
+    def directories(self) -> list[str]:
+        """What was given as a file and is none. A pattern may well find directories too: they are passed over."""
+        return [name for name in self.files if not glob.has_magic(name) and os.path.isdir(name)]  # noqa: PTH112  raises nothing
+
+    @property
     def delimiters(self) -> set[str]:
         """The one that was given, or those that the names tell."""
         if self.delimiter is not None:
             return {self.delimiter}
         return {"\t" if _suffix(name) == ".tsv" else "," for name in self.files}
+
+
+def _suffix_of(form: str | None) -> str:
+    """An example of one, of files of a format."""
+    return next((suffix for suffix, of in _SUFFIXES.items() if of == form), ".csv")
 
 
 def _suffix(name: str) -> str:
@@ -119,7 +132,7 @@ def _file_mistakes(given: Arguments) -> Iterator[str]:
 
     if given.format is not None and given.format not in _FORMATS:
         yield f"--format {given.format} is none of {', '.join(_FORMATS)}"
-    elif given.files and len(given.formats) != 1:
+    elif given.files and len(given.formats) != 1 and not given.directories:
         yield "--format is needed: the file names do not tell one"
     if given.delimiter is not None and not _is_delimiter(given.delimiter):
         yield f"--delimiter {given.delimiter!r} is not a single ASCII character"
@@ -127,6 +140,9 @@ def _file_mistakes(given: Arguments) -> Iterator[str]:
         yield "--delimiter is needed: .tsv means tabs, and not all of the file names end so; or give them names of their own"
     if given.quoting not in (None, "csv", "none"):
         yield f"--quoting {given.quoting} is neither csv nor none"
+    for name in given.directories:
+        pattern = shlex.quote(str(Path(name, f"*{_suffix_of(given.format)}")))
+        yield f"--file {name} is a directory: give a pattern for the files in it, in quotes, as --file {pattern}"
     for mistake in name_mistakes(given.columns.split(",")) if given.columns is not None else ():
         yield f"--columns: {mistake}"
     if given.finished and given.follow:

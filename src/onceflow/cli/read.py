@@ -51,7 +51,7 @@ def read(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event.")] = False,
 ) -> None:
     """Print the committed events of a topic: position, source and id, key, value; partition by partition, or as they come."""
-    with shown_errors(as_json=as_json):
+    with shown_errors(as_json=as_json, apart=True):
         from onceflow.cli.records import committed_messages
 
         settings = _settings(bootstrap_servers, directory, kafka or [])

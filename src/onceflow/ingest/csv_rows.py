@@ -131,7 +131,12 @@ class CsvReader:
             ) from None
         mistakes = name_mistakes(names)
         if mistakes or not names:
-            raise InputError(f"{path}: the header {text.strip()!r}: {'; '.join(mistakes) or 'is empty'}")
+            raise InputError(
+                f"{path}: the header {text.strip()!r}: {'; '.join(mistakes) or 'is empty'}",
+                action="give each column a name of its own in the header, or, if that is a row already, name the columns with "
+                "--columns",
+                path=str(path),
+            )
         return names
 
     def columns(self, data: bytes, names: list[str], before: FilePosition) -> pa.RecordBatch:

@@ -23,6 +23,7 @@ The file keeps no number of a table that another one of its name would not have.
 from __future__ import annotations
 
 import math
+import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -84,7 +85,18 @@ class SqliteTable:
                 action="check the path: sqlite:///shop.db is in the current directory, sqlite:////var/lib/shop.db is absolute",
             ) from error
         except (sqlite3.Error, OSError) as error:
+            if self._is_no_database(error):
+                raise ConfigurationError(
+                    f"{self._path} is not a SQLite database: {error}",
+                    action="name one with --from (sqlite:///relative.db, sqlite:////absolute.db), decrypted if it is encrypted; "
+                    "CSV, JSON Lines and Parquet are read with --file",
+                ) from error
             raise SourceUnavailable(f"{self._path}: {error}", action="check the path and the message") from error
+
+    def _is_no_database(self, error: Exception) -> bool:
+        """No later start will find one there. Of a directory SQLite says no more than that it cannot be read."""
+        is_file_of_others = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB
+        return is_file_of_others or os.path.isdir(self._path)  # noqa: PTH112  raises nothing, as where it may not be looked at
 
     # ---------------------------------------------------------------------------------------------------------- checks
 

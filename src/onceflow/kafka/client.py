@@ -17,10 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 from uuid import UUID
 
-import kafka.errors
-from kafka.net.selector import NetworkSelector
-from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
-
 from onceflow.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -32,6 +28,8 @@ from onceflow.errors import (
 from onceflow.kafka import codes
 from onceflow.kafka.logins import REFUSED, Connections, refused
 from onceflow.kafka.missing import SURE_S, meant
+from onceflow.kafka_python import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest, NetworkSelector
+from onceflow.kafka_python import errors as kafka_errors
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 log = logging.getLogger(__name__)
@@ -167,9 +165,9 @@ class KafkaClient:
                 self._manager.run(self._bootstrap_within, wait_ms)
                 self._manager.let_in()
                 return
-            except kafka.errors.KafkaError as error:
+            except kafka_errors.KafkaError as error:
                 reason = self._unreachable(error)
-                timed_out = isinstance(error, kafka.errors.KafkaTimeoutError)
+                timed_out = isinstance(error, kafka_errors.KafkaTimeoutError)
                 if not timed_out or slices.expired or isinstance(reason, AuthenticationFailed):
                     raise reason from error
             self._manager.close()  # what waits in it for a silent TLS peer never ends
@@ -199,7 +197,7 @@ class KafkaClient:
             failure = self._manager.auth_failure(node.node_id)
             if failure is not None:
                 return refused(servers, failure)
-        why = "" if isinstance(error, kafka.errors.KafkaTimeoutError) else f": {error}"
+        why = "" if isinstance(error, kafka_errors.KafkaTimeoutError) else f": {error}"
         return BrokerUnreachable(
             f"no broker of {servers} answered within {self.patience_s:g} s{why}",
             action="check bootstrap_servers, that the cluster runs, and security.protocol",
@@ -227,13 +225,13 @@ class KafkaClient:
         refused was taken at the bootstrap: it may be taken again when the broker has started.
         """
         if self._rest_s <= 0:
-            raise self._unreachable(kafka.errors.KafkaTimeoutError())
+            raise self._unreachable(kafka_errors.KafkaTimeoutError())
         try:
             return self._manager.run(self._send, request, node_id)
         except REFUSED as error:
             final = refused(",".join(self.options["bootstrap_servers"]), error)
             raise Again(final.message, moved=True, final=final) from error
-        except (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError) as error:
+        except (kafka_errors.RetriableError, kafka_errors.UnknownBrokerIdError) as error:
             self._manager.call_soon(self._manager.cluster.request_update)
             raise Again(f"{type(error).__name__}: {error}", moved=True) from error
 

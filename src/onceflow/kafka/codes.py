@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import kafka.errors
+from onceflow.kafka_python import errors as kafka_errors
 
 NONE = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -60,4 +60,4 @@ def lacking(code: int, topic_operation: str) -> str:
 
 def name_of(code: int) -> str:
     """The protocol's name of an error code, for messages: ``PRODUCER_FENCED``-like, with the number."""
-    return f"{kafka.errors.for_code(code).__name__} ({code})"
+    return f"{kafka_errors.for_code(code).__name__} ({code})"

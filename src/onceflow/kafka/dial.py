@@ -15,9 +15,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from kafka.errors import KafkaConnectionError, KafkaTimeoutError
-from kafka.net.inet import KafkaNetSocket
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from onceflow.kafka_python import KafkaNetSocket, KafkaSSLTransport, KafkaTCPTransport
+from onceflow.kafka_python import errors as kafka_errors
 
 
 async def dial(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float | None = None) -> KafkaTCPTransport:
@@ -37,14 +36,14 @@ async def dial(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float
     except BaseException as error:
         transport.abort()
         if isinstance(error, Exception):
-            raise KafkaConnectionError(f"TLS handshake failed: {error}") from error
+            raise kafka_errors.KafkaConnectionError(f"TLS handshake failed: {error}") from error
         raise
     return transport
 
 
 async def _connected(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float | None) -> socket.socket:
     route = KafkaNetSocket(config["proxy_url"])
-    failure = KafkaConnectionError(f"no address of {node.host}")
+    failure = kafka_errors.KafkaConnectionError(f"no address of {node.host}")
     for family, kind, protocol, _, address in route.dns_lookup(node.host, node.port):
         connection: socket.socket = route.socket(family, kind, protocol)
         try:
@@ -52,12 +51,12 @@ async def _connected(net: Any, node: Any, config: Mapping[str, Any], timeout_at:
             for option in config["socket_options"]:
                 connection.setsockopt(*option)
             await route.sock_connect(net, connection, address, timeout_at=timeout_at)
-        except (OSError, KafkaConnectionError) as error:
+        except (OSError, kafka_errors.KafkaConnectionError) as error:
             connection.close()
-            failure = KafkaConnectionError(f"unable to connect: {error}")
-        except KafkaTimeoutError as error:
+            failure = kafka_errors.KafkaConnectionError(f"unable to connect: {error}")
+        except kafka_errors.KafkaTimeoutError as error:
             connection.close()
-            raise KafkaConnectionError("connection timed out") from error
+            raise kafka_errors.KafkaConnectionError("connection timed out") from error
         except BaseException:  # the client is closed meanwhile
             connection.close()
             raise

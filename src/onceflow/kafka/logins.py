@@ -23,11 +23,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kafka.errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError
-from kafka.net.manager import KafkaConnectionManager
-
 from onceflow.errors import AuthenticationFailed
 from onceflow.kafka.dial import dial
+from onceflow.kafka_python import KafkaConnectionManager, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
 REFUSED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
 """What comes of a login that a broker refuses, or of the way in which it is asked for."""

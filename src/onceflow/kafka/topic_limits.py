@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka.protocol.admin import DescribeConfigsRequest
-
 from onceflow.kafka import codes
 from onceflow.kafka.client import KafkaClient
+from onceflow.kafka_python import DescribeConfigsRequest
 
 _TOPIC_RESOURCE = 2
 _SETTING = "max.message.bytes"

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka.protocol.admin import CreateTopicsRequest
-
 from onceflow.errors import NotAuthorized, TopicMissing
 from onceflow.kafka import codes
 from onceflow.kafka.client import Again, KafkaClient
+from onceflow.kafka_python import CreateTopicsRequest
 from onceflow.transaction.requests import ANCHOR_TOPIC
 
 _TOPIC_ALREADY_EXISTS = 36

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kafka.protocol.producer import AddPartitionsToTxnRequest
-
 from onceflow.kafka import codes
 from onceflow.kafka.client import TRANSACTION, Again, KafkaClient
+from onceflow.kafka_python import AddPartitionsToTxnRequest
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import Identity
 from onceflow.transaction.questions import At

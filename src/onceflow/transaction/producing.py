@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.producer import ProduceRequest
-
 from onceflow.errors import BrokerUnreachable, InputError, NotAuthorized, RecordTooLarge
 from onceflow.kafka import codes
 from onceflow.kafka.client import ALL_RIGHTS, Topic
+from onceflow.kafka_python import ProduceRequest
 from onceflow.transaction.enrolling import enrol
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.lane import Lane, Meaning, Sealed, final_meaning

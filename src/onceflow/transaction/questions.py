@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-)
-
 from onceflow.errors import ConfigurationError, ProgressConflict
 from onceflow.kafka import codes
 from onceflow.kafka.client import GROUP, TRANSACTION, Again, KafkaClient
 from onceflow.kafka.names import PROGRESS_TOPIC
+from onceflow.kafka_python import (
+    AddOffsetsToTxnRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    TxnOffsetCommitRequest,
+)
 from onceflow.transaction.messages import (
     Coordinated,
     Described,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.admin import (
-    AlterPartitionReassignmentsRequest,
-    ElectLeadersRequest,
-    ListPartitionReassignmentsRequest,
-)
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
-
 from onceflow.kafka import codes
 from onceflow.kafka.client import GROUP, TRANSACTION, Again, KafkaClient
+from onceflow.kafka_python import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    FindCoordinatorRequest,
+    ListPartitionReassignmentsRequest,
+    MetadataRequest,
+)
 
 GROUPS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 COORDINATED_IN = {GROUP: GROUPS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}

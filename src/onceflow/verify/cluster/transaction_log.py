@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, Producer
-from kafka.protocol.admin import DescribeTransactionsRequest
 
 from onceflow.errors import VerificationError
 from onceflow.kafka import codes
 from onceflow.kafka.client import TRANSACTION, Again, KafkaClient
+from onceflow.kafka_python import DescribeTransactionsRequest
 from onceflow.verify.cluster import placement
 
 if TYPE_CHECKING:

@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka.protocol.admin import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
-from kafka.protocol.producer import (
+from onceflow.kafka import codes
+from onceflow.kafka_python import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     ProduceRequest,
     ProduceResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
-
-from onceflow.kafka import codes
 from onceflow.transaction.messages import Coordinated, Identity
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, NO_IDENTITY
