@@ -75,7 +75,7 @@ def test_a_partition_that_a_topic_does_not_have_is_a_mistake(broker: EmbeddedBro
     place = ("-b", broker.bootstrap_servers, "--json")
     read = onceflow("read", target, *place, "--partition", "3", "--partition", "9")
     assert read.returncode == 2
-    said = json.loads(read.stdout)["message"]
+    said = json.loads(read.stderr)["message"]
     assert f"--partition 9: topic {target} has no such partition; its partitions are 0 to 3" in said
     assert "--partition 3" not in said
     assert onceflow("read", target, *place, "--partition", "3").returncode == 0
