@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import Cluster, eventually
+from tests.verify.cluster.retried_driver import ROWS, TASKS
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
@@ -45,6 +47,7 @@ PATIENCE_S = 800.0
 RECORDS = 200
 DRIVER = Path(__file__).with_name("spark_driver.py")
 REHEARSING = Path(__file__).with_name("rehearsing_driver.py")
+RETRIED = Path(__file__).with_name("retried_driver.py")
 
 
 class SparkDriver:
@@ -140,6 +143,19 @@ class SparkWorld:
         total = RECORDS * self._batches
         self._judge.check_exactly("target", [(str(each % 7), str(each)) for each in range(total)])
         self._judge.close()
+
+    def beside(self, process: subprocess.Popen[bytes]) -> World:
+        """The same world for faults that are to meet another driver."""
+        other = copy.copy(self)
+        other.driver = cast(SparkDriver, process)  # of which they ask the pid
+        return other.as_world()
+
+    def make_topic(self) -> str:
+        return self._judge.make_topic()
+
+    def committed(self, topic: str) -> list[str]:
+        """The numbers in a topic that has no other text."""
+        return [(value or "").strip() for *_, value in self._judge.read(topic)]
 
     def kill(self) -> None:
         with self.driver.process as process:
@@ -289,6 +305,37 @@ def test_a_master_that_wakes_is_at_work_when_it_has_heard_of_its_workers(world: 
     woken_at = time.time()
     world.spark.heal()
     assert world.spark.alive_workers(woken_at) == sorted(worker.port for worker in world.spark.workers)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        KillExecutor(),
+        pytest.param(PauseExecutor(), marks=pytest.mark.long),
+        pytest.param(KillSparkWorker(), marks=pytest.mark.long),
+    ],
+    ids=lambda fault: fault.name,
+)
+def test_control_sparks_own_sink_repeats_what_a_task_had_written_that_is_run_again(
+    world: SparkWorld, tmp_path: Path, fault: KillExecutor | PauseExecutor | KillSparkWorker
+) -> None:
+    """The same faults as above. Each executor has a task in hand, with half of its records in the topic."""
+    topic, gate = world.make_topic(), tmp_path / "gate"
+    arguments = [world.spark.master_url, json.dumps(dict(world.spark.settings)), world.kafka.bootstrap_servers, topic]
+    command = [sys.executable, str(RETRIED), *arguments, str(gate)]
+    with subprocess.Popen(command, start_new_session=True) as driver:
+        try:
+            halves = len(range(0, ROWS, 2)) - TASKS * 5  # but for some that are still on their way to Spark
+            eventually(lambda: len(world.committed(topic)), halves.__le__, "half of the records", PATIENCE_S)
+            fault.inject(world.beside(driver), Random(1))
+            gate.touch()
+            assert driver.wait(PATIENCE_S) == 0
+        finally:
+            driver.kill()
+    found = world.committed(topic)
+    assert set(found) == {str(number) for number in range(ROWS)}, "its tasks were run again, so none is lost"
+    assert len(found) > ROWS
+    world.goes_on()
 
 
 ALIKE = """
