@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -31,14 +33,16 @@ from onceflow.ingest import committer as committer_module
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
+from onceflow.outbox import postgresql as postgresql_module
 from onceflow.outbox import relay as relay_module
 from onceflow.outbox.service import KIND, OutboxService, outbox_at
-from onceflow.outbox.table import Limits
+from onceflow.outbox.table import Limits, load
 from onceflow.outbox.waker import Waker
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 NEVER_S = 3600.0
 BATCH = 4
+END_ALL = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'onceflow outbox'"
 
 
 @contextmanager
@@ -149,15 +153,38 @@ def test_a_row_behind_an_open_transaction_wakes_the_relay_at_its_commit(
 
 def test_connections_that_are_cut_again_and_again(shop_postgresql: Shop) -> None:
     shop = shop_postgresql
-    end_all = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'onceflow outbox'"
     with running(shop) as service:
         for number in range(3):
             shop.insert_all(events(40, first=40 * number))
-            eventually(lambda: shop.query(end_all), bool, "a connection to cut")
+            eventually(lambda: shop.query(END_ALL), bool, "a connection to cut")
             eventually(lambda: len(troubles(service)), partial(lt, number), "the relay notices")
         all_sent(shop)
     assert all(isinstance(error, OutboxUnavailable) for error in troubles(service))
     shop.check()
+
+
+def test_a_connection_cut_before_its_cursor_is_closed_leaves_nothing_to_the_garbage_collector(
+    shop_postgresql: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose warning would come in the middle of something else."""
+    shop = shop_postgresql
+
+    def cut(*arguments: Any) -> Any:
+        rows = load(*arguments)
+        shop.query(END_ALL)
+        return rows
+
+    monkeypatch.setattr(postgresql_module, "load", cut)
+    shop.insert_all(events(3))
+    gc.collect()
+    with warnings.catch_warnings(record=True) as caught, closing(outbox_at(shop.url, shop.table)) as table:
+        warnings.simplefilter("always", ResourceWarning)
+        table.open()
+        with pytest.raises(OutboxUnavailable):
+            table.take(table.place(), Limits(4))
+        table.close()
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 @pytest.mark.parametrize("commit", [1, 2, 3])
@@ -277,7 +304,7 @@ def test_a_relay_that_was_cut_off_gives_way_to_a_newer_one(shop_postgresql: Shop
         done = background.submit(service.run)
         eventually(lambda: service._is_started or done.done(), bool, "the relay starts")
         shop.relay()
-        shop.query("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'onceflow outbox'")
+        shop.query(END_ALL)
         try:
             with pytest.raises(Fenced, match="took over"):
                 done.result(60)

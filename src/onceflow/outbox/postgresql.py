@@ -161,9 +161,22 @@ class PostgresqlOutbox:
         """Over a cursor of the server, so that no more is fetched than a batch holds."""
         payload = sql.SQL("payload" if self._holds_bytes() else "payload::text")
         query = sql.SQL(_ROWS).format(payload=payload, inserted=self._inserted, outbox=_identifier(self._name))
-        with self._open.cursor(name="onceflow_outbox") as cursor:
+        with self._server_cursor() as cursor:
             cursor.itersize = _FETCH_ROWS
             return load(cursor.execute(query, [limits.rows]), limits)
+
+    @contextmanager
+    def _server_cursor(self) -> Iterator[psycopg.ServerCursor[tuple[Any, ...]]]:
+        """psycopg's own stays open where the connection breaks as it is closed, and warns of that whenever it is collected."""
+        cursor = self._open.cursor(name="onceflow_outbox")
+        try:
+            yield cursor
+        finally:
+            try:
+                cursor.close()
+            except BaseException:
+                psycopg.Cursor.close(cursor)  # the server has none any more
+                raise
 
     def _holds_bytes(self) -> bool:
         """Whether payload is bytea, or a domain over it: the server describes a column by the base of its type."""
