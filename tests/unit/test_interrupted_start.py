@@ -25,7 +25,10 @@ runpy.run_module("onceflow.cli", run_name="__main__", alter_sys=True)
 """
 
 
-def _interrupted_at(module: str, before: str = "") -> subprocess.CompletedProcess[str]:
+_HEARD = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # the tests may run in the background, where it is ignored
+
+
+def _interrupted_at(module: str, before: str = _HEARD) -> subprocess.CompletedProcess[str]:
     """``onceflow --version`` that gets a SIGINT when it begins to import a module."""
     code = _INTERRUPTED_AT.format(module=module, before=before)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
