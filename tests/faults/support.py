@@ -67,7 +67,8 @@ class Cluster:
         name = self.unique("faults")
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, 1, config=settings)
-        self.admin.create_topics([new], operation_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
+        made = self.admin.create_topics([new], operation_timeout=TIMEOUT_S, request_timeout=2 * TIMEOUT_S)
+        made[name].result(3 * TIMEOUT_S)
         return name
 
     def partitions(self, topic: str) -> list[int]:
