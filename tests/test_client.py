@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 import struct
 import threading
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 from kafka.errors import SaslAuthenticationFailedError
+from tests.left_open import left_open
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable
@@ -75,14 +74,10 @@ def test_tries_to_connect_that_fail_leave_no_socket_open(silent: list[str], rese
 
 
 def _left_open(options: Mapping[str, Any]) -> list[str]:
-    """What a client that reaches no broker leaves to the garbage collector."""
-    gc.collect()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ResourceWarning)
-        with pytest.raises(BrokerUnreachable), KafkaClient(options, patience_s=0.5):
-            pass
-        gc.collect()
-    return [str(each.message) for each in caught if issubclass(each.category, ResourceWarning)]
+    """What a client that reaches no broker leaves open."""
+    with left_open() as texts, pytest.raises(BrokerUnreachable), KafkaClient(options, patience_s=0.5):
+        pass
+    return texts
 
 
 def test_a_topic_that_a_broker_has_not_heard_of_yet_is_asked_for_again(

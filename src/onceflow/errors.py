@@ -40,6 +40,7 @@
     │   └── OutboxMismatch        the table is no outbox, or not the one that the relay knows
     ├── DemoError                 the demo could not tell its story to the end
     ├── HistoryInvalid            a recorded history is not what its format says; lists every mistake found
+    ├── FunctionInvalid           the function that a history's output is held against cannot be used
     ├── VerificationError         a verification could not be carried out; says nothing about the guarantee
     ├── OracleFailed              what a run must have written could not be found out
     ├── ReaderError               a reader cannot go on
@@ -379,6 +380,12 @@ class HistoryInvalid(OnceflowError):
         noun = "mistake" if len(mistakes) == 1 else "mistakes"
         action = "correct what records the history; docs/history-format.md describes the format"
         return cls(f"{len(mistakes)} {noun} in {where}:{lines}", action=action, mistakes=tuple(mistakes), where=where)
+
+
+class FunctionInvalid(OnceflowError):
+    """The function that the output of a history is held against is not there, fails, or gives something else than output."""
+
+    code = "FUNCTION_INVALID"
 
 
 class OracleFailed(OnceflowError):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -23,6 +21,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from tests.faults.support import Cluster, eventually
 from tests.ingest.undefended import abort_commits_without_an_answer
+from tests.left_open import left_open
 from tests.outbox.cut import CuttingProxy
 from tests.outbox.support import Shop, events, make_postgresql, make_sqlite
 from tests.postgresql import is_gone
@@ -176,15 +175,11 @@ def test_a_connection_cut_before_its_cursor_is_closed_leaves_nothing_to_the_garb
 
     monkeypatch.setattr(postgresql_module, "load", cut)
     shop.insert_all(events(3))
-    gc.collect()
-    with warnings.catch_warnings(record=True) as caught, closing(outbox_at(shop.url, shop.table)) as table:
-        warnings.simplefilter("always", ResourceWarning)
+    with left_open() as texts, closing(outbox_at(shop.url, shop.table)) as table:
         table.open()
         with pytest.raises(OutboxUnavailable):
             table.take(table.place(), Limits(4))
-        table.close()
-        gc.collect()
-    assert [str(each.message) for each in caught] == []
+    assert texts == []
 
 
 @pytest.mark.parametrize("commit", [1, 2, 3])

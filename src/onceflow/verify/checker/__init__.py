@@ -1,6 +1,7 @@
 """The checker: finds in any history what must not happen. One pure function an anomaly, a history in, findings out."""
 
 from onceflow.verify.checker.evidence import Evidence
+from onceflow.verify.checker.function import Function
 from onceflow.verify.checker.registry import CHECKS, Check
 from onceflow.verify.checker.replay import Replay, diverged_output, expand, per_record, unproved_output
 from onceflow.verify.checker.shrink import shrink
@@ -10,6 +11,7 @@ __all__ = [
     "CHECKS",
     "Check",
     "Evidence",
+    "Function",
     "Replay",
     "Verdict",
     "check_history",

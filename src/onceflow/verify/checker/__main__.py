@@ -12,7 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from onceflow.errors import HistoryInvalid
+from onceflow.errors import FunctionInvalid, HistoryInvalid
+from onceflow.verify.checker.function import Function, load
 from onceflow.verify.checker.report import as_json, first_findings, show
 from onceflow.verify.checker.shrink import shrink
 from onceflow.verify.checker.verdict import Verdict, check_history
@@ -26,12 +27,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="a history: .parquet, .arrow or .jsonl")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--keep", type=Path, help="directory for the smallest history that shows each anomaly found")
+    output = parser.add_argument_group("output that must be f(committed input)")
+    output.add_argument(
+        "--function", metavar="FILE.py:NAME", help="f: of key, offset and value of a record, or columnar"
+    )
+    output.add_argument(
+        "--inputs", metavar="KEYS", type=_names, help="keys of its input, a comma between them: 'sales-*'"
+    )
+    output.add_argument("--outputs", metavar="KEYS", type=_names, help="keys of its output")
+    output.add_argument("--group", help="who consumed the input: its positions say how far")
     chosen = parser.parse_args(arguments)
-    if chosen.keep is not None and (reason := unusable(chosen.keep)):
-        parser.error(f"--keep {chosen.keep}: {reason}")
+    if mistakes := _mistakes(chosen):
+        parser.error("; ".join(mistakes))
     try:
-        verdict = check_history(read_history(chosen.file), where=str(chosen.file))
-    except HistoryInvalid as error:
+        function = _function(chosen)
+        verdict = check_history(read_history(chosen.file), where=str(chosen.file), function=function)
+    except (HistoryInvalid, FunctionInvalid) as error:
         print(error, file=sys.stderr)
         return 2
     if chosen.json:
@@ -46,13 +57,34 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if verdict.violations else 0
 
 
+def _names(text: str) -> list[str]:
+    return [name for each in text.split(",") if (name := each.strip())]
+
+
+def _mistakes(chosen: argparse.Namespace) -> list[str]:
+    mistakes = []
+    if chosen.keep is not None and (reason := unusable(chosen.keep)):
+        mistakes.append(f"--keep {chosen.keep}: {reason}")
+    lacking = [name for name in ("function", "inputs", "outputs") if not getattr(chosen, name)]
+    if lacking and (len(lacking) < 3 or chosen.group):
+        mistakes.append(f"without {', '.join(f'--{name}' for name in lacking)} output is held against nothing")
+    return mistakes
+
+
+def _function(chosen: argparse.Namespace) -> Function | None:
+    if chosen.function is None:
+        return None
+    return Function(load(chosen.function), chosen.inputs, chosen.outputs, chosen.group)
+
+
 def keep_smallest(verdict: Verdict, directory: Path) -> list[Path]:
     """Writes ``<anomaly>.jsonl`` for each violation: the smallest history that shows the first finding of it."""
     directory.mkdir(parents=True, exist_ok=True)
+    checks = {check.anomaly: check for check in verdict.checks}
     paths = []
     for finding in first_findings(verdict):
         paths.append(directory / f"{finding['anomaly']}.jsonl")
-        write_history(shrink(verdict.history, finding), paths[-1])
+        write_history(shrink(verdict.history, finding, checks[str(finding["anomaly"])]), paths[-1])
     return paths
 
 

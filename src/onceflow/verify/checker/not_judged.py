@@ -5,7 +5,8 @@ Each part is one sentence, which says where, and what would have had to be recor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +22,10 @@ from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind, Status
 
 
-def not_judged(evidence: Evidence) -> tuple[str, ...]:
-    """The sentences, none if all was judged."""
-    parts = (_unlooked_for, _dropped, _undecided, _strange, _targets, _ends, _positions, _unconsumed, _consumed_again)
+def not_judged(evidence: Evidence, held: Collection[str] = ()) -> tuple[str, ...]:
+    """The sentences, none if all was judged. What stands on the keys ``held`` was held against a function."""
+    strange = partial(_strange, held=held)
+    parts = (_unlooked_for, _dropped, _undecided, strange, _targets, _ends, _positions, _unconsumed, _consumed_again)
     return tuple(sentence for part in parts for sentence in part(evidence))
 
 
@@ -53,10 +55,11 @@ def _undecided(evidence: Evidence) -> Iterator[str]:
         yield f"{_records(rows)} of unknown outcome on {keys_text(evidence, rows)}: nobody looked whether {_they(rows)} there"
 
 
-def _strange(evidence: Evidence) -> Iterator[str]:
+def _strange(evidence: Evidence, held: Collection[str]) -> Iterator[str]:
     """Nobody's, so far as the history knows."""
     history = evidence.history
-    rows = evidence.polls[~np.isin(history.key[evidence.polls], history.key[evidence.sends])]
+    told = np.append(history.key[evidence.sends], history.codes(held))
+    rows = evidence.polls[~np.isin(history.key[evidence.polls], told)]
     if len(rows):
         where = keys_text(evidence, rows)
         yield f"what should be on {where}: no send to it is in the history, so nothing can be missing or invented"

@@ -75,7 +75,7 @@ def diverged_output(
     is found proves nothing where nobody looked: ``unproved_output``.
     """
     given = _Log.of(evidence, inputs, acknowledged=True)
-    expected = _Expected.of(evidence, given, replay(given.table(evidence)))
+    expected = _Expected.of(evidence, output_of(replay, given.table(evidence)))
     seen = _Log.of(evidence, outputs, acknowledged=False)
     match, extra = _matched(evidence, seen, expected)
     extra &= not _has_other_input(evidence, inputs)
@@ -103,6 +103,18 @@ def diverged_output(
         ),
     ]
     return joined(history, tables)
+
+
+def output_of(replay: Replay, records: pa.Table) -> pa.Table:
+    """What the function makes of these records of the input. Raises ValueError if that is no output (see ``Replay``)."""
+    given = replay(records)
+    if not isinstance(given, pa.Table) or not {"input", "key", "value"} <= set(given.column_names):
+        raise ValueError("a replay gives a table with the columns input, key and value")
+    source = np.asarray(given["input"], np.int64)
+    if len(source) and (source.min() < 0 or source.max() >= len(records) or np.any(source[1:] < source[:-1])):
+        raise ValueError("a replay gives its output in the order of the input, and names the row of each")
+    key = given["key"].cast(records["key"].type.value_type)
+    return pa.table({"input": source, "key": key, "value": given["value"].cast(records["value"].type)})
 
 
 def unproved_output(evidence: Evidence, outputs: Iterable[str]) -> str:
@@ -158,12 +170,10 @@ class _Expected:
     value: Ints
 
     @classmethod
-    def of(cls, evidence: Evidence, given: _Log, table: pa.Table) -> _Expected:
+    def of(cls, evidence: Evidence, output: pa.Table) -> _Expected:
         history = evidence.history
-        source = np.asarray(table["input"], np.int64)
-        if len(source) and (source.min() < 0 or source.max() >= len(given.rows) or np.any(source[1:] < source[:-1])):
-            raise ValueError("a replay gives its output in the order of the input, and names the row of each")
-        return cls(source, _codes(table["key"], history.keys), _codes(table["value"], history.values))
+        source = np.asarray(output["input"], np.int64)
+        return cls(source, _codes(output["key"], history.keys), _codes(output["value"], history.values))
 
     def lane(self, given: _Log) -> Ints:
         """A number for each pair of input and output key; inside of it the order must be kept."""
@@ -171,8 +181,7 @@ class _Expected:
 
 
 def _codes(column: pa.ChunkedArray, names: pa.Array) -> Ints:
-    plain = column.cast(names.type)
-    return np.asarray(pc.index_in(plain, names).cast(pa.int64()).fill_null(-1))
+    return np.asarray(pc.index_in(column, names).cast(pa.int64()).fill_null(-1))
 
 
 def _matched(evidence: Evidence, seen: _Log, expected: _Expected) -> tuple[Ints, Mask]:

@@ -14,7 +14,7 @@ from onceflow.verify.history.coding import Ints, dense, plain_numbers
 
 
 def shrink(table: pa.Table, finding: dict[str, object], check: Check | None = None) -> pa.Table:
-    """A part of a history that shows the same finding (anomaly, key, offset, value), and of which nothing can be left out.
+    """A part of a history that shows the same finding (all of it but its rows), and of which nothing can be left out.
 
     First whole transactions and operations are removed, then rows. ``check`` is needed for anomalies beyond ``CHECKS``.
     """
@@ -68,7 +68,7 @@ def _candidates(found: pa.Table, finding: dict[str, object]) -> list[dict[str, o
 
 
 def _same(one: dict[str, object], other: dict[str, object]) -> bool:
-    return all(one[name] == other[name] for name in ("anomaly", "key", "offset", "value"))
+    return all(one[name] == other[name] for name in ("anomaly", "key", "offset", "value", "detail"))
 
 
 def _units(table: pa.Table) -> Ints:

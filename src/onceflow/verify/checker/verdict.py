@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.findings import joined
+from onceflow.verify.checker.function import Function
 from onceflow.verify.checker.not_judged import not_judged
 from onceflow.verify.checker.registry import CHECKS, Check
 from onceflow.verify.checker.unproved import unproved
@@ -48,11 +49,21 @@ class Verdict:
         return "" if self.violations else self.unproved
 
 
-def check_history(table: pa.Table, checks: Iterable[Check] | None = None, where: str = "the history") -> Verdict:
-    """Runs the checks (all of ``CHECKS`` by default) on a history. Raises HistoryInvalid."""
+def check_history(
+    table: pa.Table,
+    checks: Iterable[Check] | None = None,
+    where: str = "the history",
+    function: Function | None = None,
+) -> Verdict:
+    """Runs the checks (all of ``CHECKS`` by default) on a history, and holds its output against ``function``, if one is given.
+
+    Raises HistoryInvalid, and FunctionInvalid where a function from a file fails.
+    """
     history = Columns.of(table, where)
     evidence = Evidence(history)
-    chosen = tuple(CHECKS.values() if checks is None else checks)
+    chosen = (*(CHECKS.values() if checks is None else checks), *([function.check()] if function else []))
     found = joined(history, [check.find(evidence) for check in chosen])
-    open_parts = not_judged(evidence) if checks is None else ()
-    return Verdict(history.table, found, chosen, unproved=unproved(evidence), not_judged=open_parts)
+    lack = unproved(evidence) or (function.unproved(evidence) if function else "")
+    held = function.output_keys(evidence) if function else ()
+    open_parts = not_judged(evidence, held) if checks is None else ()
+    return Verdict(history.table, found, chosen, unproved=lack, not_judged=open_parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +63,10 @@ class Columns:
             keys=keys,
             values=values,
         )
+
+    def codes(self, names: Collection[str]) -> Ints:
+        """The numbers that ``key`` has for those of these names that are in the history."""
+        return np.flatnonzero(np.asarray(pc.is_in(self.keys, pa.array(list(names), pa.string())), bool))
 
     def rows(self, *kinds: Kind) -> Ints:
         """The rows of these kinds, in order."""
