@@ -6,8 +6,10 @@ PYTHONS := python3.13 python3.12 python3.11 python3.14 python3 python
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?= all
-WITH_SPARK := tests/unit tests/faults $(wildcard tests/test_*.py)
-VERIFY := tests/verify
+# The short part of the verification, and the tests of what runs, records and reports a verification.
+PROOF := tests/verify/checker tests/verify/cluster tests/verify/faults tests/verify/simulator
+ITS_TOOLS := $(filter-out $(PROOF:=/) %/__pycache__/,$(wildcard tests/verify/*/))
+WITH_SPARK := tests/unit tests/faults $(ITS_TOOLS) $(wildcard tests/test_*.py)
 TWO_ENDS := $(filter-out %/unit/ %/faults/ %/verify/ %/__pycache__/,$(wildcard tests/*/))
 
 # uv reads its own variables and not pip's; whoever set pip's for an index or a certificate means uv too.
@@ -17,7 +19,7 @@ export UV_INSECURE_HOST ?= $(PIP_TRUSTED_HOST)
 export SSL_CERT_FILE ?= $(PIP_CERT)
 $(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($(name)),,$(eval unexport $(name))))
 
-.PHONY: demo test check setup bench verify lock clean
+.PHONY: demo test check setup bench proof verify lock clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -30,8 +32,12 @@ SHORT := -n 4 -m "not long"
 # processes (tests/parallel.py). 5: none selected.
 test: check
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(TWO_ENDS) || test $$? -eq 5
-	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(VERIFY) || test $$? -eq 5
+	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF) || test $$? -eq 5
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(WITH_SPARK) || test $$? -eq 5
+
+# The short part of the verification alone.
+proof: setup
+	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF)
 
 # The long part of the verification: every fault, replicated brokers, a Spark cluster, Spark's own sink beside ours; the same on transaction
 # version 1; kills of the driver alone, for the goals of recovery; executors that write, what a plan without state allows to be lost, and

@@ -15,12 +15,14 @@ from tests.verify.simulator.both import NEVER_GIVEN, PARTITIONS, Both
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.broker.settings import NODE_ID
 from onceflow.kafka import codes
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.messages import Coordinated, Described, Identity
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import ANCHOR_TOPIC, transactional_id
+from onceflow.verify.cluster.producer_ids import forgetting
 from onceflow.verify.cluster.transaction_log import Entry, write_entries
 from onceflow.verify.simulator.requests import (
     GROUP,
@@ -67,9 +69,8 @@ def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path:
         create_topic(broker, TOPIC, PARTITIONS)
         check_forgotten_ids(client, version)
         write_transaction_log(broker, {edge_name(epoch): epoch - 1 for epoch in FIRST_EPOCHS})
-    forgets = {"producer_id_expiration_ms": "1000", "producer_id_expiration_check_interval_ms": "200"}
-    with running(tmp_path, version, **forgets) as (_, client):
-        check_forgotten_producers(client, version)
+    with running(tmp_path, version, producer_id_expiration_check_interval_ms="200") as (broker, client):
+        check_forgotten_producers(broker, client, version)
     with running(tmp_path, version, transaction_abort_timed_out_transaction_cleanup_interval_ms="100") as (_, client):
         names = [f"overdue-{seed}" for seed in range(len(LATE))]
         overdue = [Both.opened(RealBroker(client, name, version, TOPIC, TIMEOUT_MS)) for name in names]
@@ -173,7 +174,7 @@ def late_requests(version: int, identity: Identity, kinds: tuple[str, ...]) -> l
 # ------------------------------------------------------------------------------------------------- forgotten producers
 
 
-def check_forgotten_producers(client: KafkaClient, version: int) -> None:
+def check_forgotten_producers(broker: EmbeddedBroker, client: KafkaClient, version: int) -> None:
     """Leaders forget the sequences and epochs of whoever has nothing open; what comes then is answered alike.
 
     Whoever has a transaction open is not forgotten, however long it lasts.
@@ -184,7 +185,8 @@ def check_forgotten_producers(client: KafkaClient, version: int) -> None:
     fenced = with_transaction(client, version, "fenced", ends=True)
     older = fenced.ours
     fenced.ask(InitProducerId(None))
-    wait_until_forgotten([both.real for both in (*ended, fenced)], [both.theirs for both in (*ended, fenced)])
+    with forgetting(broker.bootstrap_servers, [NODE_ID]):  # and nothing more: a second is over soon
+        wait_until_forgotten([both.real for both in (*ended, fenced)], [both.theirs for both in (*ended, fenced)])
     for both in (*going_on, *ended, fenced):
         both.model.expire_producers()
         both.ask(DescribeProducer(0))

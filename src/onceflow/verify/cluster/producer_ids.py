@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.questions import describe_producers
-
-if TYPE_CHECKING:
-    from onceflow.verify.cluster.kafka import KafkaCluster
 
 FORGET_SOON: Mapping[str, str] = {"producer.id.expiration.check.interval.ms": "1000"}
 """Broker settings without which ``forgetting`` takes ten minutes. Alone they change nothing: an id expires after a day."""
@@ -46,21 +42,31 @@ def _known(client: KafkaClient, leader: int, partitions: Mapping[str, list[int]]
 
 
 @contextmanager
-def forgetting(cluster: KafkaCluster) -> Iterator[None]:
-    """Within it every broker forgets producers that have written nothing for a second and have no transaction open."""
+def forgetting(servers: str, nodes: Collection[int]) -> Iterator[None]:
+    """Within it these brokers forget producers that have written nothing for a second and have no transaction open.
+
+    And whatever they began to verify more than a second ago, so that nothing but the forgetting is to be done within it::
+
+        producer   its first record of a partition that is not in its transaction is refused (TRANSACTION_ABORTABLE)
+        leader     keeps the verification that failed, with the time when it began
+        producer   adds the partition, and sends the record again
+        leader     goes on with the old verification, and asks the coordinator
+        leader     removes what is older than a second
+        leader     hears that the partition is in the transaction, and refuses the record (INVALID_TXN_STATE)
+    """
     try:
-        _set(cluster, str(_FORGOTTEN_AFTER_MS))
+        _set(servers, nodes, str(_FORGOTTEN_AFTER_MS))
         yield
     finally:
-        _set(cluster, None)
+        _set(servers, nodes, None)
 
 
-def _set(cluster: KafkaCluster, after_ms: str | None) -> None:
+def _set(servers: str, nodes: Collection[int], after_ms: str | None) -> None:
     """Of each broker by itself; None: as before."""
     operation = AlterConfigOpType.DELETE if after_ms is None else AlterConfigOpType.SET
-    admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
-    for node in cluster.nodes:
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for node in nodes:
         entry = ConfigEntry(_EXPIRATION, after_ms, incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, str(node.id), incremental_configs=[entry])
+        resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
         for done in admin.incremental_alter_configs([resource]).values():
             done.result(_PATIENCE_S)

@@ -151,7 +151,7 @@ def _forget(world: World) -> str:
     """Nobody knows the pipeline any more; gives what they knew, in words."""
     known = _settled(world)
     replace_entry(world.kafka, world.transactional_id, None)
-    with forgetting(world.kafka):
+    with forgetting(world.kafka.direct_servers, [node.id for node in world.kafka.nodes]):
         world.wait_for(
             lambda: known.producer_id not in known_at_leaders(world.kafka.client, world.topics_out),
             f"the leaders forget producer {known.producer_id}",
