@@ -530,6 +530,25 @@ def test_a_row_that_becomes_visible_late_is_not_skipped(orders: Table, monkeypat
     assert notes == ["late", "early", "later"]
 
 
+def test_a_number_that_was_drawn_before_the_insert_is_waited_for(
+    orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As object-relational mappers do: until the INSERT the transaction has a lock on the sequence alone."""
+    monkeypatch.setattr(horizon, "SETTLE_S", 0.05)
+    positions: dict[str, str] = {}
+    insert = sql.SQL("INSERT INTO {} OVERRIDING SYSTEM VALUE VALUES (%s, 'late')").format(sql.Identifier(orders.name))
+    with psycopg.connect(orders.url) as late, closing(orders.source()) as source:
+        drawn = late.execute("SELECT nextval(pg_get_serial_sequence(%s, 'id'))", [orders.name]).fetchone()
+        orders.insert("early")
+        assert take(source, positions) == []
+        with pytest.raises(SourceUnfinished, match="open transactions"):
+            source.check_end()
+        late.execute(insert, drawn)
+        late.commit()
+        assert [json.loads(value)["note"] for value in values(look(source, positions))] == ["late", "early"]
+        source.check_end()
+
+
 def test_what_came_after_the_horizon_waits_for_the_next_one(orders: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """1 is open and 2 committed; then 3 is open and 4 committed, and 1 ends: 2 may be read now, 4 may not."""
     monkeypatch.setattr(horizon, "SETTLE_S", 0.05)

@@ -98,7 +98,7 @@ def test_a_transaction_timeout_needs_a_transactional_id() -> None:
 @pytest.mark.parametrize("transactional_id", [None, "id"])
 def test_what_is_always_on_cannot_be_turned_off_by_any_accepted_setting(transactional_id: str | None) -> None:
     given: dict[str, object] = {name: max(safe) for name, (safe, _) in SAFE_ONLY.items()}
-    for one in ("request.required.acks", "message.send.max.retries", "max.in.flight"):
+    for one in ("request.required.acks", "message.send.max.retries"):
         del given[one]
     options = WriterSettings.of(SERVERS, {**given, "linger.ms": 7, "delivery.timeout.ms": 5000}, transactional_id)
     found = options.for_producer()
@@ -115,7 +115,7 @@ def test_harmless_settings_reach_librdkafka_which_knows_them(name: str) -> None:
     value = {"compression.type": "lz4", "socket.keepalive.enable": "true"}.get(
         meant, 1000 if "backoff" in name else 4000
     )
-    value = 5 if meant == "compression.level" else value
+    value = 5 if meant in ("compression.level", "max.in.flight.requests.per.connection") else value
     found = WriterSettings.of(SERVERS, {name: value}, None).for_producer()
     assert str(found[meant]) == str(value)
     Producer({**found, "log_level": 0})

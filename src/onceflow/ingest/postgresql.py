@@ -3,9 +3,9 @@
 Numbers are drawn in the order in which rows are inserted, but become visible in the order of the commits. So, as CREATE INDEX
 CONCURRENTLY does, we wait for the writers (``horizon.py``). Who that is::
 
-    identity and serial columns: the transactions that hold a writer's lock on the table
-    a row up to M that is still invisible drew its number before M was drawn, within an INSERT, which locks the table before it
-    draws. So its transaction was writing when M became visible, and is noted.
+    identity and serial columns: the transactions that hold a writer's lock on the table, or on its sequence
+    a row up to M that is still invisible drew its number before M was drawn: within an INSERT, which locks the table before it
+    draws, or by nextval() before that, which locks the sequence until its transaction ends. So it is noted when M is visible.
 
     with a tiebreak (a time of change): every open transaction of the database
     ``now()`` is the time when the transaction began, and it may write to the table hours later.
@@ -17,8 +17,9 @@ A number that was given by hand breaks that, if the sequence passes it while its
     by then the sequence is at 200, as if it had given these numbers; A commits: row 51 is behind the position
     so all numbers up to M must be given before the writers are noted: the sequence is looked at between the two
 
-This holds for numbers drawn by the INSERT itself (sequence cache 1). It does not for numbers that an application draws ahead or
-gives by hand, and for caches: such columns are refused unless the user vouches for their order.
+This holds for numbers that are drawn in the transaction of the INSERT (sequence cache 1). Columns of another kind are refused
+unless the user vouches for their order. Of a single row nothing tells that its number was drawn in an earlier transaction, or
+was given by hand though the sequence had passed it.
 
 A table is known by its oid, and a query goes by its name. While we follow it another table may get that name::
 
@@ -124,7 +125,7 @@ LIMIT 1
 _WRITERS = """
 SELECT DISTINCT virtualtransaction, pid FROM pg_locks
 WHERE locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-AND relation IN (SELECT %(table)s UNION SELECT relid FROM pg_partition_tree(%(table)s))
+AND relation IN (SELECT %(table)s UNION SELECT relid FROM pg_partition_tree(%(table)s) UNION SELECT %(sequence)s::oid)
 AND mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
 _OPEN = """
@@ -358,7 +359,8 @@ class PostgresqlTable:
             return set(self._ask(sql.SQL(_OPEN)))
         if self._options.trust_order:
             return set()
-        return set(self._ask(sql.SQL(_WRITERS), {"table": self._oid}))
+        sequence = int(self._series[0]) if self._series else None
+        return set(self._ask(sql.SQL(_WRITERS), {"table": self._oid, "sequence": sequence}))
 
     def rows_beyond(self, after: Any) -> RowsToCome | None:
         """By the planner's statistics, unless it takes so few rows, and so little work, that they may as well be counted."""

@@ -13,7 +13,7 @@ from onceflow.errors import BrokerUnreachable, NotAuthorized, RequestFailed, Top
 from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.rights import is_denied
-from onceflow.reader.event import Event
+from onceflow.reader.event import LETTER_TIMESTAMP, Event
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reasons import told
 from onceflow.reader.settings import ReaderSettings
@@ -26,22 +26,23 @@ _WAIT_S = 1.0
 _LARGEST = 1_000_000_000  # librdkafka's own bound; its default is below what a topic takes by default
 PREFIX = "onceflow_"
 SEQUENCE = PREFIX + "sequence"
-TIMESTAMP = PREFIX + "timestamp"
-"""The event's own, in milliseconds, where the letter has another one."""
-_NOW = 0  # librdkafka's word for it: an event of the first millisecond of 1970 cannot be told
 Headers = list[tuple[str, str | bytes | None]]
 
 
 class DeadLetters:
     """Writes letters, one at a time: a letter is acknowledged before the event counts as handled.
 
-    A letter has the event's key, value, headers and timestamp, the same partition number (modulo the partitions there are),
-    and headers with the reason and the original position. The topic is made when the first letter is written, if it is missing.
+    A letter has the event's key, value and headers, the same partition number (modulo the partitions there are), the time of now,
+    and headers with the reason, the original position and time. The topic is made when the first letter is written, if it is
+    missing.
 
     What it survives::
 
+        the event is older than its topic's letters are kept for: a new group reads a topic of years, and letters are kept a week
+        with the event's time the letter would be deleted within minutes, and the event counts as handled
+
         the letters' topic bounds the timestamps that it takes, and the event is older than that (or from the future)
-        the brokers refuse the letter, and would at each start: it is written with the time of now, and a header with the event's
+        the brokers would refuse a letter of that time, at each start
 
         the brokers do not answer
         librdkafka itself gives the letter up: as long as it may still send it, a second try would write another one
@@ -60,19 +61,11 @@ class DeadLetters:
         """Returns when the brokers have it. Raises KafkaError, and Stopped if it is to end meanwhile."""
         topic = self._settings.dead_letter_topic(event.topic)
         partition = event.partition % self._partitions_of(topic, like=event.topic)
-        headers = _headers(event, reason, attempts, self._settings.group)
-        with_time = [*headers, (TIMESTAMP, str(event.timestamp_ms))]
-        if event.timestamp_ms == _NOW:
-            refusal = self._send(topic, partition, event, with_time, _NOW)
-        else:
-            refusal = self._send(topic, partition, event, headers, event.timestamp_ms)
-        if refusal is not None and refusal.code() == Problem.INVALID_TIMESTAMP:
-            log.warning("%s takes no record of the time of %r: its letter gets the time of now", topic, event)
-            refusal = self._send(topic, partition, event, with_time, _NOW)
+        refusal = self._send(topic, partition, event, _headers(event, reason, attempts, self._settings.group))
         if refusal is not None:
             raise _refused(topic, refusal)
 
-    def _send(self, topic: str, partition: int, event: Event, headers: Headers, timestamp_ms: int) -> Problem | None:
+    def _send(self, topic: str, partition: int, event: Event, headers: Headers) -> Problem | None:
         """What the brokers refuse it with, or None."""
         answers: list[Problem | None] = []
         try:
@@ -82,7 +75,6 @@ class DeadLetters:
                 event.key,
                 partition,
                 lambda refusal, _: answers.append(refusal),
-                timestamp=timestamp_ms,
                 headers=headers,
             )
             # Not by ``flush``: that goes on behind a fatal error, and reports the letter while that one is being raised.
@@ -152,7 +144,8 @@ def _headers(event: Event, reason: Exception, attempts: int, group: str) -> Head
     """
     own = [(SEQUENCE if name == SEQUENCE_HEADER else name, value) for name, value in event.headers]
     identity = [] if event.identity else [(ID_HEADER, event.entry.id), (SOURCE_HEADER, event.entry.source)]
-    return [*own, *identity, *((PREFIX + name, text) for name, text in _told(event, reason, attempts, group))]
+    told_too = ((PREFIX + name, text) for name, text in _told(event, reason, attempts, group))
+    return [*own, *identity, *told_too, (LETTER_TIMESTAMP, str(event.timestamp_ms))]
 
 
 def _told(event: Event, reason: Exception, attempts: int, group: str) -> Sequence[tuple[str, str]]:

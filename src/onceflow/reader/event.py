@@ -20,6 +20,8 @@ from onceflow.events import (
 from onceflow.kafka.headers import UNREADABLE, HeadersUnreadable, raw_headers
 from onceflow.reader.stores.interface import EventKey
 
+LETTER_TIMESTAMP = "onceflow_timestamp"
+"""The header of a dead letter that has its event's time: the record's own is that of its writing."""
 Headers = list[tuple[str, bytes | None]]
 _new = tuple.__new__  # a named tuple's own constructor takes twice the time
 
@@ -60,8 +62,9 @@ class Event:
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970, as the record carries them."""
-        return self._message.timestamp()[1]
+        """Milliseconds since 1970, as the record carries them; of a dead letter those of its event."""
+        of_letter = dict(self.headers).get(LETTER_TIMESTAMP) or b""
+        return int(of_letter) if of_letter.isdigit() else self._message.timestamp()[1]
 
     @property
     def identity(self) -> EventIdentity | None:

@@ -42,6 +42,13 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return convert
 
 
+def _at_once(text: str) -> int:
+    if text not in frozenset("12345"):
+        raise ValueError("must be 1 to 5: the broker recognises repetitions of the last 5 only")
+    return int(text)
+
+
+_IN_FLIGHT = ("max.in.flight.requests.per.connection", _at_once)
 _CODECS = _one_of("none", "gzip", "snappy", "lz4", "zstd")
 
 HARMLESS: dict[str, tuple[str, Callable[[str], int | str]]] = {
@@ -57,6 +64,8 @@ HARMLESS: dict[str, tuple[str, Callable[[str], int | str]]] = {
     "queue.buffering.max.messages": ("queue.buffering.max.messages", _whole(1)),
     "queue.buffering.max.kbytes": ("queue.buffering.max.kbytes", _whole(1)),
     "sticky.partitioning.linger.ms": ("sticky.partitioning.linger.ms", _whole(0)),
+    "max.in.flight.requests.per.connection": _IN_FLIGHT,
+    "max.in.flight": _IN_FLIGHT,
     "retry.backoff.ms": ("retry.backoff.ms", _whole(1)),
     "retry.backoff.max.ms": ("retry.backoff.max.ms", _whole(1)),
     "send.buffer.bytes": ("socket.send.buffer.bytes", _whole(0)),
@@ -71,7 +80,6 @@ _TIMEOUTS = {
     "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
 }
 
-_WITHIN_FIVE = frozenset("12345")
 _WITHOUT_END = (
     "retries end with delivery.timeout.ms and not by count, or an event would be given up while there is time"
 )
@@ -84,8 +92,6 @@ SAFE_ONLY: dict[str, tuple[frozenset[str], str]] = {
     "enable.gapless.guarantee": (frozenset({"true"}), "without it later events overtake one that was refused"),
     "retries": (frozenset({"2147483647"}), _WITHOUT_END),
     "message.send.max.retries": (frozenset({"2147483647"}), _WITHOUT_END),
-    "max.in.flight.requests.per.connection": (_WITHIN_FIVE, "the broker recognises repetitions of the last 5 only"),
-    "max.in.flight": (_WITHIN_FIVE, "the broker recognises repetitions of the last 5 only"),
     "queuing.strategy": (frozenset({"fifo"}), "anything but fifo reorders events"),
     "partitioner": (frozenset({"murmur2_random"}), _ORDER),
     "isolation.level": (frozenset({"read_committed"}), "what was consumed must not be what is aborted later"),
