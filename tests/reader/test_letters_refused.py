@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from tests.conftest import HEAP_MB, create_topic
 from tests.conftest import Reader as ReadAll
-from tests.conftest import create_topic
+from tests.faults.support import eventually
+from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place, insert
 
+from onceflow.broker import EmbeddedBroker
 from onceflow.errors import RequestFailed
 from onceflow.reader.dead_letters import DeadLetters
 from onceflow.reader.event import Event, event_of
@@ -58,9 +63,7 @@ def test_a_letter_has_the_time_of_its_writing_and_the_event_keeps_its_own(
     """By the event's time the letters' topic would refuse it, or delete it within minutes: the event would be gone."""
     letters = f"{place.topic}.dead-letter"
     create_topic(place.broker, letters, config={"message.timestamp.before.max.ms": "86400000"})
-    producer = Producer({"bootstrap.servers": place.servers})
-    producer.produce(place.topic, "1", headers=[("ce_id", "1"), ("ce_source", "s")], timestamp=timestamp_ms)
-    assert producer.flush(TIMEOUT_S) == 0
+    put(place, place.topic, timestamp_ms)
     reader = place.reader(retries=0)
     times: list[int] = []
 
@@ -77,6 +80,45 @@ def test_a_letter_has_the_time_of_its_writing_and_the_event_keeps_its_own(
     again.run(until_end=True)  # and a letter of the letter
     again.dead_letters().run(until_end=True)
     assert times == [timestamp_ms] * 3
+
+
+def test_a_letter_of_an_old_event_is_not_deleted_for_the_events_age(places: Places, tmp_path: Path) -> None:
+    """The control: a record of the event's time, written after the letter to a topic of the same retention, is deleted."""
+    config = {"log.retention.check.interval.ms": "500"}
+    with EmbeddedBroker(tmp_path / "broker", heap_mb=HEAP_MB, config=config) as broker:
+        place = places(on=broker)
+        letters, control = f"{place.topic}.dead-letter", f"{place.topic}.control"
+        for topic in (letters, control):
+            create_topic(broker, topic, config={"retention.ms": "3600000"})
+        put(place, place.topic, LONG_AGO_MS)
+        reader = place.reader(retries=0)
+        handled: list[bytes | None] = []
+
+        @reader.handler
+        def book(event: Event, tx: Any) -> None:
+            handled.append(event.value)
+            raise ValueError("poison")
+
+        reader.run(until_end=True)
+        put(place, control, LONG_AGO_MS)
+        with closing(Consumer({"bootstrap.servers": place.servers, "group.id": "nobody"})) as consumer:
+            eventually(
+                lambda: first_offset(consumer, control), lambda offset: offset == 1, "the control's first offset"
+            )
+            assert first_offset(consumer, letters) == 0
+        reader.dead_letters().run(until_end=True)
+        assert handled == [b"1", b"1"]
+
+
+def put(place: Place, topic: str, timestamp_ms: int) -> None:
+    producer = Producer({"bootstrap.servers": place.servers})
+    producer.produce(topic, "1", headers=[("ce_id", "1"), ("ce_source", "s")], timestamp=timestamp_ms)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def first_offset(consumer: Consumer, topic: str) -> int:
+    first, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
+    return int(first)
 
 
 def test_a_time_that_librdkafka_cannot_send_is_kept(place: Place, read: ReadAll) -> None:
