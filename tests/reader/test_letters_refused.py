@@ -131,6 +131,17 @@ def test_a_time_that_librdkafka_cannot_send_is_kept(place: Place, read: ReadAll)
     assert event_of(letter, "there").timestamp_ms == 0 < letter.timestamp()[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "time_ms"), [(b"5", 5), (b"-1", -1), (b"9" * 5000, 7), (b"9" * 16, 7), (b"now", 7), (b"", 7), (None, 7)]
+)
+def test_a_letters_time_is_that_of_its_event_if_it_is_one(text: bytes | None, time_ms: int) -> None:
+    """Anybody may have written the header; and outside of letters it means nothing."""
+    own, place = ("onceflow_timestamp", text), ("onceflow_offset", b"3")
+    letter = Message(topic="t", partition=0, offset=0, timestamp=(1, 7), headers=[own, place])
+    assert event_of(letter, "here").timestamp_ms == time_ms
+    assert event_of(Message(topic="t", offset=0, timestamp=(1, 7), headers=[own]), "here").timestamp_ms == 7
+
+
 def test_what_the_producer_itself_refuses_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its queue is as small as it can be: a letter of two kilobytes has no room in it."""
     reader = place.reader(retries=0)

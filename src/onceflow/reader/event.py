@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,8 @@ from onceflow.reader.stores.interface import EventKey
 
 LETTER_TIMESTAMP = "onceflow_timestamp"
 """The header of a dead letter that has its event's time: the record's own is that of its writing."""
+LETTER_OFFSET = "onceflow_offset"
+_MILLISECONDS = re.compile(rb"-?[0-9]{1,15}")
 Headers = list[tuple[str, bytes | None]]
 _new = tuple.__new__  # a named tuple's own constructor takes twice the time
 
@@ -63,8 +66,9 @@ class Event:
     @property
     def timestamp_ms(self) -> int:
         """Milliseconds since 1970, as the record carries them; of a dead letter those of its event."""
-        of_letter = dict(self.headers).get(LETTER_TIMESTAMP) or b""
-        return int(of_letter) if of_letter.isdigit() else self._message.timestamp()[1]
+        headers = dict(self.headers)
+        of_event = _MILLISECONDS.fullmatch(headers.get(LETTER_TIMESTAMP) or b"")
+        return int(of_event[0]) if of_event and LETTER_OFFSET in headers else self._message.timestamp()[1]
 
     @property
     def identity(self) -> EventIdentity | None:

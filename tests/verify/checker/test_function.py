@@ -22,6 +22,12 @@ from onceflow.verify.checker import expand
 
 doubled = expand({"in-0": "out-0", "in-1": "out-1"}, times=2)
 """
+FLOATS = """
+import pyarrow
+
+def f(records):
+    return pyarrow.table({"input": [0.5], "key": ["out-0"], "value": [2]})
+"""
 HELD = ["--inputs", "in-*", "--outputs", "out-0,out-1"]
 
 
@@ -86,20 +92,89 @@ def test_the_smallest_history_shows_the_same_for_the_same_reason(shop: Path) -> 
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
-        (["--inputs", "in-*,stock-*", "--outputs", "out-0"], "the history has no key stock-*"),
-        (["--inputs", "in-0", "--outputs", "out-0, out-7"], "the history has no key out-7"),
+        (["--inputs", "in-*,inn-*", "--outputs", "out-0"], "the history has no key inn-*"),
+        (
+            ["--inputs", "inn-0", "--outputs", "out-0, out-7"],
+            "the history has no key inn-0; the history has no key out-7",
+        ),
         (["--inputs", "in-0", "--outputs", "out-0", "--group", "other"], "the history has no group other"),
-        (["--inputs", "in-0", "--outputs", "out-*"], "nobody looked at out-2"),
+        (
+            ["--inputs", "in-0", "--outputs", "out-1"],
+            "the function gives output of out-0, which the outputs do not name",
+        ),
     ],
 )
-def test_names_of_nothing_prove_nothing(
+def test_names_of_nothing_are_told_and_decide_nothing(
     chosen: list[str], why: str, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (shop / "nothing.py").write_text("def nothing(key, offset, value):\n    return ()")
-    file = history(shop)
-    function = ["--function", f"{shop / 'nothing.py'}:nothing"]
-    assert main([file, *function, *chosen]) == 2
-    assert f"nothing is proved: {why}" in capsys.readouterr().out
+    """With an input that is misspelt all of the output would seem to be invented, and elsewhere all of it missing."""
+    assert main([history(shop, 2, 4), "--function", f"{shop / 'shop.py'}:doubled", *chosen]) == 2
+    assert f"[FUNCTION_INVALID] {why} What to do:" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("outputs", ["out-*", "out-0,out-2"])
+def test_an_output_at_which_nobody_looked_proves_nothing(
+    outputs: str, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--function", f"{shop / 'shop.py'}:doubled", "--inputs", "in-0", "--outputs", outputs]
+    assert main([history(shop, 2, 4), *chosen]) == 2
+    assert "nothing is proved: nobody looked at out-2" in capsys.readouterr().out
+
+
+def test_an_output_that_the_function_alone_knows_proves_nothing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The partition was never read, or lost all that it had."""
+    (shop / "more.py").write_text("def f(key, offset, value):\n    yield 'out-0', 2 * value\n    yield 'out-3', value")
+    chosen = ["--function", f"{shop / 'more.py'}:f", "--inputs", "in-0", "--outputs", "out-0,out-1,out-[3]"]
+    assert main([history(shop, 2, 4), *chosen]) == 2
+    assert "the history has no key out-[3]" in capsys.readouterr().err
+    chosen[-1] = "out-[013]"
+    assert main([history(shop, 2, 4), *chosen]) == 2
+    assert "nothing is proved: nobody looked at out-3" in capsys.readouterr().out
+
+
+def test_without_a_position_what_is_behind_the_last_output_is_not_judged(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--function", f"{shop / 'shop.py'}:doubled", *HELD]
+    assert main([history(shop), *chosen]) == 0
+    assert "not judged: output behind the last one of in-0 that is visible" in capsys.readouterr().out
+    assert main([history(shop), *chosen, "--group", "copy"]) == 1
+
+
+def test_a_name_with_the_signs_of_a_pattern_is_that_key(shop: Path) -> None:
+    recorder = Recorder()
+    recorder.add("writer", send("in[0]-0", 1, 0))
+    recorder.add("reader", poll("in[0]-0", 0, 1), window("out-0", 0, 1), poll("out-0", 0, 2))
+    write_history(recorder.table(), shop / "run.jsonl")
+    (shop / "mine.py").write_text("def f(key, offset, value):\n    yield 'out-0', 2 * value")
+    chosen = ["--function", f"{shop / 'mine.py'}:f", "--inputs", "in[0]-0", "--outputs", "out-0"]
+    assert main([str(shop / "run.jsonl"), *chosen]) == 0
+
+
+def test_a_file_is_run_as_a_script_is(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has classes whose module is looked for, and prints, which is none of the report."""
+    (shop / "mine.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass\nclass Price:\n    value: int\n"
+        "print('loaded')\n"
+        "def f(key, offset, value):\n    print('called')\n    yield 'out-0', 2 * Price(value).value\n"
+    )
+    assert main([history(shop, 2, 4), "--function", f"{shop / 'mine.py'}:f", *HELD, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["good"] is True
+    assert "loaded\ncalled\ncalled\n" in said.err
+
+
+def test_a_function_that_fails_on_a_part_of_the_history_hinders_no_smallest_one(shop: Path) -> None:
+    (shop / "mine.py").write_text(
+        "from onceflow.verify.checker import expand\n"
+        "def f(records):\n    records['value'][0]\n    return expand({'in-0': 'out-0'})(records)\n"
+    )
+    chosen = ["--function", f"{shop / 'mine.py'}:f", *HELD, "--keep", str(shop / "kept")]
+    assert main([history(shop, 1, 2, 7), *chosen]) == 1
+    kept = read_history(shop / "kept" / "diverged_output.jsonl").to_pylist()
+    assert {row["key"] for row in kept} == {"in-0", "out-0"}
 
 
 @pytest.mark.parametrize(
@@ -108,13 +183,34 @@ def test_names_of_nothing_prove_nothing(
         (DOUBLED, "halved", "the file has no halved"),
         (DOUBLED, "FACTOR", "FACTOR is no function"),
         ("raise OSError('no prices')", "f", "the file cannot be run: OSError: no prices"),
-        ("def f(one, two):\n    pass", "f", "but (one, two)"),
+        ("def f(one, two):\n    pass", "f", "and they are (one, two)"),
+        ("def f(key, offset=0, value=None):\n    pass", "f", "and they are (key, offset=0, value=None)"),
+        ("f = dict", "f", "nothing tells what it takes"),
+        ("raise SystemExit(0)", "f", "the file cannot be run: SystemExit"),
+        ("def f(key, offset, value):\n    exit(0)", "f", "it failed: SystemExit"),
+        ("def f(key, offset, value):\n    yield 'out-0', None", "f", "none of them is None"),
+        (FLOATS, "f", "is the number of a row, not double"),
         ("def f(key, offset, value):\n    return 1 / 0", "f", "it failed: ZeroDivisionError"),
         ("def f(key, offset, value):\n    return [value]", "f", "it failed: TypeError"),
         ("def f(records):\n    return records", "f", "a table with the columns input, key and value"),
         ("def f(key, offset, value):\n    yield 'out-0', 'one'", "f", "it failed: ArrowInvalid"),
     ],
-    ids=["none", "no function", "raises", "parameters", "fails", "no pairs", "no table of output", "other values"],
+    ids=[
+        "none",
+        "no function",
+        "raises",
+        "parameters",
+        "optional parameters",
+        "no signature",
+        "file exits",
+        "exits",
+        "none as value",
+        "halves of rows",
+        "fails",
+        "no pairs",
+        "no table of output",
+        "other values",
+    ],
 )
 def test_a_function_that_cannot_be_used_is_told(
     text: str, name: str, why: str, shop: Path, capsys: pytest.CaptureFixture[str]
@@ -146,6 +242,7 @@ def test_a_file_that_is_none_is_told(
         (["--function", "shop.py:doubled", "--inputs", ",", "--outputs", "out-0"], "--inputs"),
         (["--inputs", "in-0", "--outputs", "out-0"], "--function"),
         (["--group", "copy"], "--function, --inputs, --outputs"),
+        (["--inputs", ","], "--function, --inputs, --outputs"),
     ],
 )
 def test_what_says_only_a_half_is_a_mistake(

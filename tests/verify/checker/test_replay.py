@@ -70,6 +70,16 @@ def test_output_of_input_that_nobody_looked_for_is_not_accused(status: str) -> N
     assert found(history) == [("out-0", 3, 4, "nothing in the input leads to this record")]
 
 
+def test_output_of_input_before_the_first_look_is_not_accused() -> None:
+    """Nobody says who wrote the input, and the reader began at 5."""
+    history = Recorder()
+    history.add("reader", window("in-0", 5, 9), poll("in-0", 5, 6))
+    history.add("reader", window("out-0", 0, 9), poll("out-0", 0, 1), poll("out-0", 1, 6))
+    assert found(history) == []
+    history.add("reader", window("in-0", 0, 5))
+    assert found(history) == [("out-0", 0, 1, "nothing in the input leads to this record")]
+
+
 def test_output_in_another_order() -> None:
     swapped = [("out-0", 0, 2), ("out-0", 1, 1)]
     assert found(log(*swapped)) == [("out-0", 0, 2, "it stands before output of an earlier record")]

@@ -13,9 +13,10 @@ from pathlib import Path
 from rich.console import Console
 
 from onceflow.errors import FunctionInvalid, HistoryInvalid
-from onceflow.verify.checker.function import Function, load
+from onceflow.verify.checker.function import Function
 from onceflow.verify.checker.report import as_json, first_findings, show
 from onceflow.verify.checker.shrink import shrink
+from onceflow.verify.checker.users_file import load
 from onceflow.verify.checker.verdict import Verdict, check_history
 from onceflow.verify.directories import unusable
 from onceflow.verify.history import read_history, write_history
@@ -65,8 +66,9 @@ def _mistakes(chosen: argparse.Namespace) -> list[str]:
     mistakes = []
     if chosen.keep is not None and (reason := unusable(chosen.keep)):
         mistakes.append(f"--keep {chosen.keep}: {reason}")
-    lacking = [name for name in ("function", "inputs", "outputs") if not getattr(chosen, name)]
-    if lacking and (len(lacking) < 3 or chosen.group):
+    names = ("function", "inputs", "outputs")
+    lacking = [name for name in names if not getattr(chosen, name)]
+    if lacking and any(getattr(chosen, name) is not None for name in (*names, "group")):
         mistakes.append(f"without {', '.join(f'--{name}' for name in lacking)} output is held against nothing")
     return mistakes
 

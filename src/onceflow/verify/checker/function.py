@@ -1,28 +1,30 @@
-"""The function that output is held against, as somebody names it who checks a history: ``FILE.py:NAME``."""
+"""The function that output is held against, and what a history lacks for that."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onceflow.errors import FunctionInvalid
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import Check
-from onceflow.verify.checker.replay import Replay, diverged_output, output_of, per_record, unproved_output
+from onceflow.verify.checker.replay import (
+    Replay,
+    committed_input,
+    diverged_output,
+    output_of,
+    unlooked,
+    without_position,
+)
+from onceflow.verify.checker.unproved import listed
 
-_T = TypeVar("_T")
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Function:
     """f, the keys of its input and of its output, and the group that consumed the input, where one is named.
 
@@ -35,84 +37,58 @@ class Function:
     group: str | None = None
 
     def check(self) -> Check:
-        """What finds ``diverged_output`` in a history."""
+        """What finds ``diverged_output`` in a history, or in a part of one."""
 
         @functools.wraps(diverged_output)
         def find(evidence: Evidence) -> pa.Table:
-            inputs, outputs = _keys(evidence, self.inputs), self.output_keys(evidence)
-            return diverged_output(evidence, self.replay, inputs, outputs, self.group)
+            inputs, outputs = _named(evidence, self.inputs), _named(evidence, self.outputs)
+            return diverged_output(evidence, lambda _: evidence.once(self._output), inputs, outputs, self.group)
 
         return Check(find)
 
-    def output_keys(self, evidence: Evidence) -> list[str]:
-        """The keys of the history whose records are held against the function."""
-        return _keys(evidence, self.outputs)
+    def require(self, evidence: Evidence) -> None:
+        """Raises FunctionInvalid with every name that is of nothing in the history, and for output elsewhere than in ``outputs``.
+
+        With an input that is misspelt all of the output would be invented, and with such an output all of it missing.
+        """
+        mistakes = [
+            f"the history has no key {each}" for each in (*self.inputs, *self.outputs) if not _named(evidence, [each])
+        ]
+        if self.group is not None and self.group not in evidence.history.table["group"].unique().to_pylist():
+            mistakes.append(f"the history has no group {self.group}")
+        if not mistakes and (strange := [key for key in self._keys(evidence) if not _matches(key, self.outputs)]):
+            mistakes.append(f"the function gives output of {listed(strange)}, which the outputs do not name")
+        if mistakes:
+            raise FunctionInvalid("; ".join(mistakes), action="correct the names of inputs, outputs and group")
 
     def unproved(self, evidence: Evidence) -> str:
-        """Why it proves nothing that the check finds nothing: a name is of nothing in the history, or nobody looked."""
-        absent = [each for each in (*self.inputs, *self.outputs) if not _keys(evidence, [each])]
-        if absent:
-            return f"the history has no key {', '.join(absent)}"
-        if self.group is not None and self.group not in evidence.history.table["group"].unique().to_pylist():
-            return f"the history has no group {self.group}"
-        return unproved_output(evidence, self.output_keys(evidence))
+        """Why it proves nothing that the check finds nothing: nobody looked where output is, or should be."""
+        unseen = unlooked(evidence, {*self.output_keys(evidence), *self._keys(evidence)})
+        return f"nobody looked at {', '.join(unseen)}" if unseen else ""
+
+    def not_judged(self, evidence: Evidence) -> Iterator[str]:
+        """Of which input nothing says how far it was processed."""
+        if keys := without_position(evidence, _named(evidence, self.inputs), self.group):
+            yield (
+                f"output behind the last one of {listed(keys)} that is visible: no position of "
+                f"{self.group or 'a group that is named'} was seen there, so none of it can be missing"
+            )
+
+    def output_keys(self, evidence: Evidence) -> list[str]:
+        """The keys of the history whose records are held against the function."""
+        return _named(evidence, self.outputs)
+
+    def _output(self, evidence: Evidence) -> pa.Table:
+        return output_of(self.replay, committed_input(evidence, _named(evidence, self.inputs)))
+
+    def _keys(self, evidence: Evidence) -> list[str]:
+        keys: list[str] = pc.unique(evidence.once(self._output)["key"]).to_pylist()
+        return keys
 
 
-def _keys(evidence: Evidence, patterns: Sequence[str]) -> list[str]:
-    names: list[str] = evidence.history.keys.to_pylist()
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+def _named(evidence: Evidence, patterns: Sequence[str]) -> list[str]:
+    return [name for name in evidence.history.keys.to_pylist() if _matches(name, patterns)]
 
 
-def load(named: str) -> Replay:
-    """The function that ``FILE.py:NAME`` names: of one record (key, offset, value), or a replay, which has one parameter.
-
-    The file is run as Python runs a script: it may import what lies beside it. Raises FunctionInvalid.
-    """
-    file, _, name = named.rpartition(":")
-    if not file or not name:
-        raise _invalid(named, "it names no file and function: FILE.py:NAME")
-    if not Path(file).is_file():
-        raise _invalid(named, f"there is no file {file}")
-    found = getattr(_module(named, Path(file)), name, None)
-    if not callable(found):
-        raise _invalid(named, f"{name} is no function" if found is not None else f"the file has no {name}")
-    return _guarded(named, found if _parameters(named, found) == 1 else per_record(found))
-
-
-def _module(named: str, path: Path) -> object:
-    spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise _invalid(named, f"{path} is no Python file (.py)")
-    module, run = module_from_spec(spec), spec.loader.exec_module
-    sys.path.insert(0, str(path.resolve().parent))
-    _tried(named, "the file cannot be run", lambda: run(module))
-    return module
-
-
-def _parameters(named: str, function: Callable[..., Any]) -> int:
-    signature = inspect.signature(function)
-    for given in ((1,), (1, 2, 3)):
-        try:
-            signature.bind(*given)
-        except TypeError:
-            continue
-        return len(given)
-    raise _invalid(
-        named, f"it takes neither one record (key, offset, value) nor a table of all of them, but {signature}"
-    )
-
-
-def _guarded(named: str, replay: Replay) -> Replay:
-    """The same, whose failures say whose they are."""
-    return lambda records: _tried(named, "it failed", lambda: output_of(replay, records))
-
-
-def _tried(named: str, failed: str, run: Callable[[], _T]) -> _T:
-    try:
-        return run()
-    except Exception as error:
-        raise _invalid(named, f"{failed}: {type(error).__name__}: {error}") from error
-
-
-def _invalid(named: str, reason: str) -> FunctionInvalid:
-    return FunctionInvalid(f"{named}: {reason}", action="docs/history-format.md says what the function is to be")
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)

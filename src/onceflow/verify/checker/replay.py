@@ -24,7 +24,7 @@ from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.missing_output import looked_for
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
-from onceflow.verify.history.schema import Kind, Status
+from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
 
 Replay = Callable[[pa.Table], pa.Table]
 """From (key, offset, value) of the input to (input, key, value) of the output; ``input`` is the row of the input table."""
@@ -75,7 +75,7 @@ def diverged_output(
     is found proves nothing where nobody looked: ``unproved_output``.
     """
     given = _Log.of(evidence, inputs, acknowledged=True)
-    expected = _Expected.of(evidence, output_of(replay, given.table(evidence)))
+    expected = _Expected.of(evidence, output_of(replay, committed_input(evidence, inputs)))
     seen = _Log.of(evidence, outputs, acknowledged=False)
     match, extra = _matched(evidence, seen, expected)
     extra &= not _has_other_input(evidence, inputs)
@@ -110,6 +110,12 @@ def output_of(replay: Replay, records: pa.Table) -> pa.Table:
     given = replay(records)
     if not isinstance(given, pa.Table) or not {"input", "key", "value"} <= set(given.column_names):
         raise ValueError("a replay gives a table with the columns input, key and value")
+    if any(given[name].null_count for name in ("input", "key", "value")):
+        raise ValueError(
+            "a replay gives an input, a key and a value for each record of the output, and none of them is None"
+        )
+    if len(given) and not pa.types.is_integer(given["input"].type):
+        raise ValueError(f"the input of a replay's output is the number of a row, not {given['input'].type}")
     source = np.asarray(given["input"], np.int64)
     if len(source) and (source.min() < 0 or source.max() >= len(records) or np.any(source[1:] < source[:-1])):
         raise ValueError("a replay gives its output in the order of the input, and names the row of each")
@@ -117,15 +123,31 @@ def output_of(replay: Replay, records: pa.Table) -> pa.Table:
     return pa.table({"input": source, "key": key, "value": given["value"].cast(records["value"].type)})
 
 
+def committed_input(evidence: Evidence, inputs: Collection[str]) -> pa.Table:
+    """The committed records of these keys, in the order of key and offset: key, offset, value."""
+    return _Log.of(evidence, inputs, acknowledged=True).table(evidence)
+
+
+def without_position(evidence: Evidence, inputs: Collection[str], group: str | None) -> list[str]:
+    """Those of the inputs of which nobody saw the position of ``group``."""
+    history, positions = evidence.history, _positions(evidence, group)
+    return [str(history.keys[code]) for code in history.codes(inputs) if positions[code] < 0]
+
+
 def unproved_output(evidence: Evidence, outputs: Iterable[str]) -> str:
     """Why it proves nothing of the output that ``diverged_output`` finds nothing; empty if it proves something."""
+    unseen = unlooked(evidence, outputs)
+    return f"nobody looked at {', '.join(unseen)}" if unseen else ""
+
+
+def unlooked(evidence: Evidence, names: Iterable[str]) -> list[str]:
+    """Those of the keys at which nobody looked."""
     history = evidence.history
     windows = history.rows(Kind.WINDOW)
     looks = history.keys.take(
         pa.array(np.unique(history.key[np.concatenate([windows[evidence.happened[windows]], evidence.polls])]))
     )
-    unseen = sorted(set(outputs) - set(looks.to_pylist()))
-    return f"nobody looked at {', '.join(unseen)}" if unseen else ""
+    return sorted(set(names) - set(looks.to_pylist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +228,26 @@ def _matched(evidence: Evidence, seen: _Log, expected: _Expected) -> tuple[Ints,
 def _has_other_input(evidence: Evidence, inputs: Iterable[str]) -> bool:
     """Whether there may be input that f was not given, so that output of it is nothing to wonder about.
 
-    Sent, perhaps committed, where is not known; and nobody looked whether it is there.
+    Sent, perhaps committed, where is not known; and nobody looked whether it is there. Or of a key of which no sends are known,
+    before the place where the first look began.
     """
     history, sends = evidence.history, evidence.sends
+    if _begins_late(evidence, inputs):
+        return True
     sends = sends[_named(evidence, inputs)[history.key[sends]] & (history.status[sends] != Status.FAIL)]
     sends = sends[~evidence.happened[sends] | (history.offset[sends] < 0)]
     missing = Missing(evidence, sends)
     may_be_gone = len(missing.unread) < np.count_nonzero(~evidence.read[sends])
     return bool(may_be_gone or np.any(~missing.drained))
+
+
+def _begins_late(evidence: Evidence, inputs: Iterable[str]) -> bool:
+    history, windows = evidence.history, evidence.history.rows(Kind.WINDOW)
+    first = np.full(len(history.keys), MAX_OFFSET)
+    np.minimum.at(first, history.key[windows], history.offset[windows])
+    first[history.key[evidence.sends]] = MAX_OFFSET
+    codes = history.codes(list(inputs))
+    return bool(np.any((first[codes] > 0) & (first[codes] < MAX_OFFSET)))
 
 
 def _named(evidence: Evidence, names: Iterable[str]) -> Mask:

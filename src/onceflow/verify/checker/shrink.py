@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.errors import FunctionInvalid
 from onceflow.verify.checker.registry import CHECKS, Check
 from onceflow.verify.checker.verdict import check_history
 from onceflow.verify.history.coding import Ints, dense, plain_numbers
@@ -21,7 +22,10 @@ def shrink(table: pa.Table, finding: dict[str, object], check: Check | None = No
     check = check or CHECKS[str(finding["anomaly"])]
 
     def shows(rows: Ints) -> bool:
-        found = check_history(table.take(pa.array(rows)), [check]).findings
+        try:
+            found = check_history(table.take(pa.array(rows)), [check]).findings
+        except FunctionInvalid:  # of this part of the input the user's function makes nothing
+            return False
         return any(_same(each, finding) for each in _candidates(found, finding))
 
     everything = np.arange(len(table))

@@ -57,13 +57,16 @@ def check_history(
 ) -> Verdict:
     """Runs the checks (all of ``CHECKS`` by default) on a history, and holds its output against ``function``, if one is given.
 
-    Raises HistoryInvalid, and FunctionInvalid where a function from a file fails.
+    Raises HistoryInvalid; FunctionInvalid where a function from a file fails, or its names are of nothing in the history.
     """
     history = Columns.of(table, where)
     evidence = Evidence(history)
+    if function:
+        function.require(evidence)
     chosen = (*(CHECKS.values() if checks is None else checks), *([function.check()] if function else []))
     found = joined(history, [check.find(evidence) for check in chosen])
     lack = unproved(evidence) or (function.unproved(evidence) if function else "")
     held = function.output_keys(evidence) if function else ()
-    open_parts = not_judged(evidence, held) if checks is None else ()
+    beside = function.not_judged(evidence) if function else ()
+    open_parts = (*not_judged(evidence, held), *beside) if checks is None else ()
     return Verdict(history.table, found, chosen, unproved=lack, not_judged=open_parts)

@@ -1,0 +1,82 @@
+"""The function that stands in a user's file: ``FILE.py:NAME``. Whatever is wrong with it is told as FunctionInvalid."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from onceflow.errors import FunctionInvalid
+from onceflow.verify.checker.replay import Replay, output_of, per_record
+
+_MODULE = "_onceflow_function"  # in sys.modules, where dataclasses and pickle look for the module of a class
+_T = TypeVar("_T")
+
+
+def load(named: str) -> Replay:
+    """The function that ``FILE.py:NAME`` names: of one record (key, offset, value), or a replay, which has one parameter.
+
+    The file is run as Python runs a script: it may import what lies beside it. What it prints goes to the standard error.
+    Raises FunctionInvalid, and so does the function that it gives.
+    """
+    file, _, name = named.rpartition(":")
+    if not file or not name:
+        raise _invalid(named, "it names no file and function: FILE.py:NAME")
+    if not Path(file).is_file():
+        raise _invalid(named, f"there is no file {file}")
+    found = getattr(_module(named, Path(file)), name, None)
+    if not callable(found):
+        raise _invalid(named, f"{name} is no function" if found is not None else f"the file has no {name}")
+    replay = found if _is_columnar(named, found) else per_record(found)
+
+    def guarded(records: pa.Table) -> pa.Table:
+        return _tried(named, "it failed", lambda: output_of(replay, records))
+
+    return guarded
+
+
+def _module(named: str, path: Path) -> object:
+    spec = spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None:
+        raise _invalid(named, f"{path} is no Python file (.py)")
+    module, run = module_from_spec(spec), spec.loader.exec_module
+    sys.modules[_MODULE] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    _tried(named, "the file cannot be run", lambda: run(module))
+    return module
+
+
+def _is_columnar(named: str, function: Callable[..., Any]) -> bool:
+    signature = _tried(named, "nothing tells what it takes", lambda: inspect.signature(function))
+    one, three = _takes(signature, 1), _takes(signature, 3)
+    if one == three:
+        either = "one record (key, offset, value) or a table of all of them"
+        raise _invalid(named, f"its parameters are to say whether it takes {either}, and they are {signature}")
+    return one
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _tried(named: str, failed: str, run: Callable[[], _T]) -> _T:
+    """Also an exit is a failure: the status would be taken for a verdict."""
+    try:
+        with redirect_stdout(sys.stderr):
+            return run()
+    except (Exception, SystemExit) as error:
+        raise _invalid(named, f"{failed}: {type(error).__name__}: {error}") from error
+
+
+def _invalid(named: str, reason: str) -> FunctionInvalid:
+    return FunctionInvalid(f"{named}: {reason}", action="docs/history-format.md says what the function is to be")
