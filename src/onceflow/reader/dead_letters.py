@@ -13,18 +13,17 @@ from onceflow.errors import BrokerUnreachable, NotAuthorized, RequestFailed, Top
 from onceflow.events import ID_HEADER, SEQUENCE_HEADER, SOURCE_HEADER
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.rights import is_denied
-from onceflow.reader.event import LETTER_TIMESTAMP, Event
+from onceflow.reader.event import LETTER_PREFIX as PREFIX
+from onceflow.reader.event import Event
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reasons import told
 from onceflow.reader.settings import ReaderSettings
 from onceflow.stop_flag import StopFlag
 
-log = logging.getLogger("onceflow.reader")
 _librdkafka = logging.getLogger("onceflow.kafka.librdkafka")
 _REASON_CHARS = 1000
 _WAIT_S = 1.0
 _LARGEST = 1_000_000_000  # librdkafka's own bound; its default is below what a topic takes by default
-PREFIX = "onceflow_"
 SEQUENCE = PREFIX + "sequence"
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -144,8 +143,7 @@ def _headers(event: Event, reason: Exception, attempts: int, group: str) -> Head
     """
     own = [(SEQUENCE if name == SEQUENCE_HEADER else name, value) for name, value in event.headers]
     identity = [] if event.identity else [(ID_HEADER, event.entry.id), (SOURCE_HEADER, event.entry.source)]
-    told_too = ((PREFIX + name, text) for name, text in _told(event, reason, attempts, group))
-    return [*own, *identity, *told_too, (LETTER_TIMESTAMP, str(event.timestamp_ms))]
+    return [*own, *identity, *((PREFIX + name, text) for name, text in _told(event, reason, attempts, group))]
 
 
 def _told(event: Event, reason: Exception, attempts: int, group: str) -> Sequence[tuple[str, str]]:
@@ -156,4 +154,5 @@ def _told(event: Event, reason: Exception, attempts: int, group: str) -> Sequenc
         ("topic", event.topic),
         ("partition", str(event.partition)),
         ("offset", str(event.offset)),
+        ("timestamp", str(event.timestamp_ms)),
     ]

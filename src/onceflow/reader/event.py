@@ -21,9 +21,11 @@ from onceflow.events import (
 from onceflow.kafka.headers import UNREADABLE, HeadersUnreadable, raw_headers
 from onceflow.reader.stores.interface import EventKey
 
-LETTER_TIMESTAMP = "onceflow_timestamp"
+LETTER_PREFIX = "onceflow_"
+"""What the headers begin with that a dead letter has beside its event's own."""
+LETTER_TIMESTAMP = LETTER_PREFIX + "timestamp"
 """The header of a dead letter that has its event's time: the record's own is that of its writing."""
-LETTER_OFFSET = "onceflow_offset"
+LETTER_OFFSET = LETTER_PREFIX + "offset"
 _MILLISECONDS = re.compile(rb"-?[0-9]{1,15}")
 Headers = list[tuple[str, bytes | None]]
 _new = tuple.__new__  # a named tuple's own constructor takes twice the time

@@ -14,11 +14,11 @@ from onceflow.errors import FunctionInvalid
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import Check
 from onceflow.verify.checker.replay import (
+    Log,
     Replay,
-    committed_input,
     diverged_output,
     output_of,
-    unlooked,
+    unproved_output,
     without_position,
 )
 from onceflow.verify.checker.unproved import listed
@@ -63,8 +63,7 @@ class Function:
 
     def unproved(self, evidence: Evidence) -> str:
         """Why it proves nothing that the check finds nothing: nobody looked where output is, or should be."""
-        unseen = unlooked(evidence, {*self.output_keys(evidence), *self._keys(evidence)})
-        return f"nobody looked at {', '.join(unseen)}" if unseen else ""
+        return unproved_output(evidence, {*self.output_keys(evidence), *self._keys(evidence)})
 
     def not_judged(self, evidence: Evidence) -> Iterator[str]:
         """Of which input nothing says how far it was processed."""
@@ -79,7 +78,8 @@ class Function:
         return _named(evidence, self.outputs)
 
     def _output(self, evidence: Evidence) -> pa.Table:
-        return output_of(self.replay, committed_input(evidence, _named(evidence, self.inputs)))
+        given = Log.of(evidence, _named(evidence, self.inputs), acknowledged=True)
+        return output_of(self.replay, given.table(evidence))
 
     def _keys(self, evidence: Evidence) -> list[str]:
         keys: list[str] = pc.unique(evidence.once(self._output)["key"]).to_pylist()

@@ -74,9 +74,9 @@ def diverged_output(
     The place is the position of ``group`` where one is named and recorded, else that of the last output visible. That nothing
     is found proves nothing where nobody looked: ``unproved_output``.
     """
-    given = _Log.of(evidence, inputs, acknowledged=True)
-    expected = _Expected.of(evidence, output_of(replay, committed_input(evidence, inputs)))
-    seen = _Log.of(evidence, outputs, acknowledged=False)
+    given = Log.of(evidence, inputs, acknowledged=True)
+    expected = _Expected.of(evidence, output_of(replay, given.table(evidence)))
+    seen = Log.of(evidence, outputs, acknowledged=False)
     match, extra = _matched(evidence, seen, expected)
     extra &= not _has_other_input(evidence, inputs)
     required = _required(evidence, given, expected, match >= 0, group)
@@ -123,11 +123,6 @@ def output_of(replay: Replay, records: pa.Table) -> pa.Table:
     return pa.table({"input": source, "key": key, "value": given["value"].cast(records["value"].type)})
 
 
-def committed_input(evidence: Evidence, inputs: Collection[str]) -> pa.Table:
-    """The committed records of these keys, in the order of key and offset: key, offset, value."""
-    return _Log.of(evidence, inputs, acknowledged=True).table(evidence)
-
-
 def without_position(evidence: Evidence, inputs: Collection[str], group: str | None) -> list[str]:
     """Those of the inputs of which nobody saw the position of ``group``."""
     history, positions = evidence.history, _positions(evidence, group)
@@ -136,22 +131,17 @@ def without_position(evidence: Evidence, inputs: Collection[str], group: str | N
 
 def unproved_output(evidence: Evidence, outputs: Iterable[str]) -> str:
     """Why it proves nothing of the output that ``diverged_output`` finds nothing; empty if it proves something."""
-    unseen = unlooked(evidence, outputs)
-    return f"nobody looked at {', '.join(unseen)}" if unseen else ""
-
-
-def unlooked(evidence: Evidence, names: Iterable[str]) -> list[str]:
-    """Those of the keys at which nobody looked."""
     history = evidence.history
     windows = history.rows(Kind.WINDOW)
     looks = history.keys.take(
         pa.array(np.unique(history.key[np.concatenate([windows[evidence.happened[windows]], evidence.polls])]))
     )
-    return sorted(set(names) - set(looks.to_pylist()))
+    unseen = sorted(set(outputs) - set(looks.to_pylist()))
+    return f"nobody looked at {', '.join(unseen)}" if unseen else ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Log:
+class Log:
     """The committed records of some keys, in the order of key and offset; a row of the history for each."""
 
     rows: Ints
@@ -159,7 +149,7 @@ class _Log:
     offset: Ints
 
     @classmethod
-    def of(cls, evidence: Evidence, names: Iterable[str], *, acknowledged: bool) -> _Log:
+    def of(cls, evidence: Evidence, names: Iterable[str], *, acknowledged: bool) -> Log:
         history = evidence.history
         wanted = _named(evidence, names)
         rows = np.concatenate([evidence.visible, evidence.committed if acknowledged else evidence.visible[:0]])
@@ -197,7 +187,7 @@ class _Expected:
         source = np.asarray(output["input"], np.int64)
         return cls(source, _codes(output["key"], history.keys), _codes(output["value"], history.values))
 
-    def lane(self, given: _Log) -> Ints:
+    def lane(self, given: Log) -> Ints:
         """A number for each pair of input and output key; inside of it the order must be kept."""
         return given.key[self.source] * (int(self.key.max(initial=0)) + 2) + self.key + 1
 
@@ -206,7 +196,7 @@ def _codes(column: pa.ChunkedArray, names: pa.Array) -> Ints:
     return np.asarray(pc.index_in(column, names).cast(pa.int64()).fill_null(-1))
 
 
-def _matched(evidence: Evidence, seen: _Log, expected: _Expected) -> tuple[Ints, Mask]:
+def _matched(evidence: Evidence, seen: Log, expected: _Expected) -> tuple[Ints, Mask]:
     """For each expected record the number of the seen one, -1 for none; and which seen ones nothing leads to.
 
     A value that is expected several times on a partition is matched in order, first with first.
@@ -246,13 +236,15 @@ def _begins_late(evidence: Evidence, inputs: Iterable[str]) -> bool:
     first = np.full(len(history.keys), MAX_OFFSET)
     np.minimum.at(first, history.key[windows], history.offset[windows])
     first[history.key[evidence.sends]] = MAX_OFFSET
-    codes = history.codes(list(inputs))
+    codes = history.codes(inputs)
     return bool(np.any((first[codes] > 0) & (first[codes] < MAX_OFFSET)))
 
 
 def _named(evidence: Evidence, names: Iterable[str]) -> Mask:
     """For each key whether it is one of these; and for no key at all."""
-    return np.append(np.asarray(pc.is_in(evidence.history.keys, pa.array(list(names), pa.string())), bool), False)
+    named = np.zeros(len(evidence.history.keys) + 1, bool)
+    named[evidence.history.codes(names)] = True
+    return named
 
 
 def _occurrence(groups: Ints) -> Ints:
@@ -265,7 +257,7 @@ def _occurrence(groups: Ints) -> Ints:
     return nth
 
 
-def _required(evidence: Evidence, given: _Log, expected: _Expected, matched: Mask, group: str | None) -> Mask:
+def _required(evidence: Evidence, given: Log, expected: _Expected, matched: Mask, group: str | None) -> Mask:
     """For each expected record, whether it lies before the place up to which the input was processed."""
     key = given.key[expected.source]
     place_of = np.full(len(evidence.history.keys), -1, np.int64)

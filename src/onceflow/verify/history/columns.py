@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +64,7 @@ class Columns:
             values=values,
         )
 
-    def codes(self, names: Collection[str]) -> Ints:
+    def codes(self, names: Iterable[str]) -> Ints:
         """The numbers that ``key`` has for those of these names that are in the history."""
         return np.flatnonzero(np.asarray(pc.is_in(self.keys, pa.array(list(names), pa.string())), bool))
 
