@@ -55,7 +55,7 @@ def test_killed_at_every_step_and_again_in_the_recovery(cluster: Cluster, light:
     killed_twice(cluster, light, AGAIN)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_every_step_and_again_at_every_step_of_the_recovery(cluster: Cluster, light: LightDrivers) -> None:
     killed_twice(cluster, light, [point for point in points(cluster) if point[1] < 1])
 

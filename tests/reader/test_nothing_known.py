@@ -84,18 +84,22 @@ def test_where_kafka_does_not_tell_the_events_are_read_and_it_is_asked_again(
     assert said(warnings) == [BEGINS]
 
 
-def test_with_a_store_that_lasts_it_is_no_warning_and_is_not_said_of_a_group_that_the_store_knows(
-    place: Place, caplog: pytest.LogCaptureFixture
+def test_a_store_that_lasts_is_told_of_where_it_knows_nothing_and_not_where_it_knows_the_group(
+    place: Place, warnings: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "onceflow.reader")
     place.send(EVENTS)
     place.book_all()
-    levels = {record.levelno for record in caplog.records if BEGINS in record.getMessage()}
-    assert (said(caplog), levels) == ([BEGINS], {logging.INFO})
+    assert said(warnings) == [BEGINS], "it cannot be told from the last of these"
     forget(place)
     place.book_all()
-    assert said(caplog) == []
+    assert said(warnings) == []
     assert place.effects() == EVENTS
+    forget(place)
+    lose_the_store(place)
+    place.book_all()
+    assert "if its store was lost too" in warnings.text
+    assert said(warnings) == [BEGINS]
+    assert place.effects() == EVENTS * 2
 
 
 def test_a_topic_without_events_is_not_told_of(place: Place, warnings: pytest.LogCaptureFixture) -> None:
@@ -123,6 +127,7 @@ def test_a_group_that_was_reset_to_0_is_told_of_where_its_store_was_lost_as_well
     """Kafka has an offset, so the group is not new; a lasting store that is there repeats nothing."""
     place.send(EVENTS)
     place.book_all()
+    assert said(warnings) == [BEGINS]
     place.set_committed({0: 0})
     if lost:
         lose_the_store(place)

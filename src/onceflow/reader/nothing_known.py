@@ -7,7 +7,8 @@ What it is for::
     Nobody can tell the two apart, so that is what is said, at the first start of a new group too
 
     a store that lasts is lost while its group rests for that long
-    the same, but no warning: it takes two losses at once, and to each new group it would be a false alarm
+    the same. It takes two losses at once, and most of those who read it have a new group; but a line too much at a group's first
+    start is cheaper than effects that repeat in silence
 
     a group is reset to offset 0, and its store is lost before the next start (in memory: with the process)
     Kafka has an offset, so the group is no new one; and 0 is behind no store, so it is no witness (offsets.py). That is said
@@ -49,7 +50,7 @@ class NothingKnown:
         known = self._seen.union(each.topic for each in owned if each.next_offset is not None)
         unknown = [(each.topic, each.partition) for each in owned if each.topic not in known]
         reset = [place for place in unknown if place in committed and committed[place].tells_nothing]
-        silent = [place for place in unknown if place not in committed] if log.isEnabledFor(self._level) else []
+        silent = [place for place in unknown if place not in committed]
         try:
             if reset or silent:
                 self._tell(consumer, reset, silent)
@@ -66,12 +67,7 @@ class NothingKnown:
         for topic in sorted(_with_events(consumer, admin, reset)):
             log.warning("%s", self._was_reset(topic))
         for topic in sorted(_with_events(consumer, admin, of_no_group)):
-            log.log(self._level, "%s", self._looks_new(topic))
-
-    @property
-    def _level(self) -> int:
-        """Of what is no sign of a loss by itself."""
-        return logging.INFO if self._store.capabilities.durable else logging.WARNING
+            log.warning("%s", self._looks_new(topic))
 
     def _was_reset(self, topic: str) -> str:
         return (
