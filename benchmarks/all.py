@@ -14,6 +14,7 @@ ORDER = (
     "writer",
     "ingest",
     "outbox",
+    "outbox_latency",
     "stores",
     "reader",
     "checker",

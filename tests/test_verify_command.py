@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-TIMEOUT_S = 800
+TIMEOUT_S = 1100
 SABOTAGED = Path(__file__).parent / "verify" / "running" / "sabotaged.py"
 
 USERS = """
