@@ -1,6 +1,6 @@
 """How soon an outbox's row is an event: ``python benchmarks/outbox_latency.py [--rows 50] [--rounds 3]``.
 
-From the commit of a row until a ``read_committed`` consumer has its event, in an outbox that has rested for a time drawn by chance
+From the commit of a row until a ``read_committed`` consumer has its event, in an outbox that has rested for a random time
 (0.1 to 1.3 s): how the relay hears of it, its transaction in Kafka, the consumer's fetch. PostgreSQL with LISTEN/NOTIFY, and
 without, where the relay looks every second; SQLite, where it looks whether the file has changed. The three take turns.
 """
