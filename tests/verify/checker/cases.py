@@ -58,7 +58,40 @@ def shows(*anomalies: str) -> Callable[[Story], Story]:
 @shows("lost")
 def nobody_reads_what_stands_below_the_highest_read(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("k", 2, 1))
-    history.add("reader", poll("k", 1, 2))
+    history.add("reader", assign("k", 0), poll("k", 1, 2))
+
+
+@shows()
+def who_begins_behind_a_record_did_not_ask_for_it(history: Recorder) -> None:
+    """A consumer that begins at the end of what is there (``auto.offset.reset=latest``), or that was assigned there."""
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), send("k", 3, 2))
+    history.add("consumer", subscribe())
+    history.add("consumer", poll("k", 1, 2, "g"))
+    history.add("reader", assign("k", 2), poll("k", 2, 3), window("k", 2, 3))
+    history.add("probe", position("k", 2, "g"))
+
+
+@shows("lost")
+def who_begins_before_a_record_asked_for_it(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), send("k", 3, 2))
+    history.add("reader", poll("k", 0, 1))
+    history.add("reader", poll("k", 2, 3))
+
+
+@shows("lost")
+def a_window_is_answered_behind_a_record(history: Recorder) -> None:
+    """Though the acknowledgement came later: who is given a record was given all that is committed before it."""
+    history.add("reader", window("k", 0, 3), poll("k", 0, 1), poll("k", 2, 3))
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), send("k", 3, 2))
+
+
+@shows("stuck_progress")
+def a_group_stands_below_a_record_whose_place_is_told_later(history: Recorder) -> None:
+    """The ends were asked before the last reading, and the acknowledgements did not tell where."""
+    history.add("writer", *[send("k", value) for value in range(3)], txn=1)
+    history.add("copier", poll("k", 0, 0, "g"), position("k", 1, "g"), txn=2)
+    history.add("probe", log_end("k", 4), stable_end("k", 4), position("k", 1, "g"))
+    history.add("reader", *[poll("k", value, value) for value in range(3)])
 
 
 @shows()
@@ -86,7 +119,7 @@ def what_compaction_dropped_is_not_lost(history: Recorder) -> None:
 def what_stands_beside_the_dropped_range_is_lost(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("k", 2, 1), send("k", 3, 2))
     history.add("broker", gone("k", 0, 1))
-    history.add("reader", poll("k", 2, 3))
+    history.add("reader", assign("k", 0), poll("k", 2, 3))
 
 
 @shows()
@@ -103,6 +136,7 @@ def what_was_dropped_before_it_was_sent_is_another_record(history: Recorder) -> 
     history.add("broker", gone("k", 0, 1))
     history.add("writer", send("k", 2))
     history.add("reader", window("k", 1, 6))
+    history.add("probe", log_end("k", 6))
 
 
 @shows("torn_transaction")
@@ -172,6 +206,39 @@ def nobody_reads_the_end_though_a_reader_went_there(history: Recorder) -> None:
 def nobody_reads_a_record_whose_offset_is_not_known(history: Recorder) -> None:
     history.add("writer", send("k", 1))
     history.add("reader", window("k", 0, 2))
+    history.add("probe", log_end("k", 2))
+
+
+@shows()
+def a_record_whose_offset_is_not_known_comes_behind_the_window(history: Recorder) -> None:
+    """The reader's operation began before the record was there, and completed after that."""
+    history.add("writer", send("k", 1))
+    history.add("writer", send("k", 2))
+    history.add("reader", window("k", 0, 1), poll("k", 0, 1))
+
+
+@shows()
+def a_record_whose_offset_is_not_known_comes_behind_the_end(history: Recorder) -> None:
+    history.add("probe", log_end("k", 1))
+    history.add("writer", send("k", 1))
+    history.add("writer", send("k", 2))
+    history.add("reader", window("k", 0, 1), poll("k", 0, 1))
+
+
+@shows("unseen")
+def a_record_whose_offset_is_not_known_is_not_before_the_end(history: Recorder) -> None:
+    history.add("writer", send("k", 1))
+    history.add("writer", send("k", 2))
+    history.add("reader", window("k", 0, 1), poll("k", 0, 1))
+    history.add("probe", log_end("k", 1))
+
+
+@shows("effect_missing")
+def an_effect_row_that_failed_tells_a_target_from_a_partition(history: Recorder) -> None:
+    """Of all effects not one was found."""
+    history.add("service", send("accounts", 1))
+    history.add("ledger", window("accounts", 0, 1))
+    history.add("ledger", effect("accounts", 0), status="fail")
 
 
 @shows()
@@ -196,7 +263,7 @@ def a_part_of_a_committed_transaction_is_missing(history: Recorder) -> None:
 @shows("torn_transaction")
 def a_part_of_a_transaction_of_unknown_outcome_is_visible(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1, status="info")
-    history.add("reader", poll("k", 1, 2))
+    history.add("reader", assign("k", 0), poll("k", 1, 2))
 
 
 @shows()
@@ -230,6 +297,7 @@ def one_offset_tells_which_of_two_attempts_is_torn(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("k", 2), txn=1, status="info")
     history.add("writer", send("k", 1, 3), send("k", 2), txn=2, status="info")
     history.add("reader", window("k", 0, 9), poll("k", 3, 1))
+    history.add("probe", log_end("k", 9))
 
 
 @shows("torn_transaction")
@@ -237,6 +305,7 @@ def two_equal_attempts_of_unknown_outcome_and_a_part_of_one_is_visible(history: 
     history.add("writer", send("k", 1), send("j", 2), txn=1, status="info")
     history.add("writer", send("k", 1), send("j", 2), txn=2, status="info")
     history.add("reader", poll("k", 3, 1), window("j", 0, 4))
+    history.add("probe", log_end("j", 4))
 
 
 @shows()
@@ -252,6 +321,7 @@ def a_position_of_a_transaction_of_unknown_outcome_is_visible_and_its_output_is_
     history.add("copier", send("k", 2), position("i", 2, "copy"), txn=2, status="info")
     history.add("probe", position("i", 2, "copy"))
     history.add("reader", window("k", 0, 9))
+    history.add("end", log_end("k", 9))
 
 
 @shows("torn_transaction")
@@ -259,6 +329,7 @@ def a_first_position_of_a_transaction_of_unknown_outcome_is_visible_and_its_outp
     history.add("copier", poll("i", 0, 1, "copy"), send("k", 2), position("i", 1, "copy"), txn=2, status="info")
     history.add("probe", position("i", 1, "copy"))
     history.add("reader", window("k", 0, 9))
+    history.add("end", log_end("k", 9))
 
 
 @shows("torn_transaction")
@@ -268,6 +339,7 @@ def a_position_of_one_of_two_equal_attempts_is_visible_and_their_output_is_not(h
         history.add("copier", *rows, txn=number, status="info")
     history.add("probe", position("i", 1, "copy"))
     history.add("reader", window("k", 0, 9))
+    history.add("end", log_end("k", 9))
 
 
 @shows()
@@ -305,6 +377,7 @@ def the_log_is_empty_though_a_record_was_acknowledged(history: Recorder) -> None
 def the_log_is_empty_though_a_record_was_sent_nobody_knows_where(history: Recorder) -> None:
     history.add("writer", send("k", 1))
     history.add("reader", window("k", 0, 0))
+    history.add("probe", log_end("k", 0))
 
 
 @shows("torn_transaction")
@@ -1005,6 +1078,61 @@ def who_consumed_the_record_was_not_committed(history: Recorder) -> None:
     history.add("two", poll("k", 1, 2, "copy"), send("j", 2), position("k", 2, "copy"), txn=3, status="info")
     history.add("three", poll("k", 2, 3, "copy"), position("k", 3, "copy"), txn=4)
     history.add("reader", poll("k", 1, 2), window("j", 0, 9))
+    history.add("probe", log_end("j", 9))
+
+
+@shows("consumed_never")
+def a_consumer_commits_by_a_timer_what_it_has_not_polled(history: Recorder) -> None:
+    history.add("writer", *[send("k", value, value) for value in range(3)])
+    history.add("consumer", subscribe())
+    history.add("consumer", poll("k", 0, 0, "g"), poll("k", 1, 1, "g"))
+    history.add("consumer", crash())
+    history.add("reader", *[poll("k", value, value) for value in range(3)])
+    history.add("probe", position("k", 3, "g"))
+
+
+@shows("consumed_never")
+def the_member_that_takes_over_goes_on_behind_what_nobody_polled(history: Recorder) -> None:
+    history.add("one", subscribe())
+    history.add("two", subscribe())
+    history.add("one", poll("k", 0, 0, "g"), poll("k", 1, 1, "g"))
+    history.add("two", poll("k", 3, 3, "g"))
+    history.add("reader", *[poll("k", value, value) for value in range(4)])
+    history.add("probe", position("k", 4, "g"))
+
+
+@shows("consumed_never")
+def a_group_goes_on_where_it_polls_nothing(history: Recorder) -> None:
+    history.add("reader", *[poll("k", value, value) for value in range(3)], poll("j", 0, 9))
+    history.add("probe", position("k", 2, "g"))
+    history.add("consumer", subscribe())
+    history.add("consumer", poll("j", 0, 9, "g"))
+    history.add("probe", position("k", 3, "g"))
+
+
+@shows()
+def a_position_from_before_the_history_went_past_what_it_does_not_show(history: Recorder) -> None:
+    history.add("reader", *[poll("k", value, value) for value in range(4)])
+    history.add("probe", position("k", 3, "g"))
+    history.add("consumer", subscribe())
+    history.add("consumer", poll("k", 3, 3, "g"))
+    history.add("probe", position("k", 4, "g"))
+
+
+@shows()
+def what_a_consumer_polled_and_did_not_live_to_tell_may_have_been_handled(history: Recorder) -> None:
+    history.add("consumer", subscribe())
+    history.add("consumer", poll("k", 0, 0, "g"))
+    history.add("consumer", poll("k", 1, 1, "g"), status="info")
+    history.add("reader", *[poll("k", value, value) for value in range(2)])
+    history.add("probe", position("k", 2, "g"))
+
+
+@shows("consumed_never")
+def the_first_transaction_of_a_group_fails_and_another_member_goes_on_behind_it(history: Recorder) -> None:
+    history.add("one", poll("k", 0, 0, "g"), position("k", 1, "g"), txn=1, status="fail")
+    history.add("two", poll("k", 1, 1, "g"), poll("k", 2, 2, "g"), position("k", 3, "g"), send("j", 9), txn=2)
+    history.add("reader", *[poll("k", value, value) for value in range(3)])
 
 
 @shows()
@@ -1065,9 +1193,9 @@ def a_group_consumed_all_that_its_position_passed(history: Recorder) -> None:
     history.add("one", poll("k", 1, 2, "copy"), position("k", 4, "copy"), txn=1)
     history.add("two", poll("k", 4, 5, "copy"), txn=2)
     history.add("two", assign("k", 6), poll("k", 6, 7, "copy"), position("k", 7, "copy"), txn=2)
+    history.add("probe", position("k", 9, "sum"))
     history.add("sum", poll("k", 0, 1, "sum"), txn=3)
     history.add("sum", position("k", 9, "other"), txn=3)
-    history.add("probe", position("k", 9, "sum"))
 
 
 @shows("effect_repeated")
@@ -1129,6 +1257,7 @@ def an_effect_proves_a_transaction_of_unknown_outcome_whose_record_is_missing(hi
     history.add("copier", send("k", 1), send("accounts", 1), txn=1, status="info")
     history.add("reader", window("k", 0, 2))
     history.add("ledger", effect("accounts", 1))
+    history.add("probe", log_end("k", 2))
 
 
 @shows("torn_transaction")
@@ -1137,6 +1266,7 @@ def an_effect_proves_one_of_two_attempts_whose_record_is_missing(history: Record
         history.add("copier", send("k", 1), send("accounts", 1), txn=txn, status="info")
     history.add("reader", window("k", 0, 2))
     history.add("ledger", effect("accounts", 1))
+    history.add("probe", log_end("k", 2))
 
 
 @shows()

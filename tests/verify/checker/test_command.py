@@ -44,7 +44,7 @@ def test_a_violation_is_shown_and_its_smallest_history_kept(tmp_path: Path, caps
     ]
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["lost.jsonl"]
     smallest = read_history(tmp_path / "kept" / "lost.jsonl").to_pylist()
-    assert [(row["kind"], row["value"]) for row in smallest] == [("send", 2), ("poll", 3)]
+    assert [(row["kind"], row["value"]) for row in smallest] == [("send", 2), ("poll", 1), ("poll", 3)]
 
 
 def test_a_violation_is_shown_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

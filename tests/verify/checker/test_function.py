@@ -9,7 +9,7 @@ import pytest
 
 from onceflow.verify.checker.__main__ import main
 from onceflow.verify.history import Recorder, read_history, write_history
-from onceflow.verify.history.recorder import poll, position, send, window
+from onceflow.verify.history.recorder import log_end, poll, position, send, window
 
 DOUBLED = """
 from prices import FACTOR
@@ -47,7 +47,7 @@ def history(directory: Path, *output: int) -> str:
     recorder.add("reader", poll("in-0", 0, 1), poll("in-0", 1, 2))
     read = [poll("out-0", offset, value) for offset, value in enumerate(output)]
     recorder.add("reader", *read, window("out-0", 0, 9), window("out-1", 0, 1))
-    recorder.add("probe", position("in-0", 2, "copy"))
+    recorder.add("probe", position("in-0", 2, "copy"), log_end("out-0", 9), log_end("out-1", 1))
     path = directory / "run.jsonl"
     write_history(recorder.table(), path)
     return str(path)

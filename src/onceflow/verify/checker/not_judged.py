@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.verify.checker.evidence import Evidence
+from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import lanes
 from onceflow.verify.checker.processing import repeated_for_group
@@ -25,7 +25,18 @@ from onceflow.verify.history.schema import Kind, Status
 def not_judged(evidence: Evidence, held: Collection[str] = ()) -> tuple[str, ...]:
     """The sentences, none if all was judged. What stands on the keys ``held`` was held against a function."""
     strange = partial(_strange, held=held)
-    parts = (_unlooked_for, _dropped, _undecided, strange, _targets, _ends, _positions, _unconsumed, _consumed_again)
+    parts = (
+        _unlooked_for,
+        _dropped,
+        _undecided,
+        strange,
+        _targets,
+        _ends,
+        _positions,
+        _unconsumed,
+        _older,
+        _consumed_again,
+    )
     return tuple(sentence for part in parts for sentence in part(evidence))
 
 
@@ -33,10 +44,14 @@ def _unlooked_for(evidence: Evidence) -> Iterator[str]:
     missing = evidence.once(Missing)
     rows = missing.unread[~(missing.passed | missing.drained | (missing.log_end >= 0))]
     if len(rows):
+        placeless = np.any(evidence.history.offset[rows] < 0)
         yield (
             f"{_records(rows)} that {_were(rows)} committed on {keys_text(evidence, rows)}: nobody read {_them(rows)}, and no "
-            "window that was asked for later reaches there"
+            f"window that was asked for later reaches there{_TO_THE_END if placeless else ''}"
         )
+
+
+_TO_THE_END = " (where an offset is not known: windows from 0 up to a log_end that was asked later as well)"
 
 
 def _dropped(evidence: Evidence) -> Iterator[str]:
@@ -110,6 +125,25 @@ def _unconsumed(evidence: Evidence) -> Iterator[str]:
     rows = positions[~np.isin(history.group[positions], history.group[polls]) & (history.group[positions] >= 0)]
     if len(rows):
         yield f"whether {_groups(evidence, rows)} consumed all that it went past: no poll in the history names the group"
+
+
+def _older(evidence: Evidence) -> Iterator[str]:
+    """A position that is all there is of a group on a partition: what is before it may have been handled before the history."""
+    history, polls = evidence.history, evidence.polls
+    positions = history.rows(Kind.POSITION)
+    seen = positions[~history.in_txn[positions] & np.isin(history.group[positions], history.group[polls])]
+    seen = seen[(history.status[seen] == Status.OK) & (history.group[seen] >= 0)]
+    others = np.concatenate([polls, positions[history.in_txn[positions]]])
+    lane = lanes(history, np.concatenate([seen, others]))
+    alone = ~np.isin(lane[: len(seen)], lane[len(seen) :])
+    alone &= np.bincount(lane[: len(seen)], minlength=1)[lane[: len(seen)]] == 1
+    key, offset = history.key[seen], history.offset[seen]
+    rows = seen[alone & (evidence.records_between(place(key, 0), place(key, offset)) > 0)]
+    if len(rows):
+        yield (
+            f"whether {_groups(evidence, rows)} consumed what stands before its position on {keys_text(evidence, rows)}: no poll "
+            "in the history is of the group there, and no earlier position"
+        )
 
 
 def _consumed_again(evidence: Evidence) -> Iterator[str]:

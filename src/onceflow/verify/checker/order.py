@@ -30,25 +30,25 @@ from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
 
 def poll_skip(evidence: Evidence) -> pa.Table:
     """A process' next operation began behind records that it had not read."""
-    steps = evidence.once(_PollSteps)
+    steps = evidence.once(PollSteps)
     return steps.found("poll_skip", steps.skips & steps.between_units)
 
 
 def nonmonotonic_poll(evidence: Evidence) -> pa.Table:
     """A process' next operation went back and read again."""
-    steps = evidence.once(_PollSteps)
+    steps = evidence.once(PollSteps)
     return steps.found("nonmonotonic_poll", steps.goes_back & steps.between_units)
 
 
 def int_poll_skip(evidence: Evidence) -> pa.Table:
     """Inside one operation or transaction a process skipped records."""
-    steps = evidence.once(_PollSteps)
+    steps = evidence.once(PollSteps)
     return steps.found("int_poll_skip", steps.skips & ~steps.between_units)
 
 
 def int_nonmonotonic_poll(evidence: Evidence) -> pa.Table:
     """Inside one operation or transaction a process went back and read again."""
-    steps = evidence.once(_PollSteps)
+    steps = evidence.once(PollSteps)
     return steps.found("int_nonmonotonic_poll", steps.goes_back & ~steps.between_units)
 
 
@@ -93,8 +93,8 @@ class _Steps:
         return cls(rows[1:][same], rows[:-1][same])
 
 
-class _PollSteps:
-    """Each kept poll whose process had a known position, and that position."""
+class PollSteps:
+    """Each kept poll whose process had a known position, and that position (after doubt the furthest that it can be)."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -117,7 +117,7 @@ class _PollSteps:
         judged &= self._stated | self._same_unit | ~sessions.in_group[rows]
         self.rows, self.previous = rows[judged], previous[judged]
         self._doubtful = doubtful[judged]
-        self._position = _positions(history, steps, sessions.number, doubtful)[judged]
+        self.position = _positions(history, steps, sessions.number, doubtful)[judged]
         self._stated, self._same_unit = self._stated[judged], self._same_unit[judged]
 
     @cached_property
@@ -127,13 +127,13 @@ class _PollSteps:
 
     @cached_property
     def goes_back(self) -> Mask:
-        back: Mask = ~self._doubtful & (self._history.offset[self.rows] < self._position)
+        back: Mask = ~self._doubtful & (self._history.offset[self.rows] < self.position)
         return back
 
     @cached_property
     def skips(self) -> Mask:
         key, offset = self._history.key[self.rows], self._history.offset[self.rows]
-        between = self._evidence.records_between(place(key, self._position), place(key, offset))
+        between = self._evidence.records_between(place(key, self.position), place(key, offset))
         skips: Mask = between > 0
         return skips
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
@@ -15,35 +17,64 @@ from onceflow.verify.history.schema import Kind, Status
 
 
 def consumed_never(evidence: Evidence) -> pa.Table:
-    """A committed transaction moved its group's position past a record that was never consumed for the group.
+    """A group's position went past a record that was never consumed for the group.
 
     Whoever reads for it next begins behind the record, so that no process skips anything::
 
         transaction 1 of process one polls 0 and 1, commits position 2
         transaction 2 of process two polls 3, commits position 4            2 is never handled
 
-    What stands before the first record that the group consumed was before its time, unless the group was seen at a position
+    The position is what a committed transaction gave; or of a group without transactions one that was seen later::
+
+        a consumer polls 0 and 1
+        it commits position 4 by a timer, with what it has fetched, and dies
+        the group's position is seen to be 4                                2 and 3 are never handled
+
+    What stands before the first record that the group polled was before its time, unless the group was seen at a position
     below it before; also on a partition of which it consumed nothing at all::
 
         the group's position is seen to be 0
         transaction 1 of process one polls 0 and 1, aborts
         transaction 2 of process two polls 2, commits position 3            0 and 1 are never handled
 
-    Of a group that consumes nowhere nobody wrote down what it polls.
+    Of a group that consumes nowhere nobody wrote down what it polls. What an operation polled that failed was not consumed; that
+    the group stood there it shows all the same.
     A transaction of unknown outcome may have consumed what it polled, unless what it sent is not there.
     """
     history = evidence.history
     polls = evidence.polls[history.group[evidence.polls] >= 0]
-    polls = polls[(history.status[polls] != Status.FAIL) & ~_undone(evidence)[history.unit[polls]]]
     positions = history.rows(Kind.POSITION)
-    positions = positions[history.in_txn[positions] & evidence.happened[positions]]
+    positions = positions[history.in_txn[positions]]
     seen = _seen_positions(evidence)
     lane = lanes(history, np.concatenate([polls, positions, seen]))
     taken, given, stood = np.split(lane, [len(polls), len(polls) + len(positions)])
-    begins = _before_all_others(lane, np.concatenate([polls, positions]), stood, seen)
-    number, lane_of = _passed(evidence, taken, polls, given, positions, stood[begins], seen[begins])
+    committed = evidence.happened[positions]
+    others = np.concatenate([np.ones(len(polls), bool), committed])
+    begins = _before_all_others(lane[: len(others)][others], np.concatenate([polls, positions])[others], stood, seen)
+    plain = _after_another(taken, polls, stood, seen) & ~np.isin(stood, given)
+    begun = _Lanes(taken, polls, stood[begins], seen[begins])
+    went = _Lanes(given[committed], positions[committed], stood[plain], seen[plain])
+    number, lane_of = _passed(evidence, begun, went)
     shown = evidence.known_poll[number]
-    return findings(history, "consumed_never", shown, _first_behind(history, given, positions, lane_of, shown))
+    return findings(history, "consumed_never", shown, _first_behind(history, went, lane_of, shown))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """Rows and the lanes (a group on a partition) that they are of, and the positions that were seen, with theirs."""
+
+    lane: Ints
+    rows: Ints
+    stood: Ints
+    seen: Ints
+
+    @property
+    def all_lanes(self) -> Ints:
+        return np.concatenate([self.lane, self.stood])
+
+    @property
+    def all_rows(self) -> Ints:
+        return np.concatenate([self.rows, self.seen])
 
 
 def _undone(evidence: Evidence) -> Mask:
@@ -68,31 +99,39 @@ def _before_all_others(lane: Ints, others: Ints, stood: Ints, seen: Ints) -> Mas
 
     A later one may be what somebody set the group back to: other checks tell of that.
     """
-    first = np.full(int(lane.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, lane[: len(others)], others)
+    first = np.full(int(max(lane.max(initial=-1), stood.max(initial=-1))) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, lane, others)
     before: Mask = seen < first[stood]
     return before
 
 
-def _passed(
-    evidence: Evidence, taken: Ints, polls: Ints, given: Ints, positions: Ints, stood: Ints, seen: Ints
-) -> tuple[Ints, Ints]:
-    """The numbers of known records between a lane's beginning and its furthest position that it did not poll; and the lanes.
+def _after_another(taken: Ints, polls: Ints, stood: Ints, seen: Ints) -> Mask:
+    """For each position that was seen, whether its group had polled or was seen there before: else it may be older than that."""
+    first = np.full(int(max(taken.max(initial=-1), stood.max(initial=-1))) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, np.concatenate([taken, stood]), np.concatenate([polls, seen]))
+    after: Mask = first[stood] < seen
+    return after
+
+
+def _passed(evidence: Evidence, begun: _Lanes, went: _Lanes) -> tuple[Ints, Ints]:
+    """The numbers of known records between a lane's beginning and its furthest position that it did not consume; and the lanes.
 
     It begins at its first poll, or where it was seen to stand before that.
     """
     history, known = evidence.history, evidence.known
+    taken, polls = begun.lane, begun.rows
     polled = place(history.key[polls], history.offset[polls])
     number = np.searchsorted(known, polled)
-    ends = np.searchsorted(known, place(history.key[positions], history.offset[positions]))
-    count = int(max(lane.max(initial=-1) for lane in (taken, given, stood))) + 1
+    ends = np.searchsorted(known, place(history.key[went.all_rows], history.offset[went.all_rows]))
+    count = int(max(begun.all_lanes.max(initial=-1), went.all_lanes.max(initial=-1))) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(low, taken, number)
-    polls_at_all = np.isin(history.group[seen], history.group[polls])
-    stands = np.searchsorted(known, place(history.key[seen], history.offset[seen]))
-    np.minimum.at(low, stood[polls_at_all], stands[polls_at_all])
-    np.maximum.at(high, given, ends)
+    polls_at_all = np.isin(history.group[begun.seen], history.group[polls])
+    stands = np.searchsorted(known, place(history.key[begun.seen], history.offset[begun.seen]))
+    np.minimum.at(low, begun.stood[polls_at_all], stands[polls_at_all])
+    np.maximum.at(high, went.all_lanes, ends)
     inside = (np.append(known, -1)[number] == polled) & (number < high[taken])
+    inside &= (history.status[polls] != Status.FAIL) & ~_undone(evidence)[history.unit[polls]]
     consumed = np.unique(_pairs(evidence, taken[inside], number[inside]))
     sizes = np.bincount(consumed // (len(known) + 1), minlength=count)
     short = np.flatnonzero((low < high) & (sizes < high - low))  # of all lanes hardly any
@@ -106,9 +145,9 @@ def _pairs(evidence: Evidence, lane: Ints, number: Ints) -> Ints:
     return lane * (len(evidence.known) + 1) + number
 
 
-def _first_behind(history: Columns, given: Ints, positions: Ints, lane: Ints, rows: Ints) -> Ints:
-    """For each row and its lane the lowest position behind it that a transaction gave the lane."""
-    order = np.argsort(place(given, history.offset[positions]), kind="stable")
-    sorted_places = place(given, history.offset[positions])[order]
-    found: Ints = positions[order[np.searchsorted(sorted_places, place(lane, history.offset[rows] + 1))]]
+def _first_behind(history: Columns, went: _Lanes, lane: Ints, rows: Ints) -> Ints:
+    """For each row and its lane the lowest position behind it that the lane went to."""
+    places = place(went.all_lanes, history.offset[went.all_rows])
+    order = np.argsort(places, kind="stable")
+    found: Ints = went.all_rows[order[np.searchsorted(places[order], place(lane, history.offset[rows] + 1))]]
     return found

@@ -252,17 +252,16 @@ def went_on(evidence: Evidence, seen: Ints) -> Mask:
 def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:
     """For each position a row that tells of a record between it and the stable end, -1 for none: markers do not wait.
 
-    And none of what is told of later: it may have come since.
+    And none of what is told of later: it may have come since. Where a record stands may be told later.
     """
-    history = evidence.history
+    history, offset = evidence.history, evidence.sent_offset
     if not len(positions):
         return positions
     rows = np.concatenate([evidence.committed, evidence.visible])
-    rows = rows[history.offset[rows] >= 0]
-    places = place(history.key[rows], history.offset[rows])
-    rows = rows[~evidence.gone.contain(places)]
-    rows = rows[np.argsort(place(history.key[rows], history.offset[rows]), kind="stable")]
-    places = place(history.key[rows], history.offset[rows])
+    rows = rows[offset[rows] >= 0]
+    rows = rows[~evidence.gone.contain(place(history.key[rows], offset[rows]))]
+    rows = rows[np.argsort(place(history.key[rows], offset[rows]), kind="stable")]
+    places = place(history.key[rows], offset[rows])
     key = history.key[positions]
     begin = np.searchsorted(places, place(key, history.offset[positions]))
     end = np.searchsorted(places, place(key, history.offset[stable]))
