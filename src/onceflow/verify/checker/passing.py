@@ -51,7 +51,7 @@ def consumed_never(evidence: Evidence) -> pa.Table:
     committed = evidence.happened[positions]
     others = np.concatenate([np.ones(len(polls), bool), committed])
     begins = _before_all_others(lane[: len(others)][others], np.concatenate([polls, positions])[others], stood, seen)
-    plain = _after_another(taken, polls, stood, seen) & ~np.isin(stood, given)
+    plain = _after_another(taken, polls, stood, seen) & ~np.isin(history.group[seen], history.group[positions])
     begun = _Lanes(taken, polls, stood[begins], seen[begins])
     went = _Lanes(given[committed], positions[committed], stood[plain], seen[plain])
     number, lane_of = _passed(evidence, begun, went)
