@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for what the tests share
 
-pytest_plugins = ("tests.parallel", "tests.told_at_once")
+pytest_plugins = ("tests.parallel", "tests.told_at_once", "tests.in_turn")
 
 # How long an example takes says something of the machine alone.
 settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -154,6 +154,7 @@ def assert_half_written(kills: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.in_turn(2)
 def test_an_interrupted_demo_leaves_nothing(temporary: Path, number: signal.Signals) -> None:
     with started(temporary, *DEMO, "--json") as process:
         read_until(process.stderr, "SIGKILL to the driver")

@@ -108,6 +108,7 @@ def test_offsets_that_are_gone_are_not_taken_for_new_partitions(lab: Lab) -> Non
     ("name", "length", "keeps_checksum"),
     [("offsets/1", 0.0, False), ("offsets/1", 0.5, False), ("offsets/1", 0.5, True), ("metadata", 0.0, False)],
 )
+@pytest.mark.in_turn(3)
 def test_a_checkpoint_that_was_cut_off_is_refused_and_there_is_a_way_out(
     lab: Lab, name: str, length: float, way_out: Mode, *, keeps_checksum: bool
 ) -> None:

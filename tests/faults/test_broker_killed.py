@@ -11,7 +11,7 @@ from tests.faults.support import Cluster, LightDrivers, expected_records
 
 from onceflow.broker import EmbeddedBroker
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 STOP = int(signal.SIGSTOP)
 PLACES = [

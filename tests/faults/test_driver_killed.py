@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.faults.support import Cluster, Job, LightDrivers, expected_records
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 START = [(step, -1) for step in ("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT")]
 BATCH = ["WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE"]

@@ -20,7 +20,7 @@ from onceflow.transaction.messages import Coordinated, Described
 from onceflow.transaction.questions import describe_producers
 from onceflow.transaction.requests import Requests
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 FORGETFUL = {
     "transactional.id.expiration.ms": "1000",

@@ -26,7 +26,7 @@ from onceflow.transaction.requests import Requests
 from onceflow.transaction.resuming import starts_elsewhere
 from onceflow.transaction.source_mark import mark_of
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 MINUTE_S = 60.0
 MOST_S = 3 * MINUTE_S

@@ -25,7 +25,7 @@ from onceflow.transaction.requests import Requests
 from onceflow.verify.cluster.transaction_log import Entry, write_entries
 from onceflow.verify.simulator.requests import UNKNOWN_SERVER_ERROR, InitProducerId
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 LAST = 32_766  # the largest epoch that a producer is given; 32,767 is the broker's own
 BATCHES = 8

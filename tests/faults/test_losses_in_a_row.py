@@ -21,7 +21,7 @@ from tests.faults.support import Cluster, Job, LightDrivers, expected_records
 from onceflow.transaction import progress, protocol
 from onceflow.transaction.progress import OnMismatch, decide
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 KILL = int(signal.SIGKILL)
 BATCHES = 4

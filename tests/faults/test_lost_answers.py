@@ -26,7 +26,7 @@ from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, Wire, apis
 if TYPE_CHECKING:
     from tests.conftest import Workbench
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 # api key, number of the answer, in which transaction versions
 LOSSES = {

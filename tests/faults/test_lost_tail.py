@@ -18,7 +18,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.verify.faults.disk import cut_tails
 from onceflow.verify.simulator.variants import NoAudit
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 
 class LosesPower(LightDriver):

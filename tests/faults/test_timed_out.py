@@ -15,7 +15,7 @@ from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.messages import Coordinated, Described
 from onceflow.transaction.requests import Requests
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 STOP = int(signal.SIGSTOP)
 PLACES = [("CLAIM_COMMIT", -1), ("HALF", 0), ("AUDIT", 0), ("STORE", 0), ("COMMIT", 0), ("COMMIT", 1)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.faults.support import Cluster, LightDrivers, expected_records
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 STOP = int(signal.SIGSTOP)
 PLACES = ["REFRESH", "WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE"]

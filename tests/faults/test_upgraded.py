@@ -24,7 +24,7 @@ from onceflow.transaction.messages import Identity, Initialised, Refused
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import Requests
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
 KILL, STOP = int(signal.SIGKILL), int(signal.SIGSTOP)
 START = [("FENCE", -1), ("CLAIM_STORE", -1), ("CLAIM_COMMIT", -1)]

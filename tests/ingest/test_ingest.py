@@ -198,6 +198,7 @@ IN_A_BATCH = [(step, 1) for step in BATCH]
         ("sqlite", True, [("HALF", 1), ("COMMIT", 1), ("DONE", 1)]),
     ],
 )
+@pytest.mark.in_turn(3)
 def test_killed_at_every_step_of_a_table(
     request: pytest.FixtureRequest,
     ingests: Ingests,
@@ -227,6 +228,7 @@ def named(point: tuple[str, int]) -> str:
 
 @pytest.mark.parametrize("database", ["postgresql", "sqlite"])
 @pytest.mark.parametrize("point", [*((step, -1) for step in START), *IN_A_BATCH], ids=named)
+@pytest.mark.in_turn(3)
 def test_a_stopped_ingest_of_a_table_is_fenced_by_the_next(
     request: pytest.FixtureRequest,
     ingests: Ingests,
@@ -368,6 +370,7 @@ def test_positions_apart_from_the_rows_would_repeat(ingests: Ingests, read: Read
 
 
 @pytest.mark.parametrize("point", POINTS[:-1], ids=named)  # behind its last commit it has nothing left to do
+@pytest.mark.in_turn(3)
 def test_a_stopped_ingest_is_fenced_by_the_next(ingests: Ingests, read: Reader, point: tuple[str, int]) -> None:
     """SIGSTOP looks like death. When it wakes, its transaction is gone and it may not begin another.
 
@@ -385,6 +388,7 @@ def test_a_stopped_ingest_is_fenced_by_the_next(ingests: Ingests, read: Reader, 
 @pytest.mark.parametrize("kind", ["file", "postgresql", "sqlite"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
 @pytest.mark.parametrize(("disturbed", "step"), REPAIRS)
+@pytest.mark.in_turn(3)
 def test_killed_or_stopped_while_it_mends_a_transaction(
     request: pytest.FixtureRequest,
     ingests: Ingests,
@@ -487,6 +491,7 @@ def test_a_second_instance_fences_the_first(broker: EmbeddedBroker, topic: Topic
 
 
 @pytest.mark.parametrize("step", ["HALF", "COMMIT"])
+@pytest.mark.in_turn(3)
 def test_a_broker_killed_in_the_middle(ingests: Ingests, mortal: EmbeddedBroker, step: str) -> None:
     """Between two requests of a write, and before the commit is sent: the ingest waits for the broker and goes on."""
     job = replace(ingests.job(interrupt=(step, 1, STOP)), servers=mortal.bootstrap_servers)

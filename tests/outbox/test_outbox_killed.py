@@ -117,6 +117,7 @@ BEFORE_THE_FENCE = ["INSPECT", "FENCE"]
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.in_turn(3)
 def test_a_relay_that_slept_stops_when_another_has_taken_over(shop: Shop, workers: ForkServer, step: str) -> None:
     """One that slept before its own fence is the newer of the two: it fences, and sends what came since."""
     shop.insert_all(events(6))
@@ -324,6 +325,7 @@ def test_of_two_relays_of_one_name_on_two_clusters_the_later_one_sends(shop: Sho
 
 
 @pytest.mark.parametrize("step", ["FENCED", "SETTLED", "TAKEN", "COMMIT", "COMMITTED", "FORGOTTEN"])
+@pytest.mark.in_turn(3)
 def test_a_relay_that_slept_in_its_recovery_stops_too(shop: Shop, workers: ForkServer, step: str) -> None:
     """Kafka has a batch that the table still holds; whoever takes over books it, and the sleeper must not book it again."""
     shop.insert_all(events(6))

@@ -62,6 +62,7 @@ class PollsInVain(Consumer):
     ("mode", "store"),
     [("inbox", "sqlite"), ("claims", "sqlite"), ("claims", "memory"), ("inbox", "postgresql"), ("claims", "redis")],
 )
+@pytest.mark.in_turn(3)
 def test_a_broker_that_is_killed_and_comes_back(
     places: Places,
     revived: EmbeddedBroker,
@@ -119,6 +120,7 @@ def test_a_broker_that_is_killed_and_comes_back(
 
 
 @pytest.mark.parametrize("call", ["get_watermark_offsets", "assign"])
+@pytest.mark.in_turn(3)
 def test_a_broker_that_is_killed_while_the_ids_are_read_again(
     places: Places,
     revived: EmbeddedBroker,
@@ -169,6 +171,7 @@ def test_a_broker_that_is_killed_while_the_ids_are_read_again(
         ("inbox", "redis", "17"),
     ],
 )
+@pytest.mark.in_turn(3)
 def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
     places: Places,
     revived: EmbeddedBroker,

@@ -52,6 +52,7 @@ def threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.in_turn(3)
 def test_the_same_event_in_two_partitions_has_one_effect(places: Places, tmp_path: Path, url: str) -> None:
     """The reader that waits for it has asked again for more than two leases when the handler ends."""
     place = places(2)
@@ -149,6 +150,7 @@ def long_handlers(work: Callable[[str], None]) -> dict[str, tuple[Callable[..., 
 
 @pytest.mark.parametrize("on_a_loop", [False, True], ids=["run", "run_async"])
 @pytest.mark.parametrize("handler", long_handlers(lambda text: None))
+@pytest.mark.in_turn(3)
 def test_whatever_the_handler_its_events_are_held(place: Place, rival: Rival, handler: str, on_a_loop: bool) -> None:
     place.send(["1", "2", "3"])
     seen: list[tuple[str, Standing]] = []

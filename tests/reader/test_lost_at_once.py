@@ -127,6 +127,7 @@ AT = [(mode, *at) for mode, ats in BEHIND_IT.items() for at in ats]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("mode", "step", "before", "done"), AT)
+@pytest.mark.in_turn(3)
 def test_killed_behind_the_note_and_the_store_is_lost(
     place: Place, worlds: Callable[[str, str], World], kind: str, mode: str, step: str, before: int, done: int
 ) -> None:
@@ -140,6 +141,7 @@ def test_killed_behind_the_note_and_the_store_is_lost(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("mode", "step", "before", "done"), AT)
+@pytest.mark.in_turn(3)
 def test_killed_behind_the_note_and_the_store_is_kept(
     place: Place, worlds: Callable[[str, str], World], kind: str, mode: str, step: str, before: int, done: int
 ) -> None:
@@ -156,6 +158,7 @@ def test_killed_behind_the_note_and_the_store_is_kept(
 @pytest.mark.parametrize("mode", ["inbox", "claims"])
 @pytest.mark.parametrize(("step", "before"), BEFORE_THE_NOTE)
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "kept"])
+@pytest.mark.in_turn(3)
 def test_killed_before_the_note_nothing_was_handled_and_the_group_begins(
     place: Place, worlds: Callable[[str, str], World], kind: str, mode: str, step: str, before: int, is_lost: bool
 ) -> None:

@@ -60,6 +60,7 @@ class Load:
         ("classic", "redis", "claims"),
     ],  # each store in each mode and with each protocol, and each mode with each protocol
 )
+@pytest.mark.in_turn(3)
 def test_one_to_four_to_two_processes_under_load(
     places: Places, request: pytest.FixtureRequest, tmp_path: Path, protocol: str, store: str, mode: str
 ) -> None:
@@ -93,6 +94,7 @@ def test_one_to_four_to_two_processes_under_load(
 @pytest.mark.parametrize(
     ("protocol", "store", "mode"), [("classic", "postgresql", "inbox"), ("consumer", "redis", "claims")]
 )
+@pytest.mark.in_turn(3)
 def test_killed_while_it_takes_partitions_in_a_rebalance(
     places: Places, request: pytest.FixtureRequest, tmp_path: Path, protocol: str, store: str, mode: str
 ) -> None:
@@ -117,6 +119,7 @@ def test_killed_while_it_takes_partitions_in_a_rebalance(
 
 
 @pytest.mark.parametrize(("protocol", "most"), [("consumer", 2), ("classic", 4)])
+@pytest.mark.in_turn(3)
 def test_one_to_many_to_half_of_them_with_a_store_in_memory(
     places: Places, broker: EmbeddedBroker, request: pytest.FixtureRequest, tmp_path: Path, protocol: str, most: int
 ) -> None:

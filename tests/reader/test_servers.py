@@ -74,6 +74,7 @@ def insert(tx: Any, event: Event) -> None:
 
 
 @pytest.mark.parametrize(("step", "before", "poison"), KILLED_AT)
+@pytest.mark.in_turn(3)
 def test_a_reader_killed_at_a_step(
     place: Place,
     database: Server,
@@ -90,6 +91,7 @@ def test_a_reader_killed_at_a_step(
 
 
 @pytest.mark.parametrize(("step", "poison", "protocol"), INSIDE_A_UNIT)
+@pytest.mark.in_turn(3)
 def test_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_moved(
     place: Place,
     database: Server,
@@ -201,6 +203,7 @@ def pushed(server: Server, place: Place) -> list[str]:
 
 
 @pytest.mark.parametrize(("step", "before", "poison"), KILLED_AT)
+@pytest.mark.in_turn(3)
 def test_redis_a_reader_killed_at_a_step(
     place: Place, redis_server: Server, read: ReadAll, step: str, before: int, poison: str | None
 ) -> None:
@@ -242,6 +245,7 @@ def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_parti
     ],
 )
 @pytest.mark.parametrize("store", SERVERS)
+@pytest.mark.in_turn(3)
 def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
     places: Places,
     request: pytest.FixtureRequest,
@@ -296,6 +300,7 @@ BY_THE_NEW_PROTOCOL = {  # each step once: a group's protocol knows of no store.
 
 @pytest.mark.parametrize(("protocol", "at"), [("classic", "inbox"), ("classic", "claims"), ("consumer", "both")])
 @pytest.mark.parametrize("store", SERVERS)
+@pytest.mark.in_turn(3)
 def test_stopped_where_it_holds_no_lock_and_woken_after_its_partition_moved(
     places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, store: str, protocol: str, at: str
 ) -> None:
@@ -329,6 +334,7 @@ def test_redis_is_killed_while_a_handler_works_and_comes_back(place: Place, redi
 
 @pytest.mark.parametrize("step", CLAIM_STEPS)
 @pytest.mark.parametrize("store", SERVERS)
+@pytest.mark.in_turn(3)
 def test_killed_outside_of_the_handler_claims_repeat_nothing(
     place: Place, database: Server, redis_server: Server, tmp_path: Path, store: str, step: str
 ) -> None:
@@ -350,6 +356,7 @@ def test_killed_before_the_confirmation_one_effect_repeats_and_no_other(
 
 
 @pytest.mark.parametrize("store", [None, *SERVERS], ids=["sqlite", *SERVERS])
+@pytest.mark.in_turn(3)
 def test_killed_before_a_letter_is_confirmed_it_comes_again_with_the_same_id(
     place: Place, request: pytest.FixtureRequest, read: ReadAll, tmp_path: Path, store: str | None
 ) -> None:
@@ -512,6 +519,7 @@ CUT_AT = [("inbox", "take"), ("inbox", "letter"), ("claims", "claim"), ("claims"
 
 @pytest.mark.parametrize(("mode", "at"), CUT_AT)
 @pytest.mark.parametrize("store", SERVERS)
+@pytest.mark.in_turn(3)
 def test_the_answer_to_another_call_is_lost_and_nothing_repeats(
     place: Place,
     servers: dict[str, Server],

@@ -29,6 +29,7 @@ EVENTS = [str(number) for number in range(40)]
 @pytest.mark.parametrize(
     ("mode", "step", "repeated"), [("inbox", "polled", 0), ("claims", "claimed", 0), ("claims", "handled", 1)]
 )
+@pytest.mark.in_turn(3)
 def test_a_reader_that_wakes_after_its_partition_moved(
     place: Place, protocol: str, mode: str, step: str, repeated: int
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_reader_that_wakes_after_its_partition_moved(
 
 
 @pytest.mark.parametrize("mode", AT_EACH)
+@pytest.mark.in_turn(3)
 def test_stopped_where_it_holds_no_lock_and_woken_after_its_partition_moved(
     places: Places, request: pytest.FixtureRequest, tmp_path: Path, read: ReadAll, mode: str
 ) -> None:

@@ -69,6 +69,7 @@ def said(caplog: pytest.LogCaptureFixture, text: str) -> bool:
         ("consumer", 1, run_async, True),
     ],
 )
+@pytest.mark.in_turn(3)
 def test_a_member_without_a_partition_ends_when_the_others_have_handled_all(
     places: Places,
     broker: EmbeddedBroker,
@@ -132,6 +133,7 @@ def silent_member(reader: Reader) -> Consumer:
 
 @pytest.mark.parametrize("early", [False, True], ids=["stands by", "control: ends at once"])
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.in_turn(3)
 def test_a_member_with_partitions_takes_over_those_of_one_that_goes_away(
     places: Places,
     broker: EmbeddedBroker,

@@ -127,6 +127,7 @@ EACH_WAY = pytest.mark.parametrize(
 
 
 @EACH_WAY
+@pytest.mark.in_turn(3)
 def test_a_service_killed_at_any_step_copies_each_event_once(copies: Copies, *, on_a_loop: bool) -> None:
     jobs = copies.jobs((*STEPS, "consumed", *RECOVERY), consumer=STEADY, on_a_loop=on_a_loop)
     copies.killed(jobs)
@@ -135,6 +136,7 @@ def test_a_service_killed_at_any_step_copies_each_event_once(copies: Copies, *, 
 
 
 @EACH_WAY
+@pytest.mark.in_turn(3)
 def test_a_stopped_service_whose_successor_has_finished_is_fenced_when_it_wakes(
     copies: Copies, *, on_a_loop: bool
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_stopped_service_whose_successor_has_finished_is_fenced_when_it_wakes(
     indirect=["copies"],
     ids=["SIGKILL", "SIGSTOP", "SIGSTOP on version 1", "SIGSTOP of an AsyncWriter"],
 )
+@pytest.mark.in_turn(3)
 def test_another_instance_goes_on_where_the_group_is(
     copies: Copies, number: signal.Signals, session_ms: int, *, on_a_loop: bool
 ) -> None:

@@ -82,6 +82,7 @@ def check_all(request: pytest.FixtureRequest, read: Reader, job: Job, version: s
 
 @KINDS
 @AT_EVERY_STEP
+@pytest.mark.in_turn(3)
 def test_a_process_killed_at_any_step_leaves_each_event_once(
     request: pytest.FixtureRequest, victims: ForkServer, victim: Job, read: Reader, step: str, version: str
 ) -> None:
@@ -98,6 +99,7 @@ def assert_finishes(victims: ForkServer, job: Job) -> None:
 
 @KINDS
 @AT_EVERY_STEP
+@pytest.mark.in_turn(3)
 def test_a_stopped_process_whose_successor_has_finished_is_fenced_when_it_wakes(
     request: pytest.FixtureRequest, victims: ForkServer, victim: Job, read: Reader, step: str, version: str
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_stopped_process_whose_successor_has_finished_is_fenced_when_it_wakes(
 
 
 @pytest.mark.parametrize("step", ["sent", "acknowledged", "marked"])
+@pytest.mark.in_turn(3)
 def test_a_process_stopped_beyond_its_transaction_timeout_runs_the_block_again(
     punctual: EmbeddedBroker, victims: ForkServer, topic: TopicFactory, read: Reader, name: str, step: str
 ) -> None:
@@ -146,6 +149,7 @@ def test_control_an_instance_under_an_id_of_its_own_fences_nobody_and_repeats(
 
 
 @BOTH_KINDS
+@pytest.mark.in_turn(3)
 def test_a_broker_killed_in_the_middle_of_sending_loses_and_repeats_nothing(
     writer: MakeWriter, killable: EmbeddedBroker, read: Reader, name: str
 ) -> None:
@@ -196,6 +200,7 @@ def test_lost_answers_change_nothing(
 
 @BOTH_KINDS
 @pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.in_turn(3)
 def test_lost_answers_to_events_end_in_a_bounded_time(
     writer: MakeWriter,
     proxied: ProxiedBroker,
@@ -548,6 +553,7 @@ def test_what_is_refused_when_it_was_written_is_not_called_unwritten(
 
 
 @BOTH_KINDS
+@pytest.mark.in_turn(3)
 def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
     writer: MakeWriter, killable: EmbeddedBroker, read: Reader, name: str
 ) -> None:

@@ -145,6 +145,7 @@ BOTH_STRATEGIES = pytest.mark.parametrize("strategy", ["range", "cooperative-sti
 
 @BOTH_STRATEGIES
 @pytest.mark.parametrize("seen_by", ["writer", "broker"])
+@pytest.mark.in_turn(3)
 def test_a_rebalance_in_a_block_aborts_it_and_its_events_come_once(
     make_group: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, strategy: str, seen_by: str
 ) -> None:

@@ -74,6 +74,7 @@ WHO: dict[str, Callable[[KafkaCluster, SteadyDriver], Node]] = {
 
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("way", Way, ids=lambda way: way.name.lower())
+@pytest.mark.in_turn(3)
 def test_a_driver_goes_on_and_writes_once(
     meshed: KafkaCluster, judge: Cluster, tmp_path: Path, way: Way, who: str
 ) -> None:

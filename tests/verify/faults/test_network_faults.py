@@ -107,6 +107,7 @@ def test_late_endtxn_that_nothing_follows_has_missed(silent: BareWorld, monkeypa
 @pytest.mark.parametrize(
     "fault", [DelayRequests(kinds=FREQUENT), DuplicateRequests(kinds=FREQUENT)], ids=lambda fault: fault.name
 )
+@pytest.mark.in_turn(2)
 def test_requests_are_delayed_or_doubled(world: BareWorld, fault: DelayRequests | DuplicateRequests) -> None:
     fault.inject(world.as_world(), Random(1))
     assert (met := re.match(r"(\d+) of (\d+) ", world.notes[-1]))
@@ -114,6 +115,7 @@ def test_requests_are_delayed_or_doubled(world: BareWorld, fault: DelayRequests 
 
 
 @pytest.mark.parametrize("fault", [DelayRequests(), DuplicateRequests()], ids=lambda fault: fault.name)
+@pytest.mark.in_turn(2)
 def test_where_no_request_of_the_kinds_that_were_drawn_comes_others_are_drawn(
     world: BareWorld, fault: DelayRequests | DuplicateRequests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ def test_cut_connections(world: BareWorld) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.in_turn(2)
 def test_one_way_cut(world: BareWorld, seed: int) -> None:
     OneWayCut().inject(world.as_world(), Random(seed))
     assert (met := re.match(r"(\d+) connections of node 1 lost every (request|answer)", world.notes[-1]))
@@ -142,6 +145,7 @@ def test_one_way_cut(world: BareWorld, seed: int) -> None:
 
 
 @pytest.mark.parametrize("fault", [CutConnections(), OneWayCut()], ids=lambda fault: fault.name)
+@pytest.mark.in_turn(2)
 def test_a_cut_that_cuts_nothing_has_missed(
     wired: KafkaCluster, fault: CutConnections | OneWayCut, monkeypatch: pytest.MonkeyPatch
 ) -> None:

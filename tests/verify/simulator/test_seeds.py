@@ -141,6 +141,7 @@ def test_every_two_moments_at_which_a_driver_is_killed_stopped_or_interrupted_or
     check_all(scenario, bound=2, least=11_000)
 
 
+@pytest.mark.long
 def test_every_two_moments_also_between_the_requests_of_a_driver_that_writes() -> None:
     """Executors' tasks have no moment at which the driver may be hit, and small batches are the driver's own."""
     check_all(replace(three_batches(2, driver=1.0, second=1.0), by_driver=True), bound=2, least=16_000)
