@@ -9,7 +9,7 @@ import pytest
 
 from onceflow.verify.checker.__main__ import main
 from onceflow.verify.history import Recorder, read_history, write_history
-from onceflow.verify.history.recorder import poll, position, send, window
+from onceflow.verify.history.recorder import log_end, poll, position, send, stable_end, window
 
 DOUBLED = """
 from prices import FACTOR
@@ -139,6 +139,65 @@ def test_without_a_position_what_is_behind_the_last_output_is_not_judged(
     assert main([history(shop), *chosen]) == 0
     assert "not judged: output behind the last one of in-0 that is visible" in capsys.readouterr().out
     assert main([history(shop), *chosen, "--group", "copy"]) == 1
+
+
+UPPER = """
+def upper(key, offset, value):
+    yield key.replace("sales", "paid"), value.upper() + ""
+
+def placed(key, offset, value):
+    yield key.replace("sales", "paid"), f"{value.upper()}{offset if offset > 9 else ''}"
+
+def at_once(records):
+    from onceflow.verify.checker import per_record
+    return per_record(upper)(records)
+"""
+
+
+def timed_out(directory: Path, *output: str) -> str:
+    """A send to sales-1 had no answer, and nobody reads it; a transaction makes this output of all of sales-0."""
+    recorder, names = Recorder(), ("v0", "v1", "v2")
+    recorder.add("w", *[send("sales-0", name, offset) for offset, name in enumerate(names)])
+    recorder.add("w", send("sales-1", "late"), status="info")
+    read = [poll("sales-0", offset, name) for offset, name in enumerate(names)]
+    sent = [send("paid-0", name) for name in output]
+    consumed = [poll("sales-0", offset, name, "g") for offset, name in enumerate(names)]
+    recorder.add("c", *consumed, position("sales-0", 3, "g"), *sent, txn=1)
+    recorder.add("reader", *read, window("sales-0", 0, 3))
+    recorder.add("reader", *[poll("paid-0", *row) for row in enumerate(output)], window("paid-0", 0, 7))
+    recorder.add("probe", log_end("sales-0", 3), stable_end("sales-0", 3), position("sales-0", 3, "g"))
+    (directory / "upper.py").write_text(UPPER)
+    write_history(recorder.table(), directory / "run.jsonl")
+    return str(directory / "run.jsonl")
+
+
+def counted(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, int], str]:
+    """What was found of each anomaly, and the line of what is not judged of output that comes from nowhere."""
+    main([*arguments, "--inputs", "sales-*", "--outputs", "paid-*", "--group", "g", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    (line,) = [line for line in report["not_judged"] if line.startswith("what ")] or [""]
+    return {name: count for name, count in report["counts"].items() if count}, line
+
+
+def test_a_send_without_an_answer_excuses_its_own_output_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = timed_out(tmp_path, "V0", "V1", "V2", "BAD1", "BAD2", "BAD3")
+    assert counted([path, "--function", f"{tmp_path / 'upper.py'}:upper"], capsys) == ({"diverged_output": 3}, "")
+    path = timed_out(tmp_path, "V0", "V1", "V2")
+    assert counted([path, "--function", f"{tmp_path / 'upper.py'}:placed"], capsys) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("placed", "the function needs its offset"), ("at_once", "the function takes all of the input at once")],
+)
+def test_what_was_excused_is_told(name: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = timed_out(tmp_path, "V0", "V1", "V2", "BAD1", "BAD2", "BAD3")
+    found, line = counted([path, "--function", f"{tmp_path / 'upper.py'}:{name}"], capsys)
+    assert found == {}
+    assert line.startswith("what 3 records on paid-0 come from: it may be input on sales-1 of which nobody knows")
+    assert f"and may lead to any output: {why}" in line
 
 
 def test_a_name_with_the_signs_of_a_pattern_is_that_key(shop: Path) -> None:

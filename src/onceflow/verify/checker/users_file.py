@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from onceflow.errors import FunctionInvalid
-from onceflow.verify.checker.replay import Replay, output_of, per_record
+from onceflow.verify.checker.replays import OfRecord, Replay, output_of, per_record
 
 _MODULE = "_onceflow_function"  # in sys.modules, where dataclasses and pickle look for the module of a class
 _T = TypeVar("_T")
@@ -33,12 +34,28 @@ def load(named: str) -> Replay:
     found = getattr(_module(named, Path(file)), name, None)
     if not callable(found):
         raise _invalid(named, f"{name} is no function" if found is not None else f"the file has no {name}")
-    replay = found if _is_columnar(named, found) else per_record(found)
+    return _Guarded(named, found if _is_columnar(named, found) else per_record(found))
 
-    def guarded(records: pa.Table) -> pa.Table:
-        return _tried(named, "it failed", lambda: output_of(replay, records))
 
-    return guarded
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A user's replay, whose failures are told with its name."""
+
+    named: str
+    replay: Replay
+
+    def __call__(self, records: pa.Table) -> pa.Table:
+        return _tried(self.named, "it failed", lambda: output_of(self.replay, records))
+
+    @property
+    def of_record(self) -> OfRecord | None:
+        """The function of one record; None if it takes all of them."""
+        found: OfRecord | None = getattr(self.replay, "of_record", None)
+        return found and (lambda *record: self._pairs(found, *record))
+
+    def _pairs(self, of_record: OfRecord, *record: Any) -> list[tuple[str, Any]]:
+        with redirect_stdout(sys.stderr):
+            return list(of_record(*record))
 
 
 def _module(named: str, path: Path) -> object:
