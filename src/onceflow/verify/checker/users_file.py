@@ -87,11 +87,13 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
 
 
 def _tried(named: str, failed: str, run: Callable[[], _T]) -> _T:
-    """Also an exit is a failure: the status would be taken for a verdict."""
+    """Also an exit is a failure, and whatever else is no Exception: the status would be taken for a verdict."""
     try:
         with redirect_stdout(sys.stderr):
             return run()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _invalid(named, f"{failed}: {type(error).__name__}: {error}") from error
 
 
