@@ -28,6 +28,19 @@ import pyarrow
 def f(records):
     return pyarrow.table({"input": [0.5], "key": ["out-0"], "value": [2]})
 """
+COUNTING = """
+from itertools import count
+numbers = count(1)
+def f(key, offset, value):
+    yield "out-0", next(numbers)
+"""
+ONCE_ONLY = """
+seen = set()
+def f(key, offset, value):
+    if value not in seen:
+        seen.add(value)
+        yield "out-0", 2 * value
+"""
 HELD = ["--inputs", "in-*", "--outputs", "out-0,out-1"]
 
 
@@ -200,6 +213,18 @@ def test_what_was_excused_is_told(name: str, why: str, tmp_path: Path, capsys: p
     assert f"and may lead to any output: {why}" in line
 
 
+@pytest.mark.parametrize("given", ["3", "1.5", "b'x'"])
+def test_what_is_no_text_is_not_taken_for_text(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = timed_out(tmp_path, "3", "1.5", "x")
+    (tmp_path / "mine.py").write_text(f"def f(key, offset, value):\n    yield 'paid-0', {given}")
+    chosen = ["--function", f"{tmp_path / 'mine.py'}:f", "--inputs", "sales-*", "--outputs", "paid-*"]
+    assert main([path, *chosen]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "FUNCTION_INVALID" in said
+    assert f"of sales-0 at offset 0 (value 'v0') it gives a value {given} of type" in said
+    assert "and is to give a str, as in the history" in said
+
+
 def test_a_name_with_the_signs_of_a_pattern_is_that_key(shop: Path) -> None:
     recorder = Recorder()
     recorder.add("writer", send("in[0]-0", 1, 0))
@@ -255,7 +280,33 @@ def test_a_function_that_fails_on_a_part_of_the_history_hinders_no_smallest_one(
         ("def f(key, offset, value):\n    return 1 / 0", "f", "it failed: ZeroDivisionError"),
         ("def f(key, offset, value):\n    return [value]", "f", "it failed: TypeError"),
         ("def f(records):\n    return records", "f", "a table with the columns input, key and value"),
-        ("def f(key, offset, value):\n    yield 'out-0', 'one'", "f", "it failed: ArrowInvalid"),
+        (
+            "def f(key, offset, value):\n    yield 'out-0', 'one'",
+            "f",
+            "gives a value 'one' of type str, and is to give an int",
+        ),
+        (
+            "def f(key, offset, value):\n    yield 'out-0', 2.0",
+            "f",
+            "gives a value 2.0 of type float, and is to give an int",
+        ),
+        (
+            "def f(key, offset, value):\n    yield 'out-0', True",
+            "f",
+            "of in-0 at offset 0 (value 1) it gives a value True",
+        ),
+        (
+            "def f(key, offset, value):\n    yield b'out-0', 2",
+            "f",
+            "gives a key b'out-0' of type bytes, and is to give a str",
+        ),
+        (FLOATS.replace("0.5", "0").replace("[2]", "[2.0]"), "f", "are double, and are to be whole numbers"),
+        (
+            COUNTING,
+            "f",
+            "of in-0 at offset 0 (value 1) it made [('out-0', 1)], and [('out-0', 3)] when it was called again",
+        ),
+        (ONCE_ONLY, "f", "of in-0 at offset 0 (value 1) it made [('out-0', 2)], and [] when it was called again"),
     ],
     ids=[
         "none",
@@ -275,6 +326,12 @@ def test_a_function_that_fails_on_a_part_of_the_history_hinders_no_smallest_one(
         "no pairs",
         "no table of output",
         "other values",
+        "floats",
+        "booleans",
+        "bytes",
+        "a column of floats",
+        "counts",
+        "remembers",
     ],
 )
 def test_a_function_that_cannot_be_used_is_told(

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from onceflow.verify.checker.bounds import lowest_offsets
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.looks import Looks
-from onceflow.verify.checker.replays import Replay
+from onceflow.verify.checker.replays import Replay, misfit
 from onceflow.verify.checker.unknown import Unknown, was_used
 from onceflow.verify.checker.unproved import listed
 from onceflow.verify.history.coding import Ints, occurrence
@@ -129,6 +129,8 @@ def _answer(replay: Replay, key: str, offset: int | None, value: Any, kind: pa.D
 def _scalar(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         raise ValueError("a record of the output has a value, and None is none")
+    if reason := misfit(value, kind):
+        raise TypeError(f"it gives {reason}, as in the history")
     return pa.scalar(value, kind).as_py()
 
 

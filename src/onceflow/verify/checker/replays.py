@@ -34,6 +34,7 @@ class PerRecord:
             for number, record in enumerate(records.to_pylist())
             for key, value in self.of_record(record["key"], record["offset"], record["value"])
         ]
+        _require_types(rows, records)
         numbers, keys, values = zip(*rows, strict=True) if rows else ((), (), ())
         return pa.table({"input": pa.array(numbers, pa.int64()), "key": pa.array(keys, pa.string()), "value": values})
 
@@ -85,8 +86,55 @@ def output_of(replay: Replay, records: pa.Table) -> pa.Table:
         )
     if len(given) and not pa.types.is_integer(given["input"].type):
         raise ValueError(f"the input of a replay's output is the number of a row, not {given['input'].type}")
+    if len(given):
+        _require_kind("keys", given["key"].type, records["key"].type)
+        _require_kind("values", given["value"].type, records["value"].type)
     source = np.asarray(given["input"], np.int64)
     if len(source) and (source.min() < 0 or source.max() >= len(records) or np.any(source[1:] < source[:-1])):
         raise ValueError("a replay gives its output in the order of the input, and names the row of each")
     key = given["key"].cast(records["key"].type.value_type)
     return pa.table({"input": source, "key": key, "value": given["value"].cast(records["value"].type)})
+
+
+def misfit(value: object, kind: pa.DataType) -> str:
+    """Why a value of this type is none of a history whose values are of that kind; empty if it is one. None is told elsewhere."""
+    if _kind(kind) == _TEXT:
+        fits, wanted = isinstance(value, str), "a str"
+    else:
+        fits, wanted = isinstance(value, int | np.integer) and not isinstance(value, bool), "an int"
+    return "" if fits or value is None else f"{value!r} of type {type(value).__name__}, and is to give {wanted}"
+
+
+def _require_types(rows: list[tuple[int, Any, Any]], records: pa.Table) -> None:
+    """Arrow would take bytes for text, and True for 1, without a word."""
+    kind = records["value"].type
+    plain = str if _kind(kind) == _TEXT else int
+    if {type(key) for _, key, _ in rows} <= {str} and {type(value) for _, _, value in rows} <= {plain}:
+        return
+    for number, key, value in rows:
+        for what, reason in (("key", misfit(key, pa.string())), ("value", misfit(value, kind))):
+            if reason:
+                raise ValueError(f"of {described(records, number)} it gives a {what} {reason}, as in the history")
+
+
+def _require_kind(what: str, found: pa.DataType, wanted: pa.DataType) -> None:
+    if _kind(found) != _kind(wanted):
+        raise ValueError(
+            f"the {what} of a replay's output are {_kind(found)}, and are to be {_kind(wanted)}, as in the history"
+        )
+
+
+def described(records: pa.Table, number: int) -> str:
+    """A record of the input, in words."""
+    record = records.slice(number, 1).to_pylist()[0]
+    return f"{record['key']} at offset {record['offset']} (value {record['value']!r})"
+
+
+_TEXT = "text"
+
+
+def _kind(given: pa.DataType) -> str:
+    plain = given.value_type if pa.types.is_dictionary(given) else given
+    if pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_string_view(plain):
+        return _TEXT
+    return "whole numbers" if pa.types.is_integer(plain) else str(plain)

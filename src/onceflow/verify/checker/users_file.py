@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from onceflow.errors import FunctionInvalid
-from onceflow.verify.checker.replays import OfRecord, Replay, output_of, per_record
+from onceflow.verify.checker.replays import OfRecord, Replay, described, output_of, per_record
 
 _MODULE = "_onceflow_function"  # in sys.modules, where dataclasses and pickle look for the module of a class
 _T = TypeVar("_T")
@@ -45,7 +45,10 @@ class _Guarded:
     replay: Replay
 
     def __call__(self, records: pa.Table) -> pa.Table:
-        return _tried(self.named, "it failed", lambda: output_of(self.replay, records))
+        once, again = [_tried(self.named, "it failed", lambda: output_of(self.replay, records)) for _ in range(2)]
+        if not once.equals(again):
+            raise _invalid(self.named, _changed(records, once, again))
+        return once
 
     @property
     def of_record(self) -> OfRecord | None:
@@ -84,6 +87,20 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _changed(records: pa.Table, once: pa.Table, again: pa.Table) -> str:
+    """Which record of the input has another answer the second time."""
+    one, other = (list(zip(*table.to_pydict().values(), strict=True)) for table in (once, again))
+    same = next(
+        (n for n, both in enumerate(zip(one, other, strict=False)) if both[0] != both[1]), min(len(one), len(other))
+    )
+    number = min(rows[same][0] for rows in (one, other) if same < len(rows))
+    answers = [[(key, value) for source, key, value in rows if source == number] for rows in (one, other)]
+    return (
+        f"of {described(records, number)} it made {answers[0]}, and {answers[1]} when it was called again with the same input: "
+        "it is to give one answer, and to keep, draw and ask for nothing"
+    )
 
 
 def _tried(named: str, failed: str, run: Callable[[], _T]) -> _T:
