@@ -188,6 +188,7 @@ ROW = '{"op": 0, "process": "p", "kind": "send", "status": "ok", "key": "k", "va
         (ROW % r'{"\ud800": 1}', "column value cannot be read: "),
         (ROW % 1 + "\n", "row 1 (line 3) is not JSON: "),
         (ROW.replace("{", '{"op": 7, ') % 1, "row 0 (line 2) has more than one op: leave one"),
+        (ROW.replace("{", '{"op" \t : 7, ') % '"a:b"', "row 0 (line 2) has more than one op: leave one"),
         (ROW % 1 + ROW % '"a:b", "value": "c", "op": 0', "row 1 (line 3) has more than one op, value: leave one"),
     ],
     ids=[
@@ -201,6 +202,7 @@ ROW = '{"op": 0, "process": "p", "kind": "send", "status": "ok", "key": "k", "va
         "object",
         "empty line",
         "a name twice",
+        "a name twice before blanks",
         "two names twice",
     ],
 )

@@ -106,7 +106,7 @@ def _parsed(line: str) -> dict[str, Any] | str:
         document = json.loads(line)
         if not isinstance(document, dict):
             return "is not an object"
-        if line.count(":") != len(document):  # each name has its colon: only where there are more can one stand twice
+        if _may_repeat(line, document):
             _ONCE.decode(line)
     except ValueError as error:
         return f"is not JSON: {error}"
@@ -117,12 +117,18 @@ def _parsed(line: str) -> dict[str, Any] | str:
     return document
 
 
+def _may_repeat(line: str, document: dict[str, Any]) -> bool:
+    """Behind each name comes a colon, so that one can stand twice only where there are more: far faster than to look."""
+    return line.count(":") != len(document) != sum(map(line.count, _BEHIND_A_NAME))
+
+
 def _each_once(pairs: list[tuple[str, Any]]) -> None:
     if len(dict(pairs)) < len(pairs):
         times = Counter(name for name, _ in pairs)
         raise _Repeated(", ".join(printable(name) for name, count in times.items() if count > 1))
 
 
+_BEHIND_A_NAME = ('":', " :", "\t:", "\r:")
 _ONCE = json.JSONDecoder(object_pairs_hook=_each_once)  # one for all lines: to make it takes as long as to read a line
 
 
