@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tests.verify.checker.world import World
@@ -14,6 +16,9 @@ from onceflow.verify.history import Recorder, read_history, write_history
 from onceflow.verify.history.recorder import Row, effect, log_end, poll, position, send, stable_end, window
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
+
+
+Done = subprocess.CompletedProcess[str]
 
 
 def bad(directory: Path) -> Path:
@@ -236,6 +241,72 @@ def test_a_file_that_cannot_be_read_is_no_verdict(
     said = capsys.readouterr().err
     assert name in said
     assert "HISTORY_INVALID" in said
+
+
+def foreign(directory: Path) -> Path:
+    """A good history with signs that not every locale has, in a key and so in a part that is not judged."""
+    recorder = Recorder()
+    recorder.add("writer", send("é-0", "☃", 0), send("é-0", "☂", 1))
+    recorder.add("reader", window("é-0", 0, 1), poll("é-0", 0, "☃"))
+    write_history(recorder.table(), directory / "foreign.jsonl")
+    return directory / "foreign.jsonl"
+
+
+def command(arguments: list[str], stdout: int | IO[str] = subprocess.PIPE, **variables: str) -> Done:
+    """The command in a process of its own, with these variables of the environment."""
+    run = [sys.executable, "-m", "onceflow.verify.checker", *arguments]
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LC_", "LANG", "PYTHONIO", "PYTHONUN"))
+    }
+    return subprocess.run(
+        run, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120, env={**plain, **variables}
+    )
+
+
+NARROW = [
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    {"PYTHONIOENCODING": "ascii"},
+]
+
+
+@pytest.mark.parametrize("variables", NARROW, ids=["locale", "streams"])
+def test_any_locale_carries_what_is_printed(variables: dict[str, str], tmp_path: Path) -> None:
+    path = str(foreign(tmp_path))
+    done = command([path], subprocess.PIPE, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"committed on \xe9-0" in done.stdout
+    done = command([path, "--json"], subprocess.PIPE, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "committed on é-0" in json.loads(done.stdout)["not_judged"][0]
+
+
+def test_signs_that_the_stream_has_stay_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(foreign(tmp_path)), "--json"]) == 0
+    assert "committed on é-0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_report_that_cannot_be_written_is_no_verdict(form: list[str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = command([str(bad(tmp_path)), *form], stdout=full)
+    assert done.returncode == 2
+    assert "nothing is proved: the report cannot be written: No space left on device." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_fault_of_the_checker_is_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr("onceflow.verify.checker.__main__.check_history", broken)
+    assert main([str(bad(tmp_path))]) == 2
+    said = capsys.readouterr().err
+    assert "in broken" in said  # where it was
+    assert "nothing is proved: the checker failed, ZeroDivisionError: a fault. What to do: report it" in said
 
 
 def test_every_anomaly_is_documented() -> None:

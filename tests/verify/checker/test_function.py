@@ -9,7 +9,7 @@ import pytest
 
 from onceflow.verify.checker.__main__ import main
 from onceflow.verify.history import Recorder, read_history, write_history
-from onceflow.verify.history.recorder import log_end, poll, position, send, window
+from onceflow.verify.history.recorder import log_end, poll, position, send, stable_end, window
 
 DOUBLED = """
 from prices import FACTOR
@@ -27,6 +27,19 @@ import pyarrow
 
 def f(records):
     return pyarrow.table({"input": [0.5], "key": ["out-0"], "value": [2]})
+"""
+COUNTING = """
+from itertools import count
+numbers = count(1)
+def f(key, offset, value):
+    yield "out-0", next(numbers)
+"""
+ONCE_ONLY = """
+seen = set()
+def f(key, offset, value):
+    if value not in seen:
+        seen.add(value)
+        yield "out-0", 2 * value
 """
 HELD = ["--inputs", "in-*", "--outputs", "out-0,out-1"]
 
@@ -141,6 +154,77 @@ def test_without_a_position_what_is_behind_the_last_output_is_not_judged(
     assert main([history(shop), *chosen, "--group", "copy"]) == 1
 
 
+UPPER = """
+def upper(key, offset, value):
+    yield key.replace("sales", "paid"), value.upper() + ""
+
+def placed(key, offset, value):
+    yield key.replace("sales", "paid"), f"{value.upper()}{offset if offset > 9 else ''}"
+
+def at_once(records):
+    from onceflow.verify.checker import per_record
+    return per_record(upper)(records)
+"""
+
+
+def timed_out(directory: Path, *output: str) -> str:
+    """A send to sales-1 had no answer, and nobody reads it; a transaction makes this output of all of sales-0."""
+    recorder, names = Recorder(), ("v0", "v1", "v2")
+    recorder.add("w", *[send("sales-0", name, offset) for offset, name in enumerate(names)])
+    recorder.add("w", send("sales-1", "late"), status="info")
+    read = [poll("sales-0", offset, name) for offset, name in enumerate(names)]
+    sent = [send("paid-0", name) for name in output]
+    consumed = [poll("sales-0", offset, name, "g") for offset, name in enumerate(names)]
+    recorder.add("c", *consumed, position("sales-0", 3, "g"), *sent, txn=1)
+    recorder.add("reader", *read, window("sales-0", 0, 3))
+    recorder.add("reader", *[poll("paid-0", *row) for row in enumerate(output)], window("paid-0", 0, 7))
+    recorder.add("probe", log_end("sales-0", 3), stable_end("sales-0", 3), position("sales-0", 3, "g"))
+    (directory / "upper.py").write_text(UPPER)
+    write_history(recorder.table(), directory / "run.jsonl")
+    return str(directory / "run.jsonl")
+
+
+def counted(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, int], str]:
+    """What was found of each anomaly, and the line of what is not judged of output that comes from nowhere."""
+    main([*arguments, "--inputs", "sales-*", "--outputs", "paid-*", "--group", "g", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    (line,) = [line for line in report["not_judged"] if line.startswith("what ")] or [""]
+    return {name: count for name, count in report["counts"].items() if count}, line
+
+
+def test_a_send_without_an_answer_excuses_its_own_output_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = timed_out(tmp_path, "V0", "V1", "V2", "BAD1", "BAD2", "BAD3")
+    assert counted([path, "--function", f"{tmp_path / 'upper.py'}:upper"], capsys) == ({"diverged_output": 3}, "")
+    path = timed_out(tmp_path, "V0", "V1", "V2")
+    assert counted([path, "--function", f"{tmp_path / 'upper.py'}:placed"], capsys) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("placed", "the function needs its offset"), ("at_once", "the function takes all of the input at once")],
+)
+def test_what_was_excused_is_told(name: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = timed_out(tmp_path, "V0", "V1", "V2", "BAD1", "BAD2", "BAD3")
+    found, line = counted([path, "--function", f"{tmp_path / 'upper.py'}:{name}"], capsys)
+    assert found == {}
+    assert line.startswith("what 3 records on paid-0 come from: it may be input on sales-1 of which nobody knows")
+    assert f"and may lead to any output: {why}" in line
+
+
+@pytest.mark.parametrize("given", ["3", "1.5", "b'x'"])
+def test_what_is_no_text_is_not_taken_for_text(given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = timed_out(tmp_path, "3", "1.5", "x")
+    (tmp_path / "mine.py").write_text(f"def f(key, offset, value):\n    yield 'paid-0', {given}")
+    chosen = ["--function", f"{tmp_path / 'mine.py'}:f", "--inputs", "sales-*", "--outputs", "paid-*"]
+    assert main([path, *chosen]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "FUNCTION_INVALID" in said
+    assert f"of sales-0 at offset 0 (value 'v0') it gives a value {given} of type" in said
+    assert "and is to give a str, as in the history" in said
+
+
 def test_a_name_with_the_signs_of_a_pattern_is_that_key(shop: Path) -> None:
     recorder = Recorder()
     recorder.add("writer", send("in[0]-0", 1, 0))
@@ -188,12 +272,41 @@ def test_a_function_that_fails_on_a_part_of_the_history_hinders_no_smallest_one(
         ("f = dict", "f", "nothing tells what it takes"),
         ("raise SystemExit(0)", "f", "the file cannot be run: SystemExit"),
         ("def f(key, offset, value):\n    exit(0)", "f", "it failed: SystemExit"),
+        ("import pytest\npytest.fail('no')", "f", "the file cannot be run: Failed: no"),
+        ("import pytest\ndef f(key, offset, value):\n    pytest.fail('no')", "f", "it failed: Failed: no"),
+        ("def f(key, offset, value):\n    raise GeneratorExit('no')", "f", "it failed: GeneratorExit: no"),
         ("def f(key, offset, value):\n    yield 'out-0', None", "f", "none of them is None"),
         (FLOATS, "f", "is the number of a row, not double"),
         ("def f(key, offset, value):\n    return 1 / 0", "f", "it failed: ZeroDivisionError"),
         ("def f(key, offset, value):\n    return [value]", "f", "it failed: TypeError"),
         ("def f(records):\n    return records", "f", "a table with the columns input, key and value"),
-        ("def f(key, offset, value):\n    yield 'out-0', 'one'", "f", "it failed: ArrowInvalid"),
+        (
+            "def f(key, offset, value):\n    yield 'out-0', 'one'",
+            "f",
+            "gives a value 'one' of type str, and is to give an int",
+        ),
+        (
+            "def f(key, offset, value):\n    yield 'out-0', 2.0",
+            "f",
+            "gives a value 2.0 of type float, and is to give an int",
+        ),
+        (
+            "def f(key, offset, value):\n    yield 'out-0', True",
+            "f",
+            "of in-0 at offset 0 (value 1) it gives a value True",
+        ),
+        (
+            "def f(key, offset, value):\n    yield b'out-0', 2",
+            "f",
+            "gives a key b'out-0' of type bytes, and is to give a str",
+        ),
+        (FLOATS.replace("0.5", "0").replace("[2]", "[2.0]"), "f", "are double, and are to be whole numbers"),
+        (
+            COUNTING,
+            "f",
+            "of in-0 at offset 0 (value 1) it made [('out-0', 1)], and [('out-0', 3)] when it was called again",
+        ),
+        (ONCE_ONLY, "f", "of in-0 at offset 0 (value 1) it made [('out-0', 2)], and [] when it was called again"),
     ],
     ids=[
         "none",
@@ -204,12 +317,21 @@ def test_a_function_that_fails_on_a_part_of_the_history_hinders_no_smallest_one(
         "no signature",
         "file exits",
         "exits",
+        "file fails as a test does",
+        "fails as a test does",
+        "ends as a generator does",
         "none as value",
         "halves of rows",
         "fails",
         "no pairs",
         "no table of output",
         "other values",
+        "floats",
+        "booleans",
+        "bytes",
+        "a column of floats",
+        "counts",
+        "remembers",
     ],
 )
 def test_a_function_that_cannot_be_used_is_told(

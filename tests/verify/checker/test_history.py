@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pyarrow as pa
@@ -183,6 +187,9 @@ ROW = '{"op": 0, "process": "p", "kind": "send", "status": "ok", "key": "k", "va
         (ROW % ("[" * 500 + "]" * 500), "column value is of type list<"),
         (ROW % r'{"\ud800": 1}', "column value cannot be read: "),
         (ROW % 1 + "\n", "row 1 (line 3) is not JSON: "),
+        (ROW.replace("{", '{"op": 7, ') % 1, "row 0 (line 2) has more than one op: leave one"),
+        (ROW.replace("{", '{"op" \t : 7, ') % '"a:b"', "row 0 (line 2) has more than one op: leave one"),
+        (ROW % 1 + ROW % '"a:b", "value": "c", "op": 0', "row 1 (line 3) has more than one op, value: leave one"),
     ],
     ids=[
         "number",
@@ -194,6 +201,9 @@ ROW = '{"op": 0, "process": "p", "kind": "send", "status": "ok", "key": "k", "va
         "list",
         "object",
         "empty line",
+        "a name twice",
+        "a name twice before blanks",
+        "two names twice",
     ],
 )
 def test_lines_that_no_column_can_hold_are_named(lines: str, mistake: str, tmp_path: Path) -> None:
@@ -257,6 +267,37 @@ def test_a_file_that_is_no_history_is_refused(name: str, tmp_path: Path) -> None
     (tmp_path / name).write_text("nothing")
     with pytest.raises(HistoryInvalid):
         read_history(tmp_path / name)
+
+
+def test_colons_in_names_and_values_are_no_repetition(tmp_path: Path) -> None:
+    path = tmp_path / "good.jsonl"
+    path.write_text('{"onceflow_history": 1}\n' + ROW % '"a:b: \\"c\\": d"')
+    assert read_history(path)["value"].to_pylist() == ['a:b: "c": d']
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+def test_what_is_no_file_is_not_waited_for(ending: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / f"pipe.{ending}")
+    writer = os.open(tmp_path / f"pipe.{ending}", os.O_RDWR | os.O_NONBLOCK)  # so that who reads it all the same fails
+    os.write(writer, b"nothing")
+    with ending_soon(writer), pytest.raises(HistoryInvalid, match="it is no file but a FIFO"):
+        read_history(tmp_path / f"pipe.{ending}")
+    (tmp_path / f"directory.{ending}").mkdir()
+    with pytest.raises(HistoryInvalid, match="directory"):
+        read_history(tmp_path / f"directory.{ending}")
+
+
+@contextmanager
+def ending_soon(descriptor: int) -> Iterator[None]:
+    """Who reads from it meets its end."""
+    timer = Timer(5, os.close, [descriptor])
+    timer.start()
+    try:
+        yield
+    finally:
+        if timer.is_alive():
+            timer.cancel()
+            os.close(descriptor)
 
 
 def test_every_column_kind_and_status_is_documented() -> None:

@@ -81,6 +81,100 @@ def test_output_of_input_before_the_first_look_is_not_accused() -> None:
     assert found(history) == [("out-0", 0, 1, "nothing in the input leads to this record")]
 
 
+EXTRA = "nothing in the input leads to this record"
+INVENTED = [("out-0", 4, 99), ("out-1", 2, 98)]
+ACCUSED = [(*record, EXTRA) for record in INVENTED]
+
+
+def doubted(status: str = "info", *, offset: int | None = None, times: int = 1) -> Recorder:
+    """All output is there, that of 4 on in-0 (sent, nobody knows whether it is there) once, and 99 and 98, of nothing."""
+    history = log(*GOOD, ("out-0", 3, 4), *INVENTED)
+    for _ in range(times):
+        history.add("writer", send("in-0", 4, offset), status=status)
+    return history
+
+
+@pytest.mark.parametrize("status", ["ok", "info"])
+def test_input_in_doubt_excuses_its_own_output_alone(status: str) -> None:
+    assert found(doubted(status)) == ACCUSED
+    assert found(doubted("fail")) == [("out-0", 3, 4, EXTRA), *ACCUSED]
+
+
+def test_input_in_doubt_excuses_its_output_as_often_as_it_was_sent() -> None:
+    history = doubted()
+    history.add("reader", poll("out-0", 5, 4))
+    assert found(history) == [*ACCUSED[:1], ("out-0", 5, 4, EXTRA), *ACCUSED[1:]]
+    history.add("writer", send("in-0", 4), status="info")
+    assert found(history) == ACCUSED
+
+
+def test_an_attempt_beside_the_one_that_was_read_is_in_doubt_too() -> None:
+    history = doubted(times=2)
+    history.add("reader", poll("in-0", 5, 4), window("in-0", 5, 6), poll("out-0", 5, 4))
+    history.add("reader", window("out-0", 0, 9))
+    assert found(history) == ACCUSED
+    history.add("reader", window("in-0", 0, 9))
+    assert found(history) == [*ACCUSED[:1], ("out-0", 5, 4, EXTRA), *ACCUSED[1:]]
+
+
+def swallowing(_: str, offset: Any, value: Any) -> list[tuple[str, Any]]:
+    try:
+        return [("out-0" if value < 10 and offset >= 0 else "out-1", value)]
+    except TypeError:
+        return []
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda _, offset, value: [("out-0" if value < 10 else "out-1", value)] if offset != 7 else [],
+        lambda _, offset, value: [("out-0" if value < 10 else "out-1", value)] if isinstance(offset, int) else [],
+        lambda _, offset, value: [("out-0" if value < 10 else "out-1", value)] if f"{offset}" else [],
+        swallowing,
+    ],
+    ids=["compares", "asks for the type", "writes", "swallows"],
+)
+def test_a_function_that_needs_the_offset_leaves_all_output_in_doubt(f: Callable[..., Any]) -> None:
+    assert found(doubted(), per_record(f)) == []
+    assert found(doubted(offset=4), per_record(f)) == ACCUSED  # it is known, if the record is there
+    assert found(doubted("fail"), per_record(f)) == [("out-0", 3, 4, EXTRA), *ACCUSED]
+
+
+def test_a_function_that_fails_on_input_in_doubt_leaves_all_output_in_doubt() -> None:
+    def f(_: str, __: int, value: Any) -> list[tuple[str, Any]]:
+        return [("out-0" if value < 10 else "out-1", value // (value != 4))]
+
+    assert found(doubted(), per_record(f)) == []
+
+
+def test_a_function_of_all_input_at_once_leaves_all_output_in_doubt() -> None:
+    """What it makes of one record may depend on all the others."""
+    assert found(doubted(), lambda records: IDENTITY(records.slice(0))) == []
+
+
+def test_which_of_two_equal_records_was_seen_decides_nothing() -> None:
+    """1 was sent again, and that may stand at 9, or the first one may; so what was seen of it tells no order, and no place."""
+    history = Recorder()
+    history.add("writer", send("in-0", 2, 1), send("in-0", 1, 3))
+    history.add("reader", window("out-0", 0, 9), poll("out-0", 0, 1), poll("out-0", 1, 2))
+    assert [row[3] for row in found(history)] == ["it stands before output of an earlier record"]
+    history.add("writer", send("in-0", 1), status="info")
+    assert found(history) == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_input_before_the_first_look_excuses_output_of_its_own_key_alone(times: int) -> None:
+    history = Recorder()
+    history.add("reader", window("in-0", 5, 9), window("in-1", 0, 9))
+    history.add("reader", window("out-0", 0, 9), poll("out-0", 0, 1), window("out-1", 0, 9), poll("out-1", 0, 1))
+    targets = expand({"in-0": "out-0", "in-1": "out-1"}, times)
+    assert found(history, targets) == [("out-1", 0, 1, EXTRA)]
+    assert found(history, per_record(lambda key, _, value: [(key.replace("in", "out"), value)])) == [
+        ("out-1", 0, 1, EXTRA)
+    ]
+    assert found(history, PARITY) == []  # where it goes depends on the value
+
+
 def test_output_in_another_order() -> None:
     swapped = [("out-0", 0, 2), ("out-0", 1, 1)]
     assert found(log(*swapped)) == [("out-0", 0, 2, "it stands before output of an earlier record")]

@@ -45,6 +45,13 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("duration", ["0s", "0ms", "0h"])
+def test_a_run_in_which_no_fault_can_come_is_a_mistake(duration: str) -> None:
+    found = mistakes_of(dataclasses.replace(GOOD, duration=duration, rate=0))
+    assert [text.split(":")[0] for text in found] == [f"--for {duration}", "--rate 0"]
+    assert "more than 0" in found[0]
+
+
 def test_a_pattern_reads_the_topics_that_there_are_samples_for(tmp_path: Path) -> None:
     plan, sample = tmp_path / "p.toml", tmp_path / "sample.jsonl"
     plan.write_text(PATTERN)

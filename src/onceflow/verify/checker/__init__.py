@@ -3,7 +3,8 @@
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.function import Function
 from onceflow.verify.checker.registry import CHECKS, Check
-from onceflow.verify.checker.replay import Replay, diverged_output, expand, per_record, unproved_output
+from onceflow.verify.checker.replay import diverged_output, unproved_output
+from onceflow.verify.checker.replays import Replay, expand, per_record
 from onceflow.verify.checker.shrink import shrink
 from onceflow.verify.checker.verdict import Verdict, check_history
 

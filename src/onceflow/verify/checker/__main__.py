@@ -1,12 +1,11 @@
 """``python -m onceflow.verify.checker FILE``: exit status 0 for a good history, 1 for a violation, 2 for nothing proved.
 
-Nothing is proved by a file that is no history, nor by one in which nobody looked.
+Nothing is proved by a file that is no history, nor by one in which nobody looked; nor where the checker itself fails.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from onceflow.errors import FunctionInvalid, HistoryInvalid
 from onceflow.verify.checker.function import Function
 from onceflow.verify.checker.report import as_json, first_findings, show
 from onceflow.verify.checker.shrink import shrink
+from onceflow.verify.checker.streams import NOTHING_PROVED, carry_anything, guarded, print_json, writing
 from onceflow.verify.checker.users_file import load
 from onceflow.verify.checker.verdict import Verdict, check_history
 from onceflow.verify.directories import unusable
@@ -24,6 +24,12 @@ from onceflow.verify.history import read_history, write_history
 
 def main(arguments: list[str] | None = None) -> int:
     """Checks a history file and prints what was found."""
+    carry_anything()
+    chosen = _chosen(arguments)
+    return guarded(lambda: _checked(chosen))
+
+
+def _chosen(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m onceflow.verify.checker", description="Checks a recorded history.")
     parser.add_argument("file", type=Path, help="a history: .parquet, .arrow or .jsonl")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -40,21 +46,24 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if mistakes := _mistakes(chosen):
         parser.error("; ".join(mistakes))
+    return chosen
+
+
+def _checked(chosen: argparse.Namespace) -> int:
     try:
         function = _function(chosen)
         verdict = check_history(read_history(chosen.file), where=str(chosen.file), function=function)
     except (HistoryInvalid, FunctionInvalid) as error:
         print(error, file=sys.stderr)
-        return 2
-    if chosen.json:
-        print(json.dumps(as_json(verdict), indent=2, ensure_ascii=False))
-    else:
-        show(verdict, Console())
+        return NOTHING_PROVED
+    with writing("the report"):
+        print_json(as_json(verdict)) if chosen.json else show(verdict, Console())
     if chosen.keep:
-        for path in keep_smallest(verdict, chosen.keep):
-            print(f"kept {path}", file=sys.stderr)
+        with writing(f"--keep {chosen.keep}"):
+            for path in keep_smallest(verdict, chosen.keep):
+                print(f"kept {path}", file=sys.stderr)
     if verdict.lack:
-        return 2
+        return NOTHING_PROVED
     return 1 if verdict.violations else 0
 
 

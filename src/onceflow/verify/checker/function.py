@@ -11,16 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.errors import FunctionInvalid
+from onceflow.verify.checker.doubtful import Doubts, doubts_of
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import Check
-from onceflow.verify.checker.replay import (
-    Log,
-    Replay,
-    diverged_output,
-    output_of,
-    unproved_output,
-    without_position,
-)
+from onceflow.verify.checker.replay import Log, diverged_output, excused_output, unproved_output, without_position
+from onceflow.verify.checker.replays import Replay, output_of
 from onceflow.verify.checker.unproved import listed
 
 
@@ -41,8 +36,8 @@ class Function:
 
         @functools.wraps(diverged_output)
         def find(evidence: Evidence) -> pa.Table:
-            inputs, outputs = _named(evidence, self.inputs), _named(evidence, self.outputs)
-            return diverged_output(evidence, lambda _: evidence.once(self._output), inputs, outputs, self.group)
+            inputs, outputs, doubts = *self._keys_held(evidence), evidence.once(self._doubts)
+            return diverged_output(evidence, self._answered(evidence), inputs, outputs, self.group, doubts)
 
         return Check(find)
 
@@ -66,7 +61,10 @@ class Function:
         return unproved_output(evidence, {*self.output_keys(evidence), *self._keys(evidence)})
 
     def not_judged(self, evidence: Evidence) -> Iterator[str]:
-        """Of which input nothing says how far it was processed."""
+        """Of which input nothing says how far it was processed, and which output may be of input that is in doubt."""
+        yield from excused_output(
+            evidence, self._answered(evidence), *self._keys_held(evidence), evidence.once(self._doubts)
+        )
         if keys := without_position(evidence, _named(evidence, self.inputs), self.group):
             yield (
                 f"output behind the last one of {listed(keys)} that is visible: no position of "
@@ -76,6 +74,15 @@ class Function:
     def output_keys(self, evidence: Evidence) -> list[str]:
         """The keys of the history whose records are held against the function."""
         return _named(evidence, self.outputs)
+
+    def _keys_held(self, evidence: Evidence) -> tuple[list[str], list[str]]:
+        return _named(evidence, self.inputs), _named(evidence, self.outputs)
+
+    def _answered(self, evidence: Evidence) -> Replay:
+        return lambda _: evidence.once(self._output)
+
+    def _doubts(self, evidence: Evidence) -> Doubts:
+        return doubts_of(evidence, self.replay, _named(evidence, self.inputs))
 
     def _output(self, evidence: Evidence) -> pa.Table:
         given = Log.of(evidence, _named(evidence, self.inputs), acknowledged=True)

@@ -11,77 +11,51 @@ transaction that consumed an input record for the group must be the one that wro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.verify.checker.doubtful import Doubts, doubts_of, record_codes
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
-from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.missing_output import looked_for
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.checker.replays import Replay, output_of
+from onceflow.verify.checker.unproved import keys_text
+from onceflow.verify.history.coding import Ints, occurrence
 from onceflow.verify.history.columns import Mask
-from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
-
-Replay = Callable[[pa.Table], pa.Table]
-"""From (key, offset, value) of the input to (input, key, value) of the output; ``input`` is the row of the input table."""
+from onceflow.verify.history.schema import Kind
 
 ANOMALY = "diverged_output"
 
 
-def per_record(f: Callable[[str, int, object], Iterable[tuple[str, object]]]) -> Replay:
-    """A replay by a function of one record (key, offset, value) that gives the (key, value) pairs it leads to."""
-
-    def replay(records: pa.Table) -> pa.Table:
-        rows = [
-            (number, key, value)
-            for number, record in enumerate(records.to_pylist())
-            for key, value in f(record["key"], record["offset"], record["value"])
-        ]
-        numbers, keys, values = zip(*rows, strict=True) if rows else ((), (), ())
-        return pa.table({"input": pa.array(numbers, pa.int64()), "key": pa.array(keys, pa.string()), "value": values})
-
-    return replay
-
-
-def expand(targets: Mapping[str, str], times: int = 1) -> Replay:
-    """Each record of an input key leads to ``times`` records of the output key that ``targets`` names.
-
-    With ``times`` 1 the values stay (the identity). Else they must be numbers, and v becomes v * times, v * times + 1, …
-    """
-
-    def replay(records: pa.Table) -> pa.Table:
-        numbers = np.repeat(np.arange(len(records)), times)
-        keys = records["key"].combine_chunks()
-        names = pa.array([targets.get(name) for name in keys.dictionary.to_pylist()], pa.string())
-        key = pa.DictionaryArray.from_arrays(keys.indices, names).take(pa.array(numbers))
-        values = records["value"].combine_chunks().take(pa.array(numbers))
-        if times > 1:
-            values = pc.add(pc.multiply(values, times), pa.array(np.arange(len(numbers)) % times))
-        return pa.table({"input": numbers, "key": key, "value": values})
-
-    return replay
-
-
 def diverged_output(
-    evidence: Evidence, replay: Replay, inputs: Collection[str], outputs: Collection[str], group: str | None = None
+    evidence: Evidence,
+    replay: Replay,
+    inputs: Collection[str],
+    outputs: Collection[str],
+    group: str | None = None,
+    doubts: Doubts | None = None,
 ) -> pa.Table:
     """The committed output is not what the function makes of the committed input, up to one place, in order.
 
     The place is the position of ``group`` where one is named and recorded, else that of the last output visible. That nothing
-    is found proves nothing where nobody looked: ``unproved_output``.
+    is found proves nothing where nobody looked: ``unproved_output``. ``doubts`` are what input that nobody knows of may have
+    led to, if that was found out already.
     """
+    doubts = doubts_of(evidence, replay, inputs) if doubts is None else doubts
     given = Log.of(evidence, inputs, acknowledged=True)
     expected = _Expected.of(evidence, output_of(replay, given.table(evidence)))
     seen = Log.of(evidence, outputs, acknowledged=False)
     match, extra = _matched(evidence, seen, expected)
-    extra &= not _has_other_input(evidence, inputs)
+    extra &= ~doubts.excused(seen.key, seen.records(evidence), extra)
+    there = match >= 0
+    match = np.where(doubts.may_give(expected.records(evidence)), -1, match)  # which of the two was seen, nobody knows
     required = _required(evidence, given, expected, match >= 0, group)
     source, found = given.rows[expected.source], np.append(seen.rows, -1)[match]
-    early, missing = ~required & (match >= 0), required & (match < 0)
+    early, missing = ~required & (match >= 0), required & ~there
     offset = np.append(seen.offset, -1)[match]
     if np.any(missing):
         missing &= looked_for(evidence, expected.lane(given), expected.key, offset)
@@ -105,22 +79,20 @@ def diverged_output(
     return joined(history, tables)
 
 
-def output_of(replay: Replay, records: pa.Table) -> pa.Table:
-    """What the function makes of these records of the input. Raises ValueError if that is no output (see ``Replay``)."""
-    given = replay(records)
-    if not isinstance(given, pa.Table) or not {"input", "key", "value"} <= set(given.column_names):
-        raise ValueError("a replay gives a table with the columns input, key and value")
-    if any(given[name].null_count for name in ("input", "key", "value")):
-        raise ValueError(
-            "a replay gives an input, a key and a value for each record of the output, and none of them is None"
-        )
-    if len(given) and not pa.types.is_integer(given["input"].type):
-        raise ValueError(f"the input of a replay's output is the number of a row, not {given['input'].type}")
-    source = np.asarray(given["input"], np.int64)
-    if len(source) and (source.min() < 0 or source.max() >= len(records) or np.any(source[1:] < source[:-1])):
-        raise ValueError("a replay gives its output in the order of the input, and names the row of each")
-    key = given["key"].cast(records["key"].type.value_type)
-    return pa.table({"input": source, "key": key, "value": given["value"].cast(records["value"].type)})
+def excused_output(
+    evidence: Evidence, replay: Replay, inputs: Collection[str], outputs: Collection[str], doubts: Doubts
+) -> Iterator[str]:
+    """Of which output nobody knows what it comes from, for it may be of doubtful input."""
+    if not doubts.inputs:
+        return
+    given = Log.of(evidence, inputs, acknowledged=True)
+    expected = _Expected.of(evidence, output_of(replay, given.table(evidence)))
+    seen = Log.of(evidence, outputs, acknowledged=False)
+    records = seen.records(evidence)
+    _, extra = _matched(evidence, seen, expected)
+    rows = seen.rows[doubts.excused(seen.key, records, extra) | (~extra & doubts.may_give(records))]
+    if len(rows):
+        yield doubts.sentence(len(rows), keys_text(evidence, rows))
 
 
 def without_position(evidence: Evidence, inputs: Collection[str], group: str | None) -> list[str]:
@@ -159,6 +131,10 @@ class Log:
         _, first = np.unique(place(history.key[rows], offset), return_index=True)
         return cls(rows[first], history.key[rows[first]], offset[first])
 
+    def records(self, evidence: Evidence) -> Ints:
+        """A number for key and value of each."""
+        return record_codes(evidence, self.key, evidence.history.value[self.rows])
+
     def table(self, evidence: Evidence) -> pa.Table:
         history = evidence.history
         keys = pa.DictionaryArray.from_arrays(pa.array(self.key), history.keys)
@@ -187,6 +163,11 @@ class _Expected:
         source = np.asarray(output["input"], np.int64)
         return cls(source, _codes(output["key"], history.keys), _codes(output["value"], history.values))
 
+    def records(self, evidence: Evidence) -> Ints:
+        """A number for key and value of each, -1 where nobody can have seen it."""
+        possible = (self.key >= 0) & (self.value >= 0)
+        return np.where(possible, record_codes(evidence, self.key, self.value), -1)
+
     def lane(self, given: Log) -> Ints:
         """A number for each pair of input and output key; inside of it the order must be kept."""
         return given.key[self.source] * (int(self.key.max(initial=0)) + 2) + self.key + 1
@@ -201,11 +182,10 @@ def _matched(evidence: Evidence, seen: Log, expected: _Expected) -> tuple[Ints, 
 
     A value that is expected several times on a partition is matched in order, first with first.
     """
-    values = len(evidence.history.values)
-    possible = np.flatnonzero((expected.key >= 0) & (expected.value >= 0))
-    wanted = expected.key[possible] * values + expected.value[possible]
-    found = seen.key * values + evidence.history.value[seen.rows]
-    nth_wanted, nth_found = _occurrence(wanted), _occurrence(found)
+    wanted, found = expected.records(evidence), seen.records(evidence)
+    possible = np.flatnonzero(wanted >= 0)
+    wanted = wanted[possible]
+    nth_wanted, nth_found = occurrence(wanted), occurrence(found)
     times = int(max(nth_wanted.max(initial=0), nth_found.max(initial=0))) + 1
     at = pc.index_in(pa.array(wanted * times + nth_wanted), pa.array(found * times + nth_found))
     match = np.full(len(expected.source), -1, np.int64)
@@ -215,46 +195,11 @@ def _matched(evidence: Evidence, seen: Log, expected: _Expected) -> tuple[Ints, 
     return match, extra
 
 
-def _has_other_input(evidence: Evidence, inputs: Iterable[str]) -> bool:
-    """Whether there may be input that f was not given, so that output of it is nothing to wonder about.
-
-    Sent, perhaps committed, where is not known; and nobody looked whether it is there. Or of a key of which no sends are known,
-    before the place where the first look began.
-    """
-    history, sends = evidence.history, evidence.sends
-    if _begins_late(evidence, inputs):
-        return True
-    sends = sends[_named(evidence, inputs)[history.key[sends]] & (history.status[sends] != Status.FAIL)]
-    sends = sends[~evidence.happened[sends] | (history.offset[sends] < 0)]
-    missing = Missing(evidence, sends)
-    may_be_gone = len(missing.unread) < np.count_nonzero(~evidence.read[sends])
-    return bool(may_be_gone or np.any(~missing.drained))
-
-
-def _begins_late(evidence: Evidence, inputs: Iterable[str]) -> bool:
-    history, windows = evidence.history, evidence.history.rows(Kind.WINDOW)
-    first = np.full(len(history.keys), MAX_OFFSET)
-    np.minimum.at(first, history.key[windows], history.offset[windows])
-    first[history.key[evidence.sends]] = MAX_OFFSET
-    codes = history.codes(inputs)
-    return bool(np.any((first[codes] > 0) & (first[codes] < MAX_OFFSET)))
-
-
 def _named(evidence: Evidence, names: Iterable[str]) -> Mask:
     """For each key whether it is one of these; and for no key at all."""
     named = np.zeros(len(evidence.history.keys) + 1, bool)
     named[evidence.history.codes(names)] = True
     return named
-
-
-def _occurrence(groups: Ints) -> Ints:
-    """For each element how many equal ones stand before it."""
-    order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-    sizes = np.diff(np.append(starts, len(groups)))
-    nth = np.empty(len(groups), np.int64)
-    nth[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
-    return nth
 
 
 def _required(evidence: Evidence, given: Log, expected: _Expected, matched: Mask, group: str | None) -> Mask:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from onceflow.errors import FunctionInvalid
-from onceflow.verify.checker.replay import Replay, output_of, per_record
+from onceflow.verify.checker.replays import OfRecord, Replay, described, output_of, per_record
 
 _MODULE = "_onceflow_function"  # in sys.modules, where dataclasses and pickle look for the module of a class
 _T = TypeVar("_T")
@@ -33,12 +34,31 @@ def load(named: str) -> Replay:
     found = getattr(_module(named, Path(file)), name, None)
     if not callable(found):
         raise _invalid(named, f"{name} is no function" if found is not None else f"the file has no {name}")
-    replay = found if _is_columnar(named, found) else per_record(found)
+    return _Guarded(named, found if _is_columnar(named, found) else per_record(found))
 
-    def guarded(records: pa.Table) -> pa.Table:
-        return _tried(named, "it failed", lambda: output_of(replay, records))
 
-    return guarded
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """A user's replay, whose failures are told with its name."""
+
+    named: str
+    replay: Replay
+
+    def __call__(self, records: pa.Table) -> pa.Table:
+        once, again = [_tried(self.named, "it failed", lambda: output_of(self.replay, records)) for _ in range(2)]
+        if not once.equals(again):
+            raise _invalid(self.named, _changed(records, once, again))
+        return once
+
+    @property
+    def of_record(self) -> OfRecord | None:
+        """The function of one record; None if it takes all of them."""
+        found: OfRecord | None = getattr(self.replay, "of_record", None)
+        return found and (lambda *record: self._pairs(found, *record))
+
+    def _pairs(self, of_record: OfRecord, *record: Any) -> list[tuple[str, Any]]:
+        with redirect_stdout(sys.stderr):
+            return list(of_record(*record))
 
 
 def _module(named: str, path: Path) -> object:
@@ -69,12 +89,28 @@ def _takes(signature: inspect.Signature, count: int) -> bool:
     return True
 
 
+def _changed(records: pa.Table, once: pa.Table, again: pa.Table) -> str:
+    """Which record of the input has another answer the second time."""
+    one, other = (list(zip(*table.to_pydict().values(), strict=True)) for table in (once, again))
+    same = next(
+        (n for n, both in enumerate(zip(one, other, strict=False)) if both[0] != both[1]), min(len(one), len(other))
+    )
+    number = min(rows[same][0] for rows in (one, other) if same < len(rows))
+    answers = [[(key, value) for source, key, value in rows if source == number] for rows in (one, other)]
+    return (
+        f"of {described(records, number)} it made {answers[0]}, and {answers[1]} when it was called again with the same input: "
+        "it is to give one answer, and to keep, draw and ask for nothing"
+    )
+
+
 def _tried(named: str, failed: str, run: Callable[[], _T]) -> _T:
-    """Also an exit is a failure: the status would be taken for a verdict."""
+    """Also an exit is a failure, and whatever else is no Exception: the status would be taken for a verdict."""
     try:
         with redirect_stdout(sys.stderr):
             return run()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _invalid(named, f"{failed}: {type(error).__name__}: {error}") from error
 
 

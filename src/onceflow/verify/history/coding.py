@@ -35,3 +35,13 @@ def dense(numbers: Ints) -> Ints:
         return small[numbers]
     coded = pa.array(numbers, mask=numbers < 0).dictionary_encode()
     return plain_numbers(coded.indices)
+
+
+def occurrence(groups: Ints) -> Ints:
+    """For each element, none of them negative, how many equal ones stand before it."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    sizes = np.diff(np.append(starts, len(groups)))
+    nth = np.empty(len(groups), np.int64)
+    nth[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
+    return nth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,12 @@ def read_history(path: Path | str) -> pa.Table:
     Raises HistoryInvalid with every mistake found, also when the file cannot be read.
     """
     path = Path(path)
+    if path.exists() and not (
+        path.is_file() or path.is_dir()
+    ):  # who opens a FIFO waits for its writer, perhaps for ever
+        refuse(
+            str(path), ["it is no file but a FIFO, a device or a socket: write the history to a file, and give that"]
+        )
     try:
         if path.suffix == ".jsonl":
             return _read_lines(path)
@@ -81,7 +88,7 @@ def _read_lines(path: Path) -> pa.Table:
     refuse(
         str(path),
         [
-            f"row {number - headers} (line {number + 1}) is not {document}"
+            f"row {number - headers} (line {number + 1}) {document}"
             for number, document in enumerate(documents)
             if isinstance(document, str)
         ],
@@ -89,15 +96,40 @@ def _read_lines(path: Path) -> pa.Table:
     return _validated([row for row in documents[headers:] if isinstance(row, dict)], header, str(path))
 
 
+class _Repeated(Exception):
+    """A name stands twice in an object: JSON's reader would keep the last one without a word."""
+
+
 def _parsed(line: str) -> dict[str, Any] | str:
-    """An object; or what the line is not."""
+    """An object; or what is wrong with the line."""
     try:
         document = json.loads(line)
+        if not isinstance(document, dict):
+            return "is not an object"
+        if _may_repeat(line, document):
+            _ONCE.decode(line)
     except ValueError as error:
-        return f"JSON: {error}"
+        return f"is not JSON: {error}"
     except RecursionError:
-        return "a row: it is nested too deeply"
-    return document if isinstance(document, dict) else "an object"
+        return "is not a row: it is nested too deeply"
+    except _Repeated as error:
+        return f"has more than one {error}: leave one"
+    return document
+
+
+def _may_repeat(line: str, document: dict[str, Any]) -> bool:
+    """Behind each name comes a colon, so that one can stand twice only where there are more: far faster than to look."""
+    return line.count(":") != len(document) != sum(map(line.count, _BEHIND_A_NAME))
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        times = Counter(name for name, _ in pairs)
+        raise _Repeated(", ".join(printable(name) for name, count in times.items() if count > 1))
+
+
+_BEHIND_A_NAME = ('":', " :", "\t:", "\r:")
+_ONCE = json.JSONDecoder(object_pairs_hook=_each_once)  # one for all lines: to make it takes as long as to read a line
 
 
 def _header(documents: list[dict[str, Any] | str]) -> tuple[dict[str, Any], int]:

@@ -141,10 +141,13 @@ def _is_possible(fault: Fault, options: Options) -> bool:
 
 def _seconds(text: str, mistakes: list[str]) -> float:
     try:
-        return Duration.parse(text).ms / 1000
+        seconds = Duration.parse(text).ms / 1000
     except ValueError as error:
         mistakes.append(f"--for {text}: {error}")
         return 0.0
+    if seconds <= 0:
+        mistakes.append(f"--for {text}: more than 0, for it is the time in which faults come")
+    return seconds
 
 
 def _one_of(option: str, value: int, choices: tuple[int, ...], mistakes: list[str]) -> None:
