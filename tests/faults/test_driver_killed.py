@@ -18,7 +18,7 @@ KILL = int(signal.SIGKILL)
 
 
 def points(cluster: Cluster) -> list[tuple[str, int]]:
-    return POINTS + (REFRESH if cluster.broker.status().transaction_version == 1 else [])
+    return POINTS + ([] if cluster.broker.status().transaction_version == 2 else REFRESH)
 
 
 def killed_at(light: LightDrivers, job: Job, point: tuple[str, int]) -> bool:

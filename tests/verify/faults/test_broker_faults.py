@@ -88,7 +88,9 @@ def test_kill_broker(world: BareWorld) -> None:
     assert len(changed(before, pids(world))) == 1
 
 
-def test_pause_broker(world: BareWorld) -> None:
+def test_pause_broker(world: BareWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lasts until the others miss the node, and not for a time alone: a new controller counts from its own beginning."""
+    monkeypatch.setattr(world, "sleep", lambda seconds: None)
     before = pids(world)
     with LeastInSync(world) as looking:
         PauseBroker().inject(world.as_world(), Random(1))

@@ -1,8 +1,12 @@
-"""A broker that its peers cannot reach, and its clients can: one way and both, whatever it leads and coordinates."""
+"""A broker that its peers cannot reach, and its clients can: one way and both, whatever it leads and coordinates.
+
+And a leader that freezes with what nobody has followed yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -16,7 +20,9 @@ from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka.client import Again
 from onceflow.verify.cluster import KafkaCluster, Node, placement
+from onceflow.verify.faults.brokers import PauseBroker
 from onceflow.verify.faults.isolated import IsolateBroker, Way, cut_off
+from onceflow.verify.wire import Direction, Do, Rule, apis
 from onceflow.writer.writer import Writer
 
 pytestmark = pytest.mark.faults
@@ -115,4 +121,60 @@ def test_control_with_acks_of_the_leader_alone_they_are_lost(meshed: KafkaCluste
         assert lost.flush(TIMEOUT_S) == 0, "all of them are acknowledged"
         eventually(lambda: another_leads(meshed, topic, leader), bool, "another leader", PATIENCE_S)
     meshed.wait_until_healthy()
+    assert not judge.read(topic)
+
+
+# ------------------------------------------------------------------------- a leader that freezes, and wakes as none
+
+
+@contextmanager
+def nobody_follows(cluster: KafkaCluster, leader: Node) -> Iterator[None]:
+    """Followers ask the leader for its records, and nothing arrives of what it answers; all else does, so nobody misses them."""
+    lost = Rule(Do.DROP, frozenset({apis.FETCH}), Direction.ANSWER, nodes=frozenset({leader.id}), client="^broker-")
+    with cluster.peer_rules.during(lost):
+        yield
+
+
+def freeze(cluster: KafkaCluster, leader: Node) -> None:
+    """Until another one leads; then it wakes, and hears of that."""
+    seed = next(seed for seed in range(1000) if Random(seed).choice(cluster.nodes) is leader)
+    world = BareWorld(cluster)
+    PauseBroker().inject(world.as_world(), Random(seed))
+    assert world.notes == [f"node {leader.id} frozen"]
+
+
+def is_written(node: Node, topic: str, text: str) -> bool:
+    """Whether a node has it in its log."""
+    return any(text.encode() in file.read_bytes() for file in node.directory.rglob(f"{topic}-0/*.log"))
+
+
+def test_a_writer_s_events_are_there_once_though_the_leader_froze_that_alone_had_them(
+    meshed: KafkaCluster, judge: Cluster
+) -> None:
+    topic, leader = topic_of(meshed, judge)
+    events = [f"event {text}" for text in EVENTS]
+    with Writer(bootstrap_servers=meshed.bootstrap_servers, source="shop") as writer:
+        writer.send(topic, b"before", id="before").result()
+        with nobody_follows(meshed, leader):
+            sent = [writer.send(topic, text.encode(), id=text) for text in events]
+            eventually(lambda: is_written(leader, topic, events[-1]), bool, "it has them", PATIENCE_S)
+            assert not any(is_written(node, topic, events[0]) for node in meshed.others(leader))
+            freeze(meshed, leader)
+        for delivery in sent:
+            delivery.result()
+    assert [value for _, _, value in judge.read(topic)] == ["before", *events]
+
+
+def test_control_with_acks_of_the_leader_alone_what_it_freezes_with_is_lost(
+    meshed: KafkaCluster, judge: Cluster
+) -> None:
+    """It acknowledged what nobody had followed, and drops it when it wakes and hears that another one leads."""
+    topic, leader = topic_of(meshed, judge)
+    lost = Producer({"bootstrap.servers": meshed.bootstrap_servers, "acks": 1, "log_level": 0})
+    lost.list_topics(topic, TIMEOUT_S)
+    with nobody_follows(meshed, leader):
+        for text in EVENTS:
+            lost.produce(topic, text)
+        assert lost.flush(TIMEOUT_S) == 0, "all of them are acknowledged"
+        freeze(meshed, leader)
     assert not judge.read(topic)

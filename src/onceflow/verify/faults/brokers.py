@@ -37,7 +37,7 @@ class KillBroker:
 
 @dataclass(frozen=True, slots=True)
 class PauseBroker:
-    """SIGSTOP for longer than its session with the controller: its leaderships move, and then it wakes and believes in them.
+    """SIGSTOP until its session with the controller has ended: its leaderships move, and then it wakes and believes in them.
 
     ::
 
@@ -56,6 +56,8 @@ class PauseBroker:
         node.pause()
         world.note(f"node {node.id} frozen")
         world.sleep(session_s + random.uniform(1, _BEYOND_SESSION_S))
+        # Where the controller itself has frozen, another one is elected first, and its session begins only then.
+        world.wait_for(lambda: world.kafka.is_fenced(node), f"the end of broker {node.id}'s session")
         world.kafka.heal()
 
 
