@@ -1,4 +1,4 @@
-"""How much the checker does where readers say of each poll what they asked for: it must not grow with all that they asked for."""
+"""How many steps the checker takes where much of a history belongs together: not one for each two rows that do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def in_one_transaction_each(history: Recorder, records: int) -> None:
 
 @pytest.mark.parametrize("write", [in_one_transaction, in_one_transaction_each])
 def test_windows_that_reach_back_to_the_beginning_cost_no_step_for_each_record(write: Writes) -> None:
-    assert steps(cumulative(write, 400)) < 2 * steps(cumulative(write, 20))
+    many, few = cumulative(write, 400), cumulative(write, 20)
+    assert steps(lambda: intermediate_read(many)) < 2 * steps(lambda: intermediate_read(few))
 
 
 def test_of_windows_that_reach_back_few_places_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +45,11 @@ def test_of_windows_that_reach_back_few_places_are_looked_at(monkeypatch: pytest
     assert 399 <= sum(looked_at) <= 3 * 400
 
 
+def test_a_value_with_many_senders_costs_no_step_for_each() -> None:
+    many, few = repeated(400), repeated(20)
+    assert steps(lambda: many.writer) < 2 * steps(lambda: few.writer)
+
+
 def cumulative(write: Writes, records: int) -> Evidence:
     """A reader that polls one record after the other, and asks each time for all from the beginning on."""
     history = Recorder()
@@ -53,8 +59,17 @@ def cumulative(write: Writes, records: int) -> Evidence:
     return Evidence(Columns.of(history.table()))
 
 
-def steps(evidence: Evidence) -> int:
-    """How many calls the search for hidden records takes, of Python and of C."""
+def repeated(attempts: int) -> Evidence:
+    """One value that is sent again and again, until it is read."""
+    history = Recorder()
+    for number in range(attempts):
+        history.add("writer", send("k", "v"), status="fail", txn=number)
+    history.add("reader", poll("k", 0, "v"))
+    return Evidence(Columns.of(history.table()))
+
+
+def steps(search: Callable[[], object]) -> int:
+    """How many calls this takes, of Python and of C."""
     count, before = 0, sys.getprofile()
 
     def step(_frame: FrameType, _event: str, _what: object) -> None:
@@ -63,7 +78,7 @@ def steps(evidence: Evidence) -> int:
 
     sys.setprofile(step)
     try:
-        intermediate_read(evidence)
+        search()
     finally:
         sys.setprofile(before)
     return count
