@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.verify.checker import CHECKS, check_history
 from onceflow.verify.history import Recorder
-from onceflow.verify.history.recorder import effect, gone, log_end, poll, position, send, stable_end, window
+from onceflow.verify.history.recorder import assign, effect, gone, log_end, poll, position, send, stable_end, window
 
 Story = Callable[[Recorder], object]
 
@@ -93,6 +93,27 @@ PARTS: list[tuple[Story, str]] = [
             history.add("probe", position("in-0", 1, "book")),
         ),
         "whether group book handled what it polled more than once on in-0: that was in no transaction, so only effects tell",
+    ),
+    (
+        lambda history: (
+            history.add("booker", assign("in-0", 0), poll("in-0", 0, "a", "copy")),
+            history.add("probe", position("in-0", 1, "copy")),
+        ),
+        "whether group copy handled what it polled more than once on in-0: not only in transactions, so only effects tell",
+    ),
+    (
+        lambda history: (
+            history.add("booker", poll("in-0", 0, "a", "book"), assign("in-0", 0), poll("in-0", 0, "a", "book"), txn=8),
+            history.add("probe", position("in-0", 1, "book")),
+        ),
+        "whether group book handled what it polled more than once on in-0: that was in one transaction, so only effects tell",
+    ),
+    (
+        lambda history: (
+            history.add("other copier", poll("in-0", 0, "a", "copy"), txn=8, status="info"),
+            history.add("probe", position("in-0", 1, "copy")),
+        ),
+        "whether group copy handled what it polled more than once on in-0: nothing tells what became of a transaction that did",
     ),
     (
         lambda history: history.add("adder", poll("in-0", 0, "a", "sum")),

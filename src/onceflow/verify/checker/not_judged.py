@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import lanes
-from onceflow.verify.checker.processing import repeated_for_group
 from onceflow.verify.checker.progress import ends_known, went_on
+from onceflow.verify.checker.repetitions import repetitions
 from onceflow.verify.checker.unproved import keys_text, listed
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind, Status
@@ -148,14 +148,9 @@ def _older(evidence: Evidence) -> Iterator[str]:
 
 def _consumed_again(evidence: Evidence) -> Iterator[str]:
     """A group that goes back to its position (a rebalance, a restart) polls records again, and may know them for handled."""
-    history, polls = evidence.history, evidence.polls
-    rows = polls[(history.group[polls] >= 0) & ~history.in_txn[polls] & evidence.happened[polls]]
-    again = repeated_for_group(history, rows)
-    if len(again):
-        yield (
-            f"whether {_groups(evidence, again)} handled what it polled more than once on {keys_text(evidence, again)}: that was "
-            "in no transaction, so only effects tell"
-        )
+    for rows, reason in repetitions(evidence):
+        where = keys_text(evidence, rows)
+        yield f"whether {_groups(evidence, rows)} handled what it polled more than once on {where}: {reason}"
 
 
 def _groups(evidence: Evidence, rows: Ints) -> str:
