@@ -116,6 +116,15 @@ PARTS: list[tuple[Story, str]] = [
         "whether group copy handled what it polled more than once on in-0: nothing tells what became of a transaction that did",
     ),
     (
+        lambda history: (
+            history.add("other writer", send("k", "x"), status="info"),
+            history.add("other writer", send("k", "y", 0)),
+            history.add("final", window("k", 0, 2), poll("k", 0, "y"), poll("k", 1, "x")),
+        ),
+        "the order of 1 record on k, before what the same process had sent before: one of the two sends got no answer, and may "
+        "have taken effect later",
+    ),
+    (
         lambda history: history.add("adder", poll("in-0", 0, "a", "sum")),
         "how far group sum came on in-0: its position and the stable_end were not both seen at the end",
     ),

@@ -17,6 +17,7 @@ from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import lanes
 from onceflow.verify.checker.progress import ends_known, went_on
 from onceflow.verify.checker.repetitions import repetitions
+from onceflow.verify.checker.unanswered import Unanswered
 from onceflow.verify.checker.unproved import keys_text, listed
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind, Status
@@ -36,6 +37,7 @@ def not_judged(evidence: Evidence, held: Collection[str] = ()) -> tuple[str, ...
         _unconsumed,
         _older,
         _consumed_again,
+        _late_sends,
     )
     return tuple(sentence for part in parts for sentence in part(evidence))
 
@@ -151,6 +153,15 @@ def _consumed_again(evidence: Evidence) -> Iterator[str]:
     for rows, reason in repetitions(evidence):
         where = keys_text(evidence, rows)
         yield f"whether {_groups(evidence, rows)} handled what it polled more than once on {where}: {reason}"
+
+
+def _late_sends(evidence: Evidence) -> Iterator[str]:
+    rows = evidence.once(Unanswered).undecided
+    if len(rows):
+        yield (
+            f"the order of {_records(rows)} on {keys_text(evidence, rows)}, before what the same process had sent before: one of "
+            "the two sends got no answer, and may have taken effect later"
+        )
 
 
 def _groups(evidence: Evidence, rows: Ints) -> str:
