@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.verify.checker.ends import stable_behind_the_end, went_back
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import lanes
@@ -33,6 +34,7 @@ def not_judged(evidence: Evidence, held: Collection[str] = ()) -> tuple[str, ...
         strange,
         _targets,
         _ends,
+        _ends_apart,
         _positions,
         _unconsumed,
         _older,
@@ -99,6 +101,18 @@ def _ends(evidence: Evidence) -> Iterator[str]:
         yield (
             f"whether a transaction hangs on {keys_text(evidence, rows)}: no log_end and stable_end are in the history that were "
             "asked for behind all that transactions wrote there"
+        )
+
+
+def _ends_apart(evidence: Evidence) -> Iterator[str]:
+    rows = went_back(evidence)
+    if len(rows):
+        yield f"what was at the end of {keys_text(evidence, rows)}: it was seen further on before, only known records are missed"
+    rows = stable_behind_the_end(evidence)
+    if len(rows):
+        yield (
+            f"whether a transaction hangs on {keys_text(evidence, rows)}: its stable_end was seen behind its log_end, so both "
+            "were not asked of one log"
         )
 
 
