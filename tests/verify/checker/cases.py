@@ -982,6 +982,43 @@ def a_later_send_was_read_first(history: Recorder) -> None:
     history.add("reader", poll("k", 0, 2), poll("k", 1, 1))
 
 
+@shows()
+def a_send_without_an_answer_may_have_taken_effect_later(history: Recorder) -> None:
+    history.add("writer", send("k", 1), status="info")
+    history.add("writer", send("k", 2, 0))
+    history.add("reader", poll("k", 0, 2), poll("k", 1, 1))
+
+
+@shows()
+def of_two_sends_without_an_answer_the_first_may_have_taken_effect_last(history: Recorder) -> None:
+    history.add("writer", send("k", 1), status="info")
+    history.add("writer", send("k", 2), status="info")
+    history.add("reader", poll("k", 0, 2), poll("k", 1, 1))
+
+
+@shows("nonmonotonic_send")
+def a_send_without_an_answer_took_effect_before_it_began(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1))
+    history.add("writer", send("k", 2), status="info")
+    history.add("reader", poll("k", 0, 2), poll("k", 1, 1))
+
+
+@shows()
+def a_send_without_an_answer_that_stands_first_may_be_of_another_attempt(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1))
+    history.add("writer", send("k", 2), status="info")
+    history.add("other", send("k", 2), status="info")
+    history.add("reader", poll("k", 0, 2), poll("k", 1, 1))
+
+
+@shows("nonmonotonic_send")
+def a_send_without_an_answer_between_two_others_excuses_neither(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 1))
+    history.add("writer", send("k", 2), status="info")
+    history.add("writer", send("k", 3, 0))
+    history.add("reader", poll("k", 0, 3), poll("k", 1, 1), poll("k", 2, 2))
+
+
 @shows("int_nonmonotonic_send")
 def the_sends_of_one_transaction_stand_in_reverse(history: Recorder) -> None:
     history.add("writer", send("k", 1, 1), send("k", 2, 0), txn=1)

@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.verify.checker import CHECKS, check_history
 from onceflow.verify.history import Recorder
-from onceflow.verify.history.recorder import effect, gone, log_end, poll, position, send, stable_end, window
+from onceflow.verify.history.recorder import assign, effect, gone, log_end, poll, position, send, stable_end, window
 
 Story = Callable[[Recorder], object]
 
@@ -95,6 +95,63 @@ PARTS: list[tuple[Story, str]] = [
         "whether group book handled what it polled more than once on in-0: that was in no transaction, so only effects tell",
     ),
     (
+        lambda history: (
+            history.add("booker", assign("in-0", 0), poll("in-0", 0, "a", "copy")),
+            history.add("probe", position("in-0", 1, "copy")),
+        ),
+        "whether group copy handled what it polled more than once on in-0: not only in transactions, so only effects tell",
+    ),
+    (
+        lambda history: (
+            history.add("booker", poll("in-0", 0, "a", "book"), assign("in-0", 0), poll("in-0", 0, "a", "book"), txn=8),
+            history.add("probe", position("in-0", 1, "book")),
+        ),
+        "whether group book handled what it polled more than once on in-0: that was in one transaction, so only effects tell",
+    ),
+    (
+        lambda history: (
+            history.add("other copier", poll("in-0", 0, "a", "copy"), txn=8, status="info"),
+            history.add("probe", position("in-0", 1, "copy")),
+        ),
+        "whether group copy handled what it polled more than once on in-0: nothing tells what became of a transaction that did",
+    ),
+    (
+        lambda history: (
+            history.add("other writer", send("k", "x"), status="info"),
+            history.add("other writer", send("k", "y", 0)),
+            history.add("final", window("k", 0, 2), poll("k", 0, "y"), poll("k", 1, "x")),
+        ),
+        "the order of 1 record on k, before what the same process had sent before: one of the two sends got no answer, and may "
+        "have taken effect later",
+    ),
+    (
+        lambda history: (
+            history.add("probe", log_end("in-0", 5), stable_end("in-0", 5)),
+            history.add("probe", log_end("in-0", 3), stable_end("in-0", 3)),
+        ),
+        "what was at the end of in-0: it was seen further on before, only known records are missed",
+    ),
+    (
+        lambda history: (
+            history.add("probe", stable_end("in-0", 5)),
+            history.add("probe", log_end("in-0", 3)),
+            history.add("probe", log_end("in-0", 5), stable_end("in-0", 5)),
+        ),
+        "what was at the end of in-0: it was seen further on before, only known records are missed",
+    ),
+    (
+        lambda history: (
+            history.add("probe", stable_end("out-0", 5), log_end("out-0", 5)),
+            history.add("probe", stable_end("out-0", 4), log_end("out-0", 5)),
+            history.add("probe", log_end("out-0", 5), stable_end("out-0", 5)),
+        ),
+        "what was at the end of out-0: it was seen further on before, only known records are missed",
+    ),
+    (
+        lambda history: history.add("probe", log_end("in-0", 2), stable_end("in-0", 5)),
+        "whether a transaction hangs on in-0: its stable_end was seen behind its log_end, so both were not asked of one log",
+    ),
+    (
         lambda history: history.add("adder", poll("in-0", 0, "a", "sum")),
         "how far group sum came on in-0: its position and the stable_end were not both seen at the end",
     ),
@@ -160,6 +217,14 @@ def test_what_was_sent_between_the_questions_for_the_ends_hangs_nowhere() -> Non
     history.add("final", window("out-0", 2, 3), poll("out-0", 2, "x"))
     verdict = check_history(history.table())
     assert (verdict.violations, verdict.not_judged) == ({}, (f"whether a transaction hangs on out-0{NOT_ASKED}",))
+
+
+def test_of_two_who_ask_at_the_same_time_one_may_be_told_of_less() -> None:
+    history = Recorder()
+    copied_and_read(history)
+    history.add("probe", log_end("in-0", 5), stable_end("in-0", 5))
+    history.add("slower probe", log_end("in-0", 1), stable_end("in-0", 1))
+    assert check_history(history.table()).not_judged == ()
 
 
 def test_readers_are_held_against_each_other_where_no_send_is_recorded() -> None:

@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.verify.checker.ends import stable_behind_the_end, went_back
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import lanes
-from onceflow.verify.checker.processing import repeated_for_group
 from onceflow.verify.checker.progress import ends_known, went_on
+from onceflow.verify.checker.repetitions import repetitions
+from onceflow.verify.checker.unanswered import Unanswered
 from onceflow.verify.checker.unproved import keys_text, listed
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind, Status
@@ -32,10 +34,12 @@ def not_judged(evidence: Evidence, held: Collection[str] = ()) -> tuple[str, ...
         strange,
         _targets,
         _ends,
+        _ends_apart,
         _positions,
         _unconsumed,
         _older,
         _consumed_again,
+        _late_sends,
     )
     return tuple(sentence for part in parts for sentence in part(evidence))
 
@@ -100,6 +104,18 @@ def _ends(evidence: Evidence) -> Iterator[str]:
         )
 
 
+def _ends_apart(evidence: Evidence) -> Iterator[str]:
+    rows = went_back(evidence)
+    if len(rows):
+        yield f"what was at the end of {keys_text(evidence, rows)}: it was seen further on before, only known records are missed"
+    rows = stable_behind_the_end(evidence)
+    if len(rows):
+        yield (
+            f"whether a transaction hangs on {keys_text(evidence, rows)}: its stable_end was seen behind its log_end, so both "
+            "were not asked of one log"
+        )
+
+
 def _positions(evidence: Evidence) -> Iterator[str]:
     """Where a group went on after its position was seen last, or where that was never seen, nobody knows how far it came."""
     history = evidence.history
@@ -148,13 +164,17 @@ def _older(evidence: Evidence) -> Iterator[str]:
 
 def _consumed_again(evidence: Evidence) -> Iterator[str]:
     """A group that goes back to its position (a rebalance, a restart) polls records again, and may know them for handled."""
-    history, polls = evidence.history, evidence.polls
-    rows = polls[(history.group[polls] >= 0) & ~history.in_txn[polls] & evidence.happened[polls]]
-    again = repeated_for_group(history, rows)
-    if len(again):
+    for rows, reason in repetitions(evidence):
+        where = keys_text(evidence, rows)
+        yield f"whether {_groups(evidence, rows)} handled what it polled more than once on {where}: {reason}"
+
+
+def _late_sends(evidence: Evidence) -> Iterator[str]:
+    rows = evidence.once(Unanswered).undecided
+    if len(rows):
         yield (
-            f"whether {_groups(evidence, again)} handled what it polled more than once on {keys_text(evidence, again)}: that was "
-            "in no transaction, so only effects tell"
+            f"the order of {_records(rows)} on {keys_text(evidence, rows)}, before what the same process had sent before: one of "
+            "the two sends got no answer, and may have taken effect later"
         )
 
 

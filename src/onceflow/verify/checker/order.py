@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
+from onceflow.verify.checker.unanswered import Unanswered
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
@@ -55,8 +56,14 @@ def int_nonmonotonic_poll(evidence: Evidence) -> pa.Table:
 def nonmonotonic_send(evidence: Evidence) -> pa.Table:
     """What a process sent in a later operation stands before what it sent in an earlier one."""
     rows, previous, same_unit = evidence.once(_send_steps)
-    back = evidence.sent_offset[rows] < evidence.sent_offset[previous]
-    return findings(evidence.history, "nonmonotonic_send", rows[back & ~same_unit], previous[back & ~same_unit])
+    back = (evidence.sent_offset[rows] < evidence.sent_offset[previous]) & ~same_unit
+    open_ended = evidence.once(Unanswered)
+    return findings(
+        evidence.history,
+        "nonmonotonic_send",
+        np.concatenate([rows[back], open_ended.before]),
+        np.concatenate([previous[back], open_ended.witnesses]),
+    )
 
 
 def int_nonmonotonic_send(evidence: Evidence) -> pa.Table:

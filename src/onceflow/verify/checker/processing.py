@@ -8,30 +8,27 @@ import pyarrow as pa
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.history.coding import Ints, dense
-from onceflow.verify.history.columns import Columns
 from onceflow.verify.history.schema import Kind, Status
 
 
 def consumed_twice(evidence: Evidence) -> pa.Table:
     """A record was consumed for one group by more than one transaction that committed."""
-    history = evidence.history
-    polls = evidence.polls
-    rows = polls[history.in_txn[polls] & (history.group[polls] >= 0) & evidence.happened[polls]]
-    first = _first_for_group(history, rows)
+    history, taken = evidence.history, evidence.once(Taken)
+    judged = history.in_txn[taken.rows] & evidence.happened[taken.rows]
+    rows = taken.rows[judged]
+    first = _first_of(taken.record[judged], rows)
     again = history.unit[first] != history.unit[rows]
     return findings(history, "consumed_twice", rows[again], first[again])
 
 
-def repeated_for_group(history: Columns, polls: Ints) -> Ints:
-    """Those of the rows that poll a record which an earlier one of them has polled for the same group."""
-    again: Ints = polls[_first_for_group(history, polls) != polls]
-    return again
+class Taken:
+    """The polls for groups that may have led to anything, and for each a number of the record and its group."""
 
-
-def _first_for_group(history: Columns, polls: Ints) -> Ints:
-    """For each row the first one of the same record and group."""
-    places = np.unique(place(history.key[polls], history.offset[polls]), return_inverse=True)[1]
-    return _first_of(places * (int(history.group.max(initial=0)) + 1) + history.group[polls], polls)
+    def __init__(self, evidence: Evidence) -> None:
+        history, polls = evidence.history, evidence.polls
+        self.rows = polls[(history.group[polls] >= 0) & (history.status[polls] != Status.FAIL)]
+        places = np.unique(place(history.key[self.rows], history.offset[self.rows]), return_inverse=True)[1]
+        self.record = dense(places * (int(history.group.max(initial=0)) + 1) + history.group[self.rows])
 
 
 def effect_repeated(evidence: Evidence) -> pa.Table:

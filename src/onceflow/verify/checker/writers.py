@@ -8,40 +8,43 @@ several senders, and which of them was read decides everything::
 
 Among the senders of a value the one acknowledged at the very offset is believed first, then one whose offset is not
 known, then any; among equals one that is known to have committed, then one of unknown outcome, then one that failed.
+
+Of each group of equals only the best one is kept, so that a value with very many senders costs no more than its rows.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, dense
 from onceflow.verify.history.columns import Columns
-
-_UNKNOWN_OFFSET, _OTHER_OFFSET, _NONE = 3, 6, 99  # above the three statuses, so that the offset counts more
 
 
 def writers_of(history: Columns, sends: Ints, polls: Ints, record: Ints) -> Ints:
     """For each row that polls the row that sent what it read, -1 for nobody and for all other rows."""
-    order = sends[np.argsort(record[sends], kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(record[sends], minlength=int(record.max(initial=-1)) + 1))])
+    sends = sends[np.argsort(history.status[sends], kind="stable")]  # the best first
+    records = int(record.max(initial=-1)) + 1
+    told = history.offset[sends] >= 0
+    told_of, untold_of = (_firsts(record[rows], rows, records) for rows in (sends[told], sends[~told]))
     writer = np.full(len(record), -1, np.int64)
-    best = np.full(len(polls), _NONE, np.int64)
-    left = np.arange(len(polls))
-    for nth in range(len(sends)):
-        at = starts[record[polls[left]]] + nth
-        left = left[at < starts[record[polls[left]] + 1]]
-        if not len(left):
-            break
-        senders = order[starts[record[polls[left]]] + nth]
-        score = _score(history, senders, history.offset[polls[left]])
-        better = score < best[left]
-        best[left[better]] = score[better]
-        writer[polls[left[better]]] = senders[better]
+    writer[polls] = np.where(untold_of[record[polls]] >= 0, untold_of[record[polls]], told_of[record[polls]])
+    several = np.bincount(record[sends], minlength=records) > 1
+    doubtful = polls[several[record[polls]]]
+    at_place = _senders_at_the_place(history, sends[told & several[record[sends]]], doubtful, record)
+    writer[doubtful[at_place >= 0]] = at_place[at_place >= 0]
     return writer
 
 
-def _score(history: Columns, senders: Ints, offsets: Ints) -> Ints:
-    known = history.offset[senders]
-    score = np.where(known < 0, _UNKNOWN_OFFSET, _OTHER_OFFSET)
-    score[known == offsets] = 0
-    return score + history.status[senders].astype(np.int64)
+def _senders_at_the_place(history: Columns, sends: Ints, polls: Ints, record: Ints) -> Ints:
+    """For each poll the first send of its record at the very offset, -1 for none."""
+    rows = np.concatenate([sends, polls])
+    offsets, offset = np.unique(history.offset[rows], return_inverse=True)
+    spot = dense(record[rows] * len(offsets) + offset)
+    return _firsts(spot[: len(sends)], sends, int(spot.max(initial=-1)) + 1)[spot[len(sends) :]]
+
+
+def _firsts(group: Ints, rows: Ints, groups: int) -> Ints:
+    """For each group the first of its rows, -1 for none."""
+    first = np.full(groups, -1, np.int64)
+    first[group[::-1]] = rows[::-1]
+    return first
