@@ -1,7 +1,7 @@
 """Tests with many variants of which `make test` takes some, and `make verify` all (``@pytest.mark.in_turn(3)``: every third).
 
 Each variant (a store, a protocol, a transaction version, a step) holds by itself; each takes a broker or a process that is
-killed, so seconds. Which ones are taken depends on the test's name alone: not always the same store, and the same ones in each run.
+killed, so seconds. Which ones are taken depends on the test's name alone: not always the same store, and the same in each run.
 """
 
 from __future__ import annotations
