@@ -113,7 +113,7 @@ def test_an_attempt_beside_the_one_that_was_read_is_in_doubt_too() -> None:
     history.add("reader", poll("in-0", 5, 4), window("in-0", 5, 6), poll("out-0", 5, 4))
     history.add("reader", window("out-0", 0, 9))
     assert found(history) == ACCUSED
-    history.add("reader", window("in-0", 0, 9))
+    history.add("reader", window("in-0", 0, 9), log_end("in-0", 9))
     assert found(history) == [*ACCUSED[:1], ("out-0", 5, 4, EXTRA), *ACCUSED[1:]]
 
 
