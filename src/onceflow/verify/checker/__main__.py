@@ -91,11 +91,10 @@ def _function(chosen: argparse.Namespace) -> Function | None:
 def keep_smallest(verdict: Verdict, directory: Path) -> list[Path]:
     """Writes ``<anomaly>.jsonl`` for each violation: the smallest history that shows the first finding of it."""
     directory.mkdir(parents=True, exist_ok=True)
-    checks = {check.anomaly: check for check in verdict.checks}
     paths = []
     for finding in first_findings(verdict):
         paths.append(directory / f"{finding['anomaly']}.jsonl")
-        write_history(shrink(verdict.history, finding, checks[str(finding["anomaly"])]), paths[-1])
+        write_history(shrink(verdict.history, finding, verdict.check(finding["anomaly"])), paths[-1])
     return paths
 
 

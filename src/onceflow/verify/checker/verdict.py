@@ -31,6 +31,10 @@ class Verdict:
     unproved: str = field(default="", kw_only=True)
     not_judged: tuple[str, ...] = field(default=(), kw_only=True)
 
+    def check(self, anomaly: object) -> Check:
+        """The check that looked for it."""
+        return next(check for check in self.checks if check.anomaly == anomaly)
+
     @property
     def counts(self) -> dict[str, int]:
         """How often each anomaly was found, 0 included."""

@@ -24,7 +24,7 @@ def places(results: Sequence[RunResult], directory: Path) -> dict[tuple[int, str
 def keep_smallest(results: Sequence[RunResult], kept: Mapping[tuple[int, str], Path]) -> None:
     """Finds and writes them."""
     for number, result in enumerate(results, 1):
-        checks = {check.anomaly: check for check in result.verdict.checks}
-        for finding in first_findings(result.verdict):
+        verdict = result.verdict
+        for finding in first_findings(verdict):
             anomaly = finding["anomaly"]
-            write_history(shrink(result.verdict.history, finding, checks[anomaly]), kept[number, anomaly])
+            write_history(shrink(verdict.history, finding, verdict.check(anomaly)), kept[number, anomaly])
