@@ -1,4 +1,4 @@
-"""Tests with many variants of which `make test` takes some, and `make verify` all (``@pytest.mark.in_turn(3)``: every third).
+"""Tests of many variants: `make test` takes some, `make verify` the others (``@pytest.mark.in_turn(3)``: every third).
 
 Each variant (a store, a protocol, a transaction version, a step) holds by itself; each takes a broker or a process that is
 killed, so seconds. Which ones are taken depends on the test's name alone: not always the same store, and the same in each run.

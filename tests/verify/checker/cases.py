@@ -225,6 +225,47 @@ def a_record_whose_offset_is_not_known_comes_behind_the_end(history: Recorder) -
     history.add("reader", window("k", 0, 1), poll("k", 0, 1))
 
 
+@shows()
+def a_record_whose_offset_is_not_known_comes_behind_an_older_end_and_every_window(history: Recorder) -> None:
+    history.add("probe", log_end("k", 0))
+    history.add("writer", send("k", 9))
+    history.add("reader", assign("k", 0), window("k", 0, 1))
+
+
+@shows()
+def a_group_is_done_before_a_transaction_of_unknown_outcome_is_committed(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="info")
+    history.add("consumer", subscribe())
+    history.add("probe", position("k", 0, "g"))
+    history.add("reader", assign("k", 0), poll("k", 0, 1), window("k", 0, 1))
+    history.add("end", log_end("k", 1), stable_end("k", 1))
+
+
+@shows()
+def a_transaction_ends_after_the_ends_were_asked(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), txn=1, status="info")
+    history.add("probe", log_end("k", 1), stable_end("k", 0))
+    history.add("reader", assign("k", 0), poll("k", 0, 1), window("k", 0, 2))
+
+
+@shows()
+def a_position_is_seen_while_the_first_transaction_is_open_that_is_committed_late(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    taken = assign("k", 0), poll("k", 0, 1), position("k", 1, "g"), send("j", 10, 0)
+    history.add("copier", *taken, txn=1, status="info")
+    history.add("probe", position("k", 0, "g"))
+    history.add("probe", position("k", 0, "g"))
+    history.add("reader", assign("j", 0), poll("j", 0, 10), window("j", 0, 2))
+    history.add("probe", position("k", 1, "g"))
+
+
+@shows()
+def a_position_that_was_asked_for_in_vain_says_nothing(history: Recorder) -> None:
+    history.add("copier", assign("k", 0), poll("k", 0, 1), poll("k", 1, 2), position("k", 2, "g"), txn=1)
+    history.add("probe", position("k", 2, "g"), log_end("k", 2), stable_end("k", 2))
+    history.add("probe", position("k", 0, "g"), status="fail")
+
+
 @shows("unseen")
 def a_record_whose_offset_is_not_known_is_not_before_the_end(history: Recorder) -> None:
     history.add("writer", send("k", 1))
@@ -1136,6 +1177,15 @@ def the_member_that_takes_over_goes_on_behind_what_nobody_polled(history: Record
     history.add("two", poll("k", 3, 3, "g"))
     history.add("reader", *[poll("k", value, value) for value in range(4)])
     history.add("probe", position("k", 4, "g"))
+
+
+@shows("consumed_never")
+def a_transaction_that_failed_makes_no_plain_group_one_with_transactions(history: Recorder) -> None:
+    history.add("consumer", subscribe())
+    history.add("consumer", poll("k", 0, 0, "g"))
+    history.add("other", position("z", 1, "g"), txn=7, status="fail")
+    history.add("reader", *[poll("k", value, value) for value in range(2)])
+    history.add("probe", position("k", 2, "g"))
 
 
 @shows("consumed_never")

@@ -32,6 +32,28 @@ NOT_ASKED = (
 PARTS: list[tuple[Story, str]] = [
     (
         lambda history: (
+            history.add("consumer", poll("in-0", 0, "a", "plain")),
+            history.add("probe", position("in-0", 0, "other"), position("in-0", 1, "plain")),
+            history.add("probe", position("in-0", 1, "other")),
+        ),
+        "whether group other consumed all that it went past: no poll in the history names the group",
+    ),
+    (
+        lambda history: (
+            history.add("consumer", poll("in-0", 0, "a", "plain"), status="info"),
+            history.add("probe", position("in-0", 1, "plain")),
+        ),
+        "whether group plain consumed 1 record on in-0 that its position went past: what polled them is of unknown outcome",
+    ),
+    (
+        lambda history: (
+            history.add("consumer", poll("out-0", 0, "b", "copy")),
+            history.add("probe", position("out-0", 1, "copy")),
+        ),
+        "whether group copy consumed all that it went past on out-0: its transactions give it positions on other keys only",
+    ),
+    (
+        lambda history: (
             history.add("final", poll("in-1", 0, "x"), poll("in-1", 1, "y")),
             history.add("writer", send("in-1", "x", 0), send("in-1", "y", 1)),
             history.add("probe", position("in-1", 2, "copy"), stable_end("in-1", 2)),

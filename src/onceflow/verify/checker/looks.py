@@ -64,10 +64,16 @@ class Looks:
 
     @cached_property
     def _oldest_to_end(self) -> Ints:
-        """For each stretch the oldest of the last looks at it and at those behind it, up to the end; behind that its own one."""
+        """For each stretch the oldest of the last looks at it and at those behind it, up to the end; behind that its own one.
+
+        Where the log was said to end, that look has all behind it, and is one of them however far the windows reach::
+
+            log_end is seen to be 0
+            a send is acknowledged, nobody knows where
+            a reader reads 0 to 1                               it may stand at 1
+        """
         key, looks = self._cuts >> OFFSET_BITS, len(self._rows)
-        ends = place(key, np.append(self._ends, 0)[key])
-        inside = (self._cuts < ends) | ((self._cuts == ends) & (np.append(self.log_end, -1)[key] >= 0))
+        inside = (self._cuts < place(key, np.append(self._ends, 0)[key])) | (np.append(self.log_end, -1)[key] >= 0)
         # The numbers of a key lie above those of the keys before it, so that the minimum starts anew with each key.
         band = key * (looks + 2)
         oldest = np.minimum.accumulate((band + np.where(inside, self._painted, looks))[::-1])[::-1] - band

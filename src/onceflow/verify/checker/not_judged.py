@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 from onceflow.verify.checker.ends import stable_behind_the_end, went_back
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
-from onceflow.verify.checker.positions import lanes
+from onceflow.verify.checker.passing import only_in_doubt, transactional
+from onceflow.verify.checker.positions import lanes, seen_positions
 from onceflow.verify.checker.progress import ends_known, went_on
 from onceflow.verify.checker.repetitions import repetitions
 from onceflow.verify.checker.unanswered import Unanswered
 from onceflow.verify.checker.unproved import keys_text, listed
 from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.columns import Columns
 from onceflow.verify.history.schema import Kind, Status
 
 
@@ -37,6 +39,8 @@ def not_judged(evidence: Evidence, held: Collection[str] = ()) -> tuple[str, ...
         _ends_apart,
         _positions,
         _unconsumed,
+        _in_doubt,
+        _elsewhere,
         _older,
         _consumed_again,
         _late_sends,
@@ -138,9 +142,46 @@ def _unconsumed(evidence: Evidence) -> Iterator[str]:
     history, polls = evidence.history, evidence.polls
     positions = history.rows(Kind.POSITION)
     positions = positions[history.in_txn[positions] & evidence.happened[positions]]
-    rows = positions[~np.isin(history.group[positions], history.group[polls]) & (history.group[positions] >= 0)]
+    rows = np.concatenate([positions, _moved(history)])
+    rows = rows[~np.isin(history.group[rows], history.group[polls]) & (history.group[rows] >= 0)]
     if len(rows):
         yield f"whether {_groups(evidence, rows)} consumed all that it went past: no poll in the history names the group"
+
+
+def _moved(history: Columns) -> Ints:
+    """The positions that were seen behind where the group was seen first on the partition."""
+    seen = seen_positions(history)
+    lane = lanes(history, seen)
+    first = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    first[lane[::-1]] = seen[::-1]
+    moved: Ints = seen[history.offset[seen] > history.offset[first[lane]]]
+    return moved
+
+
+def _in_doubt(evidence: Evidence) -> Iterator[str]:
+    rows = only_in_doubt(evidence)
+    if len(rows):
+        yield (
+            f"whether {_groups(evidence, rows)} consumed {_records(rows)} on {keys_text(evidence, rows)} that its position went "
+            "past: what polled them is of unknown outcome"
+        )
+
+
+def _elsewhere(evidence: Evidence) -> Iterator[str]:
+    """Of a group with transactions only what they give is held against what it polled."""
+    history, polls = evidence.history, evidence.polls
+    positions = history.rows(Kind.POSITION)
+    given = positions[history.in_txn[positions] & (history.status[positions] != Status.FAIL)]
+    seen = seen_positions(history)
+    seen = seen[np.isin(history.group[seen], transactional(history)) & (history.group[seen] >= 0)]
+    lane = lanes(history, np.concatenate([seen, given, polls]))
+    mine, given_lane, polled = np.split(lane, [len(seen), len(seen) + len(given)])
+    rows = seen[np.isin(mine, polled) & ~np.isin(mine, given_lane)]
+    if len(rows):
+        yield (
+            f"whether {_groups(evidence, rows)} consumed all that it went past on {keys_text(evidence, rows)}: its transactions "
+            "give it positions on other keys only"
+        )
 
 
 def _older(evidence: Evidence) -> Iterator[str]:

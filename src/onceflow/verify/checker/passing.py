@@ -10,7 +10,7 @@ import pyarrow as pa
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.checker.missing import Missing
-from onceflow.verify.checker.positions import lanes
+from onceflow.verify.checker.positions import lanes, seen_positions
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import Kind, Status
@@ -45,18 +45,49 @@ def consumed_never(evidence: Evidence) -> pa.Table:
     polls = evidence.polls[history.group[evidence.polls] >= 0]
     positions = history.rows(Kind.POSITION)
     positions = positions[history.in_txn[positions]]
-    seen = _seen_positions(evidence)
+    seen = seen_positions(history)
     lane = lanes(history, np.concatenate([polls, positions, seen]))
     taken, given, stood = np.split(lane, [len(polls), len(polls) + len(positions)])
     committed = evidence.happened[positions]
     others = np.concatenate([np.ones(len(polls), bool), committed])
     begins = _before_all_others(lane[: len(others)][others], np.concatenate([polls, positions])[others], stood, seen)
-    plain = _after_another(taken, polls, stood, seen) & ~np.isin(history.group[seen], history.group[positions])
+    plain = ~np.isin(history.group[seen], transactional(history)) & ~np.isin(
+        stood, given
+    )  # of the others ``torn_progress`` tells
+    plain &= _after_another(taken, polls, stood, seen)
     begun = _Lanes(taken, polls, stood[begins], seen[begins])
     went = _Lanes(given[committed], positions[committed], stood[plain], seen[plain])
     number, lane_of = _passed(evidence, begun, went)
     shown = evidence.known_poll[number]
     return findings(history, "consumed_never", shown, _first_behind(history, went, lane_of, shown))
+
+
+def transactional(history: Columns) -> Ints:
+    """The groups to which a transaction gives positions that may have been committed."""
+    rows = history.rows(Kind.POSITION)
+    return np.unique(history.group[rows[history.in_txn[rows] & (history.status[rows] != Status.FAIL)]])
+
+
+def only_in_doubt(evidence: Evidence) -> Ints:
+    """The polls that nobody knows to have been kept, of records that the group's position passed and no other poll consumed.
+
+    Without those of transactions that sent: what they sent tells of them, or it is said of that that nobody looked.
+    """
+    history = evidence.history
+    polls = evidence.polls[history.group[evidence.polls] >= 0]
+    polls = polls[history.status[polls] != Status.FAIL]
+    positions = history.rows(Kind.POSITION)
+    positions = positions[evidence.happened[positions]]
+    lane = lanes(history, np.concatenate([polls, positions]))
+    taken, went = np.split(lane, [len(polls)])
+    furthest = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(furthest, went, history.offset[positions])
+    places = place(taken, history.offset[polls])
+    kept = evidence.happened[polls]
+    told = history.in_txn[polls] & np.isin(history.unit[polls], history.unit[evidence.sends])
+    alone = ~kept & ~told & (history.offset[polls] < furthest[taken]) & ~np.isin(places, places[kept | told])
+    rows: Ints = polls[alone]
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +116,6 @@ def _undone(evidence: Evidence) -> Mask:
     undone = np.zeros(int(history.unit.max(initial=-1)) + 1, bool)
     undone[history.unit[missing.unread[missing.passed | missing.drained]]] = True
     return undone
-
-
-def _seen_positions(evidence: Evidence) -> Ints:
-    history = evidence.history
-    rows = history.rows(Kind.POSITION)
-    seen: Ints = rows[~history.in_txn[rows] & (history.status[rows] == Status.OK)]
-    return seen
 
 
 def _before_all_others(lane: Ints, others: Ints, stood: Ints, seen: Ints) -> Mask:

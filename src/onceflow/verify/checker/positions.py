@@ -29,6 +29,13 @@ def lanes(history: Columns, rows: Ints) -> Ints:
     return dense((history.key[rows] << OFFSET_BITS) | (history.group[rows] + 1))
 
 
+def seen_positions(history: Columns) -> Ints:
+    """The rows of positions that somebody saw committed; what was not answered says nothing."""
+    rows = history.rows(Kind.POSITION)
+    seen: Ints = rows[~history.in_txn[rows] & (history.status[rows] == Status.OK)]
+    return seen
+
+
 def first_polled(history: Columns, polls: Ints, positions: Ints) -> Ints:
     """For each position the lowest offset that its transaction polled of the key for the group, MAX_OFFSET for none."""
     polls = polls[np.isin(history.unit[polls], history.unit[positions])]
@@ -94,5 +101,4 @@ def _said_and_seen(history: Columns) -> tuple[Ints, Ints]:
     """The positions that transactions gave which may have been committed, and those that somebody saw committed."""
     rows = history.rows(Kind.POSITION)
     said: Mask = history.in_txn[rows] & (history.status[rows] != Status.FAIL)
-    seen: Mask = ~history.in_txn[rows] & (history.status[rows] == Status.OK)
-    return rows[said], rows[seen]
+    return rows[said], seen_positions(history)

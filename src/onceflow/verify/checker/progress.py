@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings, joined
-from onceflow.verify.checker.positions import first_polled, lanes
+from onceflow.verify.checker.positions import first_polled, lanes, seen_positions
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind, Status
@@ -28,6 +28,7 @@ def hung_transaction(evidence: Evidence) -> pa.Table:
     both = (ends >= 0) & (stable >= 0)
     ends, stable = ends[both], stable[both]
     hung = history.offset[stable] < history.offset[ends]
+    hung &= ~_read_behind(evidence, stable)
     hung[hung] = ~_used_after(evidence, stable[hung]) & ~_written_between(evidence, stable[hung], ends[hung])
     return findings(history, "hung_transaction", stable[hung], ends[hung])
 
@@ -46,7 +47,28 @@ def ends_known(evidence: Evidence) -> Mask:
     for rows in (ends, stable):
         known[known] = ~_used_after(evidence, rows[known])
     known[known] = ~_written_between(evidence, stable[known], ends[known])
+    known[known] = ~_read_behind(evidence, stable[known])
     return known
+
+
+def _read_behind(evidence: Evidence, stable: Ints) -> Mask:
+    """For each stable end below the end of its log whether somebody read behind it, so that it did not stay there.
+
+    ::
+
+        stable_end is seen to be 0, log_end to be 1             a transaction is open
+        a reader reads 0 to 2                                   it has ended
+    """
+    history, polls = evidence.history, evidence.visible
+    windows = history.rows(Kind.WINDOW)
+    windows = windows[evidence.happened[windows]]
+    reach = np.zeros(len(history.keys), np.int64)
+    np.maximum.at(reach, history.key[polls], history.offset[polls] + 1)
+    np.maximum.at(reach, history.key[windows], history.until[windows])
+    ends = evidence.last_said(Kind.LOG_END)[history.key[stable]]
+    open_then = (ends >= 0) & (history.offset[stable] < history.offset[ends])
+    behind: Mask = open_then & (reach[history.key[stable]] > history.offset[stable])
+    return behind
 
 
 def _written_between(evidence: Evidence, stable: Ints, ends: Ints) -> Mask:
@@ -83,8 +105,7 @@ def _sent_after(evidence: Evidence, sends: Ints, rows: Ints) -> Mask:
 def stuck_progress(evidence: Evidence) -> pa.Table:
     """At the end of the history a group's position stands below a committed record that it could have taken."""
     history = evidence.history
-    positions = history.rows(Kind.POSITION)
-    positions = positions[~history.in_txn[positions]]
+    positions = seen_positions(history)
     rows = _last_rows(lanes(history, positions), positions)
     rows = rows[~went_on(evidence, rows)]
     stable = evidence.last_said(Kind.STABLE_END)[history.key[rows]]
@@ -119,6 +140,7 @@ def torn_progress(evidence: Evidence) -> pa.Table:
     """
     history = evidence.history
     positions = history.rows(Kind.POSITION)
+    positions = positions[history.in_txn[positions] | np.isin(positions, seen_positions(history))]
     lane = lanes(history, positions)
     said, status = history.in_txn[positions], history.status[positions]
     seen = _last_of_lane(lane, positions, ~said)
@@ -156,7 +178,8 @@ def _given_by_nobody(evidence: Evidence, lane: Ints, positions: Ints, last: Ints
     places = place(lane, history.offset[positions])
     rows = np.flatnonzero(~history.in_txn[positions] & evidence.happened[positions] & (positions < last[lane]))
     rows = rows[~np.isin(places[rows], places[given])]
-    done = given & evidence.happened[positions] & np.isin(lane, lane[rows])
+    # One of unknown outcome may have been committed late, behind what was seen.
+    done = given & (history.status[positions] == Status.OK) & np.isin(lane, lane[rows])
     first = np.full(len(last), -1, np.int64)
     first[lane[done][::-1]] = positions[done][::-1]
     rows = rows[first[lane[rows]] >= 0]
@@ -173,10 +196,16 @@ def _happened_when(evidence: Evidence, positions: Ints, seen: Ints) -> Mask:
     history, unit = evidence.history, evidence.history.unit[positions]
     happened: Mask = evidence.happened[positions].copy()
     unknown = np.flatnonzero(happened & (history.status[positions] == Status.INFO) & (seen >= 0))
-    proofs = np.stack([evidence.sighting[unit[unknown]], evidence.seen_position[unit[unknown]]])
-    proved = np.where(proofs >= 0, evidence.op_end[history.op[proofs]], len(history.op)).min(axis=0)
-    happened[unknown] = proved <= evidence.op_end[history.op[seen[unknown]]]
+    happened[unknown] = _proved(evidence, unit[unknown]) <= evidence.op_end[history.op[seen[unknown]]]
     return happened
+
+
+def _proved(evidence: Evidence, units: Ints) -> Ints:
+    """For each unit of unknown outcome the row with which an operation ended that proves that it was committed, else none yet."""
+    history = evidence.history
+    proofs = np.stack([evidence.sighting[units], evidence.seen_position[units]])
+    proved: Ints = np.where(proofs >= 0, evidence.op_end[history.op[proofs]], len(history.op)).min(axis=0)
+    return proved
 
 
 def _committed_later(evidence: Evidence, lane: Ints, positions: Ints, seen: Ints, last: Ints) -> Mask:
@@ -252,7 +281,8 @@ def went_on(evidence: Evidence, seen: Ints) -> Mask:
 def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:
     """For each position a row that tells of a record between it and the stable end, -1 for none: markers do not wait.
 
-    And none of what is told of later: it may have come since. Where a record stands may be told later.
+    And none of what is told of later: it may have come since. Where a record stands may be told later. A transaction of unknown
+    outcome may have been committed late, so it is told of by what proves that it was.
     """
     history, offset = evidence.history, evidence.sent_offset
     if not len(positions):
@@ -262,13 +292,16 @@ def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:
     rows = rows[~evidence.gone.contain(place(history.key[rows], offset[rows]))]
     rows = rows[np.argsort(place(history.key[rows], offset[rows]), kind="stable")]
     places = place(history.key[rows], offset[rows])
+    known_at = evidence.unit_end[history.unit]
+    unknown = rows[(history.status[rows] == Status.INFO) & (history.kind[rows] == Kind.SEND)]
+    known_at[unknown] = _proved(evidence, history.unit[unknown])
     key = history.key[positions]
     begin = np.searchsorted(places, place(key, history.offset[positions]))
     end = np.searchsorted(places, place(key, history.offset[stable]))
     first = np.full(len(positions), -1, np.int64)
     for number in np.flatnonzero(begin < end).tolist():  # of all positions hardly any
         waiting = rows[begin[number] : end[number]]
-        told = evidence.unit_end[history.unit[waiting]] <= evidence.op_end[history.op[positions[number]]]
+        told = known_at[waiting] <= evidence.op_end[history.op[positions[number]]]
         first[number] = waiting[np.argmax(told)] if np.any(told) else -1
     return first
 
