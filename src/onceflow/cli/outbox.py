@@ -80,7 +80,10 @@ def relay(
         int | None, typer.Option(min=1, metavar="PARTITIONS", help="Make missing topics, of so many partitions.")
     ] = None,
     bootstrap_servers: Annotated[
-        str | None, typer.Option(help="host:port,... ; without it the embedded broker of this directory.")
+        str | None,
+        typer.Option(
+            "--bootstrap-servers", "-b", help="host:port,... ; without it the embedded broker of this directory."
+        ),
     ] = None,
     kafka: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Kafka client option.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per event, for machines.")] = False,

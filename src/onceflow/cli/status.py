@@ -32,7 +32,9 @@ def status(
     plan: Annotated[
         Path | None, typer.Option(help="The plan that names the cluster and the checkpoint.  [default: pipeline.toml]")
     ] = None,
-    bootstrap_servers: Annotated[str | None, typer.Option(help="A cluster to ask without a plan.")] = None,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option("--bootstrap-servers", "-b", help="A cluster to ask without a plan.")
+    ] = None,
     last: Annotated[int, typer.Option(help="How many batches to show, of each query.", min=0)] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
