@@ -68,7 +68,7 @@ class Function:
         if keys := without_position(evidence, _named(evidence, self.inputs), self.group):
             yield (
                 f"output behind the last one of {listed(keys)} that is visible: no position of "
-                f"{self.group or 'a group that is named'} was seen there, so none of it can be missing"
+                f"{self.group or 'a group that is named'} was seen there in the end, so none of it can be missing"
             )
 
     def output_keys(self, evidence: Evidence) -> list[str]:

@@ -5,7 +5,7 @@ in the order of partition and offset, and for each expected output record the nu
 
 Per input and output partition the output must be what ``f`` says, in that order, up to a place in the input; and that place
 must be one and the same for all output partitions: the output of an input record is visible wholly or not at all. Where the
-history says how far a group has committed (a ``position`` row on the input partition), it must be that place; and the
+history says how far a group has committed in the end (a ``position`` row on the input partition), it must be that place; and the
 transaction that consumed an input record for the group must be the one that wrote its output.
 """
 
@@ -22,6 +22,7 @@ from onceflow.verify.checker.doubtful import Doubts, doubts_of, record_codes
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.missing_output import looked_for
+from onceflow.verify.checker.processed import final_positions, is_of_group
 from onceflow.verify.checker.replays import Replay, output_of
 from onceflow.verify.checker.unproved import keys_text
 from onceflow.verify.history.coding import Ints, occurrence
@@ -96,9 +97,9 @@ def excused_output(
 
 
 def without_position(evidence: Evidence, inputs: Collection[str], group: str | None) -> list[str]:
-    """Those of the inputs of which nobody saw the position of ``group``."""
-    history, positions = evidence.history, _positions(evidence, group)
-    return [str(history.keys[code]) for code in history.codes(inputs) if positions[code] < 0]
+    """Those of the inputs of which nobody saw the position of ``group`` in the end."""
+    history, final = evidence.history, final_positions(evidence, group)
+    return [str(history.keys[code]) for code in history.codes(inputs) if final[code] < 0]
 
 
 def unproved_output(evidence: Evidence, outputs: Iterable[str]) -> str:
@@ -208,24 +209,8 @@ def _required(evidence: Evidence, given: Log, expected: _Expected, matched: Mask
     place_of = np.full(len(evidence.history.keys), -1, np.int64)
     np.maximum.at(place_of, key[matched], expected.source[matched])
     required = expected.source <= place_of[key]
-    position = _positions(evidence, group)[key]
-    return np.where(position >= 0, given.offset[expected.source] < position, required)
-
-
-def _positions(evidence: Evidence, group: str | None) -> Ints:
-    """For each key the last position of the group that was seen, -1 for none."""
-    history = evidence.history
-    rows = history.rows(Kind.POSITION)
-    rows = rows[~history.in_txn[rows]]
-    rows = rows[_is_of_group(evidence, rows, group)]
-    positions = np.full(len(history.keys), -1, np.int64)
-    positions[history.key[rows]] = history.offset[rows]
-    return positions
-
-
-def _is_of_group(evidence: Evidence, rows: Ints, group: str | None) -> Mask:
-    groups = evidence.history.table["group"].combine_chunks().take(pa.array(rows))
-    return np.asarray(pc.equal(groups, group).fill_null(False), bool)
+    final = final_positions(evidence, group)[key]
+    return np.where(final >= 0, given.offset[expected.source] < evidence.history.offset[final], required)
 
 
 def _of_other_transactions(evidence: Evidence, found: Ints, source: Ints, group: str | None) -> tuple[Ints, Ints]:
@@ -235,7 +220,7 @@ def _of_other_transactions(evidence: Evidence, found: Ints, source: Ints, group:
     """
     history, polls = evidence.history, evidence.polls
     polls = polls[history.in_txn[polls] & evidence.happened[polls] & (history.group[polls] >= 0)]
-    polls = polls[_is_of_group(evidence, polls, group)]
+    polls = polls[is_of_group(evidence, polls, group)]
     writer = np.where(found >= 0, evidence.writer[found], NOBODY)
     at = np.flatnonzero((writer != NOBODY) & history.in_txn[writer] & evidence.happened[writer])
     places = place(history.key[source[at]], _offsets(evidence, source[at]))
