@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onceflow.verify.checker.bounds import lowest_offsets
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
@@ -24,7 +23,7 @@ from onceflow.verify.checker.looks import Looks
 from onceflow.verify.checker.replays import Replay, misfit
 from onceflow.verify.checker.unknown import Unknown, was_used
 from onceflow.verify.checker.unproved import listed
-from onceflow.verify.history.coding import Ints, occurrence
+from onceflow.verify.history.coding import Ints, numbered, occurrence
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
 
@@ -140,14 +139,10 @@ def _coded(evidence: Evidence, names: Collection[str], given: list[tuple[str, An
     any_value = np.zeros(len(history.keys) + 1, bool)
     any_value[history.codes(name for name, value in given if value is None)] = True
     certain = [(name, value) for name, value in given if value is not None]
-    key = _code(pa.array([name for name, _ in certain], pa.string()), history.keys)
-    value = _code(pa.array([value for _, value in certain], history.values.type), history.values)
+    key = numbered(pa.array([name for name, _ in certain], pa.string()), history.keys)
+    value = numbered(pa.array([value for _, value in certain], history.values.type), history.values)
     seen = (key >= 0) & (value >= 0)
     return Doubts(names, record_codes(evidence, key[seen], value[seen]), any_value, unclear)
-
-
-def _code(column: pa.Array, names: pa.Array) -> Ints:
-    return np.asarray(pc.index_in(column, names).cast(pa.int64()).fill_null(-1))
 
 
 def _sends(evidence: Evidence, codes: Ints) -> Ints:

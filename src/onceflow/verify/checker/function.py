@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.errors import FunctionInvalid
+from onceflow.verify.checker.compared import Log
 from onceflow.verify.checker.doubtful import Doubts, doubts_of
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import Check
-from onceflow.verify.checker.replay import Log, diverged_output, excused_output, unproved_output, without_position
+from onceflow.verify.checker.replay import diverged_output, excused_output, unproved_output, without_position
 from onceflow.verify.checker.replays import Replay, output_of
 from onceflow.verify.checker.unproved import listed
 
