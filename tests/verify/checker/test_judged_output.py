@@ -50,6 +50,7 @@ def ends(recorder: Recorder, key: str, offset: int) -> None:
 
 
 EARLY = "its input is not committed as processed"
+MISSING = "output of this record is missing"
 
 
 @pytest.mark.parametrize("status", ["ok", "info", "fail"])
@@ -66,3 +67,52 @@ def test_a_position_after_which_the_group_went_on_is_not_the_end(status: str) ->
     assert any("no position of g" in line for line in said(recorder))
     recorder.add("p", position("k", 1, "g"))
     assert accused(recorder) == [("o", 20, EARLY)]
+
+
+@pytest.mark.parametrize("until", [2, None], ids=["a window", "polls alone"])
+def test_who_looked_before_output_was_written_proves_nothing_of_it(until: int | None) -> None:
+    recorder = wrote(2)
+    copies(recorder, 1, 0, 1)
+    read(recorder, 0, until=until)
+    ends(recorder, "o", 2)
+    copies(recorder, 2, 1, 2)
+    recorder.add("p", position("k", 2, "g"))
+    assert accused(recorder) == []
+    read(recorder, 0, until=until)
+    ends(recorder, "o", 2)
+    assert accused(recorder) == [("k", 2, MISSING)]
+
+
+def test_where_the_log_is_seen_to_end_later_nothing_was_written() -> None:
+    """What a window asked for lay below the last stable offset: nothing comes there any more."""
+    recorder = wrote(2)
+    copies(recorder, 1, 0, 1)
+    read(recorder, 0, until=2)
+    copies(recorder, 2, 1, 2, sends=False)
+    ends(recorder, "o", 2)
+    recorder.add("p", position("k", 2, "g"))
+    assert accused(recorder) == [("k", 2, MISSING)]
+
+
+@pytest.mark.parametrize("status", ["ok", "info"])
+def test_without_a_transaction_that_is_known_the_position_says_when_input_was_processed(status: str) -> None:
+    """The commit of one of unknown outcome may come later than all that its process did."""
+    recorder = wrote(1)
+    if status == "info":
+        copies(recorder, 1, 0, 1, "info", sends=False)
+    recorder.add("r", window("o", 0, 1), log_end("o", 1))
+    recorder.add("p", position("k", 1, "g"))
+    assert accused(recorder) == []
+    recorder.add("r", window("o", 0, 1), log_end("o", 1))
+    assert accused(recorder) == [("k", 1, MISSING)]
+
+
+def test_without_a_position_the_last_output_that_is_visible_says_when_input_was_processed() -> None:
+    """1 goes to o, and 2, of which something is seen later, to o-2."""
+    apart = Function(per_record(lambda _, __, value: [("o" if value == 1 else "o-2", value)]), ["k"], ["o", "o-2"])
+    recorder = wrote(2)
+    recorder.add("r", window("o", 0, 1), log_end("o", 1))
+    recorder.add("r", poll("o-2", 0, 2), window("o-2", 0, 1))
+    assert check_history(recorder.table(), function=apart).violations == {}
+    recorder.add("r", window("o", 0, 1), log_end("o", 1))
+    assert check_history(recorder.table(), function=apart).violations == {"diverged_output": 1}

@@ -43,6 +43,8 @@ def test_any_prefix_of_the_input_is_good(length: int) -> None:
 def test_output_must_be_what_the_position_says() -> None:
     history = log(*GOOD[:2])
     history.add("probe", position("in-0", 1, "copy"), position("in-0", 3, "other"), position("in-1", 1, "copy"))
+    assert [row[3] for row in found(history, group="copy")] == ["its input is not committed as processed"]
+    history.add("end", log_end("out-0", 9), log_end("out-1", 9))  # the input of in-1 may have been processed meanwhile
     assert found(history, group="copy") == [
         ("in-1", 0, 10, "output of this record is missing"),
         ("out-0", 1, 2, "its input is not committed as processed"),

@@ -1,9 +1,12 @@
-"""Up to where a group processed its input: the position at which it was seen in the end.
+"""Up to where a group processed its input, and when: the position at which it was seen in the end, and its transactions.
 
 A position after which the group went on says nothing of the end::
 
     the driver that takes over writes down where it begins: the group's position is seen to be 0
     transaction 1 polls 0, commits position 1, sends output        its input is processed
+
+Output is in the log when the transaction is committed that consumed its input. Of one of unknown outcome nobody knows when that
+was; but it was before the group's position was seen, or output of what comes behind.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.verify.checker.evidence import Evidence
+from onceflow.verify.checker.compared import Compared
+from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.progress import went_on
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
-from onceflow.verify.history.schema import Kind
+from onceflow.verify.history.schema import Kind, Status
 
 
 def final_positions(evidence: Evidence, group: str | None) -> Ints:
@@ -29,6 +33,30 @@ def final_positions(evidence: Evidence, group: str | None) -> Ints:
     final = np.full(len(history.keys), -1, np.int64)
     final[history.key[rows]] = rows
     return final
+
+
+def processed_by(evidence: Evidence, compared: Compared, group: str | None) -> Ints:
+    """For each expected record of input that was processed, a row by which its output was in the log; else one behind all."""
+    history, at = evidence.history, np.flatnonzero(compared.match >= 0)
+    last_output = np.full(len(history.keys), -1, np.int64)
+    last_output[compared.input_key[at]] = compared.found[at]  # in the order of the input, so the last one stays
+    final = final_positions(evidence, group)
+    sign = np.where(final >= 0, final, last_output)[compared.input_key]
+    seen_by = np.where(sign >= 0, evidence.op_end[history.op[sign]], len(history.op))
+    return np.minimum(seen_by, _committed_by(evidence, compared, group))
+
+
+def _committed_by(evidence: Evidence, compared: Compared, group: str | None) -> Ints:
+    """For each expected record the last row of the first transaction that consumed its input, if it was answered."""
+    history, polls = evidence.history, evidence.polls
+    polls = polls[history.in_txn[polls] & (history.status[polls] == Status.OK)]
+    polls = polls[is_of_group(evidence, polls, group)]
+    places, number = np.unique(place(history.key[polls], history.offset[polls]), return_inverse=True)
+    first = np.full(len(places) + 1, len(history.op), np.int64)
+    np.minimum.at(first, number, evidence.unit_end[history.unit[polls]])
+    wanted = place(compared.input_key, compared.input_offset)
+    at = np.searchsorted(places, wanted)
+    return np.where(np.append(places, -1)[at] == wanted, first[at], len(history.op))
 
 
 def is_of_group(evidence: Evidence, rows: Ints, group: str | None) -> Mask:

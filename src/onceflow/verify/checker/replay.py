@@ -21,7 +21,7 @@ from onceflow.verify.checker.doubtful import Doubts, doubts_of
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.missing_output import looked_for
-from onceflow.verify.checker.processed import final_positions, is_of_group
+from onceflow.verify.checker.processed import final_positions, is_of_group, processed_by
 from onceflow.verify.checker.replays import Replay
 from onceflow.verify.checker.unproved import keys_text
 from onceflow.verify.history.coding import Ints
@@ -50,7 +50,7 @@ def diverged_output(
     required, source, found = _required(evidence, compared, group), compared.source, compared.found
     early, missing = ~required & (found >= 0), required & ~compared.is_there
     if np.any(missing):
-        missing &= looked_for(evidence, compared.lane, compared.expected.key, compared.offset)
+        missing &= looked_for(evidence, compared, processed_by(evidence, compared, group))
     late, before = _disordered(compared.lane, compared.offset)
     elsewhere, consumer = _of_other_transactions(evidence, found, source, group)
     history = evidence.history
