@@ -116,3 +116,24 @@ def test_without_a_position_the_last_output_that_is_visible_says_when_input_was_
     assert check_history(recorder.table(), function=apart).violations == {}
     recorder.add("r", window("o", 0, 1), log_end("o", 1))
     assert check_history(recorder.table(), function=apart).violations == {"diverged_output": 1}
+
+
+@pytest.mark.parametrize("begin", [0, None, 2])
+@pytest.mark.parametrize("asked", ["window", "polls"])
+def test_input_is_first_looked_at_where_anybody_began(asked: str, begin: int | None) -> None:
+    """Nobody says who wrote it, nor what stands before the first look."""
+    recorder = Recorder()
+    more = [window("k", 2, 3)] if asked == "window" else []
+    recorder.add("c", assign("k", begin), poll("k", 2, 3, "g"), *more, position("k", 3, "g"), txn=1)
+    recorder.add("p", position("k", 3, "g"))
+    recorder.add("r", assign("o", 0), poll("o", 0, 10), poll("o", 1, 20), poll("o", 2, 30), window("o", 0, 3))
+    known = [("o", 10), ("o", 20)] if begin == 0 else []
+    assert [row[:2] for row in accused(recorder)] == known
+
+
+@pytest.mark.parametrize("looks", [[], [assign("k", 0)]], ids=["nobody", "somebody who read nothing"])
+def test_input_that_nobody_looked_at_may_lead_to_any_output(looks: list[Row]) -> None:
+    recorder = Recorder()
+    recorder.add("q", *looks, position("k", 3, "g"))
+    read(recorder, 0, 1, until=2)
+    assert accused(recorder) == []

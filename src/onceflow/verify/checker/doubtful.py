@@ -18,14 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.checker.bounds import lowest_offsets
-from onceflow.verify.checker.evidence import NOBODY, Evidence, place
+from onceflow.verify.checker.evidence import NOBODY, Evidence, offset_of, place
 from onceflow.verify.checker.looks import Looks
+from onceflow.verify.checker.passed_over import passed_over
 from onceflow.verify.checker.replays import Replay, misfit
 from onceflow.verify.checker.unknown import Unknown, was_used
 from onceflow.verify.checker.unproved import listed
 from onceflow.verify.history.coding import Ints, numbered, occurrence
 from onceflow.verify.history.columns import Mask
-from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
+from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
 
 _AT_ONCE = "the function takes all of the input at once, and not one record"
 
@@ -179,9 +180,14 @@ def _times_found(evidence: Evidence) -> Ints:
 
 
 def _begins_late(evidence: Evidence, codes: Ints) -> Ints:
-    """The keys of which no sends are known, and the first look began behind their beginning."""
-    history, windows = evidence.history, evidence.history.rows(Kind.WINDOW)
+    """The keys of which no sends are known, and the first look began behind their beginning, or nobody looked.
+
+    Who began before the first that he was given looked there as well; who was given nothing may have asked for nothing.
+    """
+    history, polls, windows = evidence.history, evidence.polls, evidence.history.rows(Kind.WINDOW)
+    looks, begins = np.concatenate([windows[evidence.happened[windows]], polls]), evidence.once(passed_over).low
     first = np.full(len(history.keys), MAX_OFFSET)
-    np.minimum.at(first, history.key[windows], history.offset[windows])
-    first[history.key[evidence.sends]] = MAX_OFFSET
-    return codes[(first[codes] > 0) & (first[codes] < MAX_OFFSET)]
+    np.minimum.at(first, history.key[looks], history.offset[looks])
+    np.minimum.at(first, begins >> OFFSET_BITS, offset_of(begins))
+    first[history.key[evidence.sends]] = 0
+    return codes[first[codes] > 0]
