@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.verify.checker import Function, Verdict, check_history, per_record
 from onceflow.verify.history import Recorder
-from onceflow.verify.history.recorder import Row, assign, log_end, poll, position, send, stable_end, window
+from onceflow.verify.history.recorder import Row, assign, gone, log_end, poll, position, send, stable_end, window
 
 TENFOLD = per_record(lambda _, __, value: [("o", value * 10)])
 
@@ -78,6 +78,7 @@ def test_who_looked_before_output_was_written_proves_nothing_of_it(until: int | 
     copies(recorder, 2, 1, 2)
     recorder.add("p", position("k", 2, "g"))
     assert accused(recorder) == []
+    assert any("1 record of output on o" in line for line in said(recorder))
     read(recorder, 0, until=until)
     ends(recorder, "o", 2)
     assert accused(recorder) == [("k", 2, MISSING)]
@@ -118,6 +119,40 @@ def test_without_a_position_the_last_output_that_is_visible_says_when_input_was_
     assert check_history(recorder.table(), function=apart).violations == {"diverged_output": 1}
 
 
+def retained(status: str | None) -> Recorder:
+    """Retention drops 1 and 2 before the group, or after a transaction of it, reads them."""
+    recorder = wrote(3)
+    if status:
+        copies(recorder, 1, 0, 2, status, sends=False)
+    recorder.add("x", gone("k", 0, 2))
+    recorder.add("c", assign("k", 2), poll("k", 2, 3, "g"), position("k", 3, "g"), send("o", 30, 0), txn=2)
+    recorder.add("p", position("k", 3, "g"), log_end("k", 3), stable_end("k", 3))
+    ends(recorder, "o", 2)
+    recorder.add("r", assign("o", 0), poll("o", 0, 30), window("o", 0, 2))
+    return recorder
+
+
+@pytest.mark.parametrize("status", [None, "fail"])
+def test_input_that_was_dropped_before_the_group_read_it_leads_to_nothing(status: str | None) -> None:
+    assert accused(retained(status)) == []
+    assert any("2 records of output on o" in line and "gone" in line for line in said(retained(status)))
+
+
+def test_input_that_was_dropped_after_the_group_had_read_it_leads_to_output() -> None:
+    assert accused(retained("ok")) == [("k", 1, MISSING), ("k", 2, MISSING)]
+    assert not any("gone" in line for line in said(retained("ok")))
+
+
+def test_output_of_input_that_was_dropped_is_as_good_as_any() -> None:
+    """Also where nobody knows who consumed it: it is above the place up to which all is processed that it is early."""
+    recorder = wrote(2)
+    recorder.add("x", gone("k", 0, 2))
+    read(recorder, 0, 1, until=2)
+    assert accused(recorder, None) == []
+    recorder.add("p", position("k", 2, "g"))
+    assert accused(recorder) == []
+
+
 @pytest.mark.parametrize("begin", [0, None, 2])
 @pytest.mark.parametrize("asked", ["window", "polls"])
 def test_input_is_first_looked_at_where_anybody_began(asked: str, begin: int | None) -> None:
@@ -137,3 +172,20 @@ def test_input_that_nobody_looked_at_may_lead_to_any_output(looks: list[Row]) ->
     recorder.add("q", *looks, position("k", 3, "g"))
     read(recorder, 0, 1, until=2)
     assert accused(recorder) == []
+
+
+def test_output_that_was_looked_for_in_part_is_told() -> None:
+    recorder = wrote(3)
+    copies(recorder, 1, 0, 3, sends=False)
+    recorder.add("p", position("k", 3, "g"), log_end("k", 3), stable_end("k", 3))
+    read(recorder, 0, until=1)
+    assert accused(recorder) == []
+    (line,) = said(recorder)
+    assert line.startswith("2 records of output on o")
+    recorder.add("r", assign("o", 1), window("o", 1, 3))
+    ends(recorder, "o", 3)
+    assert accused(recorder) == [("k", 2, MISSING), ("k", 3, MISSING)]
+    assert said(recorder) == []
+    recorder.add("x", gone("o", 0, 2))
+    assert accused(recorder) == []
+    assert said(recorder) == [line]

@@ -1,4 +1,4 @@
-"""Where output that is missing should stand, and whether anybody looked there.
+"""Output that is missing: where it should stand, and whether anybody looked there.
 
 The order is kept, so it stands between what comes before it and what comes after it, as far as that is there::
 
@@ -13,24 +13,73 @@ Who looked before it was written proves nothing of it::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
 from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.looks import Looks
+from onceflow.verify.checker.processed import consumed, processed, processed_by
+from onceflow.verify.checker.unproved import listed
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import MAX_OFFSET, Kind
 
 
-def looked_for(evidence: Evidence, compared: Compared, processed_by: Ints) -> Mask:
-    """For each expected record, whether it was looked for, if it is missing: by ``processed_by`` it should have been there.
+@dataclass(frozen=True, slots=True)
+class MissingOutput:
+    """The expected records of processed input that nobody saw: those that are missing, and those of which nobody can tell.
+
+    Of some the input was dropped (``dropped``), so that the group may never have had it::
+
+        three sends are acknowledged at 0, 1 and 2
+        retention drops 0 and 1
+        transaction 1 polls 2, commits position 3           nothing is to come of 0 and 1
+    """
+
+    proved: Mask
+    dropped: Mask
+    unlooked: Mask
+
+    @classmethod
+    def of(cls, evidence: Evidence, compared: Compared, group: str | None) -> MissingOutput:
+        absent = processed(evidence, compared, group) & ~compared.is_there
+        if not np.any(absent):
+            return cls(absent, absent, absent)
+        dropped = absent & evidence.gone.contain(place(compared.input_key, compared.input_offset))
+        dropped &= ~consumed(evidence, compared, group)
+        looked = _looked_for(evidence, compared, processed_by(evidence, compared, group))
+        return cls(absent & ~dropped & looked, dropped, absent & ~dropped & ~looked)
+
+    def sentences(self, compared: Compared) -> Iterator[str]:
+        """What nobody can tell."""
+        if np.any(self.dropped):
+            yield (
+                f"{_records(compared, self.dropped)}: a range of the input is gone that had what leads to it, and nothing says "
+                "that it was consumed before"
+            )
+        if np.any(self.unlooked):
+            yield (
+                f"{_records(compared, self.unlooked)}, which nobody saw: nobody asked for all that may have it when its input "
+                "had been processed, or a range is gone"
+            )
+
+
+def _records(compared: Compared, mask: Mask) -> str:
+    count = int(np.count_nonzero(mask))
+    return f"{count:,} record{'s' if count > 1 else ''} of output on {listed(compared.where(mask))}"
+
+
+def _looked_for(evidence: Evidence, compared: Compared, by: Ints) -> Mask:
+    """For each expected record, whether it was looked for, if it is missing: by that row it should have been there.
 
     What is read proves that nothing comes before it any more, so that the moment matters only where nothing behind was read.
     """
     key, (low, high) = compared.expected.key, _neighbours(compared.lane, compared.offset)
     dropped = evidence.gone.overlap(place(key, low), place(key, high))
-    to_the_end = _end_seen(evidence, key, low) >= processed_by
+    to_the_end = _end_seen(evidence, key, low) >= by
     looked: Mask = (key >= 0) & ~dropped & ((high < MAX_OFFSET) | to_the_end)
     return looked
 

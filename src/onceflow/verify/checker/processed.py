@@ -35,6 +35,19 @@ def final_positions(evidence: Evidence, group: str | None) -> Ints:
     return final
 
 
+def processed(evidence: Evidence, compared: Compared, group: str | None) -> Mask:
+    """For each expected record, whether its input lies before the place up to which it was processed.
+
+    That is where the group stands in the end, or else behind the last input of which output is visible.
+    """
+    key, source, is_seen = compared.input_key, compared.expected.source, compared.match >= 0
+    last_of = np.full(len(evidence.history.keys), -1, np.int64)
+    np.maximum.at(last_of, key[is_seen], source[is_seen])
+    final = final_positions(evidence, group)[key]
+    before = np.where(final >= 0, compared.input_offset < evidence.history.offset[final], source <= last_of[key])
+    return np.asarray(before, bool)
+
+
 def processed_by(evidence: Evidence, compared: Compared, group: str | None) -> Ints:
     """For each expected record of input that was processed, a row by which its output was in the log; else one behind all."""
     history, at = evidence.history, np.flatnonzero(compared.match >= 0)
@@ -44,6 +57,15 @@ def processed_by(evidence: Evidence, compared: Compared, group: str | None) -> I
     sign = np.where(final >= 0, final, last_output)[compared.input_key]
     seen_by = np.where(sign >= 0, evidence.op_end[history.op[sign]], len(history.op))
     return np.minimum(seen_by, _committed_by(evidence, compared, group))
+
+
+def consumed(evidence: Evidence, compared: Compared, group: str | None) -> Mask:
+    """For each expected record whether the group handled its input for certain: polled, and committed where in a transaction."""
+    history, polls = evidence.history, evidence.polls
+    polls = polls[evidence.happened[polls]]
+    polls = polls[is_of_group(evidence, polls, group)]
+    places = place(compared.input_key, compared.input_offset)
+    return np.isin(places, place(history.key[polls], history.offset[polls]))
 
 
 def _committed_by(evidence: Evidence, compared: Compared, group: str | None) -> Ints:

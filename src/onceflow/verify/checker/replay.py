@@ -20,12 +20,11 @@ from onceflow.verify.checker.compared import Compared, offsets
 from onceflow.verify.checker.doubtful import Doubts, doubts_of
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
-from onceflow.verify.checker.missing_output import looked_for
-from onceflow.verify.checker.processed import final_positions, is_of_group, processed_by
+from onceflow.verify.checker.missing_output import MissingOutput
+from onceflow.verify.checker.processed import final_positions, is_of_group, processed
 from onceflow.verify.checker.replays import Replay
 from onceflow.verify.checker.unproved import keys_text
 from onceflow.verify.history.coding import Ints
-from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind
 
 ANOMALY = "diverged_output"
@@ -47,10 +46,9 @@ def diverged_output(
     """
     doubts = doubts_of(evidence, replay, inputs) if doubts is None else doubts
     compared = Compared(evidence, replay, inputs, outputs, doubts)
-    required, source, found = _required(evidence, compared, group), compared.source, compared.found
-    early, missing = ~required & (found >= 0), required & ~compared.is_there
-    if np.any(missing):
-        missing &= looked_for(evidence, compared, processed_by(evidence, compared, group))
+    source, found = compared.source, compared.found
+    is_processed = processed(evidence, compared, group)
+    early, missing = ~is_processed & (found >= 0), MissingOutput.of(evidence, compared, group).proved
     late, before = _disordered(compared.lane, compared.offset)
     elsewhere, consumer = _of_other_transactions(evidence, found, source, group)
     history = evidence.history
@@ -73,16 +71,20 @@ def diverged_output(
     return joined(history, tables)
 
 
-def excused_output(
-    evidence: Evidence, replay: Replay, inputs: Collection[str], outputs: Collection[str], doubts: Doubts
+def unjudged_output(
+    evidence: Evidence,
+    replay: Replay,
+    inputs: Collection[str],
+    outputs: Collection[str],
+    group: str | None,
+    doubts: Doubts,
 ) -> Iterator[str]:
-    """Of which output nobody knows what it comes from, for it may be of doubtful input."""
-    if not doubts.inputs:
-        return
+    """Of which output nobody knows what it comes from, for it may be of doubtful input; and which may be missing."""
     compared = Compared(evidence, replay, inputs, outputs, doubts)
     rows = compared.seen.rows[compared.excused]
-    if len(rows):
+    if doubts.inputs and len(rows):
         yield doubts.sentence(len(rows), keys_text(evidence, rows))
+    yield from MissingOutput.of(evidence, compared, group).sentences(compared)
 
 
 def without_position(evidence: Evidence, inputs: Collection[str], group: str | None) -> list[str]:
@@ -100,16 +102,6 @@ def unproved_output(evidence: Evidence, outputs: Iterable[str]) -> str:
     )
     unseen = sorted(set(outputs) - set(looks.to_pylist()))
     return f"nobody looked at {', '.join(unseen)}" if unseen else ""
-
-
-def _required(evidence: Evidence, compared: Compared, group: str | None) -> Mask:
-    """For each expected record, whether it lies before the place up to which the input was processed."""
-    key, source, is_seen = compared.input_key, compared.expected.source, compared.match >= 0
-    last_of = np.full(len(evidence.history.keys), -1, np.int64)
-    np.maximum.at(last_of, key[is_seen], source[is_seen])
-    final = final_positions(evidence, group)[key]
-    before = np.where(final >= 0, compared.input_offset < evidence.history.offset[final], source <= last_of[key])
-    return np.asarray(before, bool)
 
 
 def _of_other_transactions(evidence: Evidence, found: Ints, source: Ints, group: str | None) -> tuple[Ints, Ints]:
