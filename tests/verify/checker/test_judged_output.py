@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -189,3 +190,17 @@ def test_output_that_was_looked_for_in_part_is_told() -> None:
     recorder.add("x", gone("o", 0, 2))
     assert accused(recorder) == []
     assert said(recorder) == [line]
+
+
+@pytest.mark.parametrize(
+    "is_fit", [lambda value: type(value) is int, lambda value: not callable(value)], ids=["type", "callable"]
+)
+def test_a_function_that_asks_what_a_value_is_gives_nothing_that_can_be_believed(is_fit: Callable[[Any], bool]) -> None:
+    """It notices that a value nobody knows is none, and what it would make of one it does not tell."""
+    chosen = per_record(lambda _, __, value: [("o", value)] if is_fit(value) else [])
+    recorder = Recorder()
+    recorder.add("c", assign("k", 2), poll("k", 2, 3, "g"), window("k", 2, 3), position("k", 3, "g"), txn=1)
+    recorder.add("r", assign("o", 0), poll("o", 0, 1), poll("o", 1, 3), window("o", 0, 2))
+    verdict = check_history(recorder.table(), function=Function(chosen, ["k"], ["o"], "g"))
+    assert verdict.violations == {}
+    assert any(line.startswith("what ") and "on o" in line for line in verdict.not_judged)

@@ -29,6 +29,7 @@ from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
 
 _AT_ONCE = "the function takes all of the input at once, and not one record"
+_GIVES_NOTHING = "the function makes nothing of a value that nobody knows, and what it would make of one is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,11 @@ def _answer(replay: Replay, key: str, offset: int | None, value: Any, kind: pa.D
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a user's function ends with
         return needs if was_used(unknown) else f"the function fails on it: {type(error).__name__}: {error}"
-    return needs if was_used(unknown) else pairs
+    if was_used(unknown):
+        return needs
+    return (
+        pairs if pairs or value is not None else _GIVES_NOTHING
+    )  # it may have asked for the type, which is not noticed
 
 
 def _scalar(value: Any, kind: pa.DataType) -> Any:
