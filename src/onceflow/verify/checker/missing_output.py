@@ -21,7 +21,9 @@ import numpy as np
 from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.looks import Looks
+from onceflow.verify.checker.passed_over import passed_over
 from onceflow.verify.checker.processed import consumed, processed, processed_by
+from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.checker.unproved import listed
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
@@ -80,8 +82,21 @@ def _looked_for(evidence: Evidence, compared: Compared, by: Ints) -> Mask:
     key, (low, high) = compared.expected.key, _neighbours(compared.lane, compared.offset)
     dropped = evidence.gone.overlap(place(key, low), place(key, high))
     to_the_end = _end_seen(evidence, key, low) >= by
-    looked: Mask = (key >= 0) & ~dropped & ((high < MAX_OFFSET) | to_the_end)
+    up_to_the_next = (high < MAX_OFFSET) & _asked_for(evidence, key, low, high)
+    looked: Mask = (key >= 0) & ~dropped & (up_to_the_next | to_the_end)
     return looked
+
+
+def _asked_for(evidence: Evidence, key: Ints, low: Ints, high: Ints) -> Mask:
+    """For each range whether somebody asked for all of it, whoever it was for each part: by a window, or on his way behind it."""
+    history, passed = evidence.history, evidence.once(passed_over)
+    windows = history.rows(Kind.WINDOW)
+    windows = windows[evidence.happened[windows] & (history.offset[windows] < history.until[windows])]
+    begins, ends = (place(history.key[windows], bound[windows]) for bound in (history.offset, history.until))
+    asked = Ranges.of(np.concatenate([passed.low, begins]), np.concatenate([passed.high, ends]))
+    at = asked.index(place(key, low))
+    read_wholly = ~np.isin(key, history.key[history.rows(Kind.WINDOW)])
+    return read_wholly | (low >= high) | ((at >= 0) & (np.append(asked.high, -1)[at] >= place(key, high)))
 
 
 def _end_seen(evidence: Evidence, key: Ints, low: Ints) -> Ints:
