@@ -70,6 +70,18 @@ def test_a_position_after_which_the_group_went_on_is_not_the_end(status: str) ->
     assert accused(recorder) == [("o", 20, EARLY)]
 
 
+def test_a_position_is_not_the_end_while_a_transaction_may_be_committed_late() -> None:
+    """It gives a further one. One that stands where the transaction gave it does not move any more."""
+    recorder = wrote(2)
+    copies(recorder, 1, 0, 1, "info")
+    recorder.add("p", position("k", 0, "g"))
+    recorder.add("w", send("o", 20, 1))
+    read(recorder, 0, 1, until=2)
+    assert accused(recorder) == []
+    recorder.add("p", position("k", 1, "g"))
+    assert accused(recorder) == [("o", 20, EARLY)]
+
+
 @pytest.mark.parametrize("until", [2, None], ids=["a window", "polls alone"])
 def test_who_looked_before_output_was_written_proves_nothing_of_it(until: int | None) -> None:
     recorder = wrote(2)

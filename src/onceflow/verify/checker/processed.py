@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.evidence import Evidence, place
+from onceflow.verify.checker.positions import lanes
 from onceflow.verify.checker.progress import went_on
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
@@ -30,9 +31,22 @@ def final_positions(evidence: Evidence, group: str | None) -> Ints:
     rows = rows[~history.in_txn[rows] & evidence.happened[rows]]
     rows = rows[is_of_group(evidence, rows, group)]
     rows = rows[~went_on(evidence, rows)]
+    rows = rows[~_may_be_given_more(evidence, rows)]
     final = np.full(len(history.keys), -1, np.int64)
     final[history.key[rows]] = rows
     return final
+
+
+def _may_be_given_more(evidence: Evidence, seen: Ints) -> Mask:
+    """For each position that was seen whether a transaction of unknown outcome gives a further one: its marker may come late."""
+    history = evidence.history
+    given = history.rows(Kind.POSITION)
+    given = given[history.in_txn[given] & (history.status[given] == Status.INFO)]
+    lane = lanes(history, np.concatenate([seen, given]))
+    furthest = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(furthest, lane[len(seen) :], history.offset[given])
+    more: Mask = furthest[lane[: len(seen)]] > history.offset[seen]
+    return more
 
 
 def processed(evidence: Evidence, compared: Compared, group: str | None) -> Mask:
