@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.verify.checker import Evidence, Replay, diverged_output, expand, per_record, unproved_output
 from onceflow.verify.history import Columns, Recorder
-from onceflow.verify.history.recorder import gone, log_end, poll, position, send, window
+from onceflow.verify.history.recorder import Row, assign, gone, log_end, poll, position, send, window
 
 Find = Callable[[Recorder], list[tuple[Any, ...]]]
 IDENTITY = expand({"in-0": "out-0", "in-1": "out-1"})
@@ -43,6 +43,8 @@ def test_any_prefix_of_the_input_is_good(length: int) -> None:
 def test_output_must_be_what_the_position_says() -> None:
     history = log(*GOOD[:2])
     history.add("probe", position("in-0", 1, "copy"), position("in-0", 3, "other"), position("in-1", 1, "copy"))
+    assert [row[3] for row in found(history, group="copy")] == ["its input is not committed as processed"]
+    history.add("end", log_end("out-0", 9), log_end("out-1", 9))  # the input of in-1 may have been processed meanwhile
     assert found(history, group="copy") == [
         ("in-1", 0, 10, "output of this record is missing"),
         ("out-0", 1, 2, "its input is not committed as processed"),
@@ -265,10 +267,16 @@ def evidence_of(history: Recorder) -> Evidence:
     return Evidence(Columns.of(history.table()))
 
 
-def test_output_before_what_was_read_is_missing_though_nobody_asked_for_its_place() -> None:
-    """As a record is lost where records behind it were read."""
+@pytest.mark.parametrize(
+    "look", [[window("out-0", 1, 4)], [assign("out-0", 1), poll("out-0", 4, 3)]], ids=["a window", "on the way"]
+)
+def test_output_before_what_was_read_is_missing_if_somebody_asked_for_its_place(look: list[Row]) -> None:
+    """As a record is lost then, whenever he asked: what is read proves that nothing comes before it any more."""
     history = copied()
-    history.add("reader", window("out-0", 0, 1), poll("out-0", 0, 1), window("out-0", 4, 5), poll("out-0", 4, 3))
+    history.add("reader", window("out-0", 0, 1), poll("out-0", 0, 1))
+    history.add("who begins behind it", assign("out-0", 4), window("out-0", 4, 5), poll("out-0", 4, 3))
+    assert found(history, group="copy") == []
+    history.add("another", *look)
     assert found(history, group="copy") == [("in-0", 1, 2, MISSING)]
 
 

@@ -16,19 +16,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from onceflow.verify.checker.bounds import lowest_offsets
-from onceflow.verify.checker.evidence import NOBODY, Evidence, place
+from onceflow.verify.checker.evidence import NOBODY, Evidence, offset_of, place
 from onceflow.verify.checker.looks import Looks
+from onceflow.verify.checker.passed_over import passed_over
 from onceflow.verify.checker.replays import Replay, misfit
 from onceflow.verify.checker.unknown import Unknown, was_used
 from onceflow.verify.checker.unproved import listed
-from onceflow.verify.history.coding import Ints, occurrence
+from onceflow.verify.history.coding import Ints, numbered, occurrence
 from onceflow.verify.history.columns import Mask
-from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
+from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
 
 _AT_ONCE = "the function takes all of the input at once, and not one record"
+_GIVES_NOTHING = "the function makes nothing of a value that nobody knows, and what it would make of one is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,11 @@ def _answer(replay: Replay, key: str, offset: int | None, value: Any, kind: pa.D
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a user's function ends with
         return needs if was_used(unknown) else f"the function fails on it: {type(error).__name__}: {error}"
-    return needs if was_used(unknown) else pairs
+    if was_used(unknown):
+        return needs
+    return (
+        pairs if pairs or value is not None else _GIVES_NOTHING
+    )  # it may have asked for the type, which is not noticed
 
 
 def _scalar(value: Any, kind: pa.DataType) -> Any:
@@ -140,14 +145,10 @@ def _coded(evidence: Evidence, names: Collection[str], given: list[tuple[str, An
     any_value = np.zeros(len(history.keys) + 1, bool)
     any_value[history.codes(name for name, value in given if value is None)] = True
     certain = [(name, value) for name, value in given if value is not None]
-    key = _code(pa.array([name for name, _ in certain], pa.string()), history.keys)
-    value = _code(pa.array([value for _, value in certain], history.values.type), history.values)
+    key = numbered(pa.array([name for name, _ in certain], pa.string()), history.keys)
+    value = numbered(pa.array([value for _, value in certain], history.values.type), history.values)
     seen = (key >= 0) & (value >= 0)
     return Doubts(names, record_codes(evidence, key[seen], value[seen]), any_value, unclear)
-
-
-def _code(column: pa.Array, names: pa.Array) -> Ints:
-    return np.asarray(pc.index_in(column, names).cast(pa.int64()).fill_null(-1))
 
 
 def _sends(evidence: Evidence, codes: Ints) -> Ints:
@@ -184,9 +185,14 @@ def _times_found(evidence: Evidence) -> Ints:
 
 
 def _begins_late(evidence: Evidence, codes: Ints) -> Ints:
-    """The keys of which no sends are known, and the first look began behind their beginning."""
-    history, windows = evidence.history, evidence.history.rows(Kind.WINDOW)
+    """The keys of which no sends are known, and the first look began behind their beginning, or nobody looked.
+
+    Who began before the first that he was given looked there as well; who was given nothing may have asked for nothing.
+    """
+    history, polls, windows = evidence.history, evidence.polls, evidence.history.rows(Kind.WINDOW)
+    looks, begins = np.concatenate([windows[evidence.happened[windows]], polls]), evidence.once(passed_over).low
     first = np.full(len(history.keys), MAX_OFFSET)
-    np.minimum.at(first, history.key[windows], history.offset[windows])
-    first[history.key[evidence.sends]] = MAX_OFFSET
-    return codes[(first[codes] > 0) & (first[codes] < MAX_OFFSET)]
+    np.minimum.at(first, history.key[looks], history.offset[looks])
+    np.minimum.at(first, begins >> OFFSET_BITS, offset_of(begins))
+    first[history.key[evidence.sends]] = 0
+    return codes[first[codes] > 0]

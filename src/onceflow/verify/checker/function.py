@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.errors import FunctionInvalid
+from onceflow.verify.checker.compared import Log
 from onceflow.verify.checker.doubtful import Doubts, doubts_of
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import Check
-from onceflow.verify.checker.replay import Log, diverged_output, excused_output, unproved_output, without_position
+from onceflow.verify.checker.replay import diverged_output, unjudged_output, unproved_output, without_position
 from onceflow.verify.checker.replays import Replay, output_of
 from onceflow.verify.checker.unproved import listed
 
@@ -61,14 +62,13 @@ class Function:
         return unproved_output(evidence, {*self.output_keys(evidence), *self._keys(evidence)})
 
     def not_judged(self, evidence: Evidence) -> Iterator[str]:
-        """Of which input nothing says how far it was processed, and which output may be of input that is in doubt."""
-        yield from excused_output(
-            evidence, self._answered(evidence), *self._keys_held(evidence), evidence.once(self._doubts)
-        )
+        """Of which input nothing says how far it was processed, which output may be of input in doubt, and which be missing."""
+        inputs, outputs, doubts = *self._keys_held(evidence), evidence.once(self._doubts)
+        yield from unjudged_output(evidence, self._answered(evidence), inputs, outputs, self.group, doubts)
         if keys := without_position(evidence, _named(evidence, self.inputs), self.group):
             yield (
                 f"output behind the last one of {listed(keys)} that is visible: no position of "
-                f"{self.group or 'a group that is named'} was seen there, so none of it can be missing"
+                f"{self.group or 'a group that is named'} was seen there in the end, so none of it can be missing"
             )
 
     def output_keys(self, evidence: Evidence) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 
@@ -21,6 +22,11 @@ def codes_of(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
 def plain_numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
     """An integer column as numpy has it, -1 for null."""
     return np.asarray(column.cast(pa.int64()).fill_null(-1))
+
+
+def numbered(column: pa.ChunkedArray | pa.Array, names: pa.Array) -> Ints:
+    """For each element its number among these, -1 where it is none of them."""
+    return plain_numbers(pc.index_in(column, names))
 
 
 def dense(numbers: Ints) -> Ints:
