@@ -546,8 +546,8 @@ def test_batches_without_output_on_random_ways_with_many_faults(
 @pytest.mark.parametrize(
     ("version", "silent"),
     [
-        (1, {0}),
         (2, set()),
+        pytest.param(1, {0}, marks=pytest.mark.long),
         pytest.param(1, set(), marks=pytest.mark.long),
         pytest.param(2, {0}, marks=pytest.mark.long),
     ],
