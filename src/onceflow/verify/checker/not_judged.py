@@ -16,7 +16,7 @@ from onceflow.verify.checker.ends import stable_behind_the_end, went_back
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.passing import only_in_doubt, transactional
-from onceflow.verify.checker.positions import lanes, seen_positions
+from onceflow.verify.checker.positions import given_positions, lanes, seen_positions
 from onceflow.verify.checker.progress import ends_known, went_on
 from onceflow.verify.checker.repetitions import repetitions
 from onceflow.verify.checker.unanswered import Unanswered
@@ -170,9 +170,7 @@ def _in_doubt(evidence: Evidence) -> Iterator[str]:
 def _elsewhere(evidence: Evidence) -> Iterator[str]:
     """Of a group with transactions only what they give is held against what it polled."""
     history, polls = evidence.history, evidence.polls
-    positions = history.rows(Kind.POSITION)
-    given = positions[history.in_txn[positions] & (history.status[positions] != Status.FAIL)]
-    seen = seen_positions(history)
+    given, seen = given_positions(history), seen_positions(history)
     seen = seen[np.isin(history.group[seen], transactional(history)) & (history.group[seen] >= 0)]
     lane = lanes(history, np.concatenate([seen, given, polls]))
     mine, given_lane, polled = np.split(lane, [len(seen), len(seen) + len(given)])
@@ -187,9 +185,8 @@ def _elsewhere(evidence: Evidence) -> Iterator[str]:
 def _older(evidence: Evidence) -> Iterator[str]:
     """A position that is all there is of a group on a partition: what is before it may have been handled before the history."""
     history, polls = evidence.history, evidence.polls
-    positions = history.rows(Kind.POSITION)
-    seen = positions[~history.in_txn[positions] & np.isin(history.group[positions], history.group[polls])]
-    seen = seen[(history.status[seen] == Status.OK) & (history.group[seen] >= 0)]
+    positions, seen = history.rows(Kind.POSITION), seen_positions(history)
+    seen = seen[np.isin(history.group[seen], history.group[polls]) & (history.group[seen] >= 0)]
     others = np.concatenate([polls, positions[history.in_txn[positions]]])
     lane = lanes(history, np.concatenate([seen, others]))
     alone = ~np.isin(lane[: len(seen)], lane[len(seen) :])

@@ -10,7 +10,7 @@ import pyarrow as pa
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.checker.missing import Missing
-from onceflow.verify.checker.positions import lanes, seen_positions
+from onceflow.verify.checker.positions import given_positions, lanes, seen_positions
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import Kind, Status
@@ -51,9 +51,8 @@ def consumed_never(evidence: Evidence) -> pa.Table:
     committed = evidence.happened[positions]
     others = np.concatenate([np.ones(len(polls), bool), committed])
     begins = _before_all_others(lane[: len(others)][others], np.concatenate([polls, positions])[others], stood, seen)
-    plain = ~np.isin(history.group[seen], transactional(history)) & ~np.isin(
-        stood, given
-    )  # of the others ``torn_progress`` tells
+    plain = ~np.isin(history.group[seen], transactional(history))
+    plain &= ~np.isin(stood, given)  # of these ``torn_progress`` tells
     plain &= _after_another(taken, polls, stood, seen)
     begun = _Lanes(taken, polls, stood[begins], seen[begins])
     went = _Lanes(given[committed], positions[committed], stood[plain], seen[plain])
@@ -64,8 +63,7 @@ def consumed_never(evidence: Evidence) -> pa.Table:
 
 def transactional(history: Columns) -> Ints:
     """The groups to which a transaction gives positions that may have been committed."""
-    rows = history.rows(Kind.POSITION)
-    return np.unique(history.group[rows[history.in_txn[rows] & (history.status[rows] != Status.FAIL)]])
+    return np.unique(history.group[given_positions(history)])
 
 
 def only_in_doubt(evidence: Evidence) -> Ints:
@@ -123,18 +121,21 @@ def _before_all_others(lane: Ints, others: Ints, stood: Ints, seen: Ints) -> Mas
 
     A later one may be what somebody set the group back to: other checks tell of that.
     """
-    first = np.full(int(max(lane.max(initial=-1), stood.max(initial=-1))) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, lane, others)
-    before: Mask = seen < first[stood]
+    before: Mask = seen < _first_of(lane, others, stood)
     return before
 
 
 def _after_another(taken: Ints, polls: Ints, stood: Ints, seen: Ints) -> Mask:
     """For each position that was seen, whether its group had polled or was seen there before: else it may be older than that."""
-    first = np.full(int(max(taken.max(initial=-1), stood.max(initial=-1))) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, np.concatenate([taken, stood]), np.concatenate([polls, seen]))
-    after: Mask = first[stood] < seen
+    after: Mask = _first_of(np.concatenate([taken, stood]), np.concatenate([polls, seen]), stood) < seen
     return after
+
+
+def _first_of(lane: Ints, rows: Ints, wanted: Ints) -> Ints:
+    """For each of the lanes wanted the first of the rows that are of it, or one behind all."""
+    first = np.full(int(max(lane.max(initial=-1), wanted.max(initial=-1))) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, lane, rows)
+    return first[wanted]
 
 
 def _passed(evidence: Evidence, begun: _Lanes, went: _Lanes) -> tuple[Ints, Ints]:

@@ -36,6 +36,13 @@ def seen_positions(history: Columns) -> Ints:
     return seen
 
 
+def given_positions(history: Columns) -> Ints:
+    """The rows of positions that transactions gave which may have been committed."""
+    rows = history.rows(Kind.POSITION)
+    given: Ints = rows[history.in_txn[rows] & (history.status[rows] != Status.FAIL)]
+    return given
+
+
 def first_polled(history: Columns, polls: Ints, positions: Ints) -> Ints:
     """For each position the lowest offset that its transaction polled of the key for the group, MAX_OFFSET for none."""
     polls = polls[np.isin(history.unit[polls], history.unit[positions])]
@@ -64,7 +71,7 @@ class Proofs:
 
         ``surely_after`` says for pairs of rows whether the second one's unit took effect after the first one's had ended.
         """
-        said, saw = _said_and_seen(history)
+        said, saw = given_positions(history), seen_positions(history)
         rows = np.sort(np.concatenate([said, saw]))
         is_said = np.isin(rows, said)
         unknown = is_said & (history.status[rows] == Status.INFO)
@@ -95,10 +102,3 @@ def _firsts(groups: Ints, rows: Ints) -> Ints:
     lowest = np.full(int(groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(lowest, groups, rows)
     return lowest
-
-
-def _said_and_seen(history: Columns) -> tuple[Ints, Ints]:
-    """The positions that transactions gave which may have been committed, and those that somebody saw committed."""
-    rows = history.rows(Kind.POSITION)
-    said: Mask = history.in_txn[rows] & (history.status[rows] != Status.FAIL)
-    return rows[said], seen_positions(history)

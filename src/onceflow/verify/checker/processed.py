@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.evidence import Evidence, place
-from onceflow.verify.checker.positions import lanes
+from onceflow.verify.checker.positions import lanes, seen_positions
 from onceflow.verify.checker.progress import went_on
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
@@ -27,8 +27,7 @@ from onceflow.verify.history.schema import Kind, Status
 def final_positions(evidence: Evidence, group: str | None) -> Ints:
     """For each key the row that saw the position of the group when it did not go on there any more, -1 for none."""
     history = evidence.history
-    rows = history.rows(Kind.POSITION)
-    rows = rows[~history.in_txn[rows] & evidence.happened[rows]]
+    rows = seen_positions(history)
     rows = rows[is_of_group(evidence, rows, group)]
     rows = rows[~went_on(evidence, rows)]
     rows = rows[~_may_be_given_more(evidence, rows)]

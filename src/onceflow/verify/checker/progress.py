@@ -140,7 +140,7 @@ def torn_progress(evidence: Evidence) -> pa.Table:
     """
     history = evidence.history
     positions = history.rows(Kind.POSITION)
-    positions = positions[history.in_txn[positions] | np.isin(positions, seen_positions(history))]
+    positions = np.sort(np.concatenate([positions[history.in_txn[positions]], seen_positions(history)]))
     lane = lanes(history, positions)
     said, status = history.in_txn[positions], history.status[positions]
     seen = _last_of_lane(lane, positions, ~said)

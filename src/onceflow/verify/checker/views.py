@@ -22,9 +22,8 @@ from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import Kind
 
-_NUMBER_BITS = (
-    32  # of a known record's number; above them stands what it belongs to: a view, an operation, a transaction
-)
+# Of a known record's number; above them stands what it belongs to: a view, an operation, a transaction.
+_NUMBER_BITS = 32
 _NUMBER = (1 << _NUMBER_BITS) - 1
 
 

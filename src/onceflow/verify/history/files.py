@@ -26,9 +26,8 @@ def read_history(path: Path | str) -> pa.Table:
     Raises HistoryInvalid with every mistake found, also when the file cannot be read.
     """
     path = Path(path)
-    if path.exists() and not (
-        path.is_file() or path.is_dir()
-    ):  # who opens a FIFO waits for its writer, perhaps for ever
+    # Who opens a FIFO waits for its writer, perhaps for ever.
+    if path.exists() and not (path.is_file() or path.is_dir()):
         refuse(
             str(path), ["it is no file but a FIFO, a device or a socket: write the history to a file, and give that"]
         )
