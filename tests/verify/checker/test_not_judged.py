@@ -32,6 +32,13 @@ NOT_ASKED = (
 PARTS: list[tuple[Story, str]] = [
     (
         lambda history: (
+            history.add("other", poll("in-0", 0, "a", "late"), position("in-0", 1, "late"), txn=9),
+            history.add("probe", position("in-0", 1, "late"), status="fail"),
+        ),
+        "how far group late came on in-0: its position and the stable_end were not both seen at the end",
+    ),
+    (
+        lambda history: (
             history.add("consumer", poll("in-0", 0, "a", "plain")),
             history.add("probe", position("in-0", 0, "other"), position("in-0", 1, "plain")),
             history.add("probe", position("in-0", 1, "other")),

@@ -123,8 +123,7 @@ def _ends_apart(evidence: Evidence) -> Iterator[str]:
 def _positions(evidence: Evidence) -> Iterator[str]:
     """Where a group went on after its position was seen last, or where that was never seen, nobody knows how far it came."""
     history = evidence.history
-    all_of_them = history.rows(Kind.POSITION)
-    seen = all_of_them[~history.in_txn[all_of_them]]
+    all_of_them, seen = history.rows(Kind.POSITION), seen_positions(history)
     stable = evidence.last_said(Kind.STABLE_END)[history.key[seen]] >= 0
     rows = np.concatenate([all_of_them, evidence.polls[history.group[evidence.polls] >= 0]])
     rows = rows[history.status[rows] != Status.FAIL]
