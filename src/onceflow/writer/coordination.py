@@ -157,6 +157,7 @@ class Transactions:
             self.sender.close()
         self.sender = made
         self.state = State.BROKEN
+        made.connect(ANCHOR_TOPIC)
         try:
             self._ask(self.sender.producer.init_transactions)
         except KafkaException as error:
@@ -233,9 +234,8 @@ class Transactions:
 
     def sending(self) -> Sender:
         """The same, for an event of the block."""
-        sender = self.open_sender()
         self.is_used = True
-        return sender
+        return self.sender if self.state is State.OPEN else self.open_sender()
 
     def add_offsets(self, positions: Iterable[TopicPartition], membership: Any) -> None:
         """Consumed offsets of a group, into the open transaction. Raises TransactionAborted, NotAuthorized."""

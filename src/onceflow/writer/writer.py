@@ -204,11 +204,14 @@ class Writer:
 
     def sender(self) -> Sender:
         """What events go through now. Raises WriterClosed; WriterError outside of a transaction, where one is needed."""
-        if self._closed or (self._sender is None and self._transactions is None):
+        if self._transactions is None and self._sender is None:
             self.open()
         if self._transactions is None:
+            self._check_open()
             assert self._sender is not None
             return self._sender
+        if self._closed:
+            self._check_open()
         return self._transactions.sending()
 
     def flush(self) -> None:
