@@ -146,6 +146,21 @@ def test_a_training_that_fails_is_told_and_stops_nobody(
     assert list(cache.iterdir()) == []
 
 
+def test_what_a_killed_training_has_left_is_cleared_away(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, running = cache / ".training-left", cache / ".training-running"
+    for scratch in (left, running):
+        scratch.mkdir()
+        (scratch / "broker.jsa").write_bytes(b"half of it")
+    os.utime(left, (0, 0))
+
+    def no_disk(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(training, "_run", no_disk)
+    assert training.main() == 0
+    assert list(cache.iterdir()) == [running]
+
+
 def test_the_training_runs_without_the_users_settings(tmp_path: Path) -> None:
     """Its batches would be in the checkpoint of the user's own pipeline."""
     of_the_user = {

@@ -8,10 +8,12 @@ archives are there. See ``class_archive.py``.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +31,8 @@ from onceflow.writer.writer import Writer
 _JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
 _RUN_S = 300.0
 _STOP_S = 60.0  # with writing the archive
+_SCRATCH = ".training-"
+_ABANDONED_S = 3600.0
 _EVENTS = 200
 _LOG_LINES = 15
 _PLAN = """\
@@ -81,7 +85,8 @@ def missing() -> dict[str, ClassArchive]:
 def train(archives: dict[str, ClassArchive]) -> None:
     """Makes these archives. Raises OnceflowError with what a program said that failed, and makes none then."""
     class_archive.directory().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".training-", dir=class_archive.directory()) as name:
+    _clear_away()
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=class_archive.directory()) as name:
         scratch = Path(name)
         made = {kind: scratch / f"{kind}.jsa" for kind in archives}
         _run(scratch, made)
@@ -90,6 +95,14 @@ def train(archives: dict[str, ClassArchive]) -> None:
                 raise SetupError(f"the Java of this machine has made no archive of the {kind}'s classes")
         for kind, file in made.items():
             archives[kind].keep(file)
+
+
+def _clear_away() -> None:
+    """What a training has left that was killed; one that runs now is not so old."""
+    for scratch in class_archive.directory().glob(f"{_SCRATCH}*"):
+        with suppress(FileNotFoundError):  # another training clears it away at this moment
+            if time.time() - scratch.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _run(scratch: Path, made: dict[str, Path]) -> None:
