@@ -40,6 +40,30 @@ def test_rotation_by_renaming(log: Log, pattern: str) -> None:
     log.check()
 
 
+@pytest.mark.parametrize(("pattern", "expected"), [("app.jsonl*", "repeated"), ("app.jsonl", "lost")])
+def test_control_who_knows_a_file_by_its_name_alone_repeats_or_loses_rows(
+    log: Log, pattern: str, expected: str
+) -> None:
+    by_name: dict[Path, int] = {}
+
+    def take_by_name() -> None:
+        for path in sorted(log.path.parent.glob(pattern)):
+            content = path.read_bytes()
+            begin = by_name.get(path, 0) if by_name.get(path, 0) <= len(content) else 0  # it was begun anew
+            log.taken += content[begin:].decode().splitlines()
+            by_name[path] = len(content)
+
+    log.write(5)
+    take_by_name()
+    log.write(3)
+    rotate(log)
+    log.write(4)
+    take_by_name()
+    written = [f'{{"n":{number}}}' for number in range(log.written)]
+    assert expected == ("lost" if set(written) - set(log.taken) else "repeated")
+    assert len(log.taken) != log.written
+
+
 def test_a_log_that_is_rotated_and_not_begun_anew_is_no_mistake(log: Log) -> None:
     """A run of one look reads the rest of it, and ends well; so does the next one."""
     log.write(5)

@@ -35,7 +35,7 @@ from tests.forkserver import ForkServer
 from tests.outbox.support import Shop, events, make_outbox, make_sqlite, make_topics
 from tests.outbox.worker import Job
 
-from onceflow.errors import Fenced, OutboxMismatch
+from onceflow.errors import Fenced, OnceflowError, OutboxMismatch
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.relay import Relay
@@ -307,6 +307,24 @@ def test_of_two_relays_of_two_names_one_sends(shop: Shop) -> None:
                 running.step()
             assert anew.step() == 2
     shop.check()
+
+
+def test_control_of_two_relays_of_two_names_both_send_where_the_table_does_not_tell_them_apart(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with relay_of(shop, "running") as running:
+        running.start()
+        begin_anew(shop)
+        with relay_of(replace(shop, name=f"{shop.name}-anew"), "anew") as anew:
+            anew.start()
+            shop.insert_all(events(2))
+            with monkeypatch.context() as patch:
+                take = running._table.take
+                patch.setattr(running._table, "take", lambda _, limits: take(running._table.place(), limits))
+                with pytest.raises(OnceflowError):  # behind its commit, where it would delete the rows
+                    running.step()
+            assert anew.step() == 2
+    assert sorted(map(str, shop.values())) == ["0", "0", "1", "1"]
 
 
 def test_of_two_relays_of_one_name_on_two_clusters_the_later_one_sends(shop: Shop, cluster_v1: Cluster) -> None:

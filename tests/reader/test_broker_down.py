@@ -58,6 +58,12 @@ class PollsInVain(Consumer):
         return message
 
 
+def waits_for_its_brokers(caplog: pytest.LogCaptureFixture) -> int:
+    told = [record.levelname for record in caplog.records if "waits for its brokers" in record.message]
+    assert set(told) <= {"WARNING"}
+    return len(told)
+
+
 @pytest.mark.parametrize(
     ("mode", "store"),
     [("inbox", "sqlite"), ("claims", "sqlite"), ("claims", "memory"), ("inbox", "postgresql"), ("claims", "redis")],
@@ -68,11 +74,13 @@ def test_a_broker_that_is_killed_and_comes_back(
     revived: EmbeddedBroker,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     mode: str,
     store: str,
 ) -> None:
-    """While it is away the reader handles what it has (with a store in memory it need not: nobody can say that it is still its
-    own), tells Kafka and polls: the last two in vain. The next reader begins where this one ended; that of memory by Kafka alone.
+    """While it is away the reader says so, and handles what it has (with a store in memory it need not: nobody can say that it is
+    still its own), tells Kafka and polls: the last two in vain. The next reader begins where this one ended; that of memory by
+    Kafka alone.
     """
     monkeypatch.setattr(loop, "Consumer", PollsInVain)
     monkeypatch.setattr(offsets, "ANSWER_S", 0.5)
@@ -104,6 +112,7 @@ def test_a_broker_that_is_killed_and_comes_back(
     away.set()
     assert told.wait(PATIENCE_S)
     eventually(lambda: PollsInVain.count, (3).__le__, "polls in vain")
+    eventually(lambda: waits_for_its_brokers(caplog), (1).__eq__, "warnings")
     revived.start()
     place.send(range(200, 300), partition=0)  # of the other one Kafka is told again without any event
     eventually(lambda: len(effects.texts()), (300).__eq__, "effects")

@@ -44,7 +44,10 @@ def mistakes_in(servers: str, options: dict[str, object]) -> tuple[str, ...]:
 def test_plain_settings_name_the_servers_for_all_three_libraries() -> None:
     settings = ClusterSettings.of(" a:9092, b:9093 ,")
     assert settings.for_protocol() == {"bootstrap_servers": ["a:9092", "b:9093"]}
-    assert settings.for_librdkafka() == {"bootstrap.servers": "a:9092,b:9093"}
+    assert settings.for_librdkafka() == {
+        "bootstrap.servers": "a:9092,b:9093",
+        "allow.auto.create.topics": False,
+    }
     assert settings.for_spark() == {"kafka.bootstrap.servers": "a:9092,b:9093"}
 
 

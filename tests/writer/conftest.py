@@ -76,8 +76,12 @@ def killable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroke
 
 @pytest.fixture(scope="session")
 def punctual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker that ends a transaction soon after its timeout, not up to 10 s later; its groups may give members up soon."""
+    """A broker that ends a transaction soon after its timeout, not up to 10 s later; its groups may give members up soon.
+
+    It makes a topic of whatever name it is asked for, which is Kafka's default.
+    """
     config = {
+        "auto.create.topics.enable": "true",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "group.min.session.timeout.ms": "1000",
     }

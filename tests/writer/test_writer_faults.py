@@ -33,7 +33,7 @@ from onceflow.errors import (
     TransactionAborted,
 )
 from onceflow.verify.wire import Direction, Do, Rule
-from onceflow.verify.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
+from onceflow.verify.wire.apis import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
 from onceflow.writer import coordination
 from onceflow.writer.coordination import Transactions
 from onceflow.writer.delivery import Fate
@@ -195,6 +195,44 @@ def test_lost_answers_change_nothing(
                 shop.send(name, str(n), id=str(n))
         assert transaction.committed is True
         assert proxied.proxy.lost == (count if block == 1 else 0)
+    assert values(read, name, proxied) == ALL
+
+
+@BOTH_KINDS
+@pytest.mark.parametrize("api", [INIT_PRODUCER_ID, ADD_OFFSETS, TXN_OFFSET_COMMIT, END_TXN])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.in_turn(2)
+def test_lost_answers_to_a_writer_that_takes_its_id_change_nothing(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, api: int, count: int
+) -> None:
+    """Its id was another one's before: that is fenced, and its progress found."""
+    create_topic(proxied, name)
+    first = writer(name, on=proxied.servers)
+    assert commits(first, name, range(5), "0")
+    proxied.proxy.lose(Loss(api, count=count))
+    second = writer(name, on=proxied.servers)
+    assert proxied.proxy.lost == count
+    assert second.progress == "0"
+    wait_until(partial(commits, second, name, range(5, 15), "1"))
+    with pytest.raises(Fenced), first.transaction():
+        first.send(name, "zombie", id="z")
+    assert values(read, name, proxied) == ALL
+
+
+@BOTH_KINDS
+@pytest.mark.parametrize("api", [ADD_PARTITIONS, ADD_OFFSETS])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.in_turn(2)
+def test_lost_answers_to_what_joins_a_transaction_at_most_abort_it(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, api: int, count: int
+) -> None:
+    create_topic(proxied, name)
+    shop = writer(name, on=proxied.servers)
+    for block in range(3):
+        proxied.proxy.lose(Loss(api, count=count) if block == 1 else NOTHING)
+        wait_until(partial(commits, shop, name, range(block * 5, block * 5 + 5), str(block)))
+        assert proxied.proxy.lost == (count if block == 1 else 0)
+        assert shop.progress == str(block)
     assert values(read, name, proxied) == ALL
 
 

@@ -32,6 +32,8 @@ from onceflow.errors import (
     WriterError,
 )
 from onceflow.events import EventIdentity, identity_of
+from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.partitioner import partition_for_keys
 from onceflow.writer import sender
 from onceflow.writer.delivery import Delivered, Delivery, Fate
@@ -101,6 +103,39 @@ def test_what_is_wrong_with_one_event_concerns_that_event_alone(
             shop.send(name, b"x")
         shop.send(name, b"good", id="2")
     assert [m.value() for m in read(name)] == [b"good"]
+
+
+@pytest.mark.parametrize("is_defended", [True, False])
+def test_a_misspelt_topic_is_not_made_where_brokers_make_what_they_are_asked_for(
+    writer: MakeWriter, punctual: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, *, is_defended: bool
+) -> None:
+    name = f"misspelt-{is_defended}"
+    if not is_defended:  # the control: the event goes to a topic that nobody reads
+        options = ClusterSettings.for_librdkafka
+        undefended = {"allow.auto.create.topics": True}
+        monkeypatch.setattr(ClusterSettings, "for_librdkafka", lambda settings: options(settings) | undefended)
+    with writer(on=punctual.bootstrap_servers) as shop:
+        if is_defended:
+            with pytest.raises(TopicMissing):
+                shop.send(name, b"x", id="1")
+        else:
+            shop.send(name, b"x", id="1")
+    admin = ClusterAdmin(ClusterSettings.of(punctual.bootstrap_servers))
+    assert (name in admin.partitions()) is not is_defended
+
+
+def test_a_writer_that_another_thread_closes_while_it_opens_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Writer(bootstrap_servers=NOBODY)
+    opens = shop.open
+
+    def open_and_be_closed() -> Writer:
+        opens()
+        shop.close()
+        return shop
+
+    monkeypatch.setattr(shop, "open", open_and_be_closed)
+    with pytest.raises(WriterClosed):
+        shop.send("orders", b"x", id="1")
 
 
 def test_a_topic_of_which_the_broker_has_not_heard_yet(

@@ -55,8 +55,15 @@ class ClusterSettings:
         return found
 
     def for_librdkafka(self) -> dict[str, Any]:
-        """Configuration of confluent-kafka's clients. Holds secrets."""
-        found: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers}
+        """Configuration of confluent-kafka's clients. Holds secrets.
+
+        librdkafka's producers and admin clients ask about a topic in a way that creates it, where brokers are set to do that
+        (auto.create.topics.enable, Kafka's default)::
+
+            a service sends to ordrs, and asks whether there is such a topic: from now on there is, with the default settings
+            what was meant for orders is acknowledged, and read by nobody
+        """
+        found: dict[str, Any] = {"bootstrap.servers": self.bootstrap_servers, "allow.auto.create.topics": False}
         for name, value in self._with_credentials().items():
             option = KNOWN[name]
             if option.librdkafka is not None:

@@ -43,6 +43,7 @@ class Lane:
     at_end: bool = False
     failures: dict[int, Failure] = field(default_factory=dict)  # by offset, of events that are pending
     single_until: int = _NOWHERE  # up to this offset each event is a batch of its own
+    held_at: int | None = None  # the last offset at which another reader's claim was met
     not_before: float = 0.0  # the store's next try
     troubled_since: float | None = None
     trouble_is_of_the_store: bool = False  # and not of the brokers, which are asked for a dead letter
@@ -134,9 +135,15 @@ class Lane:
         self.waited_s += pause_s
         self.not_before = now + pause_s
 
-    def held(self) -> None:
-        """Another reader has claimed the event in front: what stands behind is not claimed until it is free."""
-        self.single_until = max(self.single_until, self.pending[0].offset)
+    def held(self) -> bool:
+        """Another reader has claimed the event in front: what stands behind is not claimed until it is free.
+
+        Whether that was not so the last time.
+        """
+        offset = self.pending[0].offset
+        is_new, self.held_at = offset != self.held_at, offset
+        self.single_until = max(self.single_until, offset)
+        return is_new
 
     def failed(self, event: Event, reason: Exception) -> Failure:
         """Counts a failure of one event; all that it had."""

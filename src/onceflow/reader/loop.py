@@ -71,6 +71,7 @@ OFFSETS_EVERY_S = 1.0
 OFFSETS_EVERY_S_OF_A_FORGETFUL_STORE = 0.1
 FORGET_EVERY_S = 60.0
 ASK_AGAIN_S = 0.2
+TELL_EVERY_S = 60.0
 
 
 class Loop:
@@ -106,6 +107,7 @@ class Loop:
         self._watch = TopicWatch(settings.topics, assignment.topics)
         self._handled: set[Place] = set()  # partitions that it has had at their end, with nothing left to handle
         self._is_done = False  # each of its own was, and it looks after those of others
+        self._outage_told_until = 0.0
         self._ask_at = 0.0  # Kafka, where it has not answered as a member is answered
         self._offsets_at = 0.0
         self._forget_at = 0.0
@@ -233,8 +235,18 @@ class Loop:
             log.info("%s: %s", message.topic() or self._who, error.str())
             self._watch.ask_soon()
             return
+        if error.code() == Problem._ALL_BROKERS_DOWN:  # noqa: SLF001  confluent-kafka's name of librdkafka's code
+            self._tell_of_outage(error)
+            return
         where, position = (lane.name, lane.position) if lane else (message.topic() or self._who, None)
         trouble.check(error, where, position, message.offset())
+
+    def _tell_of_outage(self, error: Problem) -> None:
+        """librdkafka says it at every attempt to connect."""
+        now = time.monotonic()
+        if now >= self._outage_told_until:
+            self._outage_told_until = now + TELL_EVERY_S
+            log.warning("%s waits for its brokers: %s", self._who, error.str())
 
     # --------------------------------------------------------------------------------------------------------- handling
 
@@ -269,8 +281,10 @@ class Loop:
             self._failed(lane, failure)
         except Held as held:
             lane.store_answered()
-            lane.held()
-            log.info("%s: another reader has claimed the same id: %s", lane.name, held)
+            if lane.held():
+                log.warning(
+                    "%s waits until the claim has ended: another reader has claimed the same id: %s", lane.name, held
+                )
             lane.not_before = time.monotonic() + ASK_AGAIN_S
         except StoreFenced as error:
             log.warning("%s: %s", lane.name, error.message)

@@ -234,8 +234,10 @@ class Transactions:
 
     def sending(self) -> Sender:
         """The same, for an event of the block."""
+        if self.state is not State.OPEN:
+            return self.open_sender()
         self.is_used = True
-        return self.sender if self.state is State.OPEN else self.open_sender()
+        return self.sender
 
     def add_offsets(self, positions: Iterable[TopicPartition], membership: Any) -> None:
         """Consumed offsets of a group, into the open transaction. Raises TransactionAborted, NotAuthorized."""

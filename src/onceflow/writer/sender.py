@@ -116,9 +116,10 @@ class Sender:
 
     def _open_or_shut(self) -> None:
         """``_produce`` is what hands an event over, and None while none may be: one look for every event instead of four."""
-        live = self._live
-        is_shut = live is None or self._given_up or self._is_refitting or self._is_ended
-        self._produce = None if live is None or is_shut else live.produce
+        with self._handing_over:
+            live = self._live
+            is_shut = live is None or self._given_up or self._is_refitting or self._is_ended
+            self._produce = None if live is None or is_shut else live.produce
 
     def _made(self) -> Producer:
         self._batch_bytes = self._limits.batch_bytes
@@ -129,7 +130,7 @@ class Sender:
     def producer(self) -> Producer:
         """librdkafka's producer. Raises WriterClosed."""
         if self._live is None:
-            raise _closed()
+            raise closed()
         return self._live
 
     def connect(self, topic: str) -> None:
@@ -207,10 +208,10 @@ class Sender:
     def _shut(self) -> Exception:
         """Why no event is handed over now."""
         if self._live is None:
-            return _closed()
+            return closed()
         if self._given_up:
             return self.error_of(tuple(self.failures), "what was outstanding is taken back: nothing follows it")
-        return _closed() if self._is_ended else BufferError()
+        return closed() if self._is_ended else BufferError()
 
     def _weigh(self, delivery: Delivery, value: Data, key: Data, headers: WireHeaders) -> None:
         """Raises RecordTooLarge. Where the broker alone can tell (see ``TopicLimits``), it is only noted if it is at fault then.
@@ -501,5 +502,6 @@ class Sender:
         )
 
 
-def _closed() -> WriterClosed:
+def closed() -> WriterClosed:
+    """What is told to whoever sends all the same."""
     return WriterClosed("the writer is closed", action="make a new one")

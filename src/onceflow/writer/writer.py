@@ -12,14 +12,14 @@ from typing import Self
 from confluent_kafka import Consumer
 
 from onceflow import collector
-from onceflow.errors import BrokerUnreachable, WriterClosed, WriterError
+from onceflow.errors import BrokerUnreachable, WriterError
 from onceflow.writer import identity
 from onceflow.writer.coordination import Transactions
 from onceflow.writer.delivery import Delivery
 from onceflow.writer.identity import Headers, Position, WireHeaders
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.limits import TopicLimits
-from onceflow.writer.sender import WAIT_S, Data, Sender
+from onceflow.writer.sender import WAIT_S, Data, Sender, closed
 from onceflow.writer.settings import WriterSettings
 from onceflow.writer.transaction import Transaction
 
@@ -123,7 +123,7 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise WriterClosed("the writer is closed", action="make a new one")
+            raise closed()
 
     # ------------------------------------------------------------------------------------------------------- sending
 
@@ -204,15 +204,15 @@ class Writer:
 
     def sender(self) -> Sender:
         """What events go through now. Raises WriterClosed; WriterError outside of a transaction, where one is needed."""
-        if self._transactions is None and self._sender is None:
+        sender, transactions = self._sender, self._transactions
+        if self._closed or (sender is None and transactions is None):
             self.open()
-        if self._transactions is None:
-            self._check_open()
-            assert self._sender is not None
-            return self._sender
-        if self._closed:
-            self._check_open()
-        return self._transactions.sending()
+            sender, transactions = self._sender, self._transactions
+        if transactions is not None:
+            return transactions.sending()
+        if sender is None:  # another thread has closed it meanwhile
+            raise closed()
+        return sender
 
     def flush(self) -> None:
         """Waits until every event sent so far is acknowledged. Raises DeliveryFailed with all that is not."""

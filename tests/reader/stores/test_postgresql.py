@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from onceflow.reader.event import Event
 from onceflow.reader.handling import Failed, Handler
 from onceflow.reader.inbox import Inbox
 from onceflow.reader.lane import Lane
-from onceflow.reader.stores import open_store
+from onceflow.reader.stores import open_store, postgresql
 from onceflow.reader.stores.interface import CommitRefused, EventKey, Ownership, Retention, Standing
 from onceflow.reader.stores.postgresql import PostgresqlStore, PostgresqlTables
 from onceflow.reader.stores.tables import EventId
@@ -220,8 +220,11 @@ def test_a_handler_s_own_statements_wait_for_locks_as_its_session_says(url: str)
                     assert unit.handle.execute("SHOW lock_timeout").fetchone() == ("7s",)
 
 
-def test_partition_moves_inside_admit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look at the epoch and the first write the partition is taken: the row is locked by the look already."""
+@contextmanager
+def moving_inside_admit(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[PostgresqlStore, Ownership, PostgresqlStore, list[Ownership]]]:
+    """A store and what it owns, and another one that takes it between the first one's look at the epoch and its first write."""
     with closing(PostgresqlStore(url)) as zombie, closing(PostgresqlStore(url, takeover_s=0.1)) as other:
         for store in (zombie, other):
             store.open("group", Retention())
@@ -235,10 +238,26 @@ def test_partition_moves_inside_admit(url: str, monkeypatch: pytest.MonkeyPatch)
             return original(tables, ids)
 
         monkeypatch.setattr(PostgresqlTables, "book", book_late)
+        yield zombie, owner, other, taken
+
+
+def test_partition_moves_inside_admit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row is locked by the look already."""
+    with moving_inside_admit(url, monkeypatch) as (zombie, owner, other, taken):
         with pytest.raises(StoreUnavailable):
             book(zombie, owner, 0)
         assert ledger(url) == []
         assert book(other, taken[0], 0) == [NEW]
+
+
+def test_control_where_the_look_locks_nothing_a_partition_that_has_moved_is_booked_by_its_old_owner(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "_POSITION", postgresql._POSITION.replace("FOR UPDATE OF held", ""))
+    with moving_inside_admit(url, monkeypatch) as (zombie, owner, _, taken):
+        assert book(zombie, owner, 0) == [NEW]
+        assert taken, "it has moved"
+    assert ledger(url) == ["0"]
 
 
 def test_swallowed_sql_error(store: PostgresqlStore, url: str) -> None:
