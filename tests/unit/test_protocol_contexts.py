@@ -425,8 +425,7 @@ def goes_on(own: Identity, state: Coordinated, identity: Identity | None) -> boo
         (at(1), at(2), State.WRITE),
         (at(1), Identity(8, 0), State.RESOLVE),
         (at(LAST_EPOCH - 1), Identity(8, 0), State.RESOLVE),
-        (at(LAST_EPOCH), Identity(8, 0), State.WRITE),
-        (at(LAST_EPOCH + 1), Identity(8, 0), State.WRITE),
+        (at(LAST_EPOCH), Identity(8, 0), State.RESOLVE),
     ],
 )
 def test_a_refresh_that_brings_another_producer_id(own: Identity, given: Identity, state: State) -> None:

@@ -35,6 +35,7 @@ CONTROLS = [
     ("no fresh epoch", 1, "an abort of", {"denied": 0.2}),
     ("no fresh epoch", 1, "an abort of", {"marker": 0.2}),
     ("trusts a new identity", 1, "repeated", {"driver": 0.05, "second": 0.1, "expire": 0.1}),
+    ("trusts what follows the last epoch", 1, "repeated", {"driver": 0.05, "second": 0.1, "expire": 0.1}),
     ("reports old conflicts", 1, "a conflict", {"driver": 0.1, "second": 0.2}),
     ("gives up and goes on", 2, "a conflict", {"task": 0.2, "second": 0.2}),
     ("asks again for the last epoch", 1, "stuck", {"request": 0.1}),
@@ -54,8 +55,11 @@ CONTROLS = [
 SECOND_BATCH = frozenset({3, 4, 5})
 SILENT = {"repeats the epoch of an empty batch": SECOND_BATCH, "forgets an empty batch": SECOND_BATCH}
 """Of the variants that err about batches without records: the input that gives no output."""
-NEAR_THE_LAST_EPOCH = {"asks again for the last epoch": range(32755, 32766)}
-"""Of the variant that errs about the last epoch (32766): the first one, by the seed."""
+NEAR_THE_LAST_EPOCH = {
+    "asks again for the last epoch": range(32755, 32766),
+    "trusts what follows the last epoch": range(32760, 32767),
+}
+"""Of the variants that err about the last epoch (32766): the first one, by the seed."""
 
 RAN_AT_LEAST_ONCE = {"takes a name without progress for new": 4}
 """Of the variant that errs about what was written so: how many records; its guarantee and its checkpoint are changed at once."""

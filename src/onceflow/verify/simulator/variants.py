@@ -33,7 +33,7 @@ from onceflow.transaction.messages import (
     Written,
 )
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.protocol import Protocol, Settings, State
+from onceflow.transaction.protocol import LAST_EPOCH, Protocol, Settings, State
 from onceflow.verify.simulator.world import Variant
 from onceflow.verify.simulator.writer import Rules
 
@@ -160,6 +160,14 @@ class TrustsNewIdentity(Protocol):
         return super().handle(event)
 
 
+class TrustsWhatFollowsTheLastEpoch(TrustsNewIdentity):
+    """The same, only behind the last epoch of a producer id, where another one is due: not so if the id was forgotten."""
+
+    def handle(self, event: Event) -> Effect:
+        own = self.context.identity
+        return super().handle(event) if own is not None and own.epoch >= LAST_EPOCH else Protocol.handle(self, event)
+
+
 class RenewsAtAnyPrice(Protocol):
     """Takes the name for a renewal, from whoever has it by now, and puts what it knows over what is committed."""
 
@@ -251,6 +259,7 @@ VARIANTS: Mapping[str, Variant] = {
     "trusts batch ids": Variant(TrustsBatchIds),
     "refused is aborted": Variant(RefusedIsAborted),
     "trusts a new identity": Variant(TrustsNewIdentity),
+    "trusts what follows the last epoch": Variant(TrustsWhatFollowsTheLastEpoch),
     "reports old conflicts": Variant(ReportsOldConflicts),
     "gives up and goes on": Variant(GivesUpAndGoesOn),
     "asks again for the last epoch": Variant(AsksAgainForTheLastEpoch),
