@@ -257,7 +257,7 @@ def test_control_where_the_look_locks_nothing_a_partition_that_has_moved_is_book
     with moving_inside_admit(url, monkeypatch) as (zombie, owner, _, taken):
         assert book(zombie, owner, 0) == [NEW]
         assert taken, "it has moved"
-    assert ledger(url) == ["0"]
+    assert ledger(url) == ["event-0"]
 
 
 def test_swallowed_sql_error(store: PostgresqlStore, url: str) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.verify.oracle.runs import Run, repeat
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import ProgressConflict
+from onceflow.errors import OracleFailed, ProgressConflict
 from onceflow.pipeline import Mode
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.judging import judge
@@ -189,7 +189,14 @@ def test_the_built_in_plan_is_judged_by_the_oracle_as_a_process(
     run.process()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    expected = expected_output(run.path, run.checkpoint, broker.bootstrap_servers, scratch)
+    with pytest.raises(OracleFailed, match="no batch for 0 s"):
+        expected_output(run.path, run.checkpoint, broker.bootstrap_servers, scratch, stands_still_s=0)
+    told: list[tuple[int, int]] = []
+    expected = expected_output(
+        run.path, run.checkpoint, broker.bootstrap_servers, scratch, on_batch=lambda *how_far: told.append(how_far)
+    )
+    assert told == sorted(set(told))
+    assert {total for _, total in told} == {3}
     recorded = run.recorded()
     judgement = judge(recorded, expected)
     assert judgement.violations == {}

@@ -25,7 +25,7 @@ from onceflow.verify.faults.spark import KillExecutor, PauseExecutor
 from onceflow.verify.matrix.bounces import BounceClient
 from onceflow.verify.matrix.cells import How
 from onceflow.verify.result import Encounter
-from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, lack, met_nothing, under_way
+from onceflow.verify.running.encounters import NOTHING, Coming, Said, UnderWay, in_vain, lack, met_nothing, under_way
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.run import _encounter, _outages
 from onceflow.verify.running.schedule import ROW, Turn
@@ -212,6 +212,16 @@ def test_kinds_of_which_no_fault_came_or_met_work_are_noted() -> None:
     assert met_nothing(("kill-driver", "pause-driver"), [kill, vain, replace(kill, met=False)]) == (
         "no fault met work of 1 of the 2 kinds in the mix: pause-driver",
     )
+
+
+def test_a_fault_that_was_asked_for_by_its_name_and_met_no_work_is_not_shown() -> None:
+    kill = replace(came(struck=[COMMIT]), fault="kill-driver")
+    vain = replace(kill, fault="pause-driver", met=False)
+    asked = ("kill-driver", "pause-driver", "late-endtxn")
+    assert in_vain(asked, [kill, vain, replace(vain, met=True)]) == [], "it met work once"
+    (said,) = in_vain(asked, [kill, vain, vain])
+    assert said.startswith("--faults pause-driver: it came, and never met work")
+    assert in_vain(("driver",), [kill, vain]) == [], "of a mix some meet nothing by chance"
 
 
 def test_a_real_driver_is_killed_in_what_it_told_and_its_batches_are_counted(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -21,6 +22,7 @@ from onceflow.config import PlanFile, load
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.session import spark_session
 from onceflow.verify.oracle.answer import replayed
+from onceflow.verify.oracle.how_far import note, progress_beside
 
 _SOCKET_DIRECTORY_BYTES = 60  # as in session.py
 
@@ -53,7 +55,8 @@ def _answer(chosen: argparse.Namespace, scratch: Path) -> None:
     file = load(chosen.plan, {})
     spark = session(file, scratch)
     positions = _positions(chosen.committed)
-    replayed(file, spark, settings, chosen.checkpoint, scratch / "replay", positions).save(chosen.result)
+    on_batch = partial(note, progress_beside(chosen.result))
+    replayed(file, spark, settings, chosen.checkpoint, scratch / "replay", positions, on_batch).save(chosen.result)
     spark.stop()
 
 

@@ -12,6 +12,7 @@ from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.preflight import ClusterCheck, check_plan
 from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.offsets import read_offset_log, resumed_from
 from onceflow.verify.oracle.order import shuffled_topics
 from onceflow.verify.oracle.replay import Replay
@@ -25,6 +26,7 @@ def replayed(
     checkpoint: Path,
     scratch: Path,
     committed: Mapping[tuple[str, int], int],
+    on_batch: OnBatch = lambda done, total: None,
 ) -> Expected:
     """What the batches in ``checkpoint`` (and in those set aside before it) must have written to the cluster of ``settings``.
 
@@ -32,7 +34,8 @@ def replayed(
     """
     partitions = {name: len(numbers) for name, numbers in ClusterAdmin(settings).partitions().items()}
     frame = check_plan(file, spark, settings, ClusterCheck(), {})
-    replay = Replay(frame, file.plan.output.mode, scratch, partitions, shuffled_topics(file.plan, spark))
+    shuffled = shuffled_topics(file.plan, spark)
+    replay = Replay(frame, file.plan.output.mode, scratch, partitions, shuffled, on_batch)
     log, before = read_offset_log(checkpoint), resumed_from(checkpoint)
     if before or log.broken:
         return whole_replay(replay, [*map(read_offset_log, before), log], committed)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from onceflow.errors import OracleFailed
 from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.oracle.how_far import OnBatch, noted, progress_beside
 from onceflow.verify.private import private_environment
 
-TIMEOUT_S = 1800.0
+STANDS_STILL_S = 1800.0  # all that was consumed may be one batch
+_LOOK_EVERY_S = 1.0
 _LOG_LINES = 15
+_LINE_CHARACTERS = 400
+_REASONS = 8
+_REASON = re.compile(r"\w(Error|Exception)\b")
 _END_S = 30
 
 
@@ -26,15 +33,17 @@ def expected_output(
     scratch: Path,
     *,
     committed: Mapping[tuple[str, int], int] | None = None,
-    timeout_s: float = TIMEOUT_S,
+    on_batch: OnBatch = lambda done, total: None,
+    stands_still_s: float = STANDS_STILL_S,
 ) -> Expected:
     """What the run of ``plan`` with ``checkpoint`` (a local directory) must have written to this cluster.
 
     To be called when the pipeline has ended. The plan's own cluster and checkpoint are not looked at. ``scratch`` is a
     directory that exists; what is put into it may be thrown away afterwards, ``oracle.log`` there holds what Spark said.
     ``committed`` are the source offsets that the pipeline's group has committed (``Observed.committed.offsets``): where a
-    stateless plan ends whose batch ends are not known. Raises OracleFailed when the replay cannot be made; a plan whose output
-    cannot be foretold is no error, but an Expected with ``refused``.
+    stateless plan ends whose batch ends are not known. ``on_batch`` is told now and then how far the replay is, which takes about
+    as long as the run took. Raises OracleFailed when the replay cannot be made, or has done no batch for ``stands_still_s``; a
+    plan whose output cannot be foretold is no error, but an Expected with ``refused``.
     """
     result = scratch / "expected"
     ends = ",".join(f"{topic}:{number}:{offset}" for (topic, number), offset in (committed or {}).items())
@@ -59,9 +68,9 @@ def expected_output(
             start_new_session=True,  # a group of its own, so that Python and JVM end together
         )
         try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise _failed(f"the replay did not end within {timeout_s:.0f} s", log) from None
+            code = _wait(process, progress_beside(result), on_batch, stands_still_s)
+        except TimeoutError:
+            raise _failed(f"the replay has done no batch for {stands_still_s:.0f} s", log) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -73,9 +82,26 @@ def expected_output(
     return Expected.load(result)
 
 
+def _wait(process: subprocess.Popen[bytes], progress: Path, on_batch: OnBatch, stands_still_s: float) -> int:
+    """The exit status. Raises TimeoutError where the replay stands still."""
+    before, moved_at = (0, 0), time.monotonic()
+    while time.monotonic() - moved_at < stands_still_s:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(_LOOK_EVERY_S, stands_still_s))
+        how_far = noted(progress)
+        if how_far != before:
+            before, moved_at = how_far, time.monotonic()
+            on_batch(*how_far)
+    raise TimeoutError
+
+
 def _failed(what: str, log: Path) -> OracleFailed:
-    tail = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    """Spark puts the whole plan behind its reason, so that the log's end says what was run and not what became of it."""
+    lines = [line[:_LINE_CHARACTERS] for line in log.read_text(errors="replace").splitlines()]
+    before, tail = lines[:-_LOG_LINES], lines[-_LOG_LINES:]
+    reasons = list(dict.fromkeys(line.strip() for line in before if _REASON.search(line)))[-_REASONS:]
+    shown = [*reasons, "..."] if reasons else []
     return OracleFailed(
-        what + ". The end of its log:" + "".join(f"\n  {line}" for line in tail),
+        what + ". Its log:" + "".join(f"\n  {line}" for line in [*shown, *tail]),
         action="see the log; without the replay the output cannot be judged",
     )

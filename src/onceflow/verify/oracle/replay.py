@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from onceflow.pipeline.local_checkpoint import end_of_entry
 from onceflow.verify.oracle.expected import RECORDS, Expected
+from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.offsets import OffsetLog, Planned
 from onceflow.verify.oracle.order import Shuffled
 from onceflow.verify.oracle.ranges import ranges_of
@@ -35,10 +36,19 @@ _RECORD_COLUMNS = ("topic", "partition", "key", "value", "headers")
 
 
 class Replay:
-    """Replays one plan. ``frame`` is its records as a streaming DataFrame, ``mode`` its output mode."""
+    """Replays one plan. ``frame`` is its records as a streaming DataFrame, ``mode`` its output mode.
+
+    ``on_batch`` is called after each batch.
+    """
 
     def __init__(
-        self, frame: DataFrame, mode: str, directory: Path, partitions: Mapping[str, int], shuffled: Shuffled
+        self,
+        frame: DataFrame,
+        mode: str,
+        directory: Path,
+        partitions: Mapping[str, int],
+        shuffled: Shuffled,
+        on_batch: OnBatch = lambda done, total: None,
     ) -> None:
         columns = [name for name in _RECORD_COLUMNS if name in frame.columns]
         self._frame = frame.select(*columns, F.spark_partition_id().alias(TASK))
@@ -46,6 +56,7 @@ class Replay:
         self._directory = directory
         self._partitions = partitions
         self._shuffled = shuffled
+        self._on_batch = on_batch
         self._stateful = False
 
     def expected(self, log: OffsetLog, again_at_ms: int | None = None) -> Expected:
@@ -56,13 +67,14 @@ class Replay:
         self._begin(log)
         repeated = _to_repeat(log)
         tables = [RECORDS.empty_table()]
-        for batch in log.batches:
+        for done, batch in enumerate(log.batches, start=1):
             records = self._run(batch)
             if batch.number in repeated:
                 difference = self._run_again(batch if again_at_ms is None else batch.at(again_at_ms), records)
                 if difference:
                     return self._result(log, RECORDS.empty_table(), refused=difference)
             tables.append(records)
+            self._on_batch(done, len(log.batches))
         return self._result(log, pa.concat_tables(tables))
 
     def _result(self, log: OffsetLog, records: pa.Table, refused: str = "") -> Expected:

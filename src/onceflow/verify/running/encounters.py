@@ -150,6 +150,22 @@ def lack(encounters: Sequence[Encounter]) -> str:
     return ""
 
 
+def in_vain(asked: Sequence[str], encounters: Sequence[Encounter]) -> list[str]:
+    """Why a run does not show what it was asked for: a fault that is among these names came, and never met work.
+
+    ::
+
+        --faults kill-driver,pause-python-worker, and the driver writes its small batches by itself
+        no Python worker ever has anything to do, and the run would prove what it was to prove
+    """
+    came, met = {each.fault for each in encounters}, {each.fault for each in encounters if each.met}
+    return [
+        f"--faults {name}: it came, and never met work; {_LONGER}, or give it work"
+        for name in asked
+        if name in came - met
+    ]
+
+
 def met_nothing(faults: Sequence[str], encounters: Sequence[Encounter]) -> tuple[str, ...]:
     """Notes of the kinds of which no fault came, or none that met work: green says nothing of them."""
     came, met = {each.fault for each in encounters}, {each.fault for each in encounters if each.met}

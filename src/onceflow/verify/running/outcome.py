@@ -19,6 +19,7 @@ from onceflow.verify.cluster.placement import GROUPS_TOPIC
 from onceflow.verify.engines import Engine
 from onceflow.verify.history import Recorder
 from onceflow.verify.oracle import Expected, expected_output
+from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.judging import judge
 from onceflow.verify.recording import Observed, Recorded
 from onceflow.verify.recording.tables import READ, SENT, STABLE
@@ -57,12 +58,12 @@ class Raw:
     observed: Observed | None = None
 
 
-def outcome(settings: Settings, files: Place, raw: Raw) -> RunResult:
-    """Judges a run, while its cluster still answers."""
+def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lambda done, total: None) -> RunResult:
+    """Judges a run, while its cluster still answers. ``on_batch`` is told how many batches are replayed, and of how many."""
     world, timeline = raw.world, raw.world.timeline
     happenings = until(timeline.happenings(), raw.seconds)
     failures = list(raw.failures)
-    verdict, notes = _verdict(settings, raw, _expected(files, raw, failures), failures)
+    verdict, notes = _verdict(settings, raw, _expected(files, raw, failures, on_batch), failures)
     output_s = _output_times(raw)
     faults = tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out)
     return RunResult(
@@ -95,12 +96,12 @@ def until(happenings: Iterable[Happening], seconds: float) -> tuple[Happening, .
     return tuple(replace(each, ended_s=min(each.ended_s, seconds)) for each in happenings if each.began_s <= seconds)
 
 
-def _expected(files: Place, raw: Raw, failures: list[str]) -> Expected | None:
+def _expected(files: Place, raw: Raw, failures: list[str], on_batch: OnBatch) -> Expected | None:
     assert raw.observed is not None
-    servers = raw.world.kafka.direct_servers
+    servers, committed = raw.world.kafka.direct_servers, raw.observed.committed.offsets
     try:
         return expected_output(
-            files.plan, files.checkpoint, servers, files.oracle, committed=raw.observed.committed.offsets
+            files.plan, files.checkpoint, servers, files.oracle, committed=committed, on_batch=on_batch
         )
     except OnceflowError as error:
         failures.append(str(error))

@@ -16,6 +16,7 @@ from onceflow.verify.running.schedule import Gauge
 
 Counts = Callable[[], str]
 _EVERY_S = 0.5
+_TELL_EVERY_S = 60.0
 
 
 class Progress:
@@ -79,6 +80,19 @@ class LiveProgress(Progress):
             self._thread.join()
             self._thread = None
             self._bars.stop()
+
+
+def seldom(progress: Progress, text: str) -> Callable[[int, int], None]:
+    """Is told how far something is (done, total), and says so once a minute; ``text`` has a place for each of the two."""
+    told_at = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= _TELL_EVERY_S:
+            told_at = time.monotonic()
+            progress.line("  " + text.format(f"{done:,}", f"{total:,}"))
+
+    return tell
 
 
 def progress_on(console: Console) -> Progress:

@@ -33,14 +33,14 @@ from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Lane, RunResult
 from onceflow.verify.running.driver import DriverProcess
-from onceflow.verify.running.encounters import Coming, lack
+from onceflow.verify.running.encounters import Coming, in_vain, lack
 from onceflow.verify.running.explained import explained
 from onceflow.verify.running.logs import with_ends_of_logs
 from onceflow.verify.running.outcome import Raw, outcome, versions
 from onceflow.verify.running.place import Place, place
 from onceflow.verify.running.private_plan import private_plan, write_plan
 from onceflow.verify.running.process import EngineProcess
-from onceflow.verify.running.progress import Progress
+from onceflow.verify.running.progress import Progress, seldom
 from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.settings import Settings
@@ -83,7 +83,7 @@ def _run_in(files: Place, settings: Settings, engine: Engine, progress: Progress
             raw = Raw(engine, world, failures=failures)
             _work(settings, world, raw, progress)
             progress.line("judging: every batch is replayed without faults")
-            result = outcome(settings, files, raw)
+            result = outcome(settings, files, raw, seldom(progress, "replayed {} of {} batches"))
     except Exception as error:  # noqa: BLE001  also what only a bug can raise: a report that says so is better than none
         progress.line(f"broken off: {_in_full(error)}")
         failures.append(explained(error))
@@ -252,7 +252,8 @@ def _tell_left_out(settings: Settings, world: PrivateWorld, raw: Raw, left_out: 
 def _check_disturbed(settings: Settings, raw: Raw) -> None:
     if settings.faults:
         lacks = (settings.schedule.lack(raw.injected), lack(raw.encounters))
-        raw.weaknesses += [each for each in lacks if each]
+        asked = settings.mix if raw.engine.judged else ()
+        raw.weaknesses += [each for each in lacks if each] or in_vain(asked, raw.encounters)
 
 
 def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
