@@ -1,4 +1,4 @@
-"""The executor path: what happens to a write when its Python workers die, and who may write at all."""
+"""The executor path: what happens to a write when its Python workers die or run again, and to what a task finds wrong."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from onceflow import KafkaSink
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import InputError
 from onceflow.transaction import executor_path
-from onceflow.transaction.failures import AttemptFailed
-from onceflow.transaction.messages import Counts, Identity
-from onceflow.transaction.producer import Target
+from onceflow.transaction.messages import Counts
 from onceflow.transaction.streaming_query import refusing_stage_retries
 
 if TYPE_CHECKING:
@@ -137,7 +135,6 @@ def test_a_task_that_failed_once_is_seen_before_the_commit(spark: SparkSession, 
 RETRIES = """
 import pathlib, sys
 from onceflow.session import spark_session
-from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.streaming_query import refusing_stage_retries
 
 spark = spark_session(master="local[2,3]")
@@ -174,21 +171,3 @@ def test_only_a_task_that_writes_must_not_run_again(tmp_path: Path) -> None:
     )
     assert told.stdout.splitlines() == ["encode 10", "write refused"], told.stderr
     assert (tmp_path / "encode").exists()
-
-
-def test_a_writer_without_chunks_opens_no_connection() -> None:
-    """Nobody listens there."""
-    write = executor_path._Write(Target(Identity(1, 0), "any", 2), {"bootstrap_servers": ["127.0.0.1:9"]}, 60.0)
-    assert write._write(iter([])) == {}
-
-
-def test_only_the_first_attempt_of_a_writer_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark import TaskContext
-
-    context = TaskContext._getOrCreate()
-    monkeypatch.setattr(TaskContext, "_taskContext", context)
-    context._attemptNumber, context._partitionId = 1, 3
-    with pytest.raises(AttemptFailed, match="only the first attempt may write"):
-        executor_path._refuse_second_attempt()
-    context._attemptNumber = 0
-    executor_path._refuse_second_attempt()
