@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from tests.verify.simulator.mutation.__main__ import equivalents
-from tests.verify.simulator.mutation.mutants import ROOT, mutants
+from tests.verify.simulator.mutation.judges import UNIT
+from tests.verify.simulator.mutation.mutants import ROOT, Mutant, mutants
+from tests.verify.simulator.mutation.running import parts_of_the_suite
 from tests.verify.simulator.mutation.targets import TARGETS
 
 SAMPLE = 150
 SEED = 1
+PAGE = ROOT / "docs/simulator.md"
+IMPORTED = re.compile(r"\btests(?:\.\w+)+")
 
 
 def test_no_mutant_of_a_sample_lives(tmp_path: Path) -> None:
@@ -41,7 +47,40 @@ def test_a_suite_that_looks_at_nothing_kills_nothing(tmp_path: Path) -> None:
     assert "0 of 10 mutants that differ from production are killed: 0.00%" in run.stdout
 
 
+def all_mutants() -> list[Mutant]:
+    return [mutant for target in TARGETS for mutant in mutants(target)]
+
+
 def test_names_of_mutants_are_their_own() -> None:
-    every = [mutant for target in TARGETS for mutant in mutants(target)]
+    every = all_mutants()
     assert len({mutant.key for mutant in every}) == len(every) > 1500
     assert equivalents(every)
+
+
+def documented() -> tuple[str, list[str]]:
+    """What the page says of mutants: all of it, and the rows of its table."""
+    _, _, section = PAGE.read_text().partition("## Mutants")
+    section, _, _ = section.partition("\n## ")
+    return section, re.findall(r"^\| (?:\w+\.py|all) \|.*$", section, re.MULTILINE)
+
+
+def test_the_documented_figures_are_those_of_today() -> None:
+    """A row differs where its file has changed: its mutants are judged (``--only "protocol.py "``) before it is put right."""
+    every = all_mutants()
+    listed = equivalents(every)
+    made = Counter(mutant.target.file for mutant in every)
+    equivalent = Counter(mutant.target.file for mutant in every if mutant.key in listed)
+    figures = [*((file, made[file], equivalent[file]) for file in made), ("all", len(every), len(listed))]
+    section, rows = documented()
+    assert rows == [f"| {name} | {made} | {same} | {made - same} |" for name, made, same in figures]
+    differ = len(every) - len(listed)
+    assert f"{differ} of the {differ} that differ from production are killed" in " ".join(section.split())
+
+
+def test_verdicts_are_forgotten_when_any_file_changes_that_judges() -> None:
+    """A judge that was weakened would go on to count by what it killed before."""
+    parts = {path.relative_to(ROOT).as_posix() for path in parts_of_the_suite()}
+    judges = [f"tests/unit/{name}" for name in UNIT] + ["tests/verify/simulator/mutation/judges.py"]
+    used = {f"{name.replace('.', '/')}.py" for path in judges for name in IMPORTED.findall((ROOT / path).read_text())}
+    assert {*judges, *used} - parts == set()
+    assert "tests/unit/test_protocol_model.py" in used

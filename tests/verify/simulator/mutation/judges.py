@@ -44,6 +44,9 @@ UNIT = (
     "test_lane.py",
     "test_producing.py",
     "test_resuming.py",
+    "test_renewing.py",
+    "test_once_a_batch.py",
+    "test_executor_path.py",
 )
 
 

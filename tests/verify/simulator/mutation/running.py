@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.verify.simulator.mutation.judges import (
     CONTROL,
     JUDGES,
+    UNIT,
     CannotBeLoaded,
     install,
     interrupted_when_it_loops,
@@ -27,13 +28,8 @@ from tests.verify.simulator.mutation.mutants import ROOT, Mutant
 HARNESS_BROKE = 99
 BATCH = 50  # mutants judged in one process
 PARTS_OF_THE_SUITE = (
-    "tests/unit/test_protocol*.py",
-    "tests/unit/test_progress.py",
-    "tests/unit/test_requests.py",
-    "tests/unit/test_talk.py",
-    "tests/unit/test_enrolling.py",
-    "tests/unit/test_lane.py",
-    "tests/unit/test_producing.py",
+    *(f"tests/unit/{name}" for name in UNIT),
+    "tests/unit/test_protocol_model.py",
     "tests/verify/simulator/**/*.py",
     "src/onceflow/verify/simulator/*.py",
     "src/onceflow/kafka/*.py",
@@ -65,7 +61,12 @@ def digest(paths: Iterable[Path]) -> str:
 
 def suite() -> str:
     """The digest of all that judges."""
-    return digest(path for pattern in PARTS_OF_THE_SUITE for path in ROOT.glob(pattern))
+    return digest(parts_of_the_suite())
+
+
+def parts_of_the_suite() -> Iterator[Path]:
+    """Every file of what judges."""
+    return (path for pattern in PARTS_OF_THE_SUITE for path in ROOT.glob(pattern))
 
 
 def preload() -> None:
@@ -75,9 +76,11 @@ def preload() -> None:
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import pyarrow as pa
+    import pyspark.sql
     from hypothesis import strategies
 
-    assert kafka.net.manager, strategies
+    assert kafka.net.manager, (strategies, pa, pyspark.sql)
     assert not [name for name in sys.modules if name.split(".")[0] == "onceflow"]
 
 

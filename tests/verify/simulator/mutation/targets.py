@@ -1,10 +1,15 @@
-"""What is mutated: the commit protocol, its words, the record of progress, what becomes of each answer, the producer, and where
-a resumed query begins.
+"""What is mutated: the commit protocol, its words, the record of progress, what becomes of each answer, the producer, where
+a resumed query begins, what keeps the progress while nothing comes, and who may write at all.
 """
 
 from __future__ import annotations
 
 from tests.verify.simulator.mutation.mutants import Target
+
+RENEWING = frozenset({"Renewal._run", "Renewal._between_s", "Renewal._look", "longest_rest_s", "retention_s"})
+"""All but its thread: unit tests that wait for threads are no quick judges of what may keep one from ending."""
+WHO_MAY_WRITE = frozenset({"_refuse_second_attempt", "_Write.__call__"})
+"""What else is in the file takes Spark, or Kafka, to judge."""
 
 TARGETS = (
     Target("src/onceflow/transaction/protocol.py"),
@@ -20,5 +25,8 @@ TARGETS = (
     Target("src/onceflow/transaction/producing.py"),
     Target("src/onceflow/transaction/resuming.py"),
     Target("src/onceflow/transaction/source_mark.py"),
+    Target("src/onceflow/transaction/renewing.py", RENEWING),
+    Target("src/onceflow/transaction/once_a_batch.py"),
+    Target("src/onceflow/transaction/executor_path.py", WHO_MAY_WRITE),
     Target("src/onceflow/kafka/codes.py"),
 )
