@@ -55,9 +55,8 @@ class RealBroker:
         self.version = version
         self.requests = Requests(client, name, version, timeout_ms)
         self.questions = Questions(name, version, timeout_ms)
-        self.told: frozenset[int] = (
-            frozenset()
-        )  # codes that are the answer to a batch or to offsets, although they say: later
+        self.told: frozenset[int] = frozenset()  # codes that are the answer, although they say: later
+        self.settles = True  # False: markers wait, and what is asked meanwhile does not wait for them
         self._client = client
         self._topic = topic
 
@@ -69,7 +68,7 @@ class RealBroker:
     def ask(self, request: Request) -> Answer:
         """The first answer that does not only say: later."""
         answer: Answer = self._client.repeat(lambda: self._found(request), type(request).__name__)
-        if isinstance(request, EndTransaction):
+        if isinstance(request, EndTransaction) and self.settles:
             # EndTxn is answered before the markers are written, and until then a leader takes writes of the ended transaction.
             self.requests.describe(settle=True)
         return answer
@@ -103,7 +102,7 @@ class RealBroker:
     def _described(self, request: Request) -> Answer:
         match request:
             case DescribeTransaction():
-                described = self.requests.describe(settle=True)
+                described = self.requests.describe(settle=self.settles)
                 assert isinstance(described, Described)
                 return Answer(snapshot=described.snapshot)
             case FetchOffsets(by_name):
@@ -130,23 +129,23 @@ class RealBroker:
     def _identified(self, question: Question[Any]) -> Answer:
         """An answer that names an identity, where its version has one."""
         answer = self._put(question)
-        return checked(answer.error_code, lambda: Identity(answer.producer_id, answer.producer_epoch))
+        return self._checked(answer.error_code, lambda: Identity(answer.producer_id, answer.producer_epoch))
 
     def _producers(self, partition: int) -> Answer:
         answer = self._client.ask(self._leader(partition), describe_producers({self._topic: [partition]}))
         part = answer.topics[0].partitions[0]
         active = ((Identity(p.producer_id, p.producer_epoch), int(p.last_sequence)) for p in part.active_producers)
-        return replace(checked(part.error_code), producers=tuple(active))
+        return replace(self._checked(part.error_code), producers=tuple(active))
 
     def _leader(self, partition: int) -> int:
         return self._client.topics([self._topic])[self._topic].leaders[partition]
 
     def _add(self, identity: Identity, partition: int) -> Answer:
         if partition == GROUP:
-            return checked(self._put(self.questions.store(identity, NO_PROGRESS, {})[0]).error_code)
+            return self._checked(self._put(self.questions.store(identity, NO_PROGRESS, {})[0]).error_code)
         message = add_partitions(self.requests.id, identity, [(self._topic, partition)])
         answer = self._client.ask_coordinator(TRANSACTION, self.requests.id, message)
-        return checked(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        return self._checked(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
     def _produce(self, request: Produce) -> Answer:
         identity = request.identity
@@ -159,16 +158,12 @@ class RealBroker:
         message.timeout_ms = ACK_TIMEOUT_MS
         return self._checked(self._client.ask(leader, message).responses[0].partition_responses[0].error_code)
 
-    def _checked(self, code: int) -> Answer:
-        return Answer(code) if code in self.told else checked(code)
-
-
-def checked(code: int, identity: Callable[[], Identity] = lambda: NO_IDENTITY) -> Answer:
-    """The answer. Raises Again for what only says: later."""
-    if code in codes.RETRIABLE:
-        raise Again(codes.name_of(code))
-    found = identity() if code == codes.NONE else NO_IDENTITY
-    return Answer(code, identity=None if found.producer_id < 0 else found)
+    def _checked(self, code: int, identity: Callable[[], Identity] = lambda: NO_IDENTITY) -> Answer:
+        """The answer. Raises Again for what only says: later."""
+        if code in codes.RETRIABLE - self.told:
+            raise Again(codes.name_of(code))
+        found = identity() if code == codes.NONE else NO_IDENTITY
+        return Answer(code, identity=None if found.producer_id < 0 else found)
 
 
 def chunk_of(texts: list[str], partition: int) -> Chunk:

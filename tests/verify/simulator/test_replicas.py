@@ -11,11 +11,11 @@ from tests.conftest import read_topic
 from tests.verify.simulator.both import KINDS, NEVER_GIVEN, PARTITIONS, Both, check_visible
 from tests.verify.simulator.conftest import make_topic
 from tests.verify.simulator.real import RealBroker
+from tests.verify.simulator.waiting import open_waiting
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka import codes
 from onceflow.kafka.client import Again, KafkaClient
-from onceflow.transaction.messages import Coordinated, Described, Ended
 from onceflow.verify.cluster import KafkaCluster, Node, placement
 from onceflow.verify.cluster.placement import COORDINATED_IN
 from onceflow.verify.simulator.requests import (
@@ -44,34 +44,43 @@ def test_the_model_answers_as_a_leader_whose_followers_fail(brokers: KafkaCluste
     leader, follower, third = brokers.nodes
     replicas = [[leader.id, follower.id], [leader.id, third.id]]
     make_topic(brokers, NewTopic(TOPIC, PARTITIONS, replica_assignment=replicas))
-    coordinate_everything(brokers, leader)
 
     def real(name: str) -> RealBroker:
         return RealBroker(direct, f"{TOPIC}-{name}", brokers.transaction_version, TOPIC)
 
+    waiting = open_waiting(brokers, real)
+    coordinate_everything(brokers, leader)
     several = [Both(real(f"any-{n}"), Random(n)) for n in range(IDS)]
     steps(several, KINDS)
-    unacknowledged, ending = Both.opened(real("unacknowledged")), Both.opened(real("ending"))
-    fenced = Both.opened(real("fenced"))
+    unacknowledged, fenced = Both.opened(real("unacknowledged")), Both.opened(real("fenced"))
     fenced.ask(InitProducerId(None))
     follower.pause()
     third.pause()
     check_unacknowledged(unacknowledged)
     third.resume()
     wait_until_missing(brokers, follower, seen_by=leader)
-    everybody = [*several, unacknowledged, ending, fenced, Both(real("beginning"), Random(0))]
+    ending = [each.both for each in waiting]
+    everybody = [*several, *ending, unacknowledged, fenced, Both(real("beginning"), Random(0))]
     for both in everybody:
         both.model.partitions[0].refuses = NOT_ENOUGH_REPLICAS
         both.real.told = frozenset({NOT_ENOUGH_REPLICAS.code})
     check_refused(everybody[-1], unacknowledged, fenced)
     steps(several, ENDS_NOTHING)
-    check_commit_that_waits(ending)
+    for each in waiting:
+        each.decide()
+        each.ask_meanwhile()
+    coordinate_everything(brokers, third)
+    for both in everybody:
+        both.move(coordinators=True, leaders=False, restarts=False)
+    for each in waiting:
+        each.ask_meanwhile()
     brokers.heal()
     for both in everybody:
         both.model.partitions[0].refuses = None
         both.real.told = frozenset()
     check_repaired(everybody[-1], unacknowledged)
-    ending.settle()
+    for each in waiting:
+        each.settle()
     steps(several, KINDS)
     for both in everybody:
         both.finish()
@@ -140,17 +149,6 @@ def check_joined(both: Both) -> None:
     both.ask(DescribeTransaction())
     both.ask(DescribeProducer(0))
     assert met(both, "Produce") == {NOT_ENOUGH_REPLICAS.code}
-
-
-def check_commit_that_waits(both: Both) -> None:
-    """A commit is decided, and answered, before its markers can be written."""
-    assert both.model.ask(EndTransaction(both.ours, commit=True)).code == codes.NONE
-    assert isinstance(both.real.requests.end(both.theirs, commit=True), Ended)
-    modelled = both.model.ask(DescribeTransaction()).snapshot
-    described = both.real.requests.describe(settle=False)
-    assert isinstance(described, Described)
-    assert modelled is not None
-    assert modelled.state is described.snapshot.state is Coordinated.COMPLETING
 
 
 def check_repaired(beginning: Both, unacknowledged: Both) -> None:

@@ -14,6 +14,7 @@ from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.group import Group
 from onceflow.verify.simulator.partition import Partition
 from onceflow.verify.simulator.requests import (
+    CONCURRENT_TRANSACTIONS,
     GROUP,
     INVALID_PRODUCER_EPOCH,
     INVALID_RECORD,
@@ -189,8 +190,7 @@ class Broker:
             leader.verifying(request)
         joined = self._joined(request.identity, request.partition, is_open=opened)
         if joined.code != codes.NONE:
-            # ReplicaManager.handleProduceAppend: producers know what to do about it.
-            return NOT_ENOUGH_REPLICAS if joined is NOT_COORDINATOR else joined
+            return self._renamed(joined)
         if leader.refuses is not None:
             reach("partition: a leader that has asked the coordinator refuses to append")
             return leader.refuses
@@ -202,6 +202,11 @@ class Broker:
             reach("partition: an acknowledged batch is lost")
             leader.lose_tail(request.identity)
         return answer
+
+    def _renamed(self, joined: Answer) -> Answer:
+        """ReplicaManager.handleProduceAppend: older producers know what to do about it."""
+        unknown = (NOT_COORDINATOR, CONCURRENT_TRANSACTIONS) if self.version == 1 else (NOT_COORDINATOR,)
+        return NOT_ENOUGH_REPLICAS if joined in unknown else joined
 
     def _joined(self, identity: Identity, partition: int, *, is_open: bool) -> Answer:
         """A leader asks the coordinator before the first batch of a transaction (KIP-890), and renames one refusal."""

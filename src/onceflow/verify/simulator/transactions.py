@@ -2,6 +2,12 @@
 
 Follows ``TransactionCoordinator`` and ``TransactionMetadata`` of Kafka 4.3, whose names it uses. A request is atomic; what
 takes time is the markers: the coordinator stays in ``PREPARE_…`` until every partition has its marker.
+
+All that time the next state is pending, and the answer is CONCURRENT_TRANSACTIONS, whatever the direction of an EndTxn. Who hears
+it depends on what is looked at first::
+
+    InitProducerId, AddPartitionsToTxn, EndTxn of version 2   whether something is pending: everybody, fenced or unknown too
+    EndTxn of version 1, a leader's question (version 1)      the identity: only who has the current one, others are refused
 """
 
 from __future__ import annotations
@@ -117,10 +123,10 @@ class Transactions:
             if self._first_epoch:
                 reach("coordinator: epochs begin near their end")
                 self._first_epoch = 0
-        if request.expected is not None and not self._may_be(entry, request.expected):
-            return PRODUCER_FENCED
         if entry.phase in PREPARE:
             return CONCURRENT_TRANSACTIONS
+        if request.expected is not None and not self._may_be(entry, request.expected):
+            return PRODUCER_FENCED
         if entry.phase is Phase.ONGOING:
             reach("coordinator: InitProducerId aborts the open transaction")
             self.fence()
@@ -164,6 +170,8 @@ class Transactions:
     def add(self, identity: Identity, partition: int) -> Answer:
         """AddPartitionsToTxn by a client (version 1) or by a partition leader (version 2)."""
         entry = self.metadata
+        if entry is not None and entry.phase in PREPARE:
+            return CONCURRENT_TRANSACTIONS
         refused = self._refused(identity)
         if entry is None or refused is not None:
             return refused or INVALID_PRODUCER_ID_MAPPING
@@ -207,19 +215,23 @@ class Transactions:
             return INVALID_PRODUCER_ID_MAPPING
         if entry.epoch != identity.epoch:
             return PRODUCER_FENCED
+        if entry.phase in PREPARE:
+            return CONCURRENT_TRANSACTIONS
         if entry.phase is Phase.ONGOING:
             self._prepare(entry, commit)
             return OK
         return _repeated(entry.phase, commit)
 
     def _end_2(self, entry: Metadata, identity: Identity, commit: bool) -> Answer:
+        if entry.phase in PREPARE:
+            return CONCURRENT_TRANSACTIONS
         overflow = (entry.previous_pid, EXHAUSTED, 0) == (identity.producer_id, identity.epoch, entry.epoch)
         again = overflow or entry.epoch == identity.epoch + 1
         if entry.pid != identity.producer_id and not overflow:
             return INVALID_PRODUCER_ID_MAPPING
         if not self._may_end(entry, identity, again=again):
             return PRODUCER_FENCED
-        if entry.phase is Phase.ONGOING or not (again or commit or entry.phase in PREPARE):
+        if entry.phase is Phase.ONGOING or not (again or commit):
             self._prepare(entry, commit)
             return Answer(identity=entry.following)
         if again:
@@ -228,8 +240,6 @@ class Transactions:
         return INVALID_TXN_STATE
 
     def _may_end(self, entry: Metadata, identity: Identity, *, again: bool) -> bool:
-        if entry.phase in PREPARE:
-            return again
         if entry.phase in (Phase.EMPTY, Phase.ONGOING):
             return entry.epoch == identity.epoch
         return again or entry.epoch == identity.epoch
@@ -306,6 +316,4 @@ def _repeated(phase: Phase, commit: bool) -> Answer:
     if phase is (Phase.COMPLETE_COMMIT if commit else Phase.COMPLETE_ABORT):
         reach("coordinator: a repeated EndTxn succeeds")
         return OK
-    if phase is (Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT):
-        return CONCURRENT_TRANSACTIONS
     return INVALID_TXN_STATE
