@@ -118,6 +118,7 @@ class Loop:
             **self._settings.consumer_options(),
             "enable.partition.eof": True,
             "on_commit": self._committed,
+            "error_cb": self._heard,
         }
         self._consumer = opened(lambda: Consumer(options, logger=_librdkafka), "the reader's Kafka settings")
         try:
@@ -235,16 +236,14 @@ class Loop:
             log.info("%s: %s", message.topic() or self._who, error.str())
             self._watch.ask_soon()
             return
-        if error.code() == Problem._ALL_BROKERS_DOWN:  # noqa: SLF001  confluent-kafka's name of librdkafka's code
-            self._tell_of_outage(error)
-            return
         where, position = (lane.name, lane.position) if lane else (message.topic() or self._who, None)
         trouble.check(error, where, position, message.offset())
 
-    def _tell_of_outage(self, error: Problem) -> None:
-        """librdkafka says it at every attempt to connect."""
+    def _heard(self, error: Problem) -> None:
+        """What librdkafka says of its connections, at every attempt. What ends a reader comes as a message."""
         now = time.monotonic()
-        if now >= self._outage_told_until:
+        is_away = error.code() == Problem._ALL_BROKERS_DOWN  # noqa: SLF001  confluent-kafka's name of librdkafka's code
+        if is_away and now >= self._outage_told_until:
             self._outage_told_until = now + TELL_EVERY_S
             log.warning("%s waits for its brokers: %s", self._who, error.str())
 
