@@ -22,9 +22,9 @@ WRITE = executor_path._Write(Target(Identity(1, 0), "any", 2), {"bootstrap_serve
 
 @pytest.fixture
 def attempt(monkeypatch: pytest.MonkeyPatch) -> Attempt:
-    """Makes this process the worker of such an attempt of task 3."""
+    """Makes this process the worker of such an attempt of task 3; behind the test it may be a driver again."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
     context = TaskContext._getOrCreate()
-    monkeypatch.setattr(TaskContext, "_taskContext", context)
 
     def make(number: int) -> None:
         context._attemptNumber, context._partitionId = number, 3

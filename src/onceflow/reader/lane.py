@@ -44,6 +44,7 @@ class Lane:
     failures: dict[int, Failure] = field(default_factory=dict)  # by offset, of events that are pending
     single_until: int = _NOWHERE  # up to this offset each event is a batch of its own
     held_at: int | None = None  # the last offset at which another reader's claim was met
+    times_held: int = 0  # in a row
     not_before: float = 0.0  # the store's next try
     troubled_since: float | None = None
     trouble_is_of_the_store: bool = False  # and not of the brokers, which are asked for a dead letter
@@ -135,15 +136,16 @@ class Lane:
         self.waited_s += pause_s
         self.not_before = now + pause_s
 
-    def held(self) -> bool:
+    def held(self) -> int:
         """Another reader has claimed the event in front: what stands behind is not claimed until it is free.
 
-        Whether that was not so the last time.
+        How often in a row that was met of this event.
         """
         offset = self.pending[0].offset
-        is_new, self.held_at = offset != self.held_at, offset
+        self.times_held = self.times_held + 1 if offset == self.held_at else 1
+        self.held_at = offset
         self.single_until = max(self.single_until, offset)
-        return is_new
+        return self.times_held
 
     def failed(self, event: Event, reason: Exception) -> Failure:
         """Counts a failure of one event; all that it had."""

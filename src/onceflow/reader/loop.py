@@ -72,6 +72,7 @@ OFFSETS_EVERY_S_OF_A_FORGETFUL_STORE = 0.1
 FORGET_EVERY_S = 60.0
 ASK_AGAIN_S = 0.2
 TELL_EVERY_S = 60.0
+TOLD_AT = 2  # times that a claim is met: where two readers come upon a duplicate in one moment, the next look finds it handled
 
 
 class Loop:
@@ -108,6 +109,7 @@ class Loop:
         self._handled: set[Place] = set()  # partitions that it has had at their end, with nothing left to handle
         self._is_done = False  # each of its own was, and it looks after those of others
         self._outage_told_until = 0.0
+        self._trouble = ""  # what librdkafka said last of a connection
         self._ask_at = 0.0  # Kafka, where it has not answered as a member is answered
         self._offsets_at = 0.0
         self._forget_at = 0.0
@@ -241,11 +243,11 @@ class Loop:
 
     def _heard(self, error: Problem) -> None:
         """What librdkafka says of its connections, at every attempt. What ends a reader comes as a message."""
-        now = time.monotonic()
-        is_away = error.code() == Problem._ALL_BROKERS_DOWN  # noqa: SLF001  confluent-kafka's name of librdkafka's code
-        if is_away and now >= self._outage_told_until:
-            self._outage_told_until = now + TELL_EVERY_S
-            log.warning("%s waits for its brokers: %s", self._who, error.str())
+        if error.code() != Problem._ALL_BROKERS_DOWN:  # noqa: SLF001  confluent-kafka's name of librdkafka's code
+            self._trouble = f"; {error.str()}"
+        elif time.monotonic() >= self._outage_told_until:
+            self._outage_told_until = time.monotonic() + TELL_EVERY_S
+            log.warning("%s waits for its brokers: %s%s", self._who, error.str(), self._trouble)
 
     # --------------------------------------------------------------------------------------------------------- handling
 
@@ -280,7 +282,7 @@ class Loop:
             self._failed(lane, failure)
         except Held as held:
             lane.store_answered()
-            if lane.held():
+            if lane.held() == TOLD_AT:
                 log.warning(
                     "%s waits until the claim has ended: another reader has claimed the same id: %s", lane.name, held
                 )

@@ -111,15 +111,6 @@ class Sender:
         self._lost_at = -math.inf  # when librdkafka last told of a connection that was lost, or not made
         self._trouble = ""  # what librdkafka last reported of its connections
         self._live: Producer | None = self._made()
-        self._produce: Callable[..., None] | None = None
-        self._open_or_shut()
-
-    def _open_or_shut(self) -> None:
-        """``_produce`` is what hands an event over, and None while none may be: one look for every event instead of four."""
-        with self._handing_over:
-            live = self._live
-            is_shut = live is None or self._given_up or self._is_refitting or self._is_ended
-            self._produce = None if live is None or is_shut else live.produce
 
     def _made(self) -> Producer:
         self._batch_bytes = self._limits.batch_bytes
@@ -184,13 +175,13 @@ class Sender:
                 topic = delivery.topic
                 if topic in self._tight:
                     self._weigh(delivery, value, key, headers)
-                produce = self._produce
-                if produce is None:
+                live = self._live
+                if live is None or self._given_up or self._is_refitting or self._is_ended:
                     raise self._shut()
                 delivery.sent_at = monotonic()
                 self.pending[delivery] = True
                 # By position (None is on_delivery, callback's other name): names cost a tenth of all that sending an event takes.
-                produce(topic, value, key, partition, delivery, None, timestamp_ms, headers)
+                live.produce(topic, value, key, partition, delivery, None, timestamp_ms, headers)
         except _NOT_TAKEN as error:
             self.pending.pop(delivery, None)
             self._alone.discard(delivery)
@@ -280,13 +271,11 @@ class Sender:
                 return
             with self._handing_over:
                 self._is_refitting = True
-                self._open_or_shut()
             try:
                 self.flush()
                 self._live = self._made()
             finally:
                 self._is_refitting = False
-                self._open_or_shut()
 
     def _look_up(self, topic: str) -> KafkaError | None:
         """Asks the cluster: ``known`` has what there is of the topic then, or the error is what it said.
@@ -390,7 +379,6 @@ class Sender:
         """No event follows, and none is taken back any more: what aborts does that. Whether it had come to that already."""
         with self._handing_over:
             before, self._given_up = self._given_up, True
-            self._open_or_shut()
         return before
 
     def _take_back(self) -> None:
@@ -439,7 +427,6 @@ class Sender:
         self.pending.clear()
         self.failures.clear()
         self._given_up = False
-        self._open_or_shut()
 
     def end(self) -> None:
         """Takes no more events, and waits for those that it has taken. Raises DeliveryFailed, as ``flush``.
@@ -451,7 +438,6 @@ class Sender:
         """
         with self._handing_over:
             self._is_ended = True
-            self._open_or_shut()
         self.flush()
 
     def close(self) -> None:
@@ -464,7 +450,6 @@ class Sender:
             self.stop()
             self._take_back()
         self._live = None
-        self._open_or_shut()
 
     # ------------------------------------------------------------------------------------------------------- errors
 

@@ -84,15 +84,17 @@ def expected_output(
 
 def _wait(process: subprocess.Popen[bytes], progress: Path, on_batch: OnBatch, stands_still_s: float) -> int:
     """The exit status. Raises TimeoutError where the replay stands still."""
-    before, moved_at = (0, 0), time.monotonic()
-    while time.monotonic() - moved_at < stands_still_s:
+    code, before, moved_at = None, (0, 0), time.monotonic()
+    while code is None and time.monotonic() - moved_at < stands_still_s:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(min(_LOOK_EVERY_S, stands_still_s))
+            code = process.wait(_LOOK_EVERY_S)
         how_far = noted(progress)
         if how_far != before:
             before, moved_at = how_far, time.monotonic()
             on_batch(*how_far)
-    raise TimeoutError
+    if code is None:
+        raise TimeoutError
+    return code
 
 
 def _failed(what: str, log: Path) -> OracleFailed:

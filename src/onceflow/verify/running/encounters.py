@@ -151,18 +151,18 @@ def lack(encounters: Sequence[Encounter]) -> str:
 
 
 def in_vain(asked: Sequence[str], encounters: Sequence[Encounter]) -> list[str]:
-    """Why a run does not show what it was asked for: a fault that is among these names came, and never met work.
+    """Why a run does not show what it was asked for: a fault that is among these names came, more than once, and never met work.
 
     ::
 
         --faults kill-driver,pause-python-worker, and the driver writes its small batches by itself
         no Python worker ever has anything to do, and the run would prove what it was to prove
     """
-    came, met = {each.fault for each in encounters}, {each.fault for each in encounters if each.met}
+    came, met = Counter(each.fault for each in encounters), {each.fault for each in encounters if each.met}
     return [
-        f"--faults {name}: it came, and never met work; {_LONGER}, or give it work"
-        for name in asked
-        if name in came - met
+        f"--faults {name}: it came {came[name]} times, and never met work; {_LONGER}, or give it work"
+        for name in dict.fromkeys(asked)
+        if came[name] > 1 and name not in met
     ]
 
 
