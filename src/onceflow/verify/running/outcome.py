@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import onceflow
 from onceflow.errors import OnceflowError
 from onceflow.jars import locked
 from onceflow.verify.checker.verdict import Verdict, check_history
@@ -27,6 +26,7 @@ from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
+from onceflow.verify.running.revision import revision
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.world import PrivateWorld
 
@@ -249,7 +249,7 @@ def versions(settings: Settings) -> dict[str, str]:
     """What ran."""
     kafka = next(jar.version for jar in locked("broker") if jar.artifact.startswith("kafka_"))
     return {
-        "onceflow": onceflow.__version__,
+        "onceflow": revision(),
         "Kafka": f"{kafka}, transaction version {settings.transaction_version}",
         "Spark": version("pyspark"),
         "Python": platform.python_version(),

@@ -1,0 +1,31 @@
+"""Which commit of its sources runs, so that a report can be tied to the code that it judged."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import onceflow
+
+_PATIENCE_S = 10.0
+_SOURCES = Path(onceflow.__file__).parents[1]
+
+
+def revision() -> str:
+    """The version; in a checkout also the commit, and whether its sources were changed since."""
+    commit = _git("rev-parse", "--short=10", "HEAD")
+    if not commit or not _git("ls-files", "onceflow/__init__.py"):  # installed, in whatever repository that may be
+        return onceflow.__version__
+    changed = ", changed since" if _git("status", "--porcelain", "--", ".") else ""
+    return f"{onceflow.__version__}, commit {commit}{changed}"
+
+
+def _git(*words: str) -> str:
+    """What it says; nothing where there is no git, or no repository."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(_SOURCES), *words], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
