@@ -135,6 +135,7 @@ def test_a_task_that_failed_once_is_seen_before_the_commit(spark: SparkSession, 
 RETRIES = """
 import pathlib, sys
 from onceflow.session import spark_session
+from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.streaming_query import refusing_stage_retries
 
 spark = spark_session(master="local[2,3]")

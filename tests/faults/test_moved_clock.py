@@ -44,6 +44,7 @@ READ_A_CLOCK = {
     "reader/stores/epochs.py": "epochs rise by time, and by one where the clock does not",
     "reader/stores/memory.py": "leases, and how long ids are kept",
     "reader/stores/sqlite.py": "leases, and how long ids are kept",
+    "training.py": "how old what a killed training left behind is",
     "transaction/driver.py": "the records' timestamp, where the row has none",
     "verify/cluster/node.py": "when a node was started, for the report",
     "verify/cluster/spark.py": "since when workers were heard by a master that woke",
