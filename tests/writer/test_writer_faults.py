@@ -228,11 +228,8 @@ def test_lost_answers_to_what_joins_a_transaction_at_most_abort_it(
 ) -> None:
     create_topic(proxied, name)
     shop = writer(name, on=proxied.servers)
-    for block in range(3):
-        proxied.proxy.lose(Loss(api, count=count) if block == 1 else NOTHING)
-        wait_until(partial(commits, shop, name, range(block * 5, block * 5 + 5), str(block)))
+    for block in blocks_through(proxied, shop, name, Loss(api, count=count)):
         assert proxied.proxy.lost == (count if block == 1 else 0)
-        assert shop.progress == str(block)
     assert values(read, name, proxied) == ALL
 
 
@@ -256,10 +253,7 @@ def test_lost_answers_to_events_end_in_a_bounded_time(
     shop = writer(name, on=proxied.servers, kafka={"delivery.timeout.ms": 3000})
     if not guarded:
         monkeypatch.setattr(type(shop._with_transactions()), "_is_shaken", lambda _self: False)
-    for block in range(3):
-        proxied.proxy.lose(Loss(PRODUCE, count=3) if block == 1 else NOTHING)
-        wait_until(partial(commits, shop, name, range(block * 5, block * 5 + 5), str(block)))
-        assert shop.progress == str(block)
+    assert list(blocks_through(proxied, shop, name, Loss(PRODUCE, count=3))) == [0, 1, 2]
     assert values(read, name, proxied) == ALL
 
 
@@ -618,6 +612,15 @@ def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
     assert values(read, name, broker) == (["1"] if committed else [])
     wait_until(lambda: commits(shop, name, [2]))
     assert values(read, name, broker)[-1] == "2"
+
+
+def blocks_through(proxied: ProxiedBroker, shop: Writer, name: str, loss: Loss) -> Iterator[int]:
+    """Three blocks, each run again until it is committed; the answers of the second one are lost."""
+    for block in range(3):
+        proxied.proxy.lose(loss if block == 1 else NOTHING)
+        wait_until(partial(commits, shop, name, range(block * 5, block * 5 + 5), str(block)))
+        assert shop.progress == str(block)
+        yield block
 
 
 def commits(shop: Writer, name: str, numbers: Iterable[int], progress: str | None = None) -> bool:

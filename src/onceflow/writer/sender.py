@@ -25,9 +25,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from time import monotonic
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -89,7 +89,6 @@ class Sender:
         self.timeout_s = timeout_s
         self._options = options
         self._limits = limits
-        self._tight = limits.tight
         self._is_transactional = "transactional.id" in options
         # An event that failed in a block is never committed: the block ends with its failure.
         self.fate_of_lost = Fate.ABORTED if self._is_transactional else Fate.UNKNOWN
@@ -137,7 +136,7 @@ class Sender:
 
     def _note(self, error: KafkaError) -> None:
         self._trouble = error.str()
-        self._lost_at = monotonic()
+        self._lost_at = time.monotonic()
 
     def _break(self, error: KafkaError) -> None:
         self._trouble = error.str()
@@ -173,15 +172,15 @@ class Sender:
                 raise ValueError  # named below
             with self._handing_over:
                 topic = delivery.topic
-                if topic in self._tight:
+                if topic in self._limits.tight:
                     self._weigh(delivery, value, key, headers)
-                live = self._live
-                if live is None or self._given_up or self._is_refitting or self._is_ended:
+                producer = self.producer
+                if self._given_up or self._is_refitting or self._is_ended:
                     raise self._shut()
-                delivery.sent_at = monotonic()
+                delivery.sent_at = time.monotonic()
                 self.pending[delivery] = True
                 # By position (None is on_delivery, callback's other name): names cost a tenth of all that sending an event takes.
-                live.produce(topic, value, key, partition, delivery, None, timestamp_ms, headers)
+                producer.produce(topic, value, key, partition, delivery, None, timestamp_ms, headers)
         except _NOT_TAKEN as error:
             self.pending.pop(delivery, None)
             self._alone.discard(delivery)
@@ -198,8 +197,6 @@ class Sender:
 
     def _shut(self) -> Exception:
         """Why no event is handed over now."""
-        if self._live is None:
-            return closed()
         if self._given_up:
             return self.error_of(tuple(self.failures), "what was outstanding is taken back: nothing follows it")
         return closed() if self._is_ended else BufferError()
@@ -250,12 +247,12 @@ class Sender:
         mistakes = place_mistakes(topic, partition)
         if mistakes:
             raise refused(topic, delivery.name, mistakes)
-        began_at = monotonic()
+        began_at = time.monotonic()
         deadline, sure_at = began_at + self.timeout_s, began_at + min(SURE_S, self.timeout_s)
         while (error := self._look_up(topic)) is not None or partition not in self.known[topic]:
             is_away = error is not None and error.name() in _AWAY
             may_come = error is None or error.name() in _MISSING
-            if monotonic() >= (deadline if is_away else sure_at if may_come else began_at):
+            if time.monotonic() >= (deadline if is_away else sure_at if may_come else began_at):
                 raise self._no_place(delivery, partition, error)
             self.serve(WAIT_S)
 
@@ -346,8 +343,8 @@ class Sender:
 
     def _last_chance(self) -> None:
         """The application may have slept for long: the answers are here, and only have to be taken in."""
-        deadline = monotonic() + _LAST_CHANCE_S
-        while self._is_overdue() and monotonic() < deadline:
+        deadline = time.monotonic() + _LAST_CHANCE_S
+        while self._is_overdue() and time.monotonic() < deadline:
             self._poll(WAIT_S)
 
     def _poll(self, wait_s: float) -> None:
@@ -358,7 +355,7 @@ class Sender:
 
     def _is_overdue(self) -> bool:
         oldest = self._oldest()
-        return oldest is not None and monotonic() - oldest.sent_at > self.timeout_s
+        return oldest is not None and time.monotonic() - oldest.sent_at > self.timeout_s
 
     def _oldest(self) -> Delivery | None:
         """Looked at while other threads send and are answered::
@@ -383,8 +380,8 @@ class Sender:
 
     def _take_back(self) -> None:
         self.producer.purge()
-        deadline = monotonic() + _GIVE_UP_S
-        while self.pending and monotonic() < deadline:
+        deadline = time.monotonic() + _GIVE_UP_S
+        while self.pending and time.monotonic() < deadline:
             self._poll(WAIT_S)
         for delivery in list(self.pending):
             delivery.abandon("librdkafka did not say what became of it")
@@ -398,10 +395,10 @@ class Sender:
 
     def wait_for(self, delivery: Delivery, timeout_s: float | None = None) -> None:
         """Waits until ``delivery`` is decided; the delivery timeout bounds it, and ``timeout_s`` if it is given."""
-        deadline = math.inf if timeout_s is None else monotonic() + timeout_s
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         if not delivery.done:  # one that is decided asks nobody: the writer may be closed
             self.serve(0)
-        while not delivery.done and (left := deadline - monotonic()) > 0:
+        while not delivery.done and (left := deadline - time.monotonic()) > 0:
             self.serve(min(WAIT_S, left))
 
     @property
