@@ -109,7 +109,6 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
     assert not ET.parse(tmp_path / "report" / "junit.xml").findall(".//failure")
 
 
-@pytest.mark.long  # what finds it out is held by the controls of the judge (tests/verify/oracle) and of each check
 @pytest.mark.faults
 def test_an_engine_that_does_not_skip_committed_batches_is_found_out(tmp_path: Path) -> None:
     """The positive control of the whole chain: what is broken is named, and shown by a history that anyone can check."""
@@ -138,7 +137,6 @@ MANY = "500"  # records a second: of some hundred in a batch not all are in tran
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.long
 def test_sparks_own_sink_repeats_the_batch_that_a_kill_came_behind_and_is_reported_and_not_judged(
     tmp_path: Path,
 ) -> None:

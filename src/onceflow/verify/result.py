@@ -113,6 +113,7 @@ class RunResult:
     weaknesses: tuple[str, ...] = ()
     judged: bool = True  # False: a control, whose violations are shown and do not fail the verification
     lso_held_s: float | None = None  # the longest time for which a dead instance held the last stable offset
+    lso_stood_s: float | None = None  # the longest for which one of the output stood still, whatever held it
     command: str = ""  # what runs it again
     notes: tuple[str, ...] = ()  # what of the output was not looked at
 

@@ -90,6 +90,7 @@ def run(mutant: str = "", *, seed: int = 1, seconds: float = 60.0, **fields: Any
         counts={"input committed": 12_345, "input aborted": 678, "output": 12_345, "batches": len(batches)},
         versions=VERSIONS,
         lso_held_s=2.5,
+        lso_stood_s=17.5,
         command=f"onceflow verify --for 60s --faults all --seed {seed}",
     )
     return replace(result, **fields)

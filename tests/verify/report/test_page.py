@@ -62,6 +62,7 @@ def test_goals_and_recovery_times_are_shown(page: Page) -> None:
     assert goals["recovery p50"][0] == "5.0 s"
     assert goals["recovery p99"][1:4] == ["never", "15", "missed"]
     assert goals["last stable offset held"][:4] == ["10.0 s", "2.5 s", "3", "met"]
+    assert "a frozen process too: 17.5 s at most" in page.text
     recoveries = next(rows for rows in map(page.rows, range(len(page.tables))) if "recoveries" in rows.get("fault", ()))
     assert recoveries["kill-driver"][0] == "3"
     assert recoveries["all"][0] == "5"
@@ -247,7 +248,8 @@ def test_a_report_of_no_run_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_bare_result_makes_a_page(tmp_path: Path) -> None:
-    bare = run(happenings=(), recoveries=(), series=(), counts={}, versions={}, lso_held_s=None, command="", faults=())
+    bare = run(happenings=(), recoveries=(), series=(), counts={}, versions={}, command="", faults=())
+    bare = replace(bare, lso_held_s=None, lso_stood_s=None)
     written = write_report([bare], tmp_path)
     page = Page.at(written.page)
     assert written.exit_status == 0

@@ -8,7 +8,7 @@ import pyarrow as pa
 from onceflow.verify.cluster.placement import GROUPS_TOPIC
 from onceflow.verify.recording.tables import READ, STABLE
 from onceflow.verify.result import Happening, Lane
-from onceflow.verify.running.outcome import SILENT_S, first_sights, held_by_the_dead, summed, until
+from onceflow.verify.running.outcome import SILENT_S, first_sights, held_by_the_dead, stood_for, summed, until
 from onceflow.verify.running.recovery import Strike
 
 
@@ -61,6 +61,17 @@ def test_the_dead_hold_what_they_write_to_and_where_their_positions_are() -> Non
     strikes = [Strike("kill", 10.0)]
     assert held_by_the_dead(samples, ("out",), strikes) == 12.5
     assert held_by_the_dead(samples, ("out", "in"), strikes) == 80.0
+
+
+def test_what_stands_still_counts_whoever_holds_it() -> None:
+    """Nobody was killed. Two batches, one behind the other, hold it at two offsets, and the longer one counts alone."""
+    samples = stable(
+        ("in", 10.0, 5, 9), ("in", 90.0, 5, 9),
+        ("out", 10.0, 3, 3), ("out", 11.0, 3, 8), ("out", 13.0, 9, 20), ("out", 29.0, 21, 21), ("out", 90.0, 21, 21),
+    )  # fmt: skip
+    assert stood_for(samples, ("out",)) == 16.0
+    assert stood_for(samples.slice(2, 1), ("out",)) == 0.0
+    assert stood_for(samples, ("other",)) is None
 
 
 def test_a_record_that_a_reader_got_again_is_seen_once() -> None:

@@ -37,6 +37,8 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ``recovery_times``  list, one a fault and "all": ``fault``, ``samples``, ``unrecovered``, ``p50_s``, ``p99_s``, ``longest_s``
                     (nearest rank; null where the one at this rank never ended)
 ``lso_held_s``      longest time for which a dead instance held the last stable offset
+``lso_stood_s``     longest time for which the last stable offset of a partition of the output stood below its end, whatever
+                    held it: a batch that was being written, a frozen process, a dead one; absent in earlier reports
 ``happenings``      list of ``lane``, ``name``, ``began_s``, ``ended_s``, ``detail``
 ``series``          list of ``name``, ``unit``, ``at_s``, ``value`` (two lists of one length)
 ``counts``          by name, and ``versions`` by component
@@ -118,6 +120,7 @@ def _run(number: int, result: RunResult, kept: Kept) -> dict[str, Any]:
         "recoveries": [asdict(each) for each in result.recoveries],
         "recovery_times": [_times(each) for each in times_by_fault(result.recoveries)],
         "lso_held_s": result.lso_held_s,
+        "lso_stood_s": result.lso_stood_s,
         "happenings": [{**asdict(each), "lane": str(each.lane)} for each in result.happenings],
         "series": [
             {"name": each.name, "unit": each.unit, "at_s": _numbers(each.at_s), "value": _numbers(each.value)}

@@ -20,7 +20,7 @@ from onceflow.verify.history import Recorder
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.judging import judge
-from onceflow.verify.recording import Observed, Recorded
+from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import READ, SENT, STABLE
 from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
@@ -87,6 +87,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         notes=(*notes, *met_nothing(faults, raw.encounters)),
         judged=raw.engine.judged,
         lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
+        lso_stood_s=stood_for(raw.stable, world.topics_out),
         command=settings.command,
     )
 
@@ -160,6 +161,18 @@ def held_by_the_dead(samples: pa.Table, outputs: tuple[str, ...], strikes: Seque
     Not of the input: transactions that are open there are those of writers that live.
     """
     return longest_hold(_of_topics(samples, (*outputs, GROUPS_TOPIC)), strikes)
+
+
+def stood_for(samples: pa.Table, outputs: tuple[str, ...]) -> float | None:
+    """The longest time for which one last stable offset of the output kept what is behind it from readers, whatever held it.
+
+    None: nobody looked. 0: it was never seen below the end.
+    """
+    looked = _of_topics(samples, outputs)
+    if not len(looked):
+        return None
+    found = holds(looked)
+    return max(pc.subtract(found["ended_s"], found["began_s"]).to_pylist(), default=0.0)
 
 
 def _output_times(raw: Raw) -> np.ndarray:
