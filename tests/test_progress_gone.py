@@ -128,11 +128,11 @@ class AwayAtFirst(KafkaSink):
 
     was_asked = False
 
-    def open(self, *, planned: bool) -> None:
+    def open_at_rest(self, *, planned: bool) -> bool:
         if not self.was_asked:
             self.was_asked = True
             raise BrokerUnreachable("nobody answers")
-        super().open(planned=planned)
+        return super().open_at_rest(planned=planned)
 
 
 def test_a_claim_that_failed_without_input_is_tried_again(lab: Lab, spark: SparkSession) -> None:

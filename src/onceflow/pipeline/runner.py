@@ -198,10 +198,12 @@ class _Run:
         self._spark.streams.addListener(listener)
         try:
             if at_once:
-                self._claim()
+                self._sink.open(planned=planned)
+                self._is_open = False
             query = self._start()
             threading.Thread(target=self._watch, args=(query,), name="onceflow-watch", daemon=True).start()
-            reason = self._follow(query)
+            with self._ended_with_us(query):
+                reason = self._follow(query)
         finally:
             with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
                 self._spark.streams.removeListener(listener)
@@ -210,24 +212,40 @@ class _Run:
         self._tell(finished)
         return finished
 
-    def _claim(self) -> None:
+    @contextlib.contextmanager
+    def _ended_with_us(self, query: StreamingQuery) -> Iterator[None]:
+        """A session of the caller's own outlives this run (Ctrl-C in a notebook, a ``tell`` that raises); its query must not::
+
+        the run is left by an exception, and the sink is closed; the query goes on
+        its next batch opens the sink anew, claims the name and writes, and nobody is told of it
+        """
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
+                if query.isActive:
+                    self._sink.drain()
+                    query.stop()
+            raise
+
+    def _claim_at_rest(self) -> None:
         """Until it is claimed, and not behind the end: a trigger may be told of when the sink is closed.
 
-        A name that was lost to another driver is not claimed again, or the two would fence each other for ever.
+        A name that was lost to another driver is not claimed again, or the two would fence each other for ever. And a running
+        batch is not waited for: it claims the name itself, and Spark's listeners (this is one) are to stand still for none.
         """
         with self._claiming:
             if self._is_open:
                 try:
-                    self._sink.open(planned=self._planned)
+                    self._is_open = not self._sink.open_at_rest(planned=self._planned)
                 except Fenced:
                     self._is_open = False
                     raise
-                self._is_open = False
 
     def _ran(self) -> None:
         """Without input no batch claims the name, and what is committed under it has to be renewed."""
         try:
-            self._claim()
+            self._claim_at_rest()
         except OnceflowError as error:  # the first batch raises it; until then the next trigger may mend it
             log.warning("pipeline %s rests, and its name could not be claimed: %s", self._file.plan.name, error)
         self._triggered()

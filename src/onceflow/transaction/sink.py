@@ -113,6 +113,16 @@ class KafkaSink:
         with self._running:
             self._opened().open(planned=planned)
 
+    def open_at_rest(self, *, planned: bool) -> bool:
+        """The same, and False where a batch runs: that claims the name itself, and need not be waited for."""
+        if not self._running.acquire(blocking=False):
+            return False
+        try:
+            self._opened().open(planned=planned)
+        finally:
+            self._running.release()
+        return True
+
     def _opened(self) -> Driver:
         if self._driver is None:
             self._driver = Driver(self._options, self._on_step)

@@ -7,6 +7,7 @@ calls a ``foreachBatch`` function on; needs classic Spark (not Spark Connect).
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.serializers import ArrowCollectSerializer
 from pyspark.util import _load_from_socket
@@ -25,6 +27,8 @@ from onceflow.transaction.source_mark import mark_of
 
 _QUERY_ID = "sql.streaming.queryId"
 _TASK_COLUMN = "_onceflow_task"
+_STATUS_PATIENCE_S = 60.0
+_LOOK_AGAIN_S = 0.01
 
 Offsets = list[Any]
 """One entry per source, as Spark's offset log keeps it; None where a source has none yet."""
@@ -189,27 +193,67 @@ def refusing_stage_retries(frame: DataFrame) -> Iterator[None]:
     """
     context = frame.sparkSession.sparkContext
     tag = f"onceflow-{uuid.uuid4().hex}"
+    with _tagged(context, tag):
+        yield
+    _await_status(context, f"{tag}-end")
+    stage = _last_stage_run_again(context._jsc.sc().statusTracker(), tag)
+    if stage is not None:
+        raise AttemptFailed(f"Spark ran stage {stage}, which writes, again: records may have been written twice")
+
+
+@contextmanager
+def _tagged(context: SparkContext, tag: str) -> Iterator[None]:
     context.addJobTag(tag)
     try:
         yield
     finally:
         context.removeJobTag(tag)
-    stage = _last_stage_run_again(context._jsc.sc(), tag)
-    if stage is not None:
-        raise AttemptFailed(f"Spark ran stage {stage}, which writes, again: records may have been written twice")
 
 
-def _last_stage_run_again(context: Any, tag: str) -> int | None:
-    """Spark numbers a job's stages parents first, so the highest number is the one whose tasks give the result."""
-    context.listenerBus().waitUntilEmpty()
-    tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(job).get() for job in tracker.getJobIdsForTag(tag)]
-    stages = [int(stage) for job in jobs for stage in job.stageIds()]
-    if not stages:
-        return None
-    info = tracker.getStageInfo(max(stages))
-    ran_again = info.isDefined() and (info.get().currentAttemptId() or info.get().numFailedTasks())
-    return max(stages) if ran_again else None
+def _await_status(context: SparkContext, tag: str) -> None:
+    """Until Spark's status store knows all that became of the jobs that have ended: of a job without tasks, behind them, as well.
+
+    Events reach the store in their order. ``listenerBus().waitUntilEmpty()`` would wait for every other listener too, and one may
+    wait for this batch::
+
+        batch 1 is committed; the next one begins, and holds the sink
+        Python is told of batch 1's progress, and the listener wants the sink: it stands still, and so does its queue
+        batch 2 waits for that queue, and each of its attempts fails behind 10 s
+
+    Raises AttemptFailed where the store is told of nothing for so long.
+    """
+    with _tagged(context, tag):
+        context._jsc.emptyRDD().count()
+    tracker = context._jsc.sc().statusTracker()
+    deadline = time.monotonic() + _STATUS_PATIENCE_S
+    while not any(_is_over(tracker, job) for job in tracker.getJobIdsForTag(tag)):
+        if time.monotonic() > deadline:
+            raise AttemptFailed(
+                f"Spark's status store has not told within {_STATUS_PATIENCE_S:.0f} s what became of the job that writes"
+            )
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _is_over(tracker: Any, job: int) -> bool:
+    info = tracker.getJobInfo(job)
+    return bool(info.isDefined() and str(info.get().status()) != "RUNNING")
+
+
+def _last_stage_run_again(tracker: Any, tag: str) -> int | None:
+    """Spark numbers a job's stages parents first, so the highest number is the one whose tasks give the result.
+
+    Raises AttemptFailed where the store has dropped it: what is not known may have run twice.
+    """
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
+    stages = [int(stage) for job in jobs if job.isDefined() for stage in job.get().stageIds()]
+    stage = max(stages, default=None)
+    info = None if stage is None else tracker.getStageInfo(stage)
+    if not jobs or (info is not None and not info.isDefined()):
+        raise AttemptFailed(
+            "Spark's status store knows the job that writes no longer: raise spark.ui.retainedJobs and spark.ui.retainedStages"
+        )
+    ran_again = info is not None and (info.get().currentAttemptId() or info.get().numFailedTasks())
+    return stage if ran_again else None
 
 
 def arrow_batches(frame: DataFrame, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:

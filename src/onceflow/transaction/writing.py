@@ -59,9 +59,9 @@ class SizeEstimate:
         """Whether a batch of ``source_rows`` (None: not known) should be written by the driver."""
         return source_rows is not None and source_rows * self._bytes_per_row <= self._limit_bytes
 
-    def outgrown(self) -> None:
-        """Takes note that the driver could not hold a batch."""
-        self._bytes_per_row = float("inf")
+    def outgrown(self, source_rows: int) -> None:
+        """Takes note that the driver could not hold a batch of so many: it may hold one of less than half of them."""
+        self._bytes_per_row = max(self._bytes_per_row, 2 * self._limit_bytes / max(source_rows, 1))
 
     def learn(self, source_rows: int | None, size_bytes: int) -> None:
         """Takes note of what a batch really was, in Arrow bytes."""
@@ -147,7 +147,7 @@ class BatchWriter:
         except Exception as error:
             if not any(sign in str(error) for sign in _TOO_LARGE):
                 raise
-            self._estimate.outgrown()
+            self._estimate.outgrown(self._source_rows or 0)
             raise _Outgrown(f"the batch is too large for the driver: {error}") from error
 
     def skip(self) -> None:
