@@ -1,4 +1,4 @@
-"""What the pages on faults and controls name is there: files, tests, faults, kinds and variants."""
+"""What the pages on faults, controls and verification name is there: files, tests, faults, kinds and variants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from onceflow.verify.simulator.variants import VARIANTS
 ROOT = Path(__file__).parents[1]
 FAULTS_PAGE = ROOT / "docs/faults.md"
 CONTROLS_PAGE = ROOT / "docs/controls.md"
-PAGES = [FAULTS_PAGE, CONTROLS_PAGE]
+VERIFICATION_PAGE = ROOT / "docs/verification/README.md"
+PAGES = [FAULTS_PAGE, CONTROLS_PAGE, VERIFICATION_PAGE]
 PATH = re.compile(r"([\w./-]+\.py|(?:src|tests|docs|benchmarks)/[\w./-]+)(?:::(\w+))?")
 KINDS_OF_FAULTS = 24
 
@@ -53,6 +54,18 @@ def controlled() -> list[str]:
     table, _, _ = section.partition("What `onceflow verify` does not bring about")
     lines = [line for line in table.splitlines() if re.match(r"\| (?!fault \||-)", line)]
     return [name for line in lines for name in quoted(line.split("|")[1])]
+
+
+def bugs() -> list[str]:
+    """What verification has found in onceflow: one text a bug."""
+    _, _, section = VERIFICATION_PAGE.read_text().partition("## What verification has found in onceflow itself\n")
+    section, _, _ = section.partition("\n## ")
+    _, *found = re.split(r"\n- ", section)
+    return [" ".join(bug.split()) for bug in found]
+
+
+def names_a_test(bug: str) -> bool:
+    return any((match := PATH.fullmatch(word)) and match[1].startswith("tests/") for word in quoted(bug))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -92,3 +105,8 @@ def test_kinds_and_variants_of_the_simulator_that_are_named_exist() -> None:
     assert kinds <= set(KINDS)
     variants = re.findall(r'variants? ("[^|`(;]+)', FAULTS_PAGE.read_text())
     assert set(re.findall(r'"([^"]+)"', " ".join(variants))) <= set(VARIANTS)
+
+
+def test_each_bug_that_was_found_names_its_test_or_says_why_it_has_none() -> None:
+    assert bugs()
+    assert [bug for bug in bugs() if not names_a_test(bug) and "no test: " not in bug] == []
