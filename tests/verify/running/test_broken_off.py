@@ -22,7 +22,7 @@ from onceflow.verify.engines import ENGINES, Engine
 from onceflow.verify.recording import reader
 from onceflow.verify.report import writing
 from onceflow.verify.report.summary import exit_status
-from onceflow.verify.result import RunResult
+from onceflow.verify.result import Encounter, RunResult
 from onceflow.verify.running import run as running
 from onceflow.verify.running import verification
 from onceflow.verify.running.options import settings_of
@@ -117,6 +117,19 @@ def test_a_run_without_any_fault_though_asked_proves_nothing() -> None:
         running._check_disturbed(settings, raw)
         assert not raw.failures
         assert raw.weaknesses == ([] if proved else ["no fault was injected within 60 s: give it longer with --for"])
+
+
+def test_a_run_whose_asked_for_fault_came_in_vain_each_time_proves_nothing() -> None:
+    met, vain = (
+        Encounter("kill-driver", 3.0, True, "batch 7", batches=1),
+        Encounter("lose-endtxn-answer", 5.0, False, "nothing"),
+    )
+    for faults, proved in [("kill-driver,lose-endtxn-answer", False), ("driver,network", True)]:
+        settings = settings_of(replace(GOOD, faults=faults))
+        raw = Raw(ENGINES["onceflow"], NOTHING, injected=3, encounters=[met, vain, vain])
+        running._check_disturbed(settings, raw)
+        assert [each for each in raw.weaknesses if "lose-endtxn-answer" in each] == raw.weaknesses
+        assert bool(raw.weaknesses) is not proved
 
 
 def test_the_reader_beside_the_run_tells_what_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
