@@ -1,0 +1,251 @@
+"""KAFKA-14402: a Produce of an aborted transaction comes late, and opens one in the log that nobody ends (KIP-890).
+
+::
+
+    producer      adds a partition to its transaction; its Produce is under way for long
+    coordinator   aborts the transaction, and writes the marker
+    leader        gets the Produce, of an epoch that is as good as before: a transaction begins, of which nobody knows
+
+A leader asks the coordinator before it takes the first write of a transaction, since Kafka 3.6. Here one is told not to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import IsolationLevel, TopicPartition
+from tests.conftest import read_topic
+from tests.faults.light import Job, LightDriver
+from tests.faults.support import TIMEOUT_S, Cluster, eventually, expected_records
+from tests.faults.test_known_bugs import add, identified, transactional
+from tests.faults.test_lost_answers import job
+from tests.faults.test_timed_out import wait_for_the_abort
+from tests.verify.simulator.real import RealBroker
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import BrokerUnreachable
+from onceflow.kafka.client import KafkaClient
+from onceflow.kafka_python import DescribeTransactionsRequest
+from onceflow.transaction.messages import Identity
+from onceflow.transaction.questions import describe_producers
+from onceflow.verify.checker import check_history
+from onceflow.verify.oracle.judging.history import history_of
+from onceflow.verify.recording import Recorded, observe, read_all
+from onceflow.verify.recording.final import committed_reader
+from onceflow.verify.recording.tables import SENT
+from onceflow.verify.simulator.requests import (
+    INVALID_PRODUCER_EPOCH,
+    OK,
+    TRANSACTION_ABORTABLE,
+    EndTransaction,
+    InitProducerId,
+    Produce,
+)
+from onceflow.verify.wire import ActiveRule, Do, Rule, Wire, apis
+
+pytestmark = pytest.mark.faults
+
+SHORT_MS = 1000
+LATE = 1
+LATE_AT = 1  # behind the marker of the abort
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}
+PUNCTUAL = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+
+
+@contextmanager
+def cluster_of(directory: Path, version: int, config: Mapping[str, str]) -> Iterator[Cluster]:
+    with (
+        EmbeddedBroker(directory, transaction_version=version, heap_mb=256, config={**PUNCTUAL, **config}) as broker,
+        closing(Cluster(broker)) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def trusting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Of version 1, and its leaders ask nobody."""
+    with cluster_of(tmp_path_factory.mktemp("trusting"), 1, UNVERIFIED) as cluster:
+        yield cluster
+
+
+@contextmanager
+def talking(cluster: Cluster, version: int = 1) -> Iterator[RealBroker]:
+    topic = cluster.make_topic(1)
+    with KafkaClient({"bootstrap_servers": [cluster.servers]}, patience_s=TIMEOUT_S) as client:
+        yield RealBroker(client, topic, version, topic, SHORT_MS)
+
+
+def aborted(real: RealBroker) -> Identity:
+    """The identity of a transaction that is aborted, with its marker in the partition; its only Produce has not come yet."""
+    late = identified(real, InitProducerId(None))
+    add(real, late)
+    real.ask(EndTransaction(late, commit=False))
+    return late
+
+
+def outlive_the_timeout(real: RealBroker, cluster: Cluster) -> None:
+    """Until a transaction that was begun later, with the same timeout, is aborted for it."""
+    with KafkaClient({"bootstrap_servers": [cluster.servers]}, patience_s=TIMEOUT_S) as client:
+        later = RealBroker(client, f"{real.name}-later", real.version, real.name, SHORT_MS)
+        identity = identified(later, InitProducerId(None))
+        add(later, identity)
+        assert later.ask(Produce(identity, 0, 0, (LATE,))) == OK
+        wait_for_the_abort(later.requests)
+
+
+def known_to_the_coordinator(real: RealBroker) -> tuple[str, list[str]]:
+    """The state of the transaction, and the topics in which it waits for something."""
+    request = DescribeTransactionsRequest(transactional_ids=[real.requests.id])
+    question = real.questions.describe(settle=True)
+    state = real.requests.client.ask_coordinator(question.kind, real.requests.id, request).transaction_states[0]
+    return state.transaction_state, [topic.topic for topic in state.topics]
+
+
+def open_in_the_log(real: RealBroker) -> dict[int, int]:
+    """Where the open transactions of each producer id begin, as the leader has it."""
+    answer = real.requests.client.ask(1, describe_producers({real.name: [0]}))
+    producers = answer.topics[0].partitions[0].active_producers
+    return {each.producer_id: each.current_txn_start_offset for each in producers if each.current_txn_start_offset >= 0}
+
+
+def commit_another(cluster: Cluster, topic: str) -> tuple[str, int]:
+    """An event of another producer, committed behind it all, and its offset."""
+    offsets: list[int] = []
+    producer = transactional(cluster, f"{topic}-other", "none")
+    producer.begin_transaction()
+    producer.produce(topic, "committed", on_delivery=lambda error, message: offsets.append(message.offset() or 0))
+    producer.commit_transaction(TIMEOUT_S)
+    return "committed", offsets[0]
+
+
+def where_a_reader_stands_still(cluster: Cluster, topic: str) -> int:
+    """Of committed records: what it is told to be the end, with nothing read before it."""
+    with closing(committed_reader(cluster.servers, **{"enable.partition.eof": True})) as reader:
+        reader.assign([TopicPartition(topic, 0, 0)])
+        message = reader.poll(TIMEOUT_S)
+        assert message is not None
+        error = message.error()
+        assert error is not None
+        assert error.name() == "_PARTITION_EOF"
+        return message.offset() or 0
+
+
+def sent(topic: str, events: list[tuple[str, str, int | None]]) -> pa.Table:
+    """Of each event its value, what became of it, and its offset."""
+    rows = [(value, 0, status, topic, 0, offset, value, 0.0, 0.0) for value, status, offset in events]
+    columns = zip(*rows, strict=True)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SENT, strict=True)], schema=SENT)
+
+
+def violations(cluster: Cluster, topic: str, committed: tuple[str, int]) -> dict[str, int]:
+    """What the checker finds in a history of who wrote, and of what is seen of it in the end."""
+    observed = observe(cluster.servers, [topic], topic, patience_s=1.0)
+    final = read_all(cluster.servers, observed.ends)
+    events = [("late", "fail", None), (committed[0], "ok", committed[1])]
+    recorded = Recorded(topic, (topic,), (), final, observed, sent(topic, events))
+    history, _ = history_of(recorded, None)
+    return check_history(history).violations
+
+
+def test_control_a_late_produce_opens_a_transaction_that_nobody_ends(trusting: Cluster) -> None:
+    with talking(trusting) as real:
+        late = aborted(real)
+        assert real.ask(Produce(late, 0, 0, (LATE,))) == OK
+        outlive_the_timeout(real, trusting)
+        committed = commit_another(trusting, real.name)
+        assert known_to_the_coordinator(real) == ("CompleteAbort", [])
+        assert open_in_the_log(real) == {late.producer_id: LATE_AT}
+        assert where_a_reader_stands_still(trusting, real.name) == LATE_AT < committed[1]
+        assert len(read_topic(trusting.broker, real.name, committed=False)) == 3, "what it does not get"
+        assert violations(trusting, real.name, committed) == {"hung_transaction": 1}
+
+
+# ------------------------------------------------------------------------------------------------------ what refuses it
+
+
+def test_a_late_produce_is_refused_by_a_leader_that_asks_the_coordinator(tmp_path: Path) -> None:
+    with cluster_of(tmp_path / "asking", 1, {}) as cluster, talking(cluster) as real:
+        late = aborted(real)
+        assert real.ask(Produce(late, 0, 0, (LATE,))) == TRANSACTION_ABORTABLE
+        assert open_in_the_log(real) == {}
+        assert read_topic(cluster.broker, real.name, committed=False) == []
+
+
+def test_a_late_produce_is_refused_by_transaction_version_2_whatever_leaders_are_told(tmp_path: Path) -> None:
+    with cluster_of(tmp_path / "version-2", 2, UNVERIFIED) as cluster, talking(cluster, version=2) as real:
+        late = aborted(real)
+        assert real.ask(Produce(late, 0, 0, (LATE,))) == INVALID_PRODUCER_EPOCH
+        assert open_in_the_log(real) == {}
+
+
+def test_a_late_produce_is_refused_where_the_next_epoch_has_written(trusting: Cluster) -> None:
+    with talking(trusting) as real:
+        late = aborted(real)
+        current = identified(real, InitProducerId(late))
+        add(real, current)
+        assert real.ask(Produce(current, 0, 0, (LATE + 1,))) == OK
+        assert real.ask(Produce(late, 0, 0, (LATE,))) == INVALID_PRODUCER_EPOCH
+        real.ask(EndTransaction(current, commit=True))
+        assert open_in_the_log(real) == {}
+    assert [value for _, _, value in trusting.read(real.name)] == [f"{real.name}:{LATE + 1}"]
+
+
+# ------------------------------------------------------------------------- what a fresh epoch alone does not defend from
+
+
+def test_control_where_the_next_epoch_has_not_written_yet_a_late_produce_is_committed_with_it(
+    trusting: Cluster,
+) -> None:
+    """A leader hears of an epoch by what that writes, a marker or records, and of the one that is fresh by neither."""
+    with talking(trusting) as real:
+        late = aborted(real)
+        current = identified(real, InitProducerId(late))
+        assert real.ask(Produce(late, 0, 0, (LATE,))) == OK
+        add(real, current)
+        assert real.ask(Produce(current, 0, 0, (LATE + 1,))) == OK
+        real.ask(EndTransaction(current, commit=True))
+    assert [value for _, _, value in trusting.read(real.name)] == [f"{real.name}:{value}" for value in (LATE, LATE + 1)]
+
+
+class Successor(LightDriver):
+    """Before it writes its first batch, what is under way of its predecessor arrives."""
+
+    def __init__(self, job: Job, cluster: Cluster, held: ActiveRule) -> None:
+        super().__init__(job)
+        self._cluster, self._held = cluster, held
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if (step, batch_id) == ("WRITE", 0):
+            before = self._written()
+            self._held.release()
+            eventually(self._written, lambda written: written > before, "the late records")
+
+    def _written(self) -> int:
+        return sum(self._cluster.ends(self.topic, IsolationLevel.READ_UNCOMMITTED).values())
+
+
+def test_control_a_pipeline_repeats_records_where_leaders_ask_nobody(trusting: Cluster, tmp_path: Path) -> None:
+    """A limit of ours, on transaction version 1 alone: an abort by EndTxn leaves the epoch in the partitions as it was::
+
+    driver 1   its records are under way; nobody answers; it aborts, and stops
+    driver 2   fences, claims, and is about to write the batch
+    leader     gets the records of driver 1, whose epoch is the newest one that it knows, and then those of driver 2
+    driver 2   commits both
+    """
+    with Wire() as wire:
+        held = wire.rules.add(Rule(Do.HOLD, frozenset({apis.PRODUCE})))
+        first = LightDriver(replace(job(trusting, tmp_path, wire), patience_s=SHORT_MS / 1000))
+        with pytest.raises(BrokerUnreachable, match="no record was acknowledged"):
+            first.run()
+        assert first.steps[-1] == ("ABORT", 0)
+        Successor(replace(first.job, options={}, patience_s=TIMEOUT_S), trusting, held).run()
+    found = Counter((key or "", value or "") for _, key, value in trusting.read(first.topic))
+    assert set(found) == set(expected_records(2))
+    assert max(found.values()) > 1
