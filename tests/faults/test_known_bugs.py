@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, nullcontext, suppress
-from types import SimpleNamespace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import tests.faults.light
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from tests.conftest import read_topic
-from tests.faults.support import TIMEOUT_S, Cluster, eventually
+from tests.faults.light import LightDriver, records_of
+from tests.faults.support import TIMEOUT_S, Cluster, eventually, expected_records
+from tests.faults.test_lost_answers import job
 from tests.faults.test_timed_out import wait_for_the_abort
 from tests.verify.simulator.real import RealBroker
 from tests.writer.wire import ProxiedBroker, WireProxy
@@ -21,13 +26,21 @@ import onceflow
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import OnceflowError
 from onceflow.kafka import codes
-from onceflow.kafka.client import Again, KafkaClient
-from onceflow.reader.event import Event
-from onceflow.transaction.messages import Identity
-from onceflow.transaction.questions import Questions, transactional_id
+from onceflow.kafka.client import KafkaClient
+from onceflow.reader.event import Event as Consumed
+from onceflow.transaction.asking import Asking
+from onceflow.transaction.failures import AttemptFailed
+from onceflow.transaction.messages import Ended, Event, Identity
+from onceflow.transaction.questions import Question, Questions, transactional_id
 from onceflow.transaction.requests import Requests
-from onceflow.verify.simulator.requests import AddPartitions, EndTransaction, InitProducerId, Produce
-from onceflow.verify.wire import Do, Rule, apis
+from onceflow.verify.simulator.requests import (
+    UNKNOWN_SERVER_ERROR,
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    Produce,
+)
+from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 pytestmark = pytest.mark.faults
 
@@ -232,7 +245,7 @@ def handled(cluster: Cluster, topic: str) -> list[str]:
     reader = onceflow.Reader(topic, group=topic, store="memory:", bootstrap_servers=cluster.servers)
 
     @reader.handler
-    def note(event: Event) -> None:
+    def note(event: Consumed) -> None:
         found.append((event.value or b"").decode())
 
     reader.run(until_end=True)
@@ -269,12 +282,66 @@ def send(writer: onceflow.Writer, topic: str) -> None:
 # ------------------------------------------------------------ franz-go: an EndTxn that failed is reported as committed
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("commit", [True, False])
-def test_an_end_that_the_broker_knows_nothing_of_is_asked_again_and_neither_done_nor_refused(
-    version: int, commit: bool
+def told_of_an_unknown_error(direction: Direction) -> Rule:
+    """The end of the first batch, which the broker did not get, or which it has done (the answer is another one)."""
+    error = UNKNOWN_SERVER_ERROR.code
+    return Rule(Do.FAIL, frozenset({apis.END_TXN}), direction, first=1, count=1, error=error)
+
+
+class FailsOnce(LightDriver):
+    """The first attempt of its first batch is lost when half of it is written."""
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if step == "HALF" and self.steps.count((step, batch_id)) == 1 and batch_id == 0:
+            raise AttemptFailed("lost on purpose")
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("ends", ["COMMIT", "ABORT"])
+def test_an_end_that_failed_for_a_reason_unknown_is_asked_again_and_neither_done_nor_refused(
+    cluster: Cluster, tmp_path: Path, direction: Direction, ends: str
 ) -> None:
-    """UNKNOWN_SERVER_ERROR: it may have been written to the log or not."""
-    question = Questions("any", version, 60_000).end(Identity(7, 3), commit=commit)
-    with pytest.raises(Again):
-        question.read(SimpleNamespace(error_code=-1, producer_id=-1, producer_epoch=-1))
+    with Wire() as wire:
+        failed = wire.rules.add(told_of_an_unknown_error(direction))
+        driver = (LightDriver if ends == "COMMIT" else FailsOnce)(job(cluster, tmp_path, wire))
+        driver.run()
+    assert failed.applied == 1
+    cluster.check_exactly(driver.topic, expected_records(2))
+    steps = [step for step, _ in driver.steps]
+    assert steps.count("ABORT") == (ends == "ABORT")
+    assert steps.count("LOOK") == 0
+
+
+class TakesItForDone(Questions):
+    """As franz-go did."""
+
+    def end(self, identity: Identity, *, commit: bool) -> Question[Event]:
+        question = super().end(identity, commit=commit)
+
+        def read(answer: Any) -> Event:
+            if answer.error_code == UNKNOWN_SERVER_ERROR.code:
+                return Ended(identity if self.version >= 2 else None)
+            return question.read(answer)
+
+        return replace(question, _read=read)
+
+
+class Believing(Requests):
+    @property
+    def _asking(self) -> Asking:
+        return replace(super()._asking, questions=TakesItForDone(self.name, self.version, self.timeout_ms))
+
+
+def test_control_who_takes_a_commit_for_done_that_failed_for_a_reason_unknown_loses_it(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tests.faults.light, "Requests", Believing)
+    with Wire() as wire:
+        failed = wire.rules.add(told_of_an_unknown_error(Direction.REQUEST))
+        driver = LightDriver(job(cluster, tmp_path, wire))
+        driver.run()
+    assert failed.applied == 1
+    assert driver.done() == 2
+    found = {value for _, _, value in cluster.read(driver.topic)}
+    assert found == {value for _, value in records_of(1)}

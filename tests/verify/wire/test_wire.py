@@ -12,20 +12,22 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
-from kafka.protocol.producer import InitProducerIdRequest
+from kafka.protocol.producer import EndTxnRequest, EndTxnResponse, InitProducerIdRequest
 from tests.conftest import Reader, TopicFactory
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.client import TRANSACTION, Again, KafkaClient
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
-from onceflow.verify.wire.rules import ActiveRule
+from onceflow.verify.wire.frames import correlation_of, failed, frames
+from onceflow.verify.wire.rules import ActiveRule, Head
 
 pytestmark = pytest.mark.faults
 
 TIMEOUT_S = 60
 METADATA = frozenset({apis.METADATA})
 INIT = frozenset({apis.INIT_PRODUCER_ID})
+END = frozenset({apis.END_TXN})
 _numbers = itertools.count()
 
 
@@ -101,6 +103,68 @@ def test_a_duplicate_is_done_twice_and_answered_once(client: KafkaClient, wire: 
         assert epoch(client, name) == 0
         assert epoch(client, name) == 2
     assert active.applied == 1
+
+
+@pytest.mark.parametrize(("direction", "done"), [(Direction.REQUEST, 0), (Direction.ANSWER, 1)])
+def test_an_end_fails_before_the_broker_or_behind_it(
+    client: KafkaClient, wire: Wire, name: str, direction: Direction, done: int
+) -> None:
+    """The epoch counts the ends that the coordinator has done (transaction version 2)."""
+    initialised(client, name)
+    with wire.rules.during(Rule(Do.FAIL, END, direction, count=1, error=-1)) as (active,):
+        assert ended(client, name).error_code == -1
+    assert active.applied == 1
+    assert epoch_of(client, name) == done
+    assert ended(client, name, done).error_code == 0
+
+
+def ended(client: KafkaClient, transactional_id: str, epoch: int = 0) -> Any:
+    """The answer to an abort."""
+    described = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    state = client.ask_coordinator(TRANSACTION, transactional_id, described).transaction_states[0]
+    request = EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=state.producer_id,
+        producer_epoch=epoch,
+        committed=False,
+        max_version=5,
+        min_version=5,
+    )
+    return client.ask_coordinator(TRANSACTION, transactional_id, request)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_an_answer_that_fails_is_as_its_version_has_it(version: int) -> None:
+    frame = failed(Head(apis.END_TXN, version, 77, "any"), -1)
+    answer = EndTxnResponse.decode(frame, version=version, header=True, framed=True)
+    assert (answer.header.correlation_id, answer.error_code) == (77, -1)
+    assert len(frame) == answer_bytes(version)
+
+
+def answer_bytes(version: int) -> int:
+    """Size, correlation id, throttle time, code; tagged fields of the header and the body; the next identity."""
+    return 4 + 4 + 4 + 2 + (2 if version >= 3 else 0) + (10 if version >= 5 else 0)
+
+
+def test_an_end_that_fails_before_the_broker_overtakes_no_answer(wire: Wire, broker: EmbeddedBroker) -> None:
+    """As clients have several requests under way on one connection, and take what comes out of order for its end."""
+    delay = Rule(Do.DELAY, METADATA, Direction.ANSWER, delay_s=0.2)
+    requests = [
+        MetadataRequest[9](topics=[]),
+        EndTxnRequest[3](transactional_id="any", producer_id=1, producer_epoch=0, committed=True),
+    ]
+    with (
+        wire.rules.during(delay, Rule(Do.FAIL, END, error=-1)),
+        socket.create_connection(("127.0.0.1", wire.port), TIMEOUT_S) as client,
+        client.makefile("rb") as stream,
+    ):
+        client.sendall(f"CONNECT {broker.bootstrap_servers} HTTP/1.1\r\n\r\n".encode())
+        assert [stream.readline(), stream.readline()] == [b"HTTP/1.1 200 OK\r\n", b"\r\n"]
+        for number, request in enumerate(requests):
+            request.with_header(number, "any")
+            client.sendall(request.encode(header=True, framed=True))
+        answers = frames(stream)
+        assert [correlation_of(next(answers)) for _ in requests] == [0, 1]
 
 
 @pytest.mark.parametrize("direction", list(Direction))
@@ -242,8 +306,11 @@ def test_what_is_no_kafka_ends_its_own_connection_alone(
 
 def test_a_rule_that_makes_no_sense_is_refused_with_all_its_mistakes() -> None:
     with pytest.raises(ConfigurationError) as raised:
-        Rule(Do.DUPLICATE, None, Direction.ANSWER, delay_s=1, probability=0, client="(")
-    assert len(raised.value.fields["mistakes"]) == 4
+        Rule(Do.DUPLICATE, None, Direction.ANSWER, delay_s=1, probability=0, client="(", error=-1)
+    assert len(raised.value.fields["mistakes"]) == 5
+    with pytest.raises(ConfigurationError) as raised:
+        Rule(Do.FAIL)
+    assert len(raised.value.fields["mistakes"]) == 2
 
 
 def test_what_a_rule_silences_at_its_very_end_does_not_stay_silent() -> None:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from onceflow.kafka_python import ApiVersionsRequest, EndTxnResponse
 from onceflow.verify.wire.rules import Head
 
 _SIZE = struct.Struct(">i")
@@ -37,3 +38,18 @@ def correlation_of(frame: bytes) -> int:
     """The correlation id of an answer."""
     (correlation,) = _SIZE.unpack_from(frame, _SIZE.size)
     return int(correlation)
+
+
+def failed(head: Head, error: int) -> bytes:
+    """The answer to an EndTxn that says ``error``, as a broker gives it."""
+    kind = EndTxnResponse[head.version]
+    answer = kind(throttle_time_ms=0, error_code=error, producer_id=-1, producer_epoch=-1)
+    answer.with_header(head.correlation)
+    return bytes(answer.encode(header=True, framed=True))
+
+
+def idle_question(head: Head) -> bytes:
+    """A request that changes nothing, in the place of this one: its answer comes when this one's would."""
+    question = ApiVersionsRequest[0]()
+    question.with_header(head.correlation, head.client_id)
+    return bytes(question.encode(header=True, framed=True))

@@ -10,6 +10,9 @@ What is worth care::
 
     a request is sent twice under one correlation id
     the second answer is swallowed: the client would take it for a broken connection
+
+    a request fails that the broker is not to see, and the answers to earlier ones are not there yet
+    the broker is asked something idle in its place, so that the client's answers stay in their order
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import BinaryIO
 
-from onceflow.verify.wire.frames import correlation_of, frames, request_head
+from onceflow.verify.wire.frames import correlation_of, failed, frames, idle_question, request_head
 from onceflow.verify.wire.rules import ActiveRule, Direction, Do, Head, Rules
 
 _POLL_S = 0.05
@@ -31,13 +35,22 @@ _LAST_ANSWER_S = 30.0
 _RESET = struct.pack("ii", 1, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request without an answer; whether that is swallowed, or with which error code the client is answered instead."""
+
+    head: Head
+    swallowed: bool = False
+    error: int = 0
+
+
 class Link:
     """Forwards between a client and a broker under the rules, until one of them ends the connection."""
 
     def __init__(self, client: socket.socket, stream: BinaryIO, broker: socket.socket, rules: Rules, node: int) -> None:
         self._client, self._stream, self._broker = client, stream, broker
         self._rules, self._node = rules, node
-        self._asked: deque[tuple[Head, bool]] = deque()  # the requests without an answer; whether theirs is swallowed
+        self._asked: deque[_Asked] = deque()
         self._closed = threading.Event()
         self._answered = threading.Condition()
 
@@ -85,21 +98,23 @@ class Link:
             case Do.HOLD:
                 return self._send_late(active, head, frame)
             case Do.DUPLICATE:
-                self._send(head, frame)
-                self._send(head, frame, swallowed=True)
+                self._send(_Asked(head), frame)
+                self._send(_Asked(head, swallowed=True), frame)
+            case Do.FAIL if active:
+                self._send(_Asked(head, error=active.rule.error), idle_question(head))
             case _:
-                self._send(head, frame)
+                self._send(_Asked(head), frame)
         return True
 
-    def _send(self, head: Head, frame: bytes, *, swallowed: bool = False) -> None:
-        self._asked.append((head, swallowed))
+    def _send(self, asked: _Asked, frame: bytes) -> None:
+        self._asked.append(asked)
         self._broker.sendall(frame)
 
     def _send_late(self, active: ActiveRule | None, head: Head, frame: bytes) -> bool:
         with contextlib.suppress(OSError):
             self._client.shutdown(socket.SHUT_RDWR)
         self._wait_released(active)
-        self._send(head, frame)
+        self._send(_Asked(head), frame)
         with self._answered:
             self._answered.wait_for(lambda: not self._asked or self._closed.is_set(), _LAST_ANSWER_S)
         return False
@@ -114,10 +129,11 @@ class Link:
         self.close()
 
     def _pass_answer(self, frame: bytes, stream: BinaryIO) -> bool:
-        head, swallowed = self._question(correlation_of(frame))
-        if swallowed:
+        asked = self._question(correlation_of(frame))
+        if asked.swallowed:
             return True
-        active = self._rules.verdict(head, Direction.ANSWER, self._node)
+        frame = failed(asked.head, asked.error) if asked.error else frame
+        active = self._rules.verdict(asked.head, Direction.ANSWER, self._node)
         match self._met(active):
             case Do.CUT | Do.RESET:
                 return False
@@ -125,18 +141,20 @@ class Link:
                 return self._swallow_rest(active, stream)
             case Do.HOLD:
                 self._wait_released(active)
+            case Do.FAIL if active:
+                frame = failed(asked.head, active.rule.error)
         with contextlib.suppress(OSError):  # the client of a request that was held is gone
             self._client.sendall(frame)
         return True
 
-    def _question(self, correlation: int) -> tuple[Head, bool]:
+    def _question(self, correlation: int) -> _Asked:
         """The request that this answers; those before it want no answer."""
         with self._answered:
             while self._asked:
-                head, swallowed = self._asked.popleft()
-                if head.correlation == correlation:
+                asked = self._asked.popleft()
+                if asked.head.correlation == correlation:
                     self._answered.notify_all()
-                    return head, swallowed
+                    return asked
         raise OSError("an answer to nothing that was asked")
 
     # Both

@@ -15,6 +15,7 @@ from random import Random
 from typing import Protocol
 
 from onceflow.errors import ConfigurationError
+from onceflow.verify.wire import apis
 
 
 class Direction(StrEnum):
@@ -33,6 +34,7 @@ class Do(StrEnum):
     DUPLICATE = "duplicate"  # a request is sent twice, and the client gets the first answer
     CUT = "cut"  # the connection ends before it: a request that did not arrive, an answer that is lost
     RESET = "reset"  # the same, torn (RST) instead of closed
+    FAIL = "fail"  # the client is told ``error``: of a request that did not arrive, or of one that was done (an answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,9 @@ class Rule:
     """Meets frames of ``apis`` (None: all) in one direction: of those, the ones numbered ``first`` to ``first + count - 1``
     (counted over all connections, None: all that follow), each with ``probability``.
 
-    ``nodes`` (None: all) are the brokers' ids, ``client`` a regular expression that is looked for in the client id. ``then`` is
-    called before the frame is treated, on the connection's thread. Raises ConfigurationError for what makes no sense.
+    ``nodes`` (None: all) are the brokers' ids, ``client`` a regular expression that is looked for in the client id. ``error`` is
+    a code of Kafka's protocol, for FAIL, which only EndTxn can. ``then`` is called before the frame is treated, on the
+    connection's thread. Raises ConfigurationError for what makes no sense.
     """
 
     do: Do
@@ -63,6 +66,7 @@ class Rule:
     delay_s: float = 0.0
     nodes: frozenset[int] | None = None
     client: str = ""
+    error: int = 0
     then: Callable[[], object] = field(default=lambda: None, compare=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +75,10 @@ class Rule:
             mistakes.append("an answer cannot be duplicated")
         if (self.do is Do.DELAY) != (self.delay_s > 0):
             mistakes.append(f"delay_s = {self.delay_s:g} does not go with {self.do}")
+        if (self.do is Do.FAIL) != (self.error != 0):
+            mistakes.append(f"error = {self.error} does not go with {self.do}")
+        if self.do is Do.FAIL and self.apis != frozenset({apis.END_TXN}):
+            mistakes.append("of END_TXN alone the wire knows how an answer looks that fails")
         if not 0 < self.probability <= 1:
             mistakes.append(f"probability = {self.probability:g} is not above 0 and at most 1")
         try:
