@@ -102,6 +102,24 @@ def test_a_log_that_cannot_be_listed_is_not_taken_for_an_empty_one(bench: Workbe
     assert written(bench, target) == Counter(FIRST + SECOND)
 
 
+class StaleList:
+    """What lists the committed batches is not told of the newest one, until the list is up to date again."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._commits, self._aside = checkpoint / "commits", checkpoint
+        self.newest = max(int(each.name) for each in self._commits.iterdir() if each.name.isdigit())
+        self._names = (f"{self.newest}", f".{self.newest}.crc")
+        self.is_stale = True
+        for name in self._names:
+            (self._commits / name).rename(self._aside / name)
+
+    def is_up_to_date(self) -> None:
+        if self.is_stale:
+            for name in self._names:
+                (self._aside / name).rename(self._commits / name)
+        self.is_stale = False
+
+
 def test_a_list_without_the_newest_commit_repeats_nothing_though_that_is_there_again_a_moment_later(
     bench: Workbench,
 ) -> None:
@@ -114,23 +132,18 @@ def test_a_list_without_the_newest_commit_repeats_nothing_though_that_is_there_a
     source, target = bench.topic(2), bench.topic(2)
     bench.fill(source, FIRST)
     bench.run(source, target, **BATCHES)
-    commits = bench.checkpoint / "commits"
-    newest = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
-    names = (f"{newest}", f".{newest}.crc")
-    for name in names:
-        (commits / name).rename(bench.checkpoint / name)
+    stale = StaleList(bench.checkpoint)
 
-    def to_be_seen(step: str, batch_id: int) -> None:
+    def note(step: str, batch_id: int) -> None:
         seen.append((step, batch_id))
-        for name in names:
-            if step == "CONFIRM":  # the list is made by then, and the batch is not run yet
-                (bench.checkpoint / name).rename(commits / name)
+        if step == "CONFIRM":  # the list is made by then, and the batch is not run yet
+            stale.is_up_to_date()
 
     seen: list[tuple[str, int]] = []
     with pytest.raises(Exception, match=r".") as refused:
-        bench.run(source, target, {"on_step": to_be_seen}, **BATCHES)
+        bench.run(source, target, {"on_step": note}, **BATCHES)
     assert "PROGRESS_CONFLICT" not in str(refused.value)
-    assert ("WRITE", newest) not in seen
+    assert ("WRITE", stale.newest) not in seen
     bench.run(source, target, **BATCHES)
     assert written(bench, target) == Counter(FIRST)
 
@@ -160,6 +173,25 @@ def test_control_an_engine_without_defence_repeats_what_spark_could_not_note(ben
         bench.run_query(source, write, bench.checkpoint, **BATCHES)
     hindrance.take_away()
     bench.run_query(source, write, bench.checkpoint, **BATCHES)
+    assert set(seen) == set(FIRST)
+    assert seen.total() > len(FIRST)
+
+
+def test_control_an_engine_without_defence_repeats_the_batch_that_a_stale_list_is_without(bench: Workbench) -> None:
+    """That Spark cannot note the batch a second time comes too late: its rows are written."""
+    source, seen = bench.topic(2), Output()
+    bench.fill(source, FIRST)
+    bench.run_query(source, lambda frame, _: seen.add(frame), bench.checkpoint, **BATCHES)
+    assert seen == Counter(FIRST)
+    stale = StaleList(bench.checkpoint)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        stale.is_up_to_date()
+        assert batch_id == stale.newest
+        seen.add(frame)
+
+    with pytest.raises(Exception, match=r"."):
+        bench.run_query(source, write, bench.checkpoint, **BATCHES)
     assert set(seen) == set(FIRST)
     assert seen.total() > len(FIRST)
 
