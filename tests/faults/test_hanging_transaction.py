@@ -29,9 +29,13 @@ from tests.faults.test_timed_out import wait_for_the_abort
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.config import load
 from onceflow.errors import BrokerUnreachable
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka_python import DescribeTransactionsRequest
+from onceflow.pipeline.preflight import check_cluster
 from onceflow.transaction.messages import Identity
 from onceflow.transaction.questions import describe_producers
 from onceflow.verify.checker import check_history
@@ -249,3 +253,38 @@ def test_control_a_pipeline_repeats_records_where_leaders_ask_nobody(trusting: C
     found = Counter((key or "", value or "") for _, key, value in trusting.read(first.topic))
     assert set(found) == set(expected_records(2))
     assert max(found.values()) > 1
+
+
+PLAN = """
+name = "told"
+checkpoint = "state"
+
+[kafka]
+bootstrap_servers = "{servers}"
+
+[[source]]
+name = "lines"
+topics = ["{topic}"]
+format = "raw"
+
+[[sink]]
+from = "lines"
+topic = "{topic}"
+value = "value"
+feeds_back = true
+"""
+
+
+def told_of(cluster: Cluster, directory: Path) -> list[str]:
+    """The notes at the start of a pipeline on this cluster."""
+    plan, settings = directory / "pipeline.toml", ClusterSettings.of(cluster.servers)
+    plan.write_text(PLAN.format(servers=cluster.servers, topic=cluster.make_topic(1)))
+    found = check_cluster(load(plan, {}), settings, ClusterAdmin(settings))
+    assert found.error is None
+    return found.notes
+
+
+def test_a_pipeline_says_at_its_start_that_leaders_ask_nobody(trusting: Cluster, v1: Cluster, tmp_path: Path) -> None:
+    (note,) = told_of(trusting, tmp_path)
+    assert "transaction.partition.verification.enable = false" in note
+    assert told_of(v1, tmp_path) == []

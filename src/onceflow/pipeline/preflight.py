@@ -20,6 +20,7 @@ from onceflow.pipeline.views import Mistake, Starting, build_views, words_of
 
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 RETENTION = "offsets.retention.minutes"
+VERIFICATION = "transaction.partition.verification.enable"
 LEAST_RETENTION_MINUTES = 7 * 24 * 60  # Kafka's own default
 
 
@@ -43,6 +44,7 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
         found.known = admin.partitions()
         found.mistakes += _timeout_mistakes(file, admin.broker_setting(MAX_TIMEOUT))
         found.notes += _retention_notes(admin.broker_setting(RETENTION))
+        found.notes += _verification_notes(admin.broker_setting(VERIFICATION))
         found.missing = missing_topics(file, found.known)
         if found.missing:
             # Raises where one is only hidden from this principal. Those that are made now need no second look.
@@ -78,6 +80,17 @@ def _retention_notes(minutes: str | None) -> list[str]:
     return [
         f"the brokers drop a pipeline's progress {minutes} minutes after its last commit ({RETENTION}); if it is not started "
         f"for longer it stops and asks. Set it to {LEAST_RETENTION_MINUTES} (7 days) or more"
+    ]
+
+
+def _verification_notes(enabled: str | None) -> list[str]:
+    """KAFKA-14402 (tests/faults/test_hanging_transaction.py). Kafka before 3.6 has no such setting, and does not tell of it."""
+    if enabled != "false":
+        return []
+    return [
+        f"the brokers take a transaction's first write unasked ({VERIFICATION} = false): on transaction version 1 a write of an "
+        "aborted attempt that comes late may repeat records, or hold up readers. Set it to true, Kafka's default, or raise "
+        "transaction.version to 2"
     ]
 
 
