@@ -65,6 +65,24 @@ def test_a_pattern_reads_the_topics_that_there_are_samples_for(tmp_path: Path) -
     )
 
 
+def test_a_topic_that_is_read_cannot_be_output_as_well(tmp_path: Path) -> None:
+    """What the writer writes there would be output that nothing in the input leads to: a good pipeline would be violated."""
+    plan, sample = tmp_path / "p.toml", tmp_path / "sample.jsonl"
+    sample.write_text('{"id": 1}\n')
+    plan.write_text(PATTERN)
+    chosen = dataclasses.replace(GOOD, pipeline=plan, inputs=(f"orders-eu={sample}",), outputs=("out", "orders-us"))
+    told = "source 'orders' reads this topic, so that output and input could not be told apart"
+    assert mistakes_of(chosen) == [f"--output orders-us: {told}"]
+    plan.write_text(PATTERN.replace('pattern = "orders-.*"', 'topics = ["orders", "more"]'))
+    chosen = dataclasses.replace(GOOD, pipeline=plan, outputs=("more",))
+    assert mistakes_of(chosen) == [f"--output more: {told}"]
+    assert settings_of(dataclasses.replace(chosen, outputs=("orders-us",))).topics_out == ("orders-us",)
+    back = PATTERN.replace("topic_expr = \"'out'\"", 'topic = "orders-us"\nfeeds_back = true')
+    plan.write_text(back)
+    fed = dataclasses.replace(GOOD, pipeline=plan, inputs=(f"orders-eu={sample}",))
+    assert mistakes_of(fed) == [f"feeds_back, topic = 'orders-us': {told}"]
+
+
 UNREAD = """
 name = "p"
 [[source]]

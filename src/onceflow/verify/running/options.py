@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onceflow.config import Duration, PlanFile, load
+from onceflow.config import Duration, Plan, PlanFile, load
 from onceflow.errors import ConfigurationError
 from onceflow.verify.directories import unusable
 from onceflow.verify.engines import ENGINES, EXECUTORS, Engine, engine_of
@@ -223,8 +223,27 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
     ]
     if any(sink.topic_expr for sink in plan.sink) and not outputs:
         found.append("a sink has a topic_expr: name the topics that it writes with --output TOPIC")
+    found += _both_ways(plan, outputs)
     if plan.guarantee != "exactly_once":
         found.append(
             f"guarantee = {plan.guarantee!r}: it promises less than what is verified; only exactly_once can hold"
         )
     return found
+
+
+def _both_ways(plan: Plan, outputs: Iterable[str]) -> Iterator[str]:
+    """Topics that are read and written, of which nobody can say which records are input::
+
+    --output paid, and a source reads paid    the writer's records stand there: output that nothing in the input leads to
+    a sink that feeds_back                    each batch makes input for the next one, and no end is ever caught up with
+    """
+    named = [(f"--output {topic}", topic) for topic in outputs]
+    named += [(f"feeds_back, topic = {sink.topic!r}", sink.topic) for sink in plan.sink if sink.topic is not None]
+    for what, topic in named:
+        readers = [source.name for source in plan.source if _is_read(topic, source.topics, source.pattern)]
+        if readers:
+            yield f"{what}: source {readers[0]!r} reads this topic, so that output and input could not be told apart"
+
+
+def _is_read(topic: str, topics: Sequence[str], pattern: str | None) -> bool:
+    return topic in topics or (pattern is not None and re.fullmatch(pattern, topic) is not None)
