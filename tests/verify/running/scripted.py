@@ -9,6 +9,7 @@ and with ``empty`` that every second batch has no numbers. It says how many each
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -41,6 +42,11 @@ def main() -> int:
         conversation.tell(Message(Told.FAILED, code=behaviour["code"], error=error, lasting=lasting))
         return 1
     run(checkpoint, conversation, stopped, empty="empty" in behaviour)
+    if "dies_at_its_end" in behaviour:
+        print("the last of its log", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "says" in behaviour:
+        os.write(1, f"{behaviour['says']}\n".encode())
     conversation.tell(Message(Told.FINISHED))
     return 0
 

@@ -654,6 +654,35 @@ def test_one_that_ends_without_a_word_is_not_started_for_ever(tmp_path: Path, mo
         driver.await_batches(1)
 
 
+def test_one_that_dies_at_its_end_has_not_ended_in_order(tmp_path: Path) -> None:
+    """Its JVM crashed, say, or the system had no memory for it any more."""
+    with supervised(tmp_path, dies_at_its_end="of a signal") as driver:
+        assert driver.await_batches(1)
+        told = (
+            "the driver ended at its end, and not in order: without a word. The end of its log:\n  the last of its log"
+        )
+        assert driver.stop() == told
+
+
+def test_who_says_what_is_no_message_is_given_up_with_what_was_wrong(tmp_path: Path) -> None:
+    """Whoever hears it must live on, and whoever waits must hear of it."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        life = driver._alive(60)
+        driver._heard(life, Message.of_line('{"told": "committed", "batch": "4"}'))
+        told = 'the engine says what is no message: batch is "4", in {"told": "committed", "batch": "4"}'
+        with pytest.raises(VerificationError, match=re.escape(told)):
+            driver.await_batches(1000, 60)
+        assert driver.stop() == f"the driver failed at its end: {told}"
+
+
+def test_what_is_no_message_counts_at_the_end_as_well(tmp_path: Path) -> None:
+    """A plain line of a process, heard as each of its lines is."""
+    with supervised(tmp_path, says="{'told': 'finished', 'batches': 3}".replace("'", '\\"')) as driver:
+        assert driver.await_batches(1)
+        assert "what is no message: there is no field 'batches', in {" in driver.stop()
+
+
 def test_one_that_cannot_be_started_is_not_waited_for(tmp_path: Path) -> None:
     """The supervising thread must not end in silence."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from onceflow.verify.engines.lines import Message, Told
 from onceflow.verify.running.hearing import Hearing
 
@@ -29,3 +31,36 @@ def test_lines_are_heard_in_order_however_they_arrive() -> None:
         waiting.result(60)
     os.close(reading)
     assert heard == [FIRST, LAST], "the end is an end of line, too"
+
+
+@pytest.mark.parametrize("line", ["", "7", "null", '["told"]', '{"step": "WRITE"}', '{"told": "ready"', "[" * 100_000])
+def test_what_is_not_meant_as_a_message_is_none(line: str) -> None:
+    assert Message.of_line(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ('{"told": "committed", "batch": "4"}', 'batch is "4"'),
+        ('{"told": "committed", "batch": null}', "batch is null"),
+        ('{"told": "committed", "batch": true}', "batch is true"),
+        ('{"told": "committed", "batch": 4, "records": 1.5}', "records is 1.5"),
+        ('{"told": "step", "step": ["WRITE"]}', 'step is ["WRITE"]'),
+        ('{"told": "committed", "batch": 4, "written": 0}', "written is 0"),
+        ('{"told": "committed", "batch": 4, "offset": 9}', "there is no field 'offset'"),
+        ('{"told": "done"}', "nothing is told as 'done'"),
+        ('{"told": "malformed"}', "nothing is told as 'malformed'"),
+        ('{"told": {}, "at": "now"}', 'told is {}; at is "now"'),
+    ],
+)
+def test_what_is_meant_as_a_message_and_is_none_says_what_is_wrong(line: str, wrong: str) -> None:
+    """It was dropped in silence, or ended the thread that listens."""
+    message = Message.of_line(line)
+    assert message is not None
+    assert (message.told, message.error) == (Told.MALFORMED, f"{wrong}, in {line}")
+
+
+def test_what_an_engine_says_is_heard_as_it_was_said() -> None:
+    said = Message(Told.COMMITTED, batch=4, written=False, records=12, at=7.5)
+    assert Message.of_line(said.as_line()) == said
+    assert Message.of_line('{"told": "committed", "batch": 4, "at": 7}') == Message(Told.COMMITTED, batch=4, at=7)

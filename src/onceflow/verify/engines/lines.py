@@ -1,7 +1,8 @@
 """What an engine and its supervisor say to each other: JSON, one object a line, each way.
 
-The engine's standard input brings orders, its standard output gives messages; what is no such message there is ignored,
-because Java and Spark write to it, too. Both sides import this file, and nothing heavy. The whole conversation::
+The engine's standard input brings orders, its standard output gives messages; what is none there is ignored, because Java
+and Spark write to it, too. What is meant as one, and cannot be taken as one, is told as ``MALFORMED``. Both sides import this
+file, and nothing heavy. The whole conversation::
 
     engine      {"told": "ready"}                        warm: whatever can be done before it touches the checkpoint is done
     engine      {"told": "cold"}                         warm no more, for it lost something; "ready" follows
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
@@ -38,6 +40,7 @@ class Told(StrEnum):
     COMMITTED = "committed"
     FAILED = "failed"
     FINISHED = "finished"
+    MALFORMED = "malformed"  # by nobody: it stands for a line that was meant as a message
 
 
 class Do(StrEnum):
@@ -68,12 +71,49 @@ class Message:
 
     @classmethod
     def of_line(cls, line: str) -> Message | None:
-        """None for what is no message."""
+        """None for what is no message; ``MALFORMED``, with what is wrong, for an object that says ``told`` and is none.
+
+        ::
+
+            engine   {"told": "committed", "batch": "4"}
+            who waits for a batch counts none; whoever took "4" for a number would fail where nobody looks
+        """
         try:
             fields = json.loads(line)
-            return cls(**{**fields, "told": Told(fields["told"])})
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, RecursionError):
             return None
+        if not isinstance(fields, dict) or "told" not in fields:
+            return None
+        wrong = "; ".join(_mistakes(fields))
+        if wrong:
+            return cls(Told.MALFORMED, error=f"{wrong}, in {line.strip()[:_MOST_SHOWN]}")
+        return cls(**{**fields, "told": Told(fields["told"])})
+
+
+_MOST_SHOWN = 200
+_SAID = frozenset(Told) - {Told.MALFORMED}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "told": (str,),
+    "step": (str,),
+    "batch": (int,),
+    "written": (bool,),
+    "records": (int, type(None)),
+    "code": (str,),
+    "error": (str,),
+    "lasting": (bool,),
+    "at": (int, float),
+}
+
+
+def _mistakes(fields: Mapping[str, object]) -> Iterator[str]:
+    """Types are compared as they are: true is no number."""
+    for name, value in fields.items():
+        if name not in _TYPES:
+            yield f"there is no field {name!r}"
+        elif type(value) not in _TYPES[name]:
+            yield f"{name} is {json.dumps(value)}"
+        elif name == "told" and value not in _SAID:
+            yield f"nothing is told as {value!r}"
 
 
 @dataclass(frozen=True, slots=True)

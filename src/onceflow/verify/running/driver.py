@@ -360,7 +360,11 @@ class DriverProcess:
         life.running.order(Order(Do.STOP))
         if not self._await(lambda: life.ended, patience_s):
             return f"the driver did not end in order within {patience_s:.0f} s"
-        return f"the driver failed at its end{self._why(life)}" if life.failure else ""
+        if life.failure or self.gave_up:
+            return f"the driver failed at its end{self._why(life)}"
+        if not life.finished:  # a JVM that crashed, a process that the system has killed
+            return f"the driver ended at its end, and not in order: without a word. The end of its log:{life.running.said()}"
+        return ""
 
     def close(self) -> None:
         """Kills all that is left."""
@@ -549,6 +553,8 @@ class DriverProcess:
                     life.open.detail += f", ended with {message.code}"
             case Told.FINISHED:
                 life.finished = True
+            case Told.MALFORMED:
+                self.gave_up = self.gave_up or f"the engine says what is no message: {message.error}"
 
     def _step(self, life: Life, message: Message) -> None:
         life.first_seen.setdefault(message.batch, message.at)
