@@ -72,7 +72,7 @@ def test_records_are_told_apart_by_every_part() -> None:
 
 def test_a_table_grows_in_chunks() -> None:
     chunks = Chunks(STABLE, rows=3)
-    rows = [(float(n), f"topic-{n % 2}", n, 0, n, n) for n in range(8)]
+    rows = [(float(n), f"topic-{n % 2}", n, 0, n, n, float(n)) for n in range(8)]
     for row in rows:
         chunks.extend([row])
     assert [tuple(row.values()) for row in chunks.table().to_pylist()] == rows
@@ -118,6 +118,7 @@ def test_an_open_transaction_is_seen_and_timed(broker: EmbeddedBroker, topic: To
     assert {(row["topic"], row["partition"], row["stable"]) for row in found} == {(name, 0, 0)}
     assert found[-1]["began_s"] < committed
     assert found[-1]["ended_s"] == first_seen_free(watcher, found[-1])
+    assert all(row["at_s"] < row["answered_s"] for row in watcher.table().to_pylist())
 
 
 def test_an_open_transaction_is_seen_where_it_has_put_nothing_but_its_positions(
@@ -144,10 +145,11 @@ def test_an_open_transaction_is_seen_where_it_has_put_nothing_but_its_positions(
 
 
 def first_seen_free(watcher: StableWatcher, hold: dict[str, Any]) -> float:
-    """When the partition was first seen without the hold, which may be a sample's time before ``commit_transaction`` returned."""
+    """When the first answer came that showed the partition without the hold."""
     place = (hold["topic"], hold["partition"])
     samples = [row for row in watcher.table().to_pylist() if (row["topic"], row["partition"]) == place]
-    return next(float(row["at_s"]) for row in samples if row["at_s"] > hold["began_s"] and row["stable"] == row["end"])
+    free = (row for row in samples if row["at_s"] > hold["began_s"] and row["stable"] == row["end"])
+    return next(float(row["answered_s"]) for row in free)
 
 
 def of_groups(watcher: StableWatcher) -> list[dict[str, Any]]:
@@ -170,12 +172,12 @@ def test_a_partition_that_is_added_is_watched_too(
 def test_holds_end_where_the_stable_offset_moves() -> None:
     samples = Chunks(STABLE)
     told = [(0, 5, 5), (1, 5, 8), (2, 5, 9), (3, 7, 9), (4, 9, 9), (5, 9, 10)]
-    samples.extend((float(at), "t", 1, 0, stable, end) for at, stable, end in told)
-    samples.extend((float(at), "t", 0, 0, 3, 3) for at in range(6))
+    samples.extend((float(at), "t", 1, 0, stable, end, at + 0.5) for at, stable, end in told)
+    samples.extend((float(at), "t", 0, 0, 3, 3, at + 0.5) for at in range(6))
     found = [
         (row["partition"], row["stable"], row["began_s"], row["ended_s"]) for row in holds(samples.table()).to_pylist()
     ]
-    assert found == [(1, 5, 1.0, 3.0), (1, 7, 3.0, 4.0), (1, 9, 5.0, 5.0)]
+    assert found == [(1, 5, 1.0, 3.5), (1, 7, 3.0, 4.5), (1, 9, 5.0, 5.5)], "a sample is of the moment of its answer"
     assert len(holds(STABLE.empty_table())) == 0
 
 

@@ -46,7 +46,7 @@ def test_what_lives_on_while_the_run_is_judged_ends_with_the_run() -> None:
 
 def stable(*samples: tuple[str, float, int, int]) -> pa.Table:
     """Samples of one partition of each topic: topic, time, last stable offset, end."""
-    rows = [(at_s, topic, 0, 0, stable, end) for topic, at_s, stable, end in samples]
+    rows = [(at_s, topic, 0, 0, stable, end, at_s) for topic, at_s, stable, end in samples]
     columns = zip(*rows, strict=True)
     return pa.table([pa.array(each, field.type) for each, field in zip(columns, STABLE, strict=True)], schema=STABLE)
 

@@ -83,10 +83,11 @@ def test_without_an_end_all_faults_that_follow_have_a_hand_in_a_recovery() -> No
     assert found.others == ("cut",)
 
 
-def samples(*rows: tuple[str, int, float, int, int]) -> pa.Table:
-    names = ("topic", "partition", "at_s", "stable", "end")
-    types = (pa.string(), pa.int32(), pa.float64(), pa.int64(), pa.int64())
-    columns = [*zip(*rows, strict=True)] or [()] * len(names)
+def samples(*rows: tuple[str, int, float, int, int], answers_take_s: float = 0.0) -> pa.Table:
+    names = ("topic", "partition", "at_s", "stable", "end", "answered_s")
+    types = (pa.string(), pa.int32(), pa.float64(), pa.int64(), pa.int64(), pa.float64())
+    answered = [(*row, row[2] + answers_take_s) for row in rows]
+    columns = [*zip(*answered, strict=True)] or [()] * len(names)
     return pa.table([pa.array(each, kind) for each, kind in zip(columns, types, strict=True)], names=[*names])
 
 
@@ -108,6 +109,16 @@ def test_transactions_of_those_that_live_are_not_counted() -> None:
 def test_a_hold_without_an_end_lasts_until_the_last_sample() -> None:
     table = samples(("a", 0, 10.5, 5, 9), ("a", 0, 30.0, 5, 9))
     assert longest_hold(table, [Strike("kill", 10.0)]) == 20.0
+
+
+def test_a_hold_lasts_until_an_answer_shows_that_it_is_over() -> None:
+    """A broker that was frozen answers late, of the moment at which it answers; when it was asked, the hold was there."""
+    strike = [Strike("kill", 10.0)]
+    held = [("a", 0, 10.5, 5, 9), ("a", 0, 12.0, 5, 9)]
+    assert longest_hold(samples(*held, ("a", 0, 13.0, 10, 10), answers_take_s=2.0), strike) == 5.0
+    assert longest_hold(samples(*held, answers_take_s=2.0), strike) == 4.0, "of the last sample of all as well"
+    at_once = samples(("a", 0, 9.0, 5, 5), ("a", 0, 10.5, 9, 9), answers_take_s=2.75)
+    assert longest_hold(at_once, strike) == 3.25, "for so long it may have been one: nobody was answered"
 
 
 def test_what_nobody_looked_at_may_have_been_a_hold() -> None:

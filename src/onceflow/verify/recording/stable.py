@@ -98,7 +98,8 @@ class StableWatcher:
                 look_at = time.monotonic() + _LOOK_S
             at_s = self._clock()
             rows = asker.ends(sorted(places)).to_pylist()
-            self._samples.extend((at_s, *row.values()) for row in rows)
+            answered_s = self._clock()
+            self._samples.extend((at_s, *row.values(), answered_s) for row in rows)
             self._ending.wait(self._every_s)
 
     def _places(self, admin: ClusterAdmin) -> set[Place]:
@@ -111,20 +112,25 @@ def holds(samples: pa.Table) -> pa.Table:
     """When the last stable offset stood still below the end of the log: topic, partition, stable, began_s, ended_s.
 
     ``samples`` are those of a watcher. A hold begins with the first sample that shows it and ends with the first that does
-    not (or with the last sample of all), so it may have been shorter by two samples, and a gap in the samples counts.
+    not (or with the last sample of all), so it may have been shorter by two samples, and a gap in the samples counts. So does the
+    time that an answer takes::
+
+        10.0 s   a sample shows a hold; the broker freezes
+        10.3 s   it is asked again
+        12.1 s   it wakes; the transaction ends, and the answer shows no hold: at 10.3 s there was one
     """
     if not len(samples):
         return _holds_table(samples, np.empty(0, np.int64), np.empty(0))
     topic, partition = codes_of(samples["topic"])[0], plain_numbers(samples["partition"])
     order = np.lexsort((samples["at_s"].to_numpy(), partition, topic))
-    at_s, stable, end = (samples[name].to_numpy()[order] for name in ("at_s", "stable", "end"))
+    answered_s, stable, end = (samples[name].to_numpy()[order] for name in ("answered_s", "stable", "end"))
     lane, held = dense(topic << 32 | partition)[order], end > stable
     starts = np.flatnonzero(
         np.any([np.diff(each, prepend=-1) != 0 for each in (lane, stable, held.astype(int))], axis=0)
     )
     after = np.append(starts[1:], len(order))
     ends_here = np.append(lane, -1)[after] != lane[starts]
-    ended = np.append(at_s, 0.0)[np.where(ends_here, after - 1, after)]
+    ended = np.append(answered_s, 0.0)[np.where(ends_here, after - 1, after)]
     return _holds_table(samples, order[starts[held[starts]]], ended[held[starts]])
 
 

@@ -86,17 +86,18 @@ def _first_at(times: Sequence[float], since_s: float) -> float | None:
 def longest_hold(samples: pa.Table, strikes: Sequence[Strike]) -> float | None:
     """The longest time after a strike for which a partition's last stable offset stood below the end of its log.
 
-    ``samples`` have the columns topic, partition, at_s, stable, end. None: nothing was struck, or it is not known, since nobody
-    looked afterwards. Two samples more than it was at most, since it is seen only when looked at; where nobody looked for a
-    while behind the strike, that while may have been a hold, and counts. But not of a partition that was added after the strike.
+    ``samples`` have the columns topic, partition, at_s, stable, end, answered_s. None: nothing was struck, or it is not known,
+    since nobody looked afterwards. Two samples more than it was at most, since it is seen only when looked at; where nobody
+    looked, or was answered, for a while behind the strike, that while may have been a hold, and counts. But not of a partition
+    that was added after the strike.
     """
     if not strikes:
         return None
     lanes = _lanes(samples)
-    first_look = min((at_s[0] for at_s, _, _ in lanes), default=0.0)
+    first_look = min((at_s[0] for at_s, *_ in lanes), default=0.0)
     found = [
-        _held_s(at_s, stable < end, strike.at_s)
-        for at_s, stable, end in lanes
+        _held_s(at_s, answered_s, stable < end, strike.at_s)
+        for at_s, answered_s, stable, end in lanes
         for strike in strikes
         # One that was added may have been there for so long before it was known.
         if at_s[0] == first_look or strike.at_s >= at_s[0] - _LOOKED_WITHIN_S
@@ -105,7 +106,7 @@ def longest_hold(samples: pa.Table, strikes: Sequence[Strike]) -> float | None:
     return max(known) if known and len(known) == len(found) else None
 
 
-def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """The samples of each partition in the order of time."""
     plain = samples.set_column(samples.schema.get_field_index("topic"), "topic", samples["topic"].cast(pa.string()))
     rows = plain.sort_by([("topic", "ascending"), ("partition", "ascending"), ("at_s", "ascending")])
@@ -114,20 +115,23 @@ def _lanes(samples: pa.Table) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]
     if not len(names):
         return []
     breaks = np.flatnonzero((names[1:] != names[:-1]) | (partitions[1:] != partitions[:-1])) + 1
-    columns = [np.split(rows[name].to_numpy(), breaks) for name in ("at_s", "stable", "end")]
+    columns = [np.split(rows[name].to_numpy(), breaks) for name in ("at_s", "answered_s", "stable", "end")]
     return list(zip(*columns, strict=True))
 
 
-def _held_s(at_s: np.ndarray, held: np.ndarray, strike_s: float) -> float | None:
-    """None: there is no sample behind the strike. What was still on the wire then may open a transaction a moment later."""
+def _held_s(at_s: np.ndarray, answered_s: np.ndarray, held: np.ndarray, strike_s: float) -> float | None:
+    """None: there is no sample behind the strike. What was still on the wire then may open a transaction a moment later.
+
+    What a sample shows is known of the moment at which it was answered.
+    """
     first = int(np.searchsorted(at_s, strike_s))
     if first >= len(at_s):
         return None
-    if at_s[first] <= strike_s + _LOOKED_WITHIN_S and not held[first]:
+    if answered_s[first] <= strike_s + _LOOKED_WITHIN_S and not held[first]:
         soon = np.flatnonzero(held[first:] & (at_s[first:] < strike_s + _ON_THE_WIRE_S))
         if not len(soon):
             return 0.0
         first += int(soon[0])
     free = np.flatnonzero(~held[first:])
-    until = at_s[first + int(free[0])] if len(free) else at_s[-1]
+    until = answered_s[first + int(free[0])] if len(free) else answered_s[-1]
     return float(until - strike_s)
