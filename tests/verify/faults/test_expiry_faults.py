@@ -82,6 +82,17 @@ def test_expire_ids_of_zombie(world: PrivateWorld, monkeypatch: pytest.MonkeyPat
     assert (world.driver.strikes, world.driver.outages) == ([], [])
 
 
+def test_a_zombie_whose_successor_has_committed_nothing_shows_nothing(
+    cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes to a name that nobody else has used: what the fault is about did not come."""
+    monkeypatch.setattr(expiry, "_quiet_step", lambda world, random: "DONE")
+    with at_work(cluster, tmp_path) as world:
+        monkeypatch.setattr(DriverProcess, "await_batches", lambda driver, count, patience_s: False)
+        ExpireIdsOfZombie().inject(world, Random(1))
+    assert world.said.missed == "the one that took over committed nothing within 120 s"
+
+
 def test_last_epochs(world: PrivateWorld) -> None:
     for seed in range(2):
         before = entry(world).producer_id

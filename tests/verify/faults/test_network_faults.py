@@ -14,10 +14,12 @@ import pytest
 import tests.faults.light
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.protocol.admin import DescribeTransactionsRequest
 from tests.faults.support import Cluster, eventually
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.kafka.client import TRANSACTION, KafkaClient
 from onceflow.transaction.asking import Asking
 from onceflow.transaction.messages import Event, Identity
 from onceflow.transaction.performing import Performer
@@ -36,9 +38,11 @@ from onceflow.verify.faults.network import (
 )
 from onceflow.verify.simulator.variants import VARIANTS
 from onceflow.verify.wire import Do, Rule, apis
+from onceflow.verify.wire.rules import ActiveRule
 
 pytestmark = pytest.mark.faults
 
+ARRIVED = "the late EndTxn arrived while the next transaction was open"
 FREQUENT = {kind: apis.KINDS[kind] for kind in ("PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN")}
 
 
@@ -74,7 +78,7 @@ def test_lose_endtxn_answer(world: BareWorld) -> None:
 def test_late_endtxn(world: BareWorld) -> None:
     for seed in range(3):
         LateEndTxn().inject(world.as_world(), Random(seed))
-        assert world.notes[-1] == "the late EndTxn arrived"
+        assert world.notes[-1] == ARRIVED
 
 
 @pytest.fixture
@@ -90,16 +94,59 @@ def silent(wired: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_late_endtxn_of_transactions_without_output(silent: BareWorld) -> None:
     """As most are of a plan over long windows, or behind a filter that seldom lets something pass."""
-    LateEndTxn().inject(silent.as_world(), Random(1))
-    assert silent.notes[-1] == "the late EndTxn arrived"
+    for seed in range(3):
+        LateEndTxn().inject(silent.as_world(), Random(seed))
+        assert silent.notes[-1] == ARRIVED
     assert not silent.misses
+
+
+def test_the_next_transaction_is_open_when_a_late_endtxn_arrives(
+    silent: BareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of offsets alone has ended some milliseconds after it began; an EndTxn that comes then is late for nothing."""
+    states, release = list[str](), ActiveRule.release
+
+    def look_first(active: ActiveRule) -> None:
+        if active.rule.do is Do.HOLD and not active.is_released:
+            states.append(state_of_transaction(silent))
+        release(active)
+
+    monkeypatch.setattr(ActiveRule, "release", look_first)
+    for seed in range(3):
+        LateEndTxn().inject(silent.as_world(), Random(seed))
+    assert states == ["Ongoing"] * 3
+
+
+def state_of_transaction(world: BareWorld) -> str:
+    request = DescribeTransactionsRequest(transactional_ids=[world.transactional_id])
+    with KafkaClient({"bootstrap_servers": [world.kafka.direct_servers]}, patience_s=PATIENCE_S) as client:
+        answer = client.ask_coordinator(TRANSACTION, world.transactional_id, request)
+    return str(answer.transaction_states[0].transaction_state)
+
+
+def test_a_late_endtxn_that_comes_when_the_next_transaction_has_ended_has_missed(
+    silent: BareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "_KEPT_OPEN_S", 0.0)
+    wait_applied, ends = ActiveRule.wait_applied, silent.kafka.wires[0].seen
+
+    def after_its_end(active: ActiveRule, times: int = 1, timeout_s: float = PATIENCE_S) -> bool:
+        """Whoever looks for the opening hears of it when one more EndTxn has come."""
+        applied = wait_applied(active, times, timeout_s)
+        if active.rule.apis == network._OPENING:
+            before = ends[apis.END_TXN]
+            eventually(lambda: ends[apis.END_TXN], lambda now: now > before, "the next EndTxn", PATIENCE_S)
+        return applied
+
+    monkeypatch.setattr(ActiveRule, "wait_applied", after_its_end)
+    LateEndTxn().inject(silent.as_world(), Random(1))
+    assert silent.misses == ["the next transaction ended before the late EndTxn had arrived"]
 
 
 def test_late_endtxn_that_nothing_follows_has_missed(silent: BareWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no reason to break the run off."""
-    comes = network._comes
     monkeypatch.setattr(network, "_OPENING", frozenset[int]())
-    monkeypatch.setattr(network, "_comes", lambda world, kinds: bool(kinds) and comes(world, kinds))
+    monkeypatch.setattr(network, "_PATIENCE_S", 10.0)
     LateEndTxn().inject(silent.as_world(), Random(1))
     assert silent.misses == ["no transaction was begun before the late EndTxn arrived"]
 

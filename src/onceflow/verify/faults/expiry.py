@@ -90,7 +90,7 @@ class ExpireIdsOfZombie:
         held_at = driver.under_way
         driver.replace()
         if not driver.await_batches(1, _BATCH_S):
-            world.note(f"the one that took over committed nothing within {_BATCH_S:.0f} s")
+            world.missed(f"the one that took over committed nothing within {_BATCH_S:.0f} s")
         with driver.resting():
             known = _forget(world)
             driver.go(old)

@@ -5,6 +5,7 @@ They need a cluster that was made with ``wire=True``, and clients that use its `
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ _SHORTEST_DELAY_S = 0.05
 _CUTS = 3
 _MOST_KINDS = 3
 _LOOK_AGAIN_S = 0.05
+_MOMENT_S = 0.001  # of a rule that only tells that something came
+_KEPT_OPEN_S = 4.0  # less than any client waits for an answer
+_END = frozenset({apis.END_TXN})
 _KINDS = apis.KINDS
 # One that has no output begins with its offsets.
 _OPENING = frozenset({apis.ADD_PARTITIONS, apis.ADD_OFFSETS, apis.PRODUCE, apis.TXN_OFFSET_COMMIT})
@@ -57,6 +61,9 @@ class LateEndTxn:
         client   EndTxn of transaction 1: stays on the way, the connection breaks
         client   EndTxn of transaction 1 again: committed; begins transaction 2, writes
         broker   the first EndTxn arrives: it must not end transaction 2
+
+    Transaction 2 has to be open then, and one without output is through in milliseconds: its EndTxn waits until the late one is
+    answered.
     """
 
     name: str = "late-endtxn"
@@ -64,18 +71,39 @@ class LateEndTxn:
     needs: tuple[str, ...] = (WIRE,)
 
     def inject(self, world: World, random: Random) -> None:
-        rule = Rule(Do.HOLD, frozenset({apis.END_TXN}), first=random.randint(0, 2), count=1)
-        with world.kafka.rules.during(rule) as (active,):
-            if not active.wait_applied(1, _PATIENCE_S):
-                world.missed("no EndTxn came")
-                return
-            if not _comes(world, {apis.END_TXN}):
-                world.missed("the EndTxn that was held was not sent again")
-                return
-            if not _comes(world, _OPENING):
-                world.missed("no transaction was begun before the late EndTxn arrived")
-                return
-        world.note("the late EndTxn arrived")
+        first = random.randint(0, 2)
+        arrived, ended = threading.Event(), threading.Event()
+
+        def keep_open() -> None:
+            if not arrived.wait(_KEPT_OPEN_S):
+                ended.set()
+
+        late = Rule(Do.HOLD, _END, first=first, count=1)
+        next_end = Rule(Do.DELAY, _END, first=first + 1, count=1, delay_s=_MOMENT_S, then=keep_open)
+        with world.kafka.rules.during(late, next_end) as (held, _):
+            missed = self._arrives(world, held)
+            arrived.set()
+        if ended.is_set():
+            missed = missed or "the next transaction ended before the late EndTxn had arrived"
+        tell = world.missed if missed else world.note
+        tell(missed or "the late EndTxn arrived while the next transaction was open")
+
+    @staticmethod
+    def _arrives(world: World, held: ActiveRule) -> str:
+        """Lets it go when the next transaction has begun, and waits until it is answered. Why it did not come to that, else."""
+        if not held.wait_applied(1, _PATIENCE_S):
+            return "no EndTxn came"
+        opening = Rule(Do.DELAY, _OPENING, Direction.ANSWER, count=1, delay_s=_MOMENT_S)
+        with world.kafka.rules.during(opening) as (opened,):
+            if not _comes(world, _END):
+                return "the EndTxn that was held was not sent again"
+            if not opened.wait_applied(1, _PATIENCE_S):
+                return "no transaction was begun before the late EndTxn arrived"
+        with world.kafka.rules.during(Rule(Do.DELAY, _END, Direction.ANSWER, count=1, delay_s=_MOMENT_S)) as (
+            answered,
+        ):
+            held.release()
+            return "" if answered.wait_applied(1, _PATIENCE_S) else "the late EndTxn was not answered"
 
 
 def _comes(world: World, kinds: Collection[int]) -> bool:
