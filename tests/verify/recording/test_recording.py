@@ -196,6 +196,28 @@ def test_the_concurrent_reader_sees_what_is_committed_only(broker: EmbeddedBroke
     assert reader.again == 0
 
 
+def test_whether_the_reader_has_come_to_the_end_is_asked(
+    broker: EmbeddedBroker, topic: TopicFactory, fill: Fill
+) -> None:
+    """One that saw nothing has found nothing wrong, either."""
+    name, servers = topic(2), broker.bootstrap_servers
+    fill(name, [(f"k{n}", f"v{n}") for n in range(50)])
+    final = read_all(servers, ends_of(servers, [name]))
+    assert {row["partition"] for row in final.to_pylist()} == {0, 1}
+    with ReadCommittedRecorder(servers, [name]) as reader:
+        assert reader.behind(final, PATIENCE_S) == []
+        assert len(reader.table()) == 50
+    with ReadCommittedRecorder("127.0.0.1:1", [name]) as blind:
+        assert blind.behind(final, 0.1) == [(name, 0), (name, 1)]
+        assert blind.behind(READ.empty_table(), 0.1) == []
+    with ReadCommittedRecorder(servers, [name]) as early:
+        assert early.behind(final, PATIENCE_S) == []
+    fill(name, [("k", "v")] * 5)
+    more = read_all(servers, ends_of(servers, [name]))
+    (grown,) = {row["partition"] for row in more.to_pylist() if (row["content"]) == content_digest(b"k", b"v", None)}
+    assert early.behind(more, PATIENCE_S) == [(name, grown)], "its thread has ended: nobody waits for it"
+
+
 class Rewinds(Consumer):
     """Goes back once, behind its first records."""
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaException
@@ -16,6 +17,7 @@ from tests.verify.report.results import run as result
 from tests.verify.running.test_options import GOOD
 from typer.testing import CliRunner, Result
 
+from onceflow.broker import EmbeddedBroker
 from onceflow.cli.main import app
 from onceflow.errors import SetupError, VerificationError
 from onceflow.verify.engines import ENGINES, Engine
@@ -28,6 +30,10 @@ from onceflow.verify.running import verification
 from onceflow.verify.running.options import settings_of
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.progress import Progress
+from onceflow.verify.running.timeline import Timeline
+
+if TYPE_CHECKING:
+    from tests.conftest import Fill, TopicFactory
 
 FILES = {"report.html", "report.json", "junit.xml"}
 NOTHING: Any = None
@@ -108,6 +114,34 @@ def test_what_was_judged_stays_judged_when_cleaning_up_fails_and_that_is_told(mo
         found = one_run()
         assert found == replace(judged, weaknesses=(told,))
         assert exit_status([found]) == status
+
+
+@pytest.mark.parametrize(("blind", "weaknesses"), [(False, 0), (True, 1)])
+def test_a_run_beside_which_nobody_saw_anything_proves_nothing(
+    broker: EmbeddedBroker,
+    topic: TopicFactory,
+    fill: Fill,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    blind: bool,
+    weaknesses: int,
+) -> None:
+    """What was visible for a moment only is looked for in what the reader saw."""
+    name, servers = topic(1), broker.bootstrap_servers
+    fill(name, [("k", "v")])
+    kafka = SimpleNamespace(direct_servers=servers, heal=lambda: None)
+    driver, plan = SimpleNamespace(close=lambda: None), SimpleNamespace(name="nobody")
+    world: Any = SimpleNamespace(
+        driver=driver, kafka=kafka, topics_in=(name,), topics_out=(), plan=plan, timeline=Timeline()
+    )
+    monkeypatch.setattr(running, "_SEEN_S", 1.0 if blind else 240.0)
+    raw = Raw(ENGINES["onceflow"], world)
+    with reader.ReadCommittedRecorder("127.0.0.1:1" if blind else servers, [name]) as beside:
+        running._look(world, raw, beside)
+    assert len(raw.final) == 1
+    assert len(raw.seen) == (0 if blind else 1)
+    told = f"the reader beside the run did not come to the end of {name}-0: what it saw proves nothing"
+    assert raw.weaknesses == [told] * weaknesses
 
 
 def test_a_run_without_any_fault_though_asked_proves_nothing() -> None:

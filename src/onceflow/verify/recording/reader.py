@@ -43,6 +43,7 @@ class ReadCommittedRecorder:
         self._position: dict[Place, int] = {}
         self._op = 0
         self._look_at = 0.0
+        self._changed = threading.Condition()  # its positions
         self._ending = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="verify-reader", daemon=True)
@@ -72,6 +73,23 @@ class ReadCommittedRecorder:
     def table(self) -> pa.Table:
         """What was read so far (``tables.READ``)."""
         return self._records.table()
+
+    def behind(self, final: pa.Table, patience_s: float) -> list[Place]:
+        """Waits until it has read as far as the ``final`` read (``tables.READ``). The partitions where it does not come to that.
+
+        ::
+
+            reader   is refused each time that it asks for the partitions, or gets nothing any more: it has no records, and no error
+            run      what was visible for a while, or read and then aborted, is looked for in what it saw: nothing
+        """
+        last = _last_of(final)
+
+        def not_reached() -> list[Place]:
+            return sorted(at for at, offset in last.items() if self._position.get(at, 0) <= offset)
+
+        with self._changed:
+            self._changed.wait_for(lambda: not not_reached() or not self._thread.is_alive(), patience_s)
+        return not_reached()
 
     @property
     def positions(self) -> dict[Place, int]:
@@ -137,10 +155,19 @@ class ReadCommittedRecorder:
         finally:
             self._records.extend(rows)
             self._op += bool(rows)
+            with self._changed:
+                self._changed.notify_all()
 
     def _move(self, topic: str, partition: int, offset: int) -> None:
         self.again += offset < self._position[topic, partition]
         self._position[topic, partition] = max(self._position[topic, partition], offset + 1)
+
+
+def _last_of(reads: pa.Table) -> dict[Place, int]:
+    """The last offset of each partition that has records."""
+    plain = reads.set_column(reads.schema.get_field_index("topic"), "topic", reads["topic"].cast(pa.string()))
+    last = plain.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    return {(row["topic"], row["partition"]): row["offset_max"] for row in last.to_pylist()}
 
 
 def _is_record(message: Message) -> bool:

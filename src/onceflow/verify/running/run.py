@@ -59,6 +59,7 @@ _FIRST_BATCH_S = 600.0
 _CATCH_UP_S = 600.0
 _STOP_S = 300.0
 _PATIENCE_S = 300.0
+_SEEN_S = 60.0
 _LEAST_RATE = 100.0  # messages a second; a slower machine is of no use
 
 
@@ -342,4 +343,9 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
     servers = world.kafka.direct_servers
     raw.observed = observe(servers, (*world.topics_in, *world.topics_out), world.plan.name)
     raw.final = read_all(servers, raw.observed.ends, clock=world.timeline.seconds)
+    if behind := reader.behind(raw.final, _SEEN_S):
+        places = ", ".join(f"{topic}-{partition}" for topic, partition in behind)
+        raw.weaknesses.append(
+            f"the reader beside the run did not come to the end of {places}: what it saw proves nothing"
+        )
     raw.seen = reader.stop()
