@@ -79,7 +79,7 @@ class ReadCommittedRecorder:
 
         ::
 
-            reader   is refused each time that it asks for the partitions, or gets nothing any more: it has no records, and no error
+            reader   is refused whenever it asks for the partitions, or gets nothing any more: it has no records, and no error
             run      what was visible for a while, or read and then aborted, is looked for in what it saw: nothing
         """
         last = _last_of(final)

@@ -24,6 +24,7 @@ from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import READ, SENT, STABLE
 from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
+from onceflow.verify.running.output_behind import no_output_behind
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
 from onceflow.verify.running.revision import revision
@@ -63,8 +64,10 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
     world, timeline = raw.world, raw.world.timeline
     happenings = until(timeline.happenings(), raw.seconds)
     failures = list(raw.failures)
-    verdict, notes = _verdict(settings, raw, _expected(files, raw, failures, on_batch), failures)
-    output_s = _output_times(raw)
+    expected, output_s = _expected(files, raw, failures, on_batch), _output_times(raw)
+    verdict, notes = _verdict(settings, raw, expected, failures)
+    seen_s, effects = output_s.tolist(), world.driver.effects
+    in_vain = no_output_behind(raw.encounters, expected, effects, timeline.began_at, seen_s)
     faults = tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out)
     return RunResult(
         engine=raw.engine.title,
@@ -75,15 +78,13 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         seconds=raw.seconds,
         verdict=verdict,
         happenings=happenings,
-        recoveries=tuple(
-            recoveries(raw.strikes, world.driver.effects, timeline.began_at, output_s.tolist(), raw.encounters)
-        ),
+        recoveries=tuple(recoveries(raw.strikes, effects, timeline.began_at, seen_s, raw.encounters)),
         encounters=tuple(raw.encounters),
         series=tuple(_series(raw, output_s)),
         counts=_counts(raw, happenings),
         versions=versions(settings),
         failures=tuple(failures),
-        weaknesses=tuple(raw.weaknesses),
+        weaknesses=(*raw.weaknesses, *([in_vain] if in_vain else [])),
         notes=(*notes, *met_nothing(faults, raw.encounters)),
         judged=raw.engine.judged,
         lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),

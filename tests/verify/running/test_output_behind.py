@@ -1,0 +1,92 @@
+"""A fault that meets work shows something only where output is in danger, or comes behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.verify.oracle.tables import BATCHES, Tables
+from tests.verify.running.test_options import GOOD
+
+from onceflow.verify.engines import ENGINES
+from onceflow.verify.oracle import Expected
+from onceflow.verify.report.summary import Standing, standing
+from onceflow.verify.result import Encounter
+from onceflow.verify.running import outcome as module
+from onceflow.verify.running.driver import Effect
+from onceflow.verify.running.options import settings_of
+from onceflow.verify.running.outcome import Raw, outcome
+from onceflow.verify.running.output_behind import no_output_behind
+from onceflow.verify.running.place import Place
+from onceflow.verify.running.timeline import Timeline
+
+BEGAN = 1000.0
+EARLY = Tables().expected()  # all output is of batches 0, 1 and 2
+COMMITS = [Effect(1, batch, BEGAN + 10 * batch) for batch in range(9)]
+TOLD = (
+    "no output followed the first fault that met work (kill, 25 s): only what had nothing to lose was struck; "
+    "give it values that pass its filters all the time (--input TOPIC=FILE), or longer (--for)"
+)
+
+
+def fault(at_s: float, *, met: bool = True) -> Encounter:
+    return Encounter("kill", at_s, met, "batch 2 in COMMIT")
+
+
+def told(*faults: Encounter, expected: Expected | None = EARLY, seen_s: tuple[float, ...] = ()) -> str:
+    return no_output_behind(faults, expected, COMMITS, BEGAN, seen_s)
+
+
+def test_a_fault_behind_all_of_the_output_proves_nothing() -> None:
+    assert told(fault(25.0)) == TOLD
+    assert told(fault(5.0, met=False), fault(25.0), fault(35.0)) == TOLD, "the first one that met work counts"
+
+
+def test_one_batch_with_output_that_is_committed_behind_it_is_enough() -> None:
+    assert told(fault(15.0)) == ""
+    assert told(fault(15.0), fault(85.0)) == ""
+
+
+def test_a_batch_that_is_committed_again_behind_it_is_one() -> None:
+    again = [*COMMITS, Effect(2, 2, BEGAN + 27.0)]
+    assert no_output_behind([fault(25.0)], EARLY, again, BEGAN, ()) == ""
+
+
+def test_where_batches_are_not_known_the_reader_tells_when_output_came() -> None:
+    whole = replace(EARLY, whole=True)
+    assert told(fault(25.0), expected=whole, seen_s=(9.0, 24.0)) == TOLD
+    assert told(fault(25.0), expected=whole, seen_s=(9.0, 26.0)) == ""
+
+
+def test_where_there_are_other_reasons_this_is_none() -> None:
+    assert told() == ""
+    assert told(fault(25.0, met=False)) == ""
+    assert told(fault(25.0), expected=None) == ""
+    assert told(fault(25.0), expected=replace(EARLY, refused="rand()")) == ""
+    assert told(fault(25.0), expected=replace(EARLY, records=EARLY.records.slice(0, 0))) == ""
+
+
+@pytest.mark.parametrize(("committed_s", "found"), [(30.0, Standing.GOOD), (20.0, Standing.NOT_JUDGED)])
+def test_a_good_run_is_not_good_where_no_output_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed_s: float, found: Standing
+) -> None:
+    tables = Tables()
+    recorded, timeline = tables.recorded(), Timeline()
+    monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
+    newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)
+    driver = SimpleNamespace(effects=[newest], committed_batches=range(BATCHES), generation=1, steps_told={"ABORT": 0})
+    plan = SimpleNamespace(name=recorded.pipeline)
+    world: Any = SimpleNamespace(
+        driver=driver, plan=plan, timeline=timeline, topics_in=recorded.inputs, topics_out=recorded.outputs
+    )
+    raw = Raw(
+        ENGINES["onceflow"], world, encounters=[fault(25.0)], sent=recorded.sent, seen=recorded.seen,
+        final=recorded.final, observed=recorded.observed,
+    )  # fmt: skip
+    result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw)
+    assert not result.verdict.violations
+    assert result.weaknesses == ((TOLD,) if found is Standing.NOT_JUDGED else ())
+    assert standing(result) is found
