@@ -9,7 +9,7 @@ from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.judge import judge
 from onceflow.verify.simulator.requests import Committed
 from onceflow.verify.simulator.scenario import Scenario
-from onceflow.verify.simulator.world import PARTITIONS, Variant, World
+from onceflow.verify.simulator.world import FOREIGN, PARTITIONS, Variant, World
 
 RECORDS = 6
 
@@ -20,8 +20,19 @@ def world_that_shows(visible: list[int], *leaps: tuple[int, int]) -> World:
     for number, partition in enumerate(world.broker.partitions):
         partition.begin_with(tuple(value for value in visible if value % PARTITIONS == number))
     world.broker.group.begin_with(RECORDS)
+    has_committed(world, LAST)
     world.leaps += leaps
     return world
+
+
+LAST = Batch(1, "q1", "4", str(RECORDS))
+
+
+def has_committed(world: World, batch: Batch) -> None:
+    """The newest batch of a query that has offered no other."""
+    world.offered(batch)
+    progress = Progress(batch.id + 1, batch.query_id, "driver-1", (batch.start, batch.end))
+    world.broker.group.committed = Committed(progress, RECORDS)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +82,67 @@ def test_only_a_batch_that_is_committed_begins_it_again_and_only_once() -> None:
     world.taken_as_it_is(3, again, 2)  # it is skipped
     world.broker.group.watch(committed)
     assert world.leaps == [(4, 2)]
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        Progress(1, "q1", "driver-1", ("4",)),  # of the batch before
+        Progress(3, "q1", "driver-1", ("4", "6")),  # of one that nobody offered
+        Progress(2, "q0", "driver-1", ("4", "6")),  # of another query
+    ],
+)
+def test_the_committed_progress_is_that_of_the_last_batch(progress: Progress) -> None:
+    """Output and source offsets are right, and the next start would be refused, or write again."""
+    world = world_that_shows([*range(RECORDS)])
+    world.broker.group.committed = Committed(progress, RECORDS)
+    assert judge(world) == [f"the committed progress is not that of the last batch: {progress}"]
+
+
+@pytest.mark.parametrize("progress", [None, Progress.empty("driver-2")])
+def test_progress_may_be_gone_only_if_it_has_expired(progress: Progress | None) -> None:
+    world = world_that_shows([*range(RECORDS)])
+    world.broker.group.committed = Committed(progress, RECORDS)
+    assert judge(world) == ["no progress is committed"]
+    world.progress_expired = True
+    assert judge(world) == []
+
+
+def conflicts(world: World) -> list[str]:
+    """What is told where a driver of the present checkpoint reports a conflict."""
+    world.anomalies.clear()
+    world._check_conflict(resumes=False)
+    return list(world.anomalies)
+
+
+def resumed(world: World) -> World:
+    """The user has begun a new checkpoint at the committed offsets."""
+    world._resume()
+    has_committed(world, Batch(0, world.checkpoint.query_id, "", str(RECORDS)))
+    return world
+
+
+UNEXPLAINED = ["a conflict, although checkpoint and progress agree"]
+
+
+def test_a_batch_that_was_planned_twice_explains_a_conflict_of_its_own_query_alone() -> None:
+    """A resume begins a new one, with batches of its own; what became of the old one's is decided."""
+    world = world_that_shows([])
+    world.planned("q1", 1, 5)
+    assert conflicts(world) == UNEXPLAINED
+    world.planned("q1", 1, RECORDS)
+    assert conflicts(world) == []
+    assert conflicts(resumed(world)) == UNEXPLAINED
+    for end in (5, RECORDS):
+        world.planned(world.checkpoint.query_id, 0, end)
+    assert conflicts(world) == []
+
+
+@pytest.mark.parametrize("what", [1, 5 + len(FOREIGN)], ids=["expired", "topic deleted"])
+def test_progress_that_was_lost_explains_no_conflict_behind_the_resume(what: int) -> None:
+    world = world_that_shows([])
+    world._by_hand(what)
+    assert conflicts(world) == []
+    assert conflicts(resumed(world)) == UNEXPLAINED
+    world._by_hand(what)
+    assert conflicts(world) == []

@@ -47,6 +47,9 @@ CONTROLS = [
     ("forgets an empty batch", 2, "a conflict", {"task": 0.1}),
     ("renews at any price", 1, "repeated", {"driver": 0.1, "second": 0.2, "rest": 0.3}),
     ("renews at any price", 2, "the newest driver stopped", {"driver": 0.1, "second": 0.2, "rest": 0.3}),
+    ("renews the batch before", 1, "the committed progress is not that of the last batch", {"rest": 0.3}),
+    ("renews the batch before", 2, "the committed progress is not that of the last batch", {"rest": 0.3}),
+    ("doubts who has resumed", 2, "a conflict", {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}),
     ("goes on without a claim", 2, "repeated", {"driver": 0.1, "second": 0.2, "expire": 0.2, "people": 0.2}),
     ("does not trust offsets", 2, "repeated", {"driver": 0.2, "people": 0.2}),
     ("takes a name without progress for new", 1, "repeated", {}),
@@ -77,6 +80,25 @@ def frame(name: str, version: int, rates: dict[str, float], seed: int) -> Scenar
         at_least_once=RAN_AT_LEAST_ONCE.get(name, 0),
         resumes=name not in RAN_AT_LEAST_ONCE,
     )
+
+
+def test_what_a_query_saw_before_a_resume_explains_no_conflict_behind_it() -> None:
+    """A batch of the first checkpoint was planned twice; the conflicts of those that were made since have no such cause."""
+    rates = {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}
+    scenario = frame("doubts who has resumed", 2, rates, seed=59)
+    told = run(59, VARIANTS["doubts who has resumed"], scenario=scenario).anomalies
+    assert set(told) == {"a conflict, although checkpoint and progress agree"}
+    assert not run(59, scenario=scenario).anomalies
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_nothing_but_the_progress_tells_of_a_renewal_of_the_batch_before(version: int) -> None:
+    """Output and source offsets are right, and no driver starts after it: the next one would be refused."""
+    scenario = Scenario(version=version, rates={"rest": 0.3})
+    found = [run(seed, VARIANTS["renews the batch before"], scenario=scenario).anomalies for seed in range(100)]
+    told = [each for each in found if each]
+    assert told
+    assert all(len(each) == 1 and each[0].startswith("the committed progress") for each in told)
 
 
 NEEDED = [  # a fault that breaks a variant together with others, which do not break it without

@@ -49,8 +49,22 @@ def _rest(world: World) -> Iterator[str]:
     source = group.committed.source or group.reached  # expired they are 0
     if source != world.scenario.records:
         yield f"committed source offset {source} of {world.scenario.records}"
+    yield from _progress(world)
     for number, partition in enumerate(world.broker.partitions):
         if partition.hanging:
             yield f"partition {number}: a hanging transaction holds the last stable offset"
     if world.broker.group.hanging:
         yield "the group's offsets stay unstable"
+
+
+def _progress(world: World) -> Iterator[str]:
+    """What the next start compares with: the committed progress has the last batch, as the source offset has its end.
+
+    It may have expired since. A driver that claims the name then finds nothing that it would have to write.
+    """
+    progress = world.broker.group.committed.progress
+    if progress is None or not progress.query_id:
+        if not world.progress_expired:
+            yield "no progress is committed"
+    elif not world.ends_with(progress, world.scenario.records):
+        yield f"the committed progress is not that of the last batch: {progress}"

@@ -29,10 +29,11 @@ from onceflow.transaction.messages import (
     Snapshot,
     Start,
     Stop,
+    Store,
     Unreachable,
     Written,
 )
-from onceflow.transaction.progress import Progress
+from onceflow.transaction.progress import OnMismatch, Progress
 from onceflow.transaction.protocol import LAST_EPOCH, Protocol, Settings, State
 from onceflow.verify.simulator.world import Variant
 from onceflow.verify.simulator.writer import Rules
@@ -247,6 +248,27 @@ class AsksAgainForTheLastEpoch(Protocol):
         return effect
 
 
+class RenewsTheBatchBefore(Protocol):
+    """Renews the source offsets of the newest batch, and the progress of the one before: the next start is refused."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        if isinstance(effect, Store) and effect.renewed and effect.progress.next_batch:
+            old = effect.progress
+            return replace(effect, progress=replace(old, next_batch=old.next_batch - 1, ends=old.ends[:-1]))
+        return effect
+
+
+class DoubtsWhoHasResumed(Protocol):
+    """Refuses the second batch of a query that was resumed, which continues the first: the user has to resume once more."""
+
+    def handle(self, event: Event) -> Effect:
+        resumed = self.settings.allowed is OnMismatch.RESUME
+        if resumed and self.context.state is State.READY and isinstance(event, Offered) and event.batch.id == 1:
+            return Halt(Stop.CONFLICT, "a resumed query offers its second batch")
+        return super().handle(event)
+
+
 VARIANTS: Mapping[str, Variant] = {
     "no audit": Variant(NoAudit),
     "no fresh epoch": Variant(OneEpoch, Rules(continue_sequences=True)),
@@ -264,6 +286,8 @@ VARIANTS: Mapping[str, Variant] = {
     "gives up and goes on": Variant(GivesUpAndGoesOn),
     "asks again for the last epoch": Variant(AsksAgainForTheLastEpoch),
     "renews at any price": Variant(RenewsAtAnyPrice),
+    "renews the batch before": Variant(RenewsTheBatchBefore),
+    "doubts who has resumed": Variant(DoubtsWhoHasResumed),
     "unknown is committed": Variant(UnknownIsCommitted),
     "repeats the epoch of an empty batch": Variant(RepeatsEmptyEpoch),
     "forgets an empty batch": Variant(ForgetsEmpty),

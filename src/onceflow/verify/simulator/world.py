@@ -59,11 +59,13 @@ class World:
         self.checkpoint = Checkpoint(self._scheduler, choices, "q1", 0)
         self._queries = 1
         self._plans: dict[tuple[str, int], set[int]] = {}
+        self._offered: set[tuple[str, int, str]] = set()
         self.allowed = OnMismatch.REFUSE
         self._usually_allowed = OnMismatch.REFUSE
         self._started = 0
         self._living: set[int] = set()
         self.progress_expired = False
+        self._expired_under = ""  # the query that had the checkpoint when the progress was last lost
         self._begins_anew = False  # a user has restarted, and since then no batch was committed
         if scenario.at_least_once:
             if scenario.resumes:
@@ -89,6 +91,15 @@ class World:
     def planned(self, query_id: str, number: int, end: int) -> None:
         """A driver planned a batch. Two plans of one batch explain a conflict."""
         self._plans.setdefault((query_id, number), set()).add(end)
+
+    def offered(self, batch: Batch) -> None:
+        """A driver offers a batch to its machine."""
+        self._offered.add((batch.query_id, batch.id, batch.end))
+
+    def ends_with(self, progress: Progress, end: int) -> bool:
+        """Whether the newest batch in ``progress`` is one that somebody offered, and that ends there."""
+        newest = progress.next_batch - 1
+        return progress.end_of(newest) == str(end) and (progress.query_id, newest, str(end)) in self._offered
 
     # ----------------------------------------------------------------------------------------------------------- running
 
@@ -143,7 +154,7 @@ class World:
         """What people do to the cluster, or leave undone for so long that the offsets expire."""
         if what == 1 and self.broker.group.forget():
             reach("group: the committed offsets expire")
-            self.progress_expired = True
+            self._lose_progress()
         elif what == 2:
             self.broker.shorten_transactions()
         elif what == 3:
@@ -159,9 +170,12 @@ class World:
             self.broker.rewrite_progress(FOREIGN[what])
         elif what == len(FOREIGN) and self.broker.group.delete_topic():
             reach("people: the topic of the progress is deleted")
-            self.progress_expired = True
+            self._lose_progress()
         elif what > len(FOREIGN) and self.broker.group.reset_sources():
             reach("people: the source offsets are committed by a tool")
+
+    def _lose_progress(self) -> None:
+        self.progress_expired, self._expired_under = True, self.checkpoint.query_id
 
     def _start_driver(self) -> None:
         if self._started >= MOST_DRIVERS:
@@ -217,9 +231,10 @@ class World:
 
     def _check_conflict(self, *, resumes: bool) -> None:
         """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, no progress; or
-        somebody ``resumes`` from offsets that do not tell where.
+        somebody ``resumes`` from offsets that do not tell where. Under this checkpoint: what an older one saw explains nothing.
         """
-        planned_twice = any(len(ends) > 1 for ends in self._plans.values())
+        ours = self.checkpoint.query_id
+        planned_twice = any(len(ends) > 1 for (query_id, _), ends in self._plans.items() if query_id == ours)
         committed = self.broker.group.committed
         begun = committed.progress is not None and committed.progress.query_id
         without_progress = bool(committed.source) and not begun
@@ -227,7 +242,7 @@ class World:
             without_progress or not self._is_ours(committed.progress)
         )
         astray = resumes and self._nobody_can_resume
-        if not (planned_twice or self.checkpoint.damaged or overtaken or self.progress_expired or astray):
+        if not (planned_twice or self.checkpoint.damaged or overtaken or self._expired_under == ours or astray):
             self.anomaly("a conflict, although checkpoint and progress agree")
 
     def _is_ours(self, progress: Progress | None) -> bool:
