@@ -1323,6 +1323,86 @@ def an_effect_that_was_meant_is_not_found(history: Recorder) -> None:
     history.add("ledger", window("accounts", 0, 1), effect("accounts", 1))
 
 
+@shows("effect_missing")
+def an_effect_that_was_found_is_gone(history: Recorder) -> None:
+    """As when its database is restored. What stays there stays, and what nobody was to have, or who failed, is no loss."""
+    history.add("booker", send("accounts", 1), send("accounts", 2))
+    history.add("ledger", window("accounts", 0, 2), effect("accounts", 1), effect("accounts", 2))
+    history.add("ledger", window("accounts", 0, 1), effect("accounts", 2))
+
+
+@shows("effect_missing")
+def all_effects_are_gone(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1), status="info")
+    history.add("ledger", effect("accounts", 1))
+    history.add("ledger", window("accounts", 0, 0))
+
+
+@shows("torn_transaction")
+def an_effect_is_gone_of_a_transaction_whose_record_is_there(history: Recorder) -> None:
+    history.add("copier", send("k", 1, 0), send("accounts", 1), txn=1)
+    history.add("reader", window("k", 0, 1), poll("k", 0, 1))
+    history.add("ledger", window("accounts", 0, 1), effect("accounts", 1))
+    history.add("ledger", window("accounts", 0, 0))
+
+
+@shows("aborted_read", "phantom")
+def effects_that_should_not_have_been_there_are_gone(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1), status="fail")
+    history.add("ledger", window("accounts", 0, 2), effect("accounts", 1), effect("accounts", 2))
+    history.add("ledger", window("accounts", 0, 0))
+
+
+@shows()
+def an_effect_that_one_look_did_not_find_was_found_later(history: Recorder) -> None:
+    """And at another target the look that would have missed it was not answered, or it was dropped."""
+    history.add("booker", *[send(target, 1) for target in ("accounts", "archive", "cache")])
+    for target in ("accounts", "archive", "cache"):
+        history.add("ledger", window(target, 0, 1), effect(target, 1))
+    history.add("ledger", window("accounts", 0, 0))
+    history.add("ledger", window("accounts", 0, 1), effect("accounts", 1))
+    history.add("ledger", window("archive", 0, 0), status="fail")
+    history.add("broker", gone("cache", 0, 1))
+    history.add("ledger", window("cache", 0, 0))
+
+
+@shows("effect_missing")
+def a_look_at_all_effects_is_one_however_few_there_are(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1), send("accounts", 2))
+    history.add("ledger", window("accounts", 0, 2), effect("accounts", 1), effect("accounts", 2))
+    history.add("booker", send("accounts", 3))
+    history.add("ledger", window("accounts", 0, 1), effect("accounts", 1), effect("accounts", 2))
+
+
+@shows()
+def an_effect_is_found_by_each_who_asks_for_all(history: Recorder) -> None:
+    """Whether it is known what was meant or not."""
+    history.add("booker", send("accounts", 1))
+    for _ in range(2):
+        history.add("ledger", window("accounts", 0, 1), effect("accounts", 1))
+        history.add("ledger", window("archive", 0, 1), effect("archive", 1))
+
+
+@shows("effect_repeated")
+def an_effect_is_found_twice_by_the_second_who_asks_for_all(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1))
+    history.add("ledger", window("accounts", 0, 1), effect("accounts", 1))
+    history.add("ledger", window("accounts", 0, 2), effect("accounts", 1), effect("accounts", 1))
+
+
+@shows("effect_repeated")
+def a_look_at_a_part_of_the_effects_is_none_at_all_of_them(history: Recorder) -> None:
+    """So each effect is told of once, by whoever finds it."""
+    for first in (1, 2):
+        history.add("ledger", window("accounts", first, first + 1), effect("accounts", 1))
+
+
+@shows("effect_repeated")
+def who_reads_a_partition_to_its_end_so_far_does_not_ask_for_all_effects(history: Recorder) -> None:
+    history.add("reader", poll("k", 0, 1), window("k", 0, 1), effect("k", 1))
+    history.add("reader", poll("k", 1, 2), window("k", 1, 2), effect("k", 1))
+
+
 @shows()
 def effects_that_were_not_looked_for_all_or_before_are_not_missing(history: Recorder) -> None:
     history.add("booker", send("accounts", 1), send("accounts", 2))

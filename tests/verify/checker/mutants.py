@@ -360,8 +360,23 @@ def apply_an_effect_again(rows: Rows) -> list[Row]:
 @shows("effect_missing")
 def never_apply_an_effect(rows: Rows) -> list[Row]:
     """Of what is known to be meant."""
+    never = rows.pick(_known_effects(rows))[0]["value"]
+    return [row for row in rows.all if row["kind"] != "effect" or row["value"] != never]
+
+
+@shows("effect_missing")
+def forget_an_effect_after_it_was_found(rows: Rows) -> list[Row]:
+    """The last look at its target does not find it any more."""
+    twice = Counter(row["value"] for row in rows.of("effect"))
+    found = [
+        row for row in _known_effects(rows) if row["op"] == rows.of("effect")[-1]["op"] and twice[row["value"]] == 2
+    ]
+    return rows.without(rows.pick(found)[0])
+
+
+def _known_effects(rows: Rows) -> list[Row]:
     meant = {row["value"] for row in rows.of("send", "bookkeeper") if row["status"] == "ok"}
-    return rows.without(rows.pick([row for row in rows.of("effect") if row["value"] in meant])[0])
+    return [row for row in rows.of("effect") if row["value"] in meant]
 
 
 @shows("phantom")

@@ -101,7 +101,9 @@ class World:
         for name in ("member-0", "member-1"):
             self.history.add(name, subscribe())
         actions = [self.produce, self.begin, self.finish, self.read, self.read_as_member, self.rewind, self.compact]
-        for _ in range(steps):
+        for step in range(steps):
+            if step == steps // 2:
+                self.look_at_effects()
             (action,) = self.random.choices(actions, (30, 15, 15, 15, 8, 1, 1))
             action()
         while any(self.copiers.values()) or self.waiting():
@@ -219,9 +221,12 @@ class World:
             rows += [assign(key, 0), window(key, 0, len(log.entries))]
             rows += [poll(key, *each) for each in log.read(0, len(log.entries))]
         self.history.add("final", *rows)
-        found = [effect("accounts", value) for value in sorted(self.applied)]
-        self.history.add("ledger", window("accounts", 0, len(found)), *found)
+        self.look_at_effects()
         for key, log in self.logs.items():
             committed = [position(key, self.copied[key], GROUP)] if key in self.copied else []
             end = len(log.entries)
             self.history.add("probe", log_end(key, end), stable_end(key, end), *committed)
+
+    def look_at_effects(self) -> None:
+        found = [effect("accounts", value) for value in sorted(self.applied)]
+        self.history.add("ledger", window("accounts", 0, len(found)), *found)

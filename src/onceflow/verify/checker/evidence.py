@@ -64,14 +64,21 @@ class Evidence:
     @cached_property
     def is_target(self) -> Mask:
         """For each key whether effects are found there that ``send`` rows told of; then nothing of it has a place in a log."""
+        sent = np.zeros(len(self.history.keys), bool)
+        if np.any(self.has_effects_only):
+            sent[self.history.key[self.sends]] = True
+        return self.has_effects_only & sent
+
+    @cached_property
+    def has_effects_only(self) -> Mask:
+        """For each key whether effects are found there, and nothing of it has a place in a log, told of or not."""
         history = self.history
-        target, sent = np.zeros((2, len(history.keys)), bool)
+        target = np.zeros(len(history.keys), bool)
         target[history.key[history.rows(Kind.EFFECT)]] = True
         if np.any(target):
-            sent[history.key[self.sends]] = True
             target[history.key[self.polls]] = False
             target[history.key[self.sends[history.offset[self.sends] >= 0]]] = False
-        return target & sent
+        return target
 
     @cached_property
     def record(self) -> Ints:

@@ -55,11 +55,13 @@ class Looks:
             a send is acknowledged, nobody knows where
             a reader reads 0 to 2                               it may stand at 2
 
-        Without that nobody knows how far a record without a place may be. Of effects (at a target) a window from 0 on is all.
+        Without that nobody knows how far a record without a place may be. Of effects (at a target) a window from 0 on is all,
+        however far it says that it reached: a later one reaches less far where effects are gone.
         """
         key, stretch = places >> OFFSET_BITS, np.searchsorted(self._cuts, places, side="right") - 1
-        from_zero = self._is_target[key] & (self._ends[key] == 0) & (offset_of(places) == 0)
-        to_end = np.where(from_zero, self._last_from_zero[key], np.append(self._oldest_to_end, -1)[stretch])
+        to_end = np.append(self._oldest_to_end, -1)[stretch]
+        from_zero = self._is_target[key] & (offset_of(places) == 0)
+        to_end = np.where(from_zero, np.maximum(self._last_from_zero[key], to_end), to_end)
         return self._row(np.where(self._is_target[key] | (self.log_end[key] >= 0), to_end, -1))
 
     @cached_property

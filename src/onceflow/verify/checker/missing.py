@@ -3,9 +3,10 @@
 Each is accused once, of the worst that it shows: ``torn_transaction`` if other records of its transaction are visible, or
 where that is known to be committed by the position that it gave its group only,
 ``lost`` if records behind it were read, if the log ends before it, or if it was read and is gone (``vanished.py``), else
-``unseen``, or ``effect_missing`` where it is an effect outside of the log. These need the word of a reader that it asked for
-the place: after the record was committed (a ``window`` row), without which the record may yet come; or on its way to one behind
-it (``passed_over.py``). Who began behind a record proves nothing of it, as a consumer does that begins at the end.
+``unseen``, or ``effect_missing`` where it is an effect outside of the log, also one that was found once and is gone. These need
+the word of a reader that it asked for the place: after the record was committed (a ``window`` row), without which the record may
+yet come; or on its way to one behind it (``passed_over.py``). Who began behind a record proves nothing of it, as a consumer does
+that begins at the end.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def torn_transaction(evidence: Evidence) -> pa.Table:
     """A transaction of which a part is visible and another part is missing."""
     missing, vanished = evidence.once(Missing), evidence.once(Vanished)
     unread, history = missing.unread[missing.torn], evidence.history
-    polls, torn = vanished.polls[vanished.torn], vanished.torn
+    torn = vanished.torn
     return joined(
         history,
         [
@@ -111,7 +112,7 @@ def torn_transaction(evidence: Evidence) -> pa.Table:
             findings(
                 history,
                 "torn_transaction",
-                polls,
+                vanished.rows[torn],
                 vanished.writers[torn],
                 vanished.looks[torn],
                 vanished.rest[torn],
@@ -124,7 +125,7 @@ def torn_transaction(evidence: Evidence) -> pa.Table:
 def lost(evidence: Evidence) -> pa.Table:
     """A committed record that is gone: it was asked for and one behind it read, the log ends before it, or it was read once."""
     missing, vanished = evidence.once(Missing), evidence.once(Vanished)
-    history, left = evidence.history, ~vanished.torn
+    history, left = evidence.history, ~(vanished.torn | vanished.at_a_target)
     cut_off = (missing.log_end >= 0) & ~missing.passed & ~missing.torn
     return joined(
         history,
@@ -132,7 +133,7 @@ def lost(evidence: Evidence) -> pa.Table:
             findings(history, "lost", missing.unread[missing.passed & ~missing.torn]),
             findings(history, "lost", missing.unread[cut_off], missing.log_end[cut_off], detail=_CUT_OFF),
             findings(
-                history, "lost", vanished.polls[left], vanished.writers[left], vanished.looks[left], detail=_VANISHED
+                history, "lost", vanished.rows[left], vanished.writers[left], vanished.looks[left], detail=_VANISHED
             ),
         ],
     )
@@ -145,13 +146,21 @@ def unseen(evidence: Evidence) -> pa.Table:
 
 
 def effect_missing(evidence: Evidence) -> pa.Table:
-    """An effect that a committed transaction or operation was to have, and that nobody found who looked for it afterwards."""
-    missing = evidence.once(Missing)
-    return findings(evidence.history, "effect_missing", missing.unread[missing.unseen & missing.at_a_target])
+    """An effect that a committed transaction or operation was to have, and that who looked for it last did not find."""
+    history, missing, vanished = evidence.history, evidence.once(Missing), evidence.once(Vanished)
+    gone = vanished.at_a_target & ~vanished.torn
+    shown = vanished.rows[gone], vanished.writers[gone], vanished.looks[gone]
+    return joined(
+        history,
+        [
+            findings(history, "effect_missing", missing.unread[missing.unseen & missing.at_a_target]),
+            findings(history, "effect_missing", *shown, detail=_VANISHED),
+        ],
+    )
 
 
 _CUT_OFF = "the log ends before it"
-_VANISHED = "it was read, and the last look at its place did not give it"
+_VANISHED = "it was seen, and the last look at its place did not give it"
 
 
 def _what_was_seen_of(evidence: Evidence, rows: Ints) -> tuple[Ints, Ints]:

@@ -32,12 +32,27 @@ class Taken:
 
 
 def effect_repeated(evidence: Evidence) -> pa.Table:
-    """An effect was found applied more than once for one value."""
+    """An effect was found applied more than once for one value.
+
+    Who asked for all effects of a target tells of each as often as it is there, so two who did are not held together::
+
+        the ledger is asked for all effects (a window from 0), and has 1
+        the ledger is asked again, and has 1                                it is the same one
+    """
     history = evidence.history
     effects = history.rows(Kind.EFFECT)
     rows = effects[history.status[effects] == Status.OK]
-    first = _first_of(evidence.record[rows], rows)
+    first = _first_of(evidence.record[rows] * (len(evidence.op_end) + 1) + _full_looks(evidence, rows), rows)
     return findings(history, "effect_repeated", rows[first != rows], first[first != rows])
+
+
+def _full_looks(evidence: Evidence, effects: Ints) -> Ints:
+    """For each effect the number of the operation that asked for all at its target and found it, from 1 on, 0 for none."""
+    history = evidence.history
+    windows = history.rows(Kind.WINDOW)
+    windows = windows[(history.offset[windows] == 0) & evidence.has_effects_only[history.key[windows]]]
+    asked, found = (history.op[rows] * len(history.keys) + history.key[rows] for rows in (windows, effects))
+    return np.where(np.isin(found, asked), history.op[effects] + 1, 0)
 
 
 def _first_of(group: Ints, rows: Ints) -> Ints:

@@ -8,6 +8,14 @@
 
 Only the last look at a place counts: a reader that goes past a record which others still get was served badly, but
 the record is there (``int_poll_skip`` and ``intermediate_read`` tell of that).
+
+So do effects, of which a look at all of their target tells::
+
+    the ledger is asked for all effects, and has 1
+    its database is restored from yesterday's copy
+    the ledger is asked for all effects, and has none
+
+Those that nobody was to have, or of what failed, are no loss.
 """
 
 from __future__ import annotations
@@ -20,32 +28,54 @@ from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.looks import Looks
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Mask
+from onceflow.verify.history.schema import MAX_OFFSET, Status
 
 
 class Vanished:
-    """The records of a history that vanished. ``polls`` has for each the row of the last poll that gave it."""
+    """The records and effects of a history that vanished. ``rows`` has for each the row of the last poll or look that gave it."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._history = history = evidence.history
-        looks, visible = evidence.once(Looks), evidence.visible
-        places = place(history.key[visible], history.offset[visible])
-        look = looks.last_at(places)
-        missed = looks.ended(look) > evidence.op_end[history.op[visible]]
-        missed[missed] = ~evidence.gone.contain(places[missed])
-        missed[missed] = ~np.isin(places[missed], places[~missed])
-        chosen = _last_of_each(places[missed], evidence.op_end[history.op[visible[missed]]])
-        self.polls, self.looks = visible[missed][chosen], look[missed][chosen]
-        self._still_there = visible[~missed]
+        looks, visible, effects = evidence.once(Looks), evidence.visible, _meant(evidence)
+        places, all_of_it = place(history.key[visible], history.offset[visible]), place(history.key[effects], 0)
+        parts = (
+            self._missed(visible, places, looks.last_at(places), places, places + 1),
+            self._missed(
+                effects,
+                evidence.record[effects],
+                looks.last_from_here_to_end(all_of_it),
+                all_of_it,
+                place(history.key[effects], MAX_OFFSET),
+            ),
+        )
+        self.rows, self.looks, self._still_there = (np.concatenate(each) for each in zip(*parts, strict=True))
+
+    def _missed(self, rows: Ints, group: Ints, look: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+        """Of each group of these rows, which are one and the same, the last one, if the last look at it did not give it.
+
+        With that look; and the rows that are still there. Each may have been dropped from the places ``low`` to ``high``.
+        """
+        ended = self._evidence.op_end[self._history.op[rows]]
+        missed = self._evidence.once(Looks).ended(look) > ended
+        missed[missed] = ~self._evidence.gone.overlap(low[missed], high[missed])
+        missed[missed] = ~np.isin(group[missed], group[~missed])
+        chosen = _last_of_each(group[missed], ended[missed])
+        return rows[missed][chosen], look[missed][chosen], rows[~missed]
+
+    @cached_property
+    def at_a_target(self) -> Mask:
+        """For each, whether it is an effect, and nothing in a log."""
+        return self._evidence.is_target[self._history.key[self.rows]]
 
     @cached_property
     def writers(self) -> Ints:
         """For each the row that sent it, or NOBODY."""
-        return self._evidence.writer[self.polls]
+        return self._evidence.writer[self.rows]
 
     @cached_property
     def rest(self) -> Ints:
-        """For each a record of the same transaction that was read and did not vanish, -1 for none: the row that sent it."""
+        """For each a part of the same transaction that was read and did not vanish, -1 for none: the row that sent it."""
         history, writers = self._history, self.writers
         others = self._evidence.writer[self._still_there]
         others = others[others != NOBODY]
@@ -58,6 +88,13 @@ class Vanished:
         """For each, whether the rest of its transaction is still there."""
         there: Mask = self.rest >= 0
         return there
+
+
+def _meant(evidence: Evidence) -> Ints:
+    """The effects found that somebody was to have, and not only who failed."""
+    effects, writer = evidence.effects, evidence.writer[evidence.effects]
+    meant: Ints = effects[(writer != NOBODY) & (evidence.history.status[writer] != Status.FAIL)]
+    return meant
 
 
 def _last_of_each(group: Ints, order: Ints) -> Ints:
