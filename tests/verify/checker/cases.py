@@ -259,6 +259,31 @@ def a_position_is_seen_while_the_first_transaction_is_open_that_is_committed_lat
     history.add("probe", position("k", 1, "g"))
 
 
+@shows("hung_transaction")
+def a_transaction_is_open_of_which_somebody_read_before(history: Recorder) -> None:
+    """The last stable offset never goes back: the read was dirty, or the transaction's end is lost."""
+    history.add("writer", send("k", 1, 0), txn=1, status="info")
+    history.add("reader", assign("k", 0), poll("k", 0, 1), window("k", 0, 1))
+    history.add("probe", log_end("k", 1), stable_end("k", 0))
+
+
+@shows("hung_transaction")
+def a_transaction_is_open_though_somebody_asked_for_what_is_behind_it_before(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1, status="fail")
+    history.add("reader", assign("k", 0), window("k", 0, 3))
+    history.add("probe", log_end("k", 3), stable_end("k", 0))
+    history.add("other", window("k", 0, 0))
+
+
+@shows()
+def a_transaction_that_somebody_had_read_ends_after_the_ends_were_asked(history: Recorder) -> None:
+    """What is behind the stable end was read before and since: it did not stay there."""
+    history.add("writer", send("k", 1, 0), txn=1, status="info")
+    history.add("reader", assign("k", 0), poll("k", 0, 1), window("k", 0, 1))
+    history.add("probe", log_end("k", 2), stable_end("k", 0))
+    history.add("reader", window("k", 1, 2))
+
+
 @shows()
 def a_position_that_was_asked_for_in_vain_says_nothing(history: Recorder) -> None:
     history.add("copier", assign("k", 0), poll("k", 0, 1), poll("k", 1, 2), position("k", 2, "g"), txn=1)
@@ -1185,6 +1210,59 @@ def a_transaction_that_failed_makes_no_plain_group_one_with_transactions(history
     history.add("consumer", poll("k", 0, 0, "g"))
     history.add("other", position("z", 1, "g"), txn=7, status="fail")
     history.add("reader", *[poll("k", value, value) for value in range(2)])
+    history.add("probe", position("k", 2, "g"))
+
+
+def _copied_with_a_timer(history: Recorder, status: str, *, given: tuple[int, ...] = ()) -> None:
+    """Transactions take 0 and 1 of which none is certainly committed; the group's position is 2 in the end, by a timer."""
+    history.add("writer", send("k", 0, 0), send("k", 1, 1))
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", poll("k", 0, 0, "g"), send("j", 9), position("k", 1, "g"), txn=1, status=status)
+    taken = poll("k", 0, 0, "g"), poll("k", 1, 1, "g")
+    history.add("copier", *taken, *[position("k", offset, "g") for offset in given], txn=2, status="fail")
+    history.add("reader", window("k", 0, 2), poll("k", 0, 0), poll("k", 1, 1), window("j", 0, 2))
+    history.add("probe", *[end(key, 2) for key in "kj" for end in (log_end, stable_end)], position("k", 2, "g"))
+
+
+@shows("consumed_never", "consumed_never")
+def a_timer_commits_what_only_failed_transactions_took(history: Recorder) -> None:
+    _copied_with_a_timer(history, "fail")
+
+
+@shows("consumed_never", "consumed_never")
+def a_timer_commits_what_a_transaction_took_whose_output_is_not_there(history: Recorder) -> None:
+    _copied_with_a_timer(history, "info")
+
+
+@shows("torn_progress")
+def a_position_that_a_failed_transaction_gave_is_torn_and_nothing_else(history: Recorder) -> None:
+    _copied_with_a_timer(history, "fail", given=(2,))
+
+
+@shows("consumed_never")
+def a_position_that_a_failed_transaction_gave_that_took_nothing(history: Recorder) -> None:
+    """The group stood below it before, so it cannot be from before its time."""
+    history.add("probe", position("k", 0, "g"), poll("k", 0, 0))
+    history.add("copier", poll("j", 0, 0, "g"))
+    history.add("copier", position("k", 1, "g"), txn=1, status="fail")
+    history.add("probe", position("k", 1, "g"))
+
+
+@shows("consumed_never")
+def a_group_goes_on_with_a_timer_where_its_transactions_fail(history: Recorder) -> None:
+    """They are committed elsewhere."""
+    history.add("copier", poll("j", 0, 0, "g"), position("j", 1, "g"), txn=1)
+    history.add("copier", poll("k", 0, 0, "g"), position("k", 1, "g"), txn=2, status="fail")
+    history.add("reader", *[poll("k", value, value) for value in range(2)])
+    history.add("copier", poll("k", 0, 0, "g"))
+    history.add("probe", position("k", 2, "g"))
+
+
+@shows()
+def what_failed_transactions_took_another_one_took_again(history: Recorder) -> None:
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", poll("k", 0, 0, "g"), position("k", 1, "g"), txn=1, status="fail")
+    history.add("copier", poll("k", 0, 0, "g"), poll("k", 1, 1, "g"), position("k", 2, "g"), txn=2, status="info")
     history.add("probe", position("k", 2, "g"))
 
 

@@ -352,6 +352,24 @@ def let_nobody_consume_it(rows: Rows) -> list[Row]:
     return [{**row, "group": None} if row is chosen else row for row in rows.all]
 
 
+@shows("consumed_never")
+def let_a_timer_commit_what_only_failed_transactions_took(rows: Rows) -> list[Row]:
+    """The consumer of a copier has ``enable.auto.commit`` left on: its group goes to the end, and no transaction gave that."""
+    key = rows.pick(rows.of("poll", "final"))[0]["key"]
+    if not key.startswith("in"):
+        key = key.replace("out", "in")
+    polls = [row for row in rows.of("poll", "final") if row["key"] == key]
+    position = {"kind": "position", "key": key, "group": "timer"}
+    copier = {"process": "copier with a timer", "status": "fail", "txn": 10**6}
+    taken = {name: polls[0][name] for name in ("kind", "key", "offset", "value")}
+    return rows.and_then(
+        {**position, "process": "probe", "offset": 0},
+        {**copier, **taken, "group": "timer"},
+        {**copier, **position, "offset": polls[0]["offset"] + 1},
+        {**position, "process": "probe", "offset": polls[-1]["offset"] + 1},
+    )
+
+
 @shows("effect_repeated")
 def apply_an_effect_again(rows: Rows) -> list[Row]:
     return rows.with_after(rows.pick(rows.of("effect"))[0], {})
@@ -388,6 +406,16 @@ def apply_an_effect_that_nobody_meant(rows: Rows) -> list[Row]:
 def leave_a_transaction_open(rows: Rows) -> list[Row]:
     end = rows.pick(rows.of("log_end"))[0]
     return [{**row, "offset": row["offset"] + 1} if row is end else row for row in rows.all]
+
+
+@shows("hung_transaction")
+def lose_the_end_of_a_transaction_after_it_was_read(rows: Rows) -> list[Row]:
+    """The last stable offset goes back behind what readers of committed records got."""
+    ends = [
+        row for row in rows.of("stable_end") if row["key"].startswith("out") and rows.last(row["key"]) < row["offset"]
+    ]
+    end = rows.pick(ends)[0]
+    return [{**row, "offset": rows.last(row["key"])} if row is end else row for row in rows.all]
 
 
 @shows("stuck_progress")

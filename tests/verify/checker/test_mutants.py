@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +51,6 @@ def test_the_smallest_history_that_shows_it_is_small(mutant: Mutant) -> None:
 
 
 def _shows(table: pa.Table, finding: dict[str, Any], check: Check) -> bool:
-    place = tuple(finding[name] for name in ("key", "offset", "value"))
+    names = ("key", "offset", "value", "detail")
     found = check_history(table, [check]).findings.to_pylist()
-    return Counter(tuple(each[name] for name in ("key", "offset", "value")) for each in found)[place] > 0
+    return tuple(finding[name] for name in names) in {tuple(each[name] for name in names) for each in found}

@@ -29,6 +29,7 @@ def copied_and_read(history: Recorder) -> None:
 NOT_ASKED = (
     ": no log_end and stable_end are in the history that were asked for behind all that transactions wrote there"
 )
+READ_SINCE = ": somebody read behind its stable_end after that was asked for, so it was not asked for at the end"
 PARTS: list[tuple[Story, str]] = [
     (
         lambda history: (
@@ -117,6 +118,15 @@ PARTS: list[tuple[Story, str]] = [
     ),
     (
         lambda history: (
+            history.add("writer", send("out-0", "x", 2), txn=7, status="info"),
+            history.add("final", window("out-0", 2, 3), poll("out-0", 2, "x")),
+            history.add("probe", log_end("out-0", 4), stable_end("out-0", 2)),
+            history.add("late", poll("out-0", 2, "x")),
+        ),
+        f"whether a transaction hangs on out-0{READ_SINCE}",
+    ),
+    (
+        lambda history: (
             history.add("booker", poll("in-0", 0, "a", "book")),
             history.add("other booker", poll("in-0", 0, "a", "book")),
             history.add("probe", position("in-0", 1, "book")),
@@ -189,6 +199,23 @@ PARTS: list[tuple[Story, str]] = [
         "how far group copy came on in-0: its position and the stable_end were not both seen at the end",
     ),
     (
+        lambda history: (
+            history.add("probe", position("in-1", 0, "copy")),
+            history.add("writer", send("in-1", "x", 0)),
+            history.add("copier", poll("in-1", 0, "x", "copy"), position("in-1", 1, "copy"), txn=8, status="fail"),
+            history.add("final", window("in-1", 0, 1), poll("in-1", 0, "x")),
+            history.add("probe", log_end("in-1", 1), stable_end("in-1", 1)),
+        ),
+        "how far group copy came on in-1: its position and the stable_end were not both seen at the end",
+    ),
+    (
+        lambda history: (
+            history.add("one", poll("in-0", 0, "a", "late"), position("in-0", 1, "late"), txn=8, status="fail"),
+            history.add("two", poll("in-0", 0, "a", "late"), status="fail"),
+        ),
+        "how far group late came on in-0: its position and the stable_end were not both seen at the end",
+    ),
+    (
         lambda history: history.add("probe", position("i", 0, "copy")),
         "how far group copy came on i: its position and the stable_end were not both seen at the end",
     ),
@@ -245,7 +272,7 @@ def test_what_was_sent_between_the_questions_for_the_ends_hangs_nowhere() -> Non
     history.add("probe", log_end("out-0", 3))
     history.add("final", window("out-0", 2, 3), poll("out-0", 2, "x"))
     verdict = check_history(history.table())
-    assert (verdict.violations, verdict.not_judged) == ({}, (f"whether a transaction hangs on out-0{NOT_ASKED}",))
+    assert (verdict.violations, verdict.not_judged) == ({}, (f"whether a transaction hangs on out-0{READ_SINCE}",))
 
 
 def test_of_two_who_ask_at_the_same_time_one_may_be_told_of_less() -> None:

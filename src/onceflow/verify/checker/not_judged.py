@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from onceflow.verify.checker.ends import stable_behind_the_end, went_back
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
-from onceflow.verify.checker.passing import only_in_doubt, transactional
-from onceflow.verify.checker.positions import given_positions, lanes, seen_positions
-from onceflow.verify.checker.progress import ends_known, went_on
+from onceflow.verify.checker.passing import given_elsewhere, only_in_doubt
+from onceflow.verify.checker.positions import lanes, seen_positions
+from onceflow.verify.checker.progress import LastPositions, ends_known, read_since
 from onceflow.verify.checker.repetitions import repetitions
 from onceflow.verify.checker.unanswered import Unanswered
 from onceflow.verify.checker.unproved import keys_text, listed
@@ -101,10 +101,16 @@ def _ends(evidence: Evidence) -> Iterator[str]:
     history, sends = evidence.history, evidence.sends
     rows = sends[history.in_txn[sends] & ~evidence.is_target[history.key[sends]]]
     rows = rows[~ends_known(evidence)[history.key[rows]]]
-    if len(rows):
+    since = read_since(evidence)[history.key[rows]]
+    if np.any(~since):
         yield (
-            f"whether a transaction hangs on {keys_text(evidence, rows)}: no log_end and stable_end are in the history that were "
-            "asked for behind all that transactions wrote there"
+            f"whether a transaction hangs on {keys_text(evidence, rows[~since])}: no log_end and stable_end are in the history "
+            "that were asked for behind all that transactions wrote there"
+        )
+    if np.any(since):
+        yield (
+            f"whether a transaction hangs on {keys_text(evidence, rows[since])}: somebody read behind its stable_end after that "
+            "was asked for, so it was not asked for at the end"
         )
 
 
@@ -121,15 +127,15 @@ def _ends_apart(evidence: Evidence) -> Iterator[str]:
 
 
 def _positions(evidence: Evidence) -> Iterator[str]:
-    """Where a group went on after its position was seen last, or where that was never seen, nobody knows how far it came."""
+    """Where a group went on after its position was seen last, or that was never seen, nobody knows how far it came.
+
+    Nor where what it could have taken came after that: it may have gone on with a transaction that failed, or unseen.
+    """
     history = evidence.history
-    all_of_them, seen = history.rows(Kind.POSITION), seen_positions(history)
-    stable = evidence.last_said(Kind.STABLE_END)[history.key[seen]] >= 0
-    rows = np.concatenate([all_of_them, evidence.polls[history.group[evidence.polls] >= 0]])
-    rows = rows[history.status[rows] != Status.FAIL]
-    lane = lanes(history, np.concatenate([seen, rows]))
-    known = lane[: len(seen)][stable & ~went_on(evidence, seen)] if len(seen) else lane[:0]
-    rows = rows[~np.isin(lane[len(seen) :], known)]
+    known = evidence.once(LastPositions).known
+    rows = np.concatenate([history.rows(Kind.POSITION), evidence.polls[history.group[evidence.polls] >= 0]])
+    lane = lanes(history, np.concatenate([known, rows]))
+    rows = rows[~np.isin(lane[len(known) :], lane[: len(known)])]
     if len(rows):
         yield (
             f"how far {_groups(evidence, rows)} came on {keys_text(evidence, rows)}: its position and the stable_end were not "
@@ -169,11 +175,10 @@ def _in_doubt(evidence: Evidence) -> Iterator[str]:
 def _elsewhere(evidence: Evidence) -> Iterator[str]:
     """Of a group with transactions only what they give is held against what it polled."""
     history, polls = evidence.history, evidence.polls
-    given, seen = given_positions(history), seen_positions(history)
-    seen = seen[np.isin(history.group[seen], transactional(history)) & (history.group[seen] >= 0)]
-    lane = lanes(history, np.concatenate([seen, given, polls]))
-    mine, given_lane, polled = np.split(lane, [len(seen), len(seen) + len(given)])
-    rows = seen[np.isin(mine, polled) & ~np.isin(mine, given_lane)]
+    seen = given_elsewhere(history)
+    seen = seen[history.group[seen] >= 0]
+    lane = lanes(history, np.concatenate([seen, polls]))
+    rows = seen[np.isin(lane[: len(seen)], lane[len(seen) :])]
     if len(rows):
         yield (
             f"whether {_groups(evidence, rows)} consumed all that it went past on {keys_text(evidence, rows)}: its transactions "

@@ -11,6 +11,7 @@ from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import given_positions, lanes, seen_positions
+from onceflow.verify.checker.progress import Torn
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import Kind, Status
@@ -24,11 +25,16 @@ def consumed_never(evidence: Evidence) -> pa.Table:
         transaction 1 of process one polls 0 and 1, commits position 2
         transaction 2 of process two polls 3, commits position 4            2 is never handled
 
-    The position is what a committed transaction gave; or of a group without transactions one that was seen later::
+    The position is what a committed transaction gave; or one that was seen later, unless ``torn_progress`` tells of it, or one of
+    unknown outcome gave it::
 
         a consumer polls 0 and 1
         it commits position 4 by a timer, with what it has fetched, and dies
         the group's position is seen to be 4                                2 and 3 are never handled
+
+        transaction 1 polls 0 and 1, commits position 2, aborts
+        the consumer commits position 4 by its timer all the same
+        the group's position is seen to be 4                                0 to 3 are never handled
 
     What stands before the first record that the group polled was before its time, unless the group was seen at a position
     below it before; also on a partition of which it consumed nothing at all::
@@ -51,19 +57,25 @@ def consumed_never(evidence: Evidence) -> pa.Table:
     committed = evidence.happened[positions]
     others = np.concatenate([np.ones(len(polls), bool), committed])
     begins = _before_all_others(lane[: len(others)][others], np.concatenate([polls, positions])[others], stood, seen)
-    plain = ~np.isin(history.group[seen], transactional(history))
-    plain &= ~np.isin(stood, given)  # of these ``torn_progress`` tells
-    plain &= _after_another(taken, polls, stood, seen)
+    counts = _after_another(taken, polls, stood, seen) & ~np.isin(seen, given_elsewhere(history))
+    counts &= ~np.isin(seen, evidence.once(Torn).of_transactions)
+    in_doubt = history.status[positions] == Status.INFO
+    counts &= ~np.isin(place(stood, history.offset[seen]), place(given, history.offset[positions])[in_doubt])
     begun = _Lanes(taken, polls, stood[begins], seen[begins])
-    went = _Lanes(given[committed], positions[committed], stood[plain], seen[plain])
+    went = _Lanes(given[committed], positions[committed], stood[counts], seen[counts])
     number, lane_of = _passed(evidence, begun, went)
     shown = evidence.known_poll[number]
     return findings(history, "consumed_never", shown, _first_behind(history, went, lane_of, shown))
 
 
-def transactional(history: Columns) -> Ints:
-    """The groups to which a transaction gives positions that may have been committed."""
-    return np.unique(history.group[given_positions(history)])
+def given_elsewhere(history: Columns) -> Ints:
+    """The positions seen of groups to which transactions give positions, but none on this key: these are held against nothing."""
+    given, seen = history.rows(Kind.POSITION), seen_positions(history)
+    given = given[history.in_txn[given]]
+    lane = lanes(history, np.concatenate([seen, given]))
+    transactional = np.isin(history.group[seen], history.group[given_positions(history)])
+    elsewhere: Ints = seen[transactional & ~np.isin(lane[: len(seen)], lane[len(seen) :])]
+    return elsewhere
 
 
 def only_in_doubt(evidence: Evidence) -> Ints:
@@ -73,7 +85,7 @@ def only_in_doubt(evidence: Evidence) -> Ints:
     """
     history = evidence.history
     polls = evidence.polls[history.group[evidence.polls] >= 0]
-    polls = polls[history.status[polls] != Status.FAIL]
+    polls = polls[(history.status[polls] != Status.FAIL) & ~evidence.once(_undone)[history.unit[polls]]]
     positions = history.rows(Kind.POSITION)
     positions = positions[evidence.happened[positions]]
     lane = lanes(history, np.concatenate([polls, positions]))
@@ -156,7 +168,7 @@ def _passed(evidence: Evidence, begun: _Lanes, went: _Lanes) -> tuple[Ints, Ints
     np.minimum.at(low, begun.stood[polls_at_all], stands[polls_at_all])
     np.maximum.at(high, went.all_lanes, ends)
     inside = (np.append(known, -1)[number] == polled) & (number < high[taken])
-    inside &= (history.status[polls] != Status.FAIL) & ~_undone(evidence)[history.unit[polls]]
+    inside &= (history.status[polls] != Status.FAIL) & ~evidence.once(_undone)[history.unit[polls]]
     consumed = np.unique(_pairs(evidence, taken[inside], number[inside]))
     sizes = np.bincount(consumed // (len(known) + 1), minlength=count)
     short = np.flatnonzero((low < high) & (sizes < high - low))  # of all lanes hardly any

@@ -28,9 +28,28 @@ def hung_transaction(evidence: Evidence) -> pa.Table:
     both = (ends >= 0) & (stable >= 0)
     ends, stable = ends[both], stable[both]
     hung = history.offset[stable] < history.offset[ends]
-    hung &= ~_read_behind(evidence, stable)
+    before, since = _read_behind(evidence, stable)
+    hung &= since < 0
     hung[hung] = ~_used_after(evidence, stable[hung]) & ~_written_between(evidence, stable[hung], ends[hung])
-    return findings(history, "hung_transaction", stable[hung], ends[hung])
+    went_back = hung & (before >= 0)
+    hung &= ~went_back
+    return joined(
+        history,
+        [
+            findings(history, "hung_transaction", stable[hung], ends[hung]),
+            findings(
+                history,
+                "hung_transaction",
+                stable[went_back],
+                ends[went_back],
+                before[went_back],
+                detail=_WENT_BACK,
+            ),
+        ],
+    )
+
+
+_WENT_BACK = "what stands behind it was read before: that was not committed, or the end of its transaction is lost"
 
 
 def ends_known(evidence: Evidence) -> Mask:
@@ -47,28 +66,48 @@ def ends_known(evidence: Evidence) -> Mask:
     for rows in (ends, stable):
         known[known] = ~_used_after(evidence, rows[known])
     known[known] = ~_written_between(evidence, stable[known], ends[known])
-    known[known] = ~_read_behind(evidence, stable[known])
-    return known
+    return known & ~read_since(evidence)
 
 
-def _read_behind(evidence: Evidence, stable: Ints) -> Mask:
-    """For each stable end below the end of its log whether somebody read behind it, so that it did not stay there.
+def read_since(evidence: Evidence) -> Mask:
+    """For each key whether somebody read behind its stable end, below the end of its log, after that had been asked for."""
+    stable = evidence.last_said(Kind.STABLE_END)
+    keys = np.flatnonzero(stable >= 0)
+    since = np.zeros(len(stable), bool)
+    since[keys] = _read_behind(evidence, stable[keys])[1] >= 0
+    return since
 
-    ::
+
+def _read_behind(evidence: Evidence, stable: Ints) -> tuple[Ints, Ints]:
+    """For each stable end below the end of its log a row that read behind it before, and one that did since; -1 for none.
+
+    Since then it did not stay there::
 
         stable_end is seen to be 0, log_end to be 1             a transaction is open
         a reader reads 0 to 2                                   it has ended
+
+    But it never goes back, so what was read before excuses nothing::
+
+        a reader reads 0                                        transaction 1 was committed, or it reads what was not
+        stable_end is seen to be 0, log_end to be 1             and here it is open
     """
     history, polls = evidence.history, evidence.visible
-    windows = history.rows(Kind.WINDOW)
-    windows = windows[evidence.happened[windows]]
-    reach = np.zeros(len(history.keys), np.int64)
-    np.maximum.at(reach, history.key[polls], history.offset[polls] + 1)
-    np.maximum.at(reach, history.key[windows], history.until[windows])
     ends = evidence.last_said(Kind.LOG_END)[history.key[stable]]
-    open_then = (ends >= 0) & (history.offset[stable] < history.offset[ends])
-    behind: Mask = open_then & (reach[history.key[stable]] > history.offset[stable])
-    return behind
+    is_open = (ends >= 0) & (history.offset[stable] < history.offset[ends])
+    number = np.full(len(history.keys), -1, np.int64)  # of the stable end of each key; hardly any is open
+    number[history.key[stable[is_open]]] = np.flatnonzero(is_open)
+    windows = history.rows(Kind.WINDOW)
+    windows = windows[evidence.happened[windows] & (number[history.key[windows]] >= 0)]
+    polls = polls[number[history.key[polls]] >= 0]
+    rows = np.concatenate([polls, windows])
+    reach = np.concatenate([history.offset[polls] + 1, history.until[windows]])
+    rows = rows[reach > history.offset[stable[number[history.key[rows]]]]]
+    mine = number[history.key[rows]]
+    late = evidence.op_end[history.op[rows]] > evidence.op_end[history.op[stable[mine]]]
+    before, since = np.full((2, len(stable)), -1, np.int64)
+    before[mine[~late]] = rows[~late]
+    since[mine[late]] = rows[late]
+    return before, since
 
 
 def _written_between(evidence: Evidence, stable: Ints, ends: Ints) -> Mask:
@@ -104,14 +143,37 @@ def _sent_after(evidence: Evidence, sends: Ints, rows: Ints) -> Mask:
 
 def stuck_progress(evidence: Evidence) -> pa.Table:
     """At the end of the history a group's position stands below a committed record that it could have taken."""
-    history = evidence.history
-    positions = seen_positions(history)
-    rows = _last_rows(lanes(history, positions), positions)
-    rows = rows[~went_on(evidence, rows)]
-    stable = evidence.last_said(Kind.STABLE_END)[history.key[rows]]
-    rows, stable = rows[stable >= 0], stable[stable >= 0]
-    waiting = _first_waiting(evidence, rows, stable)
-    return findings(history, "stuck_progress", rows[waiting >= 0], stable[waiting >= 0], waiting[waiting >= 0])
+    last = evidence.once(LastPositions)
+    stuck = last.waiting >= 0
+    return findings(evidence.history, "stuck_progress", last.rows[stuck], last.stable[stuck], last.waiting[stuck])
+
+
+class LastPositions:
+    """The last position seen of each group on a key, if it did not go on there, and the key's stable end was asked for.
+
+    ``waiting`` has for each a row that tells of a record between the two, -1 for none, and ``came`` one that tells of such a
+    record later: it may have come since, and the group may have gone on. The end of such a position is not known::
+
+        the group's position is seen to be 0
+        a writer sends to 0
+        transaction 1 polls 0, commits position 1, aborts
+        stable_end is seen to be 1                              whether the position stayed at 0 nobody asked
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        history = evidence.history
+        positions = seen_positions(history)
+        rows = _last_rows(lanes(history, positions), positions)
+        rows = rows[~went_on(evidence, rows)]
+        stable = evidence.last_said(Kind.STABLE_END)[history.key[rows]]
+        self.rows, self.stable = rows[stable >= 0], stable[stable >= 0]
+        self.waiting, self.came = _first_waiting(evidence, self.rows, self.stable)
+
+    @property
+    def known(self) -> Ints:
+        """Those of which the end is known."""
+        known: Ints = self.rows[(self.came < 0) | (self.waiting >= 0)]
+        return known
 
 
 def torn_progress(evidence: Evidence) -> pa.Table:
@@ -138,37 +200,52 @@ def torn_progress(evidence: Evidence) -> pa.Table:
         transaction 1 of process one commits position 2, the answer is late
         transaction 2 of process two commits position 4, and is answered before that        4 is as it should be
     """
-    history = evidence.history
-    positions = history.rows(Kind.POSITION)
-    positions = np.sort(np.concatenate([positions[history.in_txn[positions]], seen_positions(history)]))
-    lane = lanes(history, positions)
-    said, status = history.in_txn[positions], history.status[positions]
-    seen = _last_of_lane(lane, positions, ~said)
-    last = _last_of_lane(lane, positions, said & _happened_when(evidence, positions, seen[lane]))
-    open_ended = said & (status == Status.INFO)
-    settled = np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen
-    # What a transaction of unknown outcome gave it may be there as well: its marker may come late.
-    may_be = place(lane[open_ended], history.offset[positions[open_ended]])
-    settled &= ~np.isin(place(np.arange(len(seen)), history.offset[seen]), may_be)
-    other = settled & (last >= 0) & (history.offset[seen] != history.offset[last])
-    other &= ~_committed_later(evidence, lane[said], positions[said], seen, np.where(other, last, -1))
-    unsaid = settled & (last < 0)
-    mine = unsaid[lane]
-    failed = np.where(unsaid, _applied_though_failed(evidence, lane[mine], positions[mine], seen), -1)
-    shown = np.where(other, last, failed)
-    ends = np.where(shown < 0, _ends_before(evidence, seen), -1)
+    history, torn = evidence.history, evidence.once(Torn)
     return joined(
         history,
         [
-            findings(history, "torn_progress", seen[shown >= 0], shown[shown >= 0]),
-            findings(history, "torn_progress", seen[ends >= 0], ends[ends >= 0], detail=_BEHIND_THE_END),
-            findings(history, "torn_progress", *_given_by_nobody(evidence, lane, positions, seen), detail=_BY_NOBODY),
+            findings(history, "torn_progress", *torn.of_another),
+            findings(history, "torn_progress", *torn.behind_the_end, detail=_BEHIND_THE_END),
+            findings(history, "torn_progress", *torn.by_nobody, detail=_BY_NOBODY),
         ],
     )
 
 
 _BEHIND_THE_END = "it is behind the end of the log"
 _BY_NOBODY = "it was seen in between, and no transaction gave it that may have been committed"
+
+
+class Torn:
+    """The positions that are not what the transactions of their group gave, each with a row that shows it."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        history = evidence.history
+        positions = history.rows(Kind.POSITION)
+        positions = np.sort(np.concatenate([positions[history.in_txn[positions]], seen_positions(history)]))
+        lane = lanes(history, positions)
+        said, status = history.in_txn[positions], history.status[positions]
+        seen = _last_of_lane(lane, positions, ~said)
+        last = _last_of_lane(lane, positions, said & _happened_when(evidence, positions, seen[lane]))
+        open_ended = said & (status == Status.INFO)
+        settled = np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen
+        # What a transaction of unknown outcome gave it may be there as well: its marker may come late.
+        may_be = place(lane[open_ended], history.offset[positions[open_ended]])
+        settled &= ~np.isin(place(np.arange(len(seen)), history.offset[seen]), may_be)
+        other = settled & (last >= 0) & (history.offset[seen] != history.offset[last])
+        other &= ~_committed_later(evidence, lane[said], positions[said], seen, np.where(other, last, -1))
+        unsaid = settled & (last < 0)
+        mine = unsaid[lane]
+        failed = np.where(unsaid, _applied_though_failed(evidence, lane[mine], positions[mine], seen), -1)
+        shown = np.where(other, last, failed)
+        ends = np.where(shown < 0, _ends_before(evidence, seen), -1)
+        self.of_another = seen[shown >= 0], shown[shown >= 0]
+        self.behind_the_end = seen[ends >= 0], ends[ends >= 0]
+        self.by_nobody = _given_by_nobody(evidence, lane, positions, seen)
+
+    @property
+    def of_transactions(self) -> Ints:
+        """Those that are not what a transaction gave, and not only too far."""
+        return np.concatenate([self.of_another[0], self.by_nobody[0]])
 
 
 def _given_by_nobody(evidence: Evidence, lane: Ints, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
@@ -278,15 +355,15 @@ def went_on(evidence: Evidence, seen: Ints) -> Mask:
     return went_on
 
 
-def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:
-    """For each position a row that tells of a record between it and the stable end, -1 for none: markers do not wait.
+def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> tuple[Ints, Ints]:
+    """For each position a row that tells of a record between it and the stable end, and one that does later; -1 for none.
 
-    And none of what is told of later: it may have come since. Where a record stands may be told later. A transaction of unknown
-    outcome may have been committed late, so it is told of by what proves that it was.
+    Markers do not wait. Where a record stands may be told later. A transaction of unknown outcome may have been committed late,
+    so it is told of by what proves that it was.
     """
     history, offset = evidence.history, evidence.sent_offset
     if not len(positions):
-        return positions
+        return positions, positions
     rows = np.concatenate([evidence.committed, evidence.visible])
     rows = rows[offset[rows] >= 0]
     rows = rows[~evidence.gone.contain(place(history.key[rows], offset[rows]))]
@@ -298,12 +375,13 @@ def _first_waiting(evidence: Evidence, positions: Ints, stable: Ints) -> Ints:
     key = history.key[positions]
     begin = np.searchsorted(places, place(key, history.offset[positions]))
     end = np.searchsorted(places, place(key, history.offset[stable]))
-    first = np.full(len(positions), -1, np.int64)
+    first, later = np.full((2, len(positions)), -1, np.int64)
     for number in np.flatnonzero(begin < end).tolist():  # of all positions hardly any
         waiting = rows[begin[number] : end[number]]
         told = known_at[waiting] <= evidence.op_end[history.op[positions[number]]]
         first[number] = waiting[np.argmax(told)] if np.any(told) else -1
-    return first
+        later[number] = -1 if np.all(told) else waiting[np.argmin(told)]
+    return first, later
 
 
 def _last_rows(lane: Ints, rows: Ints) -> Ints:
