@@ -93,6 +93,7 @@ class Tables:
     refused: str = ""
     grown: frozenset[str] = frozenset()
     group_stable: int = 50
+    asked_s: float | None = 2.0  # readers got what they got at 0 and 1
 
     def expected(self) -> Expected:
         count: dict[tuple[int, int], int] = {}
@@ -115,7 +116,8 @@ class Tables:
         positions = {("in", p): self.position for p in range(2)} if progress else {}
         return Recorded(
             "pipeline", ("in",), ("out",), table(READ, [*self._input_reads(), *map(_read, self.visible)]),
-            Observed(table(ENDS, ends), Committed(progress, positions), self._group()), sent=table(SENT, self._sent()),
+            Observed(table(ENDS, ends), Committed(progress, positions), self._group(), self.asked_s),
+            sent=table(SENT, self._sent()),
             seen=table(READ, [*self._input_reads(), *map(_read, sorted(seen, key=lambda one: one.offset))]),
             grown=self.grown,
         )  # fmt: skip

@@ -46,6 +46,23 @@ def test_a_transaction_that_hangs_on_the_groups_partition_is_found() -> None:
     assert violations(Tables(group_stable=49)) == {"hung_transaction": 1}
 
 
+@pytest.mark.parametrize(("asked_s", "hung"), [(1.5, 1), (0.5, 0), (None, 0)], ids=["before", "since", "not known"])
+def test_what_was_read_before_the_ends_were_asked_for_excuses_no_open_transaction(
+    asked_s: float | None, hung: int
+) -> None:
+    """The final reader stops at the stable end, and the one beside the run went behind it, at 1 s."""
+    last = outputs()[-1].offset
+    visible = [each for each in outputs() if (each.partition, each.offset) != (1, last)]
+    tables = Tables(visible=visible, concurrent=outputs(), stable=last, asked_s=asked_s)
+    judgement = judge(tables.recorded(), tables.expected())
+    found = [row["key"] for row in judgement.findings.to_pylist() if row["anomaly"] == "hung_transaction"]
+    assert found.count("out-1") == hung
+    assert set(judgement.violations) == {"hung_transaction"}  # of out-0 nothing was read behind the stable end
+    said = [part.split(", so")[0] for part in judgement.not_judged]
+    why = "somebody read behind its stable_end after that was asked for"
+    assert said == ([] if hung else [f"whether a transaction hangs on out-1: {why}"])
+
+
 def duplicate(tables: Tables) -> None:
     tables.visible.append(replace(tables.visible[1], offset=3))
 

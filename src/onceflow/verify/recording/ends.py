@@ -19,7 +19,7 @@ from onceflow.transaction.committed import Committed, read_committed
 from onceflow.transaction.questions import transactional_id
 from onceflow.transaction.requests import Requests
 from onceflow.verify.cluster.placement import GROUPS_TOPIC, partition_among
-from onceflow.verify.recording.tables import ENDS, Place
+from onceflow.verify.recording.tables import ENDS, Clock, Place
 
 PATIENCE_S = 120.0
 _PAUSE_S = 0.2
@@ -34,16 +34,23 @@ class Observed:
 
     ``committed.progress`` is None where nothing is committed under the name, as for another engine's pipeline. ``group``: the
     ends of the partition of ``__consumer_offsets`` that keeps the group. A transaction that hangs there holds up no reader of
-    records, and every start of the pipeline.
+    records, and every start of the pipeline. ``asked_s``: when it was asked for the ends, before any answer; what somebody reads
+    later may have been committed since. None: not known.
     """
 
     ends: pa.Table
     committed: Committed
     group: pa.Table | None = None
+    asked_s: float | None = None
 
 
 def observe(
-    bootstrap_servers: str, topics: Iterable[str], pipeline: str, *, patience_s: float = PATIENCE_S
+    bootstrap_servers: str,
+    topics: Iterable[str],
+    pipeline: str,
+    *,
+    patience_s: float = PATIENCE_S,
+    clock: Clock = time.monotonic,
 ) -> Observed:
     """Asks when the pipeline has ended. Waits until no transaction is open in ``topics`` and the group's partition.
 
@@ -56,12 +63,13 @@ def observe(
     chosen = sorted(set(topics))
     group = _insisted(lambda: place_of_group(pipeline, ClusterAdmin(settings).partitions()), deadline)
     while True:
+        asked_s = clock()
         table = ends_of(bootstrap_servers, chosen, deadline)
         kept = _insisted(lambda: Asker(bootstrap_servers).ends(group), deadline)
         if all(each["stable"].equals(each["end"]) for each in (table, kept)) or time.monotonic() > deadline:
             break
         time.sleep(_PAUSE_S)
-    return Observed(table, committed_of(bootstrap_servers, pipeline, deadline), kept)
+    return Observed(table, committed_of(bootstrap_servers, pipeline, deadline), kept, asked_s)
 
 
 def place_of_group(pipeline: str, known: Mapping[str, Sequence[int]]) -> list[Place]:

@@ -341,8 +341,9 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
     world.driver.close()
     world.kafka.heal()
     servers = world.kafka.direct_servers
-    raw.observed = observe(servers, (*world.topics_in, *world.topics_out), world.plan.name)
-    raw.final = read_all(servers, raw.observed.ends, clock=world.timeline.seconds)
+    everything, clock = (*world.topics_in, *world.topics_out), world.timeline.seconds
+    raw.observed = observe(servers, everything, world.plan.name, clock=clock)
+    raw.final = read_all(servers, raw.observed.ends, clock=clock)
     if behind := reader.behind(raw.final, _SEEN_S):
         places = ", ".join(f"{topic}-{partition}" for topic, partition in behind)
         raw.weaknesses.append(

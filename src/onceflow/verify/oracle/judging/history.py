@@ -1,4 +1,11 @@
-"""The history of a run, in the order: writers, the pipeline's batches, the concurrent reader, the final reader, the ends."""
+"""The history of a run, in the order: writers, the pipeline's batches, the concurrent reader, the final reader, the ends.
+
+What the concurrent reader got from behind a stable end, after that was asked for, stands behind the ends::
+
+    the ends are asked for: a transaction is open
+    its time is out, and the broker commits or aborts it        what stands behind it becomes visible
+    the concurrent reader gets that                             it was right to, and nothing hangs
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,8 @@ import pyarrow.compute as pc
 from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
+from onceflow.verify.history.columns import Mask
+from onceflow.verify.history.schema import MAX_OFFSET
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.batches import (
     Batches,
@@ -59,9 +68,12 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         add_batches(book, batches, polled, expected, wrote, recorded.pipeline)
         if not expected.refused:
             _add_nobody(book, recorded, wrote.lane, lanes)
-    _add_seen(book, seen)
+    late = _is_late(seen, recorded, lanes)
+    _add_beginning(book, seen)
+    _add_seen(book, seen, ~late)
     _add_final(book, final, recorded, lanes)
     _add_ends(book, recorded, lanes)
+    _add_seen(book, seen, late)
     finished = None if expected is None else finished_for_nothing(recorded, expected)
     _add_positions(book, recorded, ends, finished, lanes)
     return book.table(), reasons
@@ -95,18 +107,34 @@ def _add_nobody(book: Book, recorded: Recorded, wrote: Ints, lanes: Lanes) -> No
     book.add(op=np.arange(rows), process=NOBODY, kind=kind, status="fail", lane=empty, value=value)
 
 
-def _add_seen(book: Book, seen: Sightings) -> None:
+def _is_late(seen: Sightings, recorded: Recorded, lanes: Lanes) -> Mask:
+    """For each record that the concurrent reader got whether it became visible after the ends were asked for, or may have."""
+    ends, asked_s = recorded.observed.ends, recorded.observed.asked_s
+    of_ends = lanes.of(ends)
+    stable = np.full(max(of_ends.max(initial=-1), seen.lane.max(initial=-1)) + 1, MAX_OFFSET)
+    stable[of_ends] = plain_numbers(ends["stable"])
+    after = asked_s is None or np.asarray(recorded.seen["at_s"].combine_chunks()) >= asked_s
+    late: Mask = after & (seen.offset >= stable[seen.lane])
+    return late
+
+
+def _add_beginning(book: Book, seen: Sightings) -> None:
     lane = np.unique(seen.lane)
     rows = len(lane)
     zeros = np.zeros(rows, np.int64)
     book.add(op=zeros, process=READER, kind=kinds(Kind.ASSIGN, rows), lane=lane, offset=zeros)
+
+
+def _add_seen(book: Book, seen: Sightings, chosen: Mask) -> None:
+    """These of the records that the concurrent reader got."""
+    op = seen.op[chosen]
     book.add(
-        op=dense(seen.op),
+        op=dense(op),
         process=READER,
-        kind=kinds(Kind.POLL, len(seen.op)),
-        lane=seen.lane,
-        offset=seen.offset,
-        value=seen.value,
+        kind=kinds(Kind.POLL, len(op)),
+        lane=seen.lane[chosen],
+        offset=seen.offset[chosen],
+        value=_plain(seen.value).filter(pa.array(chosen)),
     )
 
 
