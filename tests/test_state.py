@@ -11,6 +11,8 @@ from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.writing import BatchWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import Workbench
 
@@ -51,6 +53,17 @@ def delete_last_commit(checkpoint: Path) -> int:
     return newest
 
 
+@pytest.fixture(params=["whole", "cut off"])
+def plan_text(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
+    """How Spark tells a plan. Where plans are large it advises to cut them off, and nothing is left that tells of state."""
+    setting = "spark.sql.maxPlanStringLength"
+    if request.param == "cut off":
+        spark.conf.set(setting, "8")
+    yield
+    spark.conf.unset(setting)
+
+
+@pytest.mark.usefixtures("plan_text")
 def test_a_replayed_batch_is_skipped_and_its_state_is_built_again(bench: Workbench) -> None:
     source, target = bench.topic(2), bench.topic(2)
 
@@ -93,6 +106,7 @@ def test_an_attempt_that_failed_runs_again_on_the_same_state(
     assert written > len(bench.read(target)), "the failed attempts wrote records too"
 
 
+@pytest.mark.usefixtures("plan_text")
 def test_state_in_format_1_is_refused(bench: Workbench, spark: SparkSession) -> None:
     source, target = bench.topic(1), bench.topic(1)
     bench.fill(source, records(10))

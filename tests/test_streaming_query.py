@@ -91,6 +91,52 @@ def test_initial_offsets_source_options_and_state_are_found(
     assert (stateful, with_state) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("transform", "mode", "stateful"),
+    [
+        (lambda lines: lines.groupBy("key").count(), "update", True),
+        (lambda lines: lines.dropDuplicates(["key"]).unionByName(lines), "append", True),
+        (lambda lines: lines.limit(3), "append", True),
+        (lambda lines: lines.repartition(2, "key"), "append", False),
+    ],
+    ids=["aggregation", "a branch", "limit", "a shuffle"],
+)
+def test_state_is_found_whatever_becomes_of_the_plan_and_its_text(
+    transform: Callable[[DataFrame], DataFrame],
+    mode: str,
+    spark: SparkSession,
+    topic: TopicFactory,
+    fill: Fill,
+    run_query: RunQuery,
+    tmp_path: Path,
+    *,
+    stateful: bool,
+) -> None:
+    """Adaptive execution hides a plan's nodes in one of its own, but of a stateful plan; the text is cut off."""
+    source = topic(1)
+    fill(source, [("k", "1")])
+    settings = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.streaming.stateless.enabled": "true",
+        "spark.sql.maxPlanStringLength": "8",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    seen: list[tuple[bool, bool]] = []
+
+    def what(frame: DataFrame, batch_id: int) -> tuple[bool, bool]:
+        root = streaming_query._execution(frame).lastExecution().executedPlan().getClass().getSimpleName()
+        return streaming_query.is_stateful(frame), root == "AdaptiveSparkPlanExec"
+
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        run_query(source, observe(what, seen), tmp_path, transform=transform, mode=mode)
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, str(value))
+    assert seen[0] == (stateful, not stateful)
+
+
 def test_only_what_streams_from_kafka_is_a_kafka_source(
     spark: SparkSession, topic: TopicFactory, fill: Fill, run_query: RunQuery, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

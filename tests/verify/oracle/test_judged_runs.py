@@ -25,6 +25,7 @@ from onceflow.verify.report.summary import CERTAIN
 from onceflow.verify.workload import builtin_plan
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from tests.conftest import TopicFactory
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -158,11 +159,17 @@ def test_a_plan_of_single_records_is_judged_with_its_order(stateless: Run) -> No
     check_good(stateless, 60)
 
 
-def test_windows_are_judged(make: MakeRun) -> None:
+def test_windows_are_judged(make: MakeRun, spark: SparkSession) -> None:
+    """And are known to keep state where Spark is to cut off the plan's text, which tells of it."""
     run = make(WINDOWED)
     for _ in range(3):
         run.batch(80)
     check_good(run, 10)
+    spark.conf.set("spark.sql.maxPlanStringLength", "8")
+    try:
+        assert run.expected().stateful
+    finally:
+        spark.conf.unset("spark.sql.maxPlanStringLength")
 
 
 @pytest.mark.long

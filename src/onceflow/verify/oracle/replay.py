@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
 
 from onceflow.pipeline.local_checkpoint import end_of_entry
 from onceflow.verify.oracle.expected import RECORDS, Expected
@@ -120,10 +121,11 @@ class Replay:
         again = self._run(batch)
         return difference(batch.number, before, again)
 
-    def _look_at(self, query: object) -> None:
-        """The physical plan as text is all that Spark tells without its internals."""
-        plan = str(query._jsq.explainInternal(False))  # type: ignore[attr-defined]  # noqa: SLF001
-        self._stateful = "state info" in plan.lower()
+    def _look_at(self, query: StreamingQuery) -> None:
+        """By what the batch has to tell of its operators: the plan's text ends after ``spark.sql.maxPlanStringLength``."""
+        told = query.lastProgress
+        assert told is not None, "Spark tells of each batch, here of one"
+        self._stateful = bool(told.stateOperators)
 
 
 def _topics(records: pa.Table) -> list[str]:
