@@ -14,6 +14,11 @@ from onceflow.transaction.committed import Committed, read_committed
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import transactional_id
 
+_RESET = (
+    "the progress was reset (kafka-consumer-groups --reset-offsets) and says nothing any more; the source offsets may have been "
+    "moved with it. A driver at work puts it back; a start is refused, as PROGRESS_GONE"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
@@ -64,7 +69,7 @@ def read_status(name: str, settings: ClusterSettings, location: Path | None, las
         settings.bootstrap_servers,
         committed.progress,
         checkpoint.query_id if checkpoint else "",
-        warning(progress, _now(progress, checkpoint), location),
+        _RESET if committed.was_reset else warning(progress, _now(progress, checkpoint), location),
         _lags(admin, known, committed),
         tuple(batch_states(progress, checkpoint, last)),
     )
