@@ -120,7 +120,7 @@ def test_state_is_found_whatever_becomes_of_the_plan_and_its_text(
         "spark.sql.adaptive.streaming.stateless.enabled": "true",
         "spark.sql.maxPlanStringLength": "8",
     }
-    before = {name: spark.conf.get(name) for name in settings}
+    before = {name: str(spark.conf.get(name)) for name in settings}
     seen: list[tuple[bool, bool]] = []
 
     def what(frame: DataFrame, batch_id: int) -> tuple[bool, bool]:
@@ -133,7 +133,7 @@ def test_state_is_found_whatever_becomes_of_the_plan_and_its_text(
         run_query(source, observe(what, seen), tmp_path, transform=transform, mode=mode)
     finally:
         for name, value in before.items():
-            spark.conf.set(name, str(value))
+            spark.conf.set(name, value)
     assert seen[0] == (stateful, not stateful)
 
 
