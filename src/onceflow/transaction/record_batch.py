@@ -61,7 +61,8 @@ class BodyEncoder:
     """Encodes rows into chunks for one topic; for one thread at a time.
 
     ``limit_bytes`` is the topic's ``max.message.bytes``: no chunk with its header is larger. ``target_chunk_bytes``
-    bounds a chunk before compression and thereby the memory (partitions times target). ``level``: see ``compress``.
+    bounds a chunk before compression. ``open_bytes`` is what all open chunks hold; where partitions are many that is too much
+    (partitions times target), and ``shrink`` closes some of them early. ``level``: see ``compress``.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class BodyEncoder:
         self._capacity_bytes = min(target_chunk_bytes, limit_bytes - HEADER_BYTES)
         self._offset_delta_bytes = size_bytes(max(self._capacity_bytes // _SMALLEST_RECORD_BYTES - 1, 0))
         self._open: dict[int, _Open] = {}
+        self.open_bytes = 0
 
     def add(self, batch: pa.RecordBatch, partitions: Partitions) -> Iterator[Chunk]:
         """Encodes the rows as the iterator is read (to its end), and gives the chunks that became full.
@@ -95,6 +97,14 @@ class BodyEncoder:
     def flush(self) -> Iterator[Chunk]:
         """The open chunks, by partition; afterwards the encoder is empty and can go on."""
         for partition in sorted(self._open):
+            yield self._close(partition)
+
+    def shrink(self, to_bytes: int) -> Iterator[Chunk]:
+        """The largest of the open chunks, until the others hold no more than that. What comes later is of later chunks."""
+        largest_first = sorted(self._open, key=lambda partition: self._open[partition].raw_bytes, reverse=True)
+        for partition in largest_first:
+            if self.open_bytes <= to_bytes:
+                return
             yield self._close(partition)
 
     def _add_block(self, block: pa.RecordBatch, partitions: Partitions, first_row: int) -> Iterator[Chunk]:
@@ -164,10 +174,12 @@ class BodyEncoder:
         chunk.max_timestamp_ms = max(chunk.max_timestamp_ms, newest)
         chunk.count += cut.end - cut.start
         chunk.raw_bytes += len(data)
+        self.open_bytes += len(data)
         chunk.pieces.append(data if cut.closes else bytes(data))
 
     def _close(self, partition: int, row: int | None = None) -> Chunk:
         chunk = self._open.pop(partition)
+        self.open_bytes -= chunk.raw_bytes
         raw = chunk.pieces[0] if len(chunk.pieces) == 1 else b"".join(chunk.pieces)
         codec, body = self._codec, compress(self._codec, raw, self._level)
         if len(body) > len(raw):

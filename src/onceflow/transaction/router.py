@@ -15,6 +15,9 @@ from onceflow.transaction.compression import Codec
 from onceflow.transaction.partitioner import assign_partitions
 from onceflow.transaction.record_batch import BodyEncoder
 
+OPEN_BYTES = 64 << 20
+"""The most that the open chunks of a task hold, before compression: up to 128 partitions have one of the full size each."""
+_SLICE_BYTES = 8 << 20  # of rows that are encoded between two looks at that
 SOURCE_COLUMNS = ("_topic", "_partition", "_offset")
 """Where a row came from; optional, not written, only named in errors."""
 _UNTOLD_LIMIT_BYTES = (100 << 20) - 1024
@@ -45,17 +48,41 @@ class Encoding:
 
 
 class TopicRouter:
-    """Encodes the rows of one task. ``add`` Arrow batches in order, then ``flush``; both give (topic, chunk) as they fill."""
+    """Encodes the rows of one task. ``add`` Arrow batches in order, then ``flush``; both give (topic, chunk) as they fill.
 
-    def __init__(self, encoding: Encoding, find_topic: FindTopic) -> None:
+    Or before they are full, the largest first, where all that are open hold more than ``open_bytes``::
+
+        a task writes to 2,000 partitions; none of its chunks gets full for long, and together they hold up to a gigabyte
+        as many tasks run in an executor as it has cores, and what Python holds is no part of the executor's heap
+    """
+
+    def __init__(self, encoding: Encoding, find_topic: FindTopic, *, open_bytes: int = OPEN_BYTES) -> None:
         self._encoding = encoding
         self._find_topic = find_topic
+        self._most_bytes = open_bytes
         self._topics: dict[str, _TopicEncoder] = {}
+
+    @property
+    def open_bytes(self) -> int:
+        """What all open chunks hold."""
+        return sum(encoder.open_bytes for encoder in self._topics.values())
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Chunk]]:
         """Encodes the rows of ``batch`` (the columns of Spark's Kafka sink). Raises InputError, ColumnError, RecordTooLarge."""
         for topic, rows in self._by_topic(batch):
-            for chunk in self._encoder(topic).add(rows):
+            encoder = self._encoder(topic)
+            for first, some in _slices(rows):
+                for chunk in encoder.add(some, first):
+                    yield topic, chunk
+                yield from self._shrink()
+
+    def _shrink(self) -> Iterator[tuple[str, Chunk]]:
+        """To the half, so that it is seldom. Of each topic in turn, that with most first."""
+        if self.open_bytes <= self._most_bytes:
+            return
+        for topic, encoder in sorted(self._topics.items(), key=lambda item: item[1].open_bytes, reverse=True):
+            others = self.open_bytes - encoder.open_bytes
+            for chunk in encoder.shrink(max(self._most_bytes // 2 - others, 0)):
                 yield topic, chunk
 
     def flush(self) -> Iterator[tuple[str, Chunk]]:
@@ -91,7 +118,8 @@ class _TopicEncoder:
         self._rows = 0
         self._encoder = BodyEncoder(info.limit_bytes or _UNTOLD_LIMIT_BYTES, encoding.codec, encoding.timestamp_ms)
 
-    def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
+    def add(self, batch: pa.RecordBatch, first_row: int) -> Iterator[Chunk]:
+        """``first_row``: which row of a larger batch it begins with."""
         partitions = assign_partitions(
             _column(batch, "key"),
             _column(batch, "partition"),
@@ -104,17 +132,24 @@ class _TopicEncoder:
         try:
             yield from self._encoder.add(batch, partitions)
         except RecordTooLarge as error:
-            raise self._named(error, batch) from None
+            raise self._named(error, batch, first_row) from None
+
+    @property
+    def open_bytes(self) -> int:
+        return self._encoder.open_bytes
+
+    def shrink(self, to_bytes: int) -> Iterator[Chunk]:
+        return self._encoder.shrink(to_bytes)
 
     def flush(self) -> Iterator[Chunk]:
         return self._encoder.flush()
 
-    def _named(self, error: RecordTooLarge, batch: pa.RecordBatch) -> RecordTooLarge:
+    def _named(self, error: RecordTooLarge, batch: pa.RecordBatch, first_row: int) -> RecordTooLarge:
         """The same error with the topic, and where the record came from."""
         row = error.fields["row"]
         mask = pa.array(np.arange(batch.num_rows) == row)
         is_told = self._info.limit_bytes is not None
-        fields = {**error.fields, "topic": self._topic, "is_told": is_told}
+        fields = {**error.fields, "row": first_row + row, "topic": self._topic, "is_told": is_told}
         limit = _TOLD_LIMIT if is_told else _UNTOLD_LIMIT
         mend = (
             "raise the topic's max.message.bytes"
@@ -127,6 +162,13 @@ class _TopicEncoder:
             action=f"{mend}, or drop or split the record",
             **fields,
         )
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batch in pieces of about ``_SLICE_BYTES``, each with the number of its first row; as it is where it is no larger."""
+    rows = max(1, _SLICE_BYTES * batch.num_rows // max(batch.nbytes, 1))
+    for first in range(0, batch.num_rows, rows):
+        yield first, batch.slice(first, rows)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
