@@ -26,6 +26,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.cli.progress import as_line
 from onceflow.config import PlanFile, load
 from onceflow.errors import BrokerUnreachable, Fenced, RestartsExhausted
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import (
@@ -54,7 +55,7 @@ from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from tests.conftest import TopicFactory
+    from tests.conftest import Fill, TopicFactory
 
 PATIENCE_S = 400.0
 SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_driver.py")))
@@ -587,6 +588,36 @@ def test_a_rehearsal_writes_to_its_own_disk_only(tmp_path: Path, spark: SparkSes
     finally:
         spark.conf.unset("fs.defaultFS")
     assert (checkpoint / "commits" / "0").exists()
+
+
+def test_the_more_partitions_there_are_the_fewer_records_of_each_are_rehearsed(
+    tmp_path: Path, broker: EmbeddedBroker, topic: TopicFactory, fill: Fill
+) -> None:
+    """All that comes of them is collected, so that it is bounded for all of them together."""
+    many, few = topic(24), topic(1)
+    fill(many, [(str(number), "x") for number in range(24 * 600)])
+    fill(few, [("k", "x")] * 600)
+    path = tmp_path / "pipeline.toml"
+
+    def begins(*topics: str) -> dict[str, list[int]]:
+        """How many offsets of each partition."""
+        sources = [f'[[source]]\nname = "s{at}"\ntopics = ["{name}"]\nformat = "raw"' for at, name in enumerate(topics)]
+        head = f'name = "many"\ncheckpoint = "state"\n[kafka]\nbootstrap_servers = "{broker.bootstrap_servers}"\n'
+        path.write_text("\n".join([head, *sources, '[[sink]]\nfrom = "s0"\ntopic = "out"\nvalue = "value"']))
+        settings = ClusterSettings.of(broker.bootstrap_servers)
+        ends = ClusterAdmin(settings).end_offsets([(many, partition) for partition in range(24)] + [(few, 0)])
+        starting = rehearsal._newest(load(path, {}), settings)
+        return {
+            source: [
+                ends[name, int(partition)] - start
+                for name, parts in found.items()
+                for partition, start in parts.items()
+            ]
+            for source, found in starting.items()
+        }
+
+    assert begins(few) == {"s0": [rehearsal.NEWEST]}
+    assert begins(many, few) == {"s0": [400] * 24, "s1": [400]}
 
 
 @pytest.mark.parametrize("why", ["takeover", "too long"])

@@ -51,7 +51,8 @@ log = logging.getLogger(__name__)
 
 Batch = Callable[[DataFrame, int], None]
 TIMES = 3
-NEWEST = 500  # offsets of each partition
+NEWEST = 500  # offsets of each partition at most
+ALL = 10_000  # of all partitions together: what comes of them is collected, and the driver's JVM holds it
 STOP_S = 20.0
 PATIENCE_S = 10.0
 EXECUTORS_S = 60.0
@@ -158,15 +159,22 @@ def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path, enough: thr
 
 
 def _newest(file: PlanFile, settings: ClusterSettings) -> Starting:
+    """Where the rehearsal begins to read: a few offsets before the end of each partition, the fewer the more there are::
+
+    a standby beside the driver reads a topic of 1,000 partitions with records of 2 kB, 500 of each
+    its JVM would be given a gigabyte to hold, three times, before it is needed at all
+    """
     admin = ClusterAdmin(settings)
     known = admin.partitions()
     starting: dict[str, dict[str, dict[str, int]]] = {}
-    for source in file.plan.source:
-        topics = topics_of(source, known)
-        ends = admin.end_offsets([(topic, partition) for topic in topics for partition in known[topic]])
-        starting[source.name] = {topic: {} for topic in topics}
+    topics = {source.name: topics_of(source, known) for source in file.plan.source}
+    partitions = sum(len(known[topic]) for names in topics.values() for topic in names)
+    newest = max(min(NEWEST, ALL // max(partitions, 1)), 1)
+    for source, names in topics.items():
+        ends = admin.end_offsets([(topic, partition) for topic in names for partition in known[topic]])
+        starting[source] = {topic: {} for topic in names}
         for (topic, partition), end in ends.items():
-            starting[source.name][topic][str(partition)] = max(end - NEWEST, 0)
+            starting[source][topic][str(partition)] = max(end - newest, 0)
     return starting
 
 
