@@ -676,7 +676,21 @@ def running(slow: Slow) -> Iterator[Running]:
     psutil.wait_procs(left, PATIENCE_S)
 
 
-def test_every_record_once_though_the_driver_is_killed_in_the_middle_of_a_batch(slow: Slow, running: Running) -> None:
+BOTH, PYTHON, JVM_ALONE = "Python and its JVM", "Python alone", "the JVM alone"
+
+
+@pytest.mark.parametrize(
+    ("whom", "reason"),
+    [
+        (BOTH, "was killed by SIGKILL"),
+        (PYTHON, "was killed by SIGKILL"),
+        (JVM_ALONE, "failed: [QUERY_FAILED] Spark's JVM has died or does not answer"),
+    ],
+    ids=(BOTH, PYTHON, JVM_ALONE),
+)
+def test_every_record_once_though_the_driver_is_killed_in_the_middle_of_a_batch(
+    slow: Slow, running: Running, whom: str, reason: str
+) -> None:
     sent = slow.send(5)
     ready = running.wait_for("standby_ready")["pid"]
     slow.link.unlink()  # left by the first batch, and by the rehearsal
@@ -684,9 +698,12 @@ def test_every_record_once_though_the_driver_is_killed_in_the_middle_of_a_batch(
     slow.wait_until_under_way(running)
     supervisor = psutil.Process(running.process.pid)
     (driver,) = [child.pid for child in supervisor.children() if child.pid != ready]
-    os.killpg(driver, signal.SIGKILL)
+    of_the_driver = [psutil.Process(driver), *psutil.Process(driver).children(recursive=True)]
+    kill_in_part(driver, whom)
     lost = running.wait_for("driver_lost")
-    assert (lost["pid"], lost["reason"]) == (driver, "was killed by SIGKILL")
+    assert lost["pid"] == driver
+    assert lost["reason"].startswith(reason)
+    assert psutil.wait_procs(of_the_driver, PATIENCE_S)[1] == [], "whatever was left of it"
     assert running.wait_for("took_over")["pid"] == ready
     assert slow.written() == sent
     everything = supervisor.children(recursive=True)
@@ -695,6 +712,16 @@ def test_every_record_once_though_the_driver_is_killed_in_the_middle_of_a_batch(
     assert running.end() == 0
     assert running.events[-1]["event"] == "finished"
     assert psutil.wait_procs(everything, PATIENCE_S)[1] == []
+
+
+def kill_in_part(driver: int, whom: str) -> None:
+    if whom == BOTH:
+        os.killpg(driver, signal.SIGKILL)
+    elif whom == PYTHON:
+        os.kill(driver, signal.SIGKILL)
+    else:
+        (jvm,) = psutil.Process(driver).children()
+        jvm.kill()
 
 
 def test_drivers_end_with_their_supervisor(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from onceflow.config import Plan
 from onceflow.errors import Fenced, InputError, OnceflowError, ProgressConflict, QueryFailed, TopicMissing
 from onceflow.pipeline.checkpoint import CheckpointState
-from onceflow.pipeline.failures import explain
+from onceflow.pipeline.failures import explain, telling_of_a_lost_jvm
 from onceflow.pipeline.resume import continues, starting_offsets
 from onceflow.pipeline.topics import topics_of
 from onceflow.transaction.committed import Committed
@@ -95,6 +95,34 @@ def test_java_errors_become_onceflows_own(text: str, kind: type[Exception], part
     assert isinstance(error, kind)
     assert part in str(error)
     assert "\tat " not in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JError("An error occurred while calling o55.getResult"),  # which was under way then: no more is told
+    ],
+)
+def test_a_jvm_that_has_died_is_told_however_py4j_says_it(error: Exception) -> None:
+    told = explain(error, "nothing of it is visible")
+    assert isinstance(told, QueryFailed)
+    assert told.message.startswith("Spark's JVM has died or does not answer: ")
+    assert told.action == "see what killed it; nothing of it is visible"
+    with pytest.raises(QueryFailed, match="JVM has died"), telling_of_a_lost_jvm():
+        raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Py4JError("An error occurred while calling o1.x. Trace:\npy4j.Py4JException: no such method"), KeyError(1)],
+)
+def test_what_a_living_jvm_refuses_is_not_told_as_its_death(error: Exception) -> None:
+    assert "has died" not in str(explain(error))
+    with pytest.raises(type(error)) as raised, telling_of_a_lost_jvm():
+        raise error
+    assert raised.value is error
 
 
 def test_of_a_batch_that_the_sink_has_done_nobody_is_told_that_it_is_not_visible() -> None:

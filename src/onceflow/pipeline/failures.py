@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from onceflow.errors import InputError, OnceflowError, ProgressConflict, QueryFailed, TopicMissing
@@ -39,13 +40,36 @@ def explain(error: BaseException, visible: str = "") -> BaseException:
     known = _data_loss(everything, visible) or _topic_gone(everything) or _plan_changed(everything)
     if known is not None:
         return known
-    if isinstance(error, Py4JNetworkError | ConnectionError):
+    if _has_lost_jvm(error):
         return QueryFailed(
             f"Spark's JVM has died or does not answer: {error}", action=_after("see what killed it", visible)
         )
     if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
         return QueryFailed(reason_of(error, everything), action=_after("see the cause", visible))
     return error
+
+
+def _has_lost_jvm(error: BaseException) -> bool:
+    """A call that was under way when the JVM died is told by a bare error, and only the next one by that of the network::
+
+    batch    asks the JVM for its rows
+    JVM      is killed
+    py4j     logs that the connection has ended, and raises: an error occurred while calling o55.getResult
+    run      shows that as the cause, and nobody knows of what
+    """
+    in_a_call = type(error) is Py4JError and re.fullmatch(r"An error occurred while calling \S+", str(error))
+    return isinstance(error, Py4JNetworkError | ConnectionError) or bool(in_a_call)
+
+
+@contextmanager
+def telling_of_a_lost_jvm() -> Iterator[None]:
+    """Raises an OnceflowError where py4j finds no JVM any more; what else is raised stays as it is."""
+    try:
+        yield
+    except (Py4JError, ConnectionError) as error:
+        if not _has_lost_jvm(error):
+            raise
+        raise explain(error) from error
 
 
 def _after(advice: str, visible: str) -> str:

@@ -37,7 +37,7 @@ from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.control import Control, Ended, Progress, StopAsked
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
-from onceflow.pipeline.failures import explain, reason_of
+from onceflow.pipeline.failures import explain, reason_of, telling_of_a_lost_jvm
 from onceflow.pipeline.inbox import ProgressListener, Remembering
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
@@ -54,6 +54,7 @@ Mode = OnMismatch
 COMMIT_LOG_PATIENCE_S = 10.0
 
 
+@telling_of_a_lost_jvm()
 def run(
     file: PlanFile,
     *,
