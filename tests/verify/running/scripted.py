@@ -3,7 +3,8 @@
 Its input are the numbers from 0 on, three a batch. It first writes down where a batch ends (``offsets/N``), then the numbers (to
 ``output``), then that the batch is done (``commits/N``), and when it begins it believes what it finds. So whatever ends it in
 between, or runs beside it, makes it write numbers again. The plan's ``[spark]`` table says how it fails, if it shall,
-and with ``empty`` that every second batch has no numbers. It says how many each has then.
+with ``empty`` that every second batch has no numbers (it says how many each has then), and with ``standby`` that the one that
+waits notes that in a file, which it removes when it waits no more.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ def main() -> int:
     checkpoint = Path(plan["checkpoint"])
     conversation = Conversation()
     stopped = threading.Event()
+    waits = checkpoint / "waits"
+    if "standby" in behaviour:
+        waits.touch(exist_ok=False)
     conversation.tell(Message(Told.READY))
     order = conversation.wait_for_run()
+    waits.unlink(missing_ok=True)
     if "dies" in behaviour:
         return 3
     (checkpoint / f"mode-{os.getpid()}").write_text(order.mode)

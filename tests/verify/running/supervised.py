@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,8 @@ from onceflow.verify.workload import builtin_plan
 
 SCRIPT = Path(__file__).with_name("scripted.py")
 ENGINE = Engine("scripted", "scripted", (sys.executable, str(SCRIPT)), visible_from="COMMIT")
+IN_TWO = replace(ENGINE, command=(sys.executable, str(SCRIPT.with_name("two_processes.py"))))
+"""In two processes, the second of which is called ``java``."""
 
 
 @contextmanager

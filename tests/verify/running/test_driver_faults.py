@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.faults.light import Job, LightDriver
 from tests.verify.running.scripted import NUMBERS
-from tests.verify.running.supervised import output, repeated, supervised, world_of
+from tests.verify.running.supervised import IN_TWO, output, repeated, supervised, world_of
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.errors import VerificationError
 from onceflow.verify.faults import checkpoint as checkpoint_faults
 from onceflow.verify.faults import driver as driver_faults
-from onceflow.verify.faults.catalog import MIXES, Fault
+from onceflow.verify.faults.catalog import FAULTS, MIXES, Fault
 from onceflow.verify.faults.checkpoint import LoseCommitLog, LoseOffsets, TornCheckpointWrite
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
@@ -26,7 +27,8 @@ from onceflow.verify.running.world import committed_end
 if TYPE_CHECKING:
     from tests.conftest import TopicFactory
 
-KINDS = [*MIXES["driver"].values(), *MIXES["checkpoint"].values()]
+# A standby that is killed breaks no output, for it has nothing to do with that: see below for what it breaks.
+KINDS = [each for mix in ("driver", "checkpoint") for each in MIXES[mix].values() if each.name != "kill-standby"]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # A kill in the middle of a batch makes an engine without defence write that batch again. The others must do more than that.
-ZOMBIES = ("pause-driver", "second-driver")
+ZOMBIES = ("pause-driver", "pause-jvm", "second-driver")
 LOSSES = {"lose-commit-log": "lost commits/", "lose-offsets": "lost batch ", "torn-checkpoint-write": ""}
 
 
@@ -60,7 +62,7 @@ def lost_batches(driver: DriverProcess, words: str) -> list[int]:
 
 @pytest.mark.parametrize("fault", KINDS, ids=lambda fault: fault.name)
 def test_it_breaks_an_engine_without_defence(tmp_path: Path, fault: Fault) -> None:
-    with supervised(tmp_path) as driver:
+    with supervised(tmp_path, engine=IN_TWO) as driver:
         assert driver.await_batches(3)
         world = world_of(driver, tmp_path)
         # Which step, which moment: not every kill breaks it. A loss always does, and not by the kill that comes with it.
@@ -72,6 +74,59 @@ def test_it_breaks_an_engine_without_defence(tmp_path: Path, fault: Fault) -> No
                 break
         assert driver.stop() == ""
     assert broken
+
+
+def test_a_standby_that_is_killed_breaks_nothing_and_is_replaced(tmp_path: Path) -> None:
+    with supervised(tmp_path, standbys=2) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        world = world_of(driver, tmp_path)
+        killed, other = driver._standbys
+        FAULTS["kill-standby"].inject(world, Random(1))
+        assert killed.ended
+        assert driver._standbys[0] is other
+        assert driver.awaited(0) == "", "two are warm again"
+        assert world.said.missed == ""
+        assert driver.await_batches(1)
+        assert (driver.generation, driver.strikes, driver.outages) == (1, [], [])
+        assert driver.stop() == ""
+    numbers = [number for number, _ in output(tmp_path)]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_a_killed_standby_breaks_an_engine_whose_standby_leaves_a_lock_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with its name in it, which is removed in order: it bars every next one."""
+    monkeypatch.setattr(driver_faults, "_STANDBY_PATIENCE_S", 1.0)
+    with supervised(tmp_path, standby="locks") as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        driver.end_in_order()
+        assert driver._await(lambda: driver.generation == 2, 60), "in order they follow each other"
+        commits = driver.commits
+        assert driver._await(lambda: driver.has_recovered(commits), 60)
+        with pytest.raises(VerificationError, match="another standby is warm: not within"):
+            FAULTS["kill-standby"].inject(world_of(driver, tmp_path), Random(1))
+        assert driver._await(lambda: driver._standby_losses > 1, 60), "one after the other finds the lock"
+
+
+def test_where_no_standby_waits_none_is_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path, standbys=0) as driver:
+        assert driver.await_batches(1)
+        world = world_of(driver, tmp_path)
+        FAULTS["kill-standby"].inject(world, Random(1))
+    assert world.said.missed == "no standby waited"
+
+
+@pytest.mark.parametrize("name", ["kill-jvm", "kill-driver-python", "pause-jvm"])
+def test_a_driver_without_a_jvm_is_spared(tmp_path: Path, name: str) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        world = world_of(driver, tmp_path)
+        FAULTS[name].inject(world, Random(1))
+        assert world.said.missed == "the driver has no JVM"
+        assert (driver.strikes, driver.pauses, driver.struck) == ([], [], [])
+        assert driver.await_batches(1)
+        assert driver.generation == 1
 
 
 def test_what_is_lost_is_a_batch_that_would_be_seen_repeated(tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from random import Random
 import psutil
 import pytest
 from tests.faults.support import eventually
-from tests.verify.running.supervised import ENGINE, output, processes_of, repeated, supervised, world_of
+from tests.verify.running.supervised import ENGINE, IN_TWO, output, processes_of, repeated, supervised, world_of
 
 from onceflow.errors import VerificationError
+from onceflow.verify.cluster import processes
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.faults import limits
 from onceflow.verify.matrix.bounces import BounceClient
@@ -248,6 +249,125 @@ def test_it_stays_down_as_long_as_it_shall(tmp_path: Path) -> None:
 
 def notes_of(driver: DriverProcess) -> list[str]:
     return [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+
+
+def jvm_of(driver: DriverProcess) -> int:
+    jvm = driver._alive(60).running.jvm
+    assert jvm is not None
+    return jvm
+
+
+def test_the_jvm_is_the_process_of_the_group_that_is_called_java(tmp_path: Path) -> None:
+    with supervised(tmp_path, engine=IN_TWO) as driver:
+        assert driver.await_batches(1)
+        (child,) = psutil.Process(driver.pid).children()
+        assert jvm_of(driver) == child.pid
+
+
+def test_a_driver_whose_jvm_is_killed_ends_by_itself_and_is_followed(tmp_path: Path) -> None:
+    with supervised(tmp_path, engine=IN_TWO) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        (standby,) = driver._standbys
+        old = driver.kill_jvm()
+        assert old is not None
+        assert driver.await_end(old)
+        assert old.failure is not None
+        assert old.failure.error == "the JVM has died"
+        assert driver.await_batches(1)
+        assert (driver.generation, driver._current) == (2, standby)
+        assert driver._await(lambda: bool(notes_of(driver)), 60)
+        assert notes_of(driver) == ["driver 1 ended with QUERY_FAILED: the JVM has died"]
+        assert (len(driver.strikes), len(driver.struck), driver.outages) == (1, 1, []), "the time counts from the kill"
+        assert driver.stop() == ""
+
+
+def test_the_end_of_a_driver_without_a_jvm_is_no_outage_of_its_own_whatever_it_has_still_committed(
+    tmp_path: Path,
+) -> None:
+    with supervised(tmp_path, engine=IN_TWO, standbys=0) as driver:
+        assert driver.await_batches(1)
+        with driver._changed:  # nothing that it tells is heard meanwhile
+            old = driver.kill_jvm()
+            assert old is not None
+            driver._heard(old, Message(Told.COMMITTED, batch=old.committed + 1))
+        assert driver._await(lambda: old.ended, 60)
+        assert (driver.outages, driver._commits_at_end) == ([], driver.commits)
+
+
+def test_one_that_does_not_miss_its_jvm_is_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path, engine=IN_TWO) as driver:
+        assert driver.await_batches(1)
+        python = driver.pid
+        os.kill(python, signal.SIGSTOP)
+        old = driver.kill_jvm()
+        assert old is not None
+        assert not driver.await_end(old, 0.2)
+        assert not psutil.pid_exists(python)
+        assert driver.await_batches(1)
+
+
+def test_a_jvm_whose_driver_is_killed_alone_is_beside_the_one_that_takes_over(tmp_path: Path) -> None:
+    with supervised(tmp_path, engine=IN_TWO) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        (standby,) = driver._standbys
+        python, jvm = driver.pid, psutil.Process(jvm_of(driver))
+        jvm.suspend()  # so that it does not find out before we look
+        old = driver.kill_python()
+        assert old is not None
+        assert not old.running.is_running
+        assert driver.replace(old) is old
+        assert driver.await_batches(1)
+        assert driver._current is standby
+        assert processes.is_there(jvm.pid)
+        assert not old.ended
+        assert python not in {each.running.pid for each in driver._standbys}
+        jvm.resume()
+        assert driver.await_end(old), "its input has ended"
+        assert not processes.is_there(jvm.pid)
+        assert (len(driver.strikes), len(driver.struck), driver.outages, notes_of(driver)) == (1, 1, [], [])
+        assert driver.stop() == ""
+
+
+def test_another_that_has_taken_over_already_is_not_replaced_with_the_one_before(tmp_path: Path) -> None:
+    """A JVM that ends at once: the supervisor has found out before the fault goes on."""
+    with supervised(tmp_path, engine=IN_TWO) as driver:
+        assert driver.await_batches(1)
+        old = driver.kill_python()
+        assert old is not None
+        assert driver._await(lambda: driver.generation == 2, 60)
+        second = driver._current
+        driver.replace(old)
+        assert driver._current is second
+        assert driver.await_end(old)
+        assert driver.await_batches(1)
+        assert driver.generation == 2
+
+
+def test_a_jvm_is_paused_while_its_driver_is_not_and_wakes_beside_another(tmp_path: Path) -> None:
+    with supervised(tmp_path, engine=IN_TWO) as driver:
+        assert driver.await_batches(1)
+        paused = driver.pause_jvm()
+        assert paused is not None
+        old, jvm = paused
+        assert psutil.Process(jvm).status() == psutil.STATUS_STOPPED
+        assert psutil.Process(old.running.pid).status() != psutil.STATUS_STOPPED
+        assert (len(driver.pauses), len(driver.struck), driver.strikes) == (1, 1, [])
+        driver.replace(old)
+        before = old.batches
+        os.kill(jvm, signal.SIGCONT)
+        assert driver._await(lambda: old.batches > before, 60), "it goes on, and has no defence"
+        assert not driver.await_end(old, 0.2)
+
+
+def test_a_standby_that_is_killed_is_told_as_none_that_ended_by_itself(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        (dead,) = driver._standbys
+        assert driver.kill_standby() is True
+        assert dead.ended
+        assert driver._await(lambda: not driver.lacking_standbys, 60)
+        assert dead not in driver._standbys
+        assert (notes_of(driver), driver.generation) == ([], 1)
 
 
 def end_by_itself(driver: DriverProcess) -> None:

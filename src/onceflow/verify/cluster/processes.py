@@ -36,6 +36,22 @@ def _status(entry: Path) -> list[str]:
     return (entry / "stat").read_text().rpartition(")")[2].split()
 
 
+def jvms(group: int) -> list[int]:
+    """The pids of the JVMs of a process group.
+
+    What a JVM starts has the JVM's name until it has its own, and is none.
+    """
+    found = {pid: parent for pid, parent, _ in running() if _group(pid) == group and _name(pid) == "java"}
+    return [pid for pid, parent in found.items() if parent not in found]
+
+
+def _name(pid: int) -> str:
+    """That of the program, and no way to it."""
+    with contextlib.suppress(OSError):
+        return (_PROC / str(pid) / "comm").read_text().rstrip("\n")
+    return ""
+
+
 def listening_ports(group: int) -> set[int]:
     """The TCP ports on which the processes of a process group listen."""
     inodes = {inode for pid, _, _ in running() if _group(pid) == group for inode in sockets(pid)}

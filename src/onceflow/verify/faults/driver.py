@@ -1,16 +1,26 @@
-"""Faults of the driver: killed, killed at a step, killed again while it recovers, frozen, and two at once."""
+"""Faults of the driver: killed, killed at a step, killed again while it recovers, frozen, and two at once.
+
+A driver is two processes, Python and its JVM, which are struck together, and each by itself. And faults of those that wait
+to take over.
+"""
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from onceflow.verify.cluster import processes
+
 if TYPE_CHECKING:
+    from onceflow.verify.running.driver import Life
     from onceflow.verify.running.world import World
 
 _BEYOND_TIMEOUT_S = 3.0
 _ZOMBIE_PATIENCE_S = 60.0
+_STANDBY_PATIENCE_S = 600.0
+_NO_JVM = "the driver has no JVM"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +96,9 @@ class PauseDriver:
         world.sleep(random.uniform(0, 1))
         driver.pause()
         old = driver.replace()
-        timeout_s = world.plan.output.transaction_timeout.ms / 1000
-        world.sleep(timeout_s + _BEYOND_TIMEOUT_S)
+        _sleep_beyond_timeout(world)
         old.running.resume()
-        if not driver.await_end(old, _ZOMBIE_PATIENCE_S):
-            world.note(f"the zombie did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
+        _await_end(world, old, "the zombie")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +111,129 @@ class SecondDriver:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
-        old = world.driver.replace()
-        if not world.driver.await_end(old, _ZOMBIE_PATIENCE_S):
-            world.note(f"the first driver did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
+        _await_end(world, world.driver.replace(), "the first driver")
 
 
-DRIVER_FAULTS = (KillDriver(), KillDriverAtStep(), KillDriverTwice(), PauseDriver(), SecondDriver())
+@dataclass(frozen=True, slots=True)
+class KillJvm:
+    """SIGKILL to the driver's JVM alone, as for lack of memory: the larger of the two processes is taken first.
+
+    ::
+
+        JVM      dies, in the middle of a batch
+        Python   may still commit what it has sent; then it misses the JVM, says so, and ends, which lets another take over
+        waits    for a JVM that never answers: the name stays taken, and nothing new comes
+    """
+
+    name: str = "kill-jvm"
+    text: str = "SIGKILL to the driver's JVM alone; its Python process has to notice, and to end"
+    needs: tuple[str, ...] = ()
+
+    def inject(self, world: World, random: Random) -> None:
+        world.sleep(random.uniform(0, 1))
+        life = world.driver.kill_jvm()
+        if life is None:
+            world.missed(_NO_JVM)
+        else:
+            _await_end(world, life, "the driver without a JVM")
+
+
+@dataclass(frozen=True, slots=True)
+class KillDriverPython:
+    """SIGKILL to the driver's Python process alone; another takes over while its JVM is there, which has to end by itself.
+
+    ::
+
+        Python   has committed batch 7, and is killed; who started the pipeline starts it again at once
+        JVM      writes commits/7 and plans batch 8 in the checkpoint, or writes the state of a batch, beside the new driver
+                 that reads both; only then it reads the end of its input, and ends
+    """
+
+    name: str = "kill-driver-python"
+    text: str = "SIGKILL to the driver's Python process alone; another takes over while its JVM is still there"
+    needs: tuple[str, ...] = ()
+
+    def inject(self, world: World, random: Random) -> None:
+        world.sleep(random.uniform(0, 1))
+        old = world.driver.kill_python()
+        if old is None:
+            world.missed(_NO_JVM)
+        else:
+            _await_end(world, world.driver.replace(old), "the JVM without its driver")
+
+
+@dataclass(frozen=True, slots=True)
+class PauseJvm:
+    """SIGSTOP to the driver's JVM alone, for longer than the transaction timeout; another takes over; then SIGCONT.
+
+    Unlike a driver that is paused as a whole (``pause-driver``), its Python process is awake all the time::
+
+        JVM      SIGSTOP, while it gives the rows of a batch
+        Python   keeps its connections, may commit what it has, and waits for the JVM
+        new      takes over: fences, runs the batch again
+        JVM      SIGCONT: gives the rest of the rows, and Python writes them as if no time had passed
+    """
+
+    name: str = "pause-jvm"
+    text: str = (
+        "SIGSTOP to the driver's JVM alone beyond the transaction's timeout; it wakes when another has taken over"
+    )
+    needs: tuple[str, ...] = ()
+
+    def inject(self, world: World, random: Random) -> None:
+        world.sleep(random.uniform(0, 1))
+        paused = world.driver.pause_jvm()
+        if paused is None:
+            world.missed(_NO_JVM)
+            return
+        old, jvm = paused
+        try:
+            world.driver.replace(old)
+            _sleep_beyond_timeout(world)
+        finally:
+            processes.send(jvm, signal.SIGCONT)
+        _await_end(world, old, "the zombie")
+
+
+@dataclass(frozen=True, slots=True)
+class KillStandby:
+    """SIGKILL to the warmest that waits to take over, until another one is warm: whoever waits holds nothing of the pipeline.
+
+    What it meets is the work of the driver that runs on beside it.
+    """
+
+    name: str = "kill-standby"
+    text: str = "SIGKILL to a standby; the driver goes on, and another standby is started"
+    needs: tuple[str, ...] = ()
+
+    def inject(self, world: World, random: Random) -> None:
+        world.sleep(random.uniform(0, 1))
+        world.strikes_now()
+        was_warm = world.driver.kill_standby()
+        if was_warm is None:
+            world.missed("no standby waited")
+            return
+        world.note("a warm standby killed" if was_warm else "a standby killed that only warmed up")
+        world.wait_for(lambda: not world.driver.lacking_standbys, "another standby is warm", _STANDBY_PATIENCE_S)
+
+
+def _sleep_beyond_timeout(world: World) -> None:
+    world.sleep(world.plan.output.transaction_timeout.ms / 1000 + _BEYOND_TIMEOUT_S)
+
+
+def _await_end(world: World, life: Life, what: str) -> None:
+    if not world.driver.await_end(life, _ZOMBIE_PATIENCE_S):
+        world.note(f"{what} did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
+
+
+DRIVER_FAULTS = (
+    KillDriver(),
+    KillDriverAtStep(),
+    KillDriverTwice(),
+    KillJvm(),
+    KillDriverPython(),
+    PauseDriver(),
+    PauseJvm(),
+    SecondDriver(),
+    KillStandby(),
+)

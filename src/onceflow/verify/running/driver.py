@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from onceflow.errors import VerificationError
+from onceflow.verify.cluster import processes
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.result import Happening, Lane
@@ -41,6 +43,7 @@ class Life:
     ended: bool = False
     learned: bool = False  # what its end means for the next one
     killed: bool = False  # by us
+    jvm_killed: bool = False  # by us, and the rest of it is to end by itself
     asked_to_end: bool = False  # and to be followed by another
     finished: bool = False  # in order
     failure: Message | None = None
@@ -76,7 +79,8 @@ class DriverProcess:
     ``generation`` counts its lives from 1. ``committed_batches`` are those that some life has told to be committed.
     ``commits`` counts how often one was committed, also where batches are numbered anew. ``outputs`` is how many records
     each of these wrote, where the engine says so (``tells_outputs``).
-    ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped,
+    ``strikes`` are the times (since the epoch) at which a running driver was killed, ``pauses`` those at which it was stopped
+    (of both also: one of its two processes, for the other one can bring nothing new without it),
     ``outages`` those at which the last one that lived had ended by itself. ``struck`` is what each driver did that was killed or
     stopped, at that moment. ``steps_told`` counts the steps of its protocol by name, over all lives.
     """
@@ -155,8 +159,11 @@ class DriverProcess:
 
     def awaited(self, commits: int) -> str:
         """What is not there yet, in words; empty if nothing is."""
-        if self.commits <= commits:
-            return "the next batch"
+        return "the next batch" if self.commits <= commits else self.lacking_standbys
+
+    @property
+    def lacking_standbys(self) -> str:
+        """Those that are not warm yet, in words; empty if all are."""
         warm = sum(standby.is_warm for standby in list(self._standbys))
         if warm == self._wanted_standbys:
             return ""
@@ -184,6 +191,66 @@ class DriverProcess:
         self.kill()
         self._await(lambda: self.generation > before, _TAKE_OVER_S, "no driver took over")
         return self._kill_held(self._alive(_TAKE_OVER_S), step, patience_s if step else 0, 1)
+
+    def kill_jvm(self) -> Life | None:
+        """SIGKILL to the JVM alone; the Python process is left to find out. Gives the life that ends so; None: it has no JVM.
+
+        ::
+
+            fault    kills the JVM while the driver waits for the answer to its commit
+            Python   gets the answer, and tells of a batch; only then it misses the JVM, and ends
+            watch    that end is no outage of its own: since the kill no other batch could come
+        """
+        life, jvm = self._with_jvm()
+        with self._changed:
+            met, at = self._doing(life), time.time()
+            life.jvm_killed = jvm is not None and processes.send(jvm, signal.SIGKILL)
+            if not life.jvm_killed:
+                return None
+            self.struck.append(met)
+            self.strikes.append(at)
+        return life
+
+    def kill_python(self) -> Life | None:
+        """SIGKILL to the Python process alone; the JVM is left to find out. Gives that life; None: it has no JVM."""
+        life, jvm = self._with_jvm()
+        if jvm is None:
+            return None
+        self.strikes.append(time.time())
+        life.killed = True
+        life.running.kill_alone()
+        with self._changed:  # only now its last words are heard
+            self.struck.append(self._doing(life))
+            self._commits_at_end = self.commits
+        return life
+
+    def pause_jvm(self) -> tuple[Life, int] | None:
+        """SIGSTOP to the JVM alone. Gives that life, and whom to wake; None: it has no JVM."""
+        life, jvm = self._with_jvm()
+        if jvm is None or not processes.freeze(jvm):
+            return None
+        self.pauses.append(time.time())
+        life.running.hear()
+        with self._changed:
+            self.struck.append(self._doing(life))
+        return life, jvm
+
+    def _with_jvm(self) -> tuple[Life, int | None]:
+        """The life that runs, all heard that it has told, and its JVM."""
+        life = self._alive(_TAKE_OVER_S)
+        jvm = life.running.jvm
+        life.running.hear()
+        return life, jvm
+
+    def kill_standby(self) -> bool | None:
+        """SIGKILL to the warmest that waits to take over, with its JVM. Whether it was warm; None: none waits."""
+        life = next((each for each in list(self._standbys) if not each.ended), None)
+        if life is None:
+            return None
+        was_warm, life.killed = life.is_warm, True
+        life.running.kill()
+        self._await(lambda: life.ended, _TAKE_OVER_S, "a killed standby did not end")
+        return was_warm
 
     def pause(self) -> None:
         """SIGSTOP to driver and JVM."""
@@ -295,18 +362,22 @@ class DriverProcess:
                 self._down -= 1
                 self._changed.notify_all()
 
-    def replace(self) -> Life:
-        """Another takes over while the present one lives (or is paused): two drivers at once. Gives the one replaced."""
-        old = self._alive(_TAKE_OVER_S)
+    def replace(self, old: Life | None = None) -> Life:
+        """Another takes over while the present one lives (or is paused): two drivers at once. Gives the one replaced.
+
+        That is ``old``, of which only a part may live. It may have ended meanwhile, and another have taken over: that one stays.
+        """
+        old = old or self._alive(_TAKE_OVER_S)
         with self._changed:
             self._replaced.append(old)
-            self._current = None
+            if self._current is old:
+                self._current = None
             self._changed.notify_all()
         self._await(lambda: self.generation > old.generation, _TAKE_OVER_S, "no driver took over")
         return old
 
     def await_end(self, life: Life, patience_s: float = 60) -> bool:
-        """Whether a replaced life ended by itself in time; else it is killed."""
+        """Whether a life that was replaced, or half killed, ended by itself in time; else it is killed."""
         by_itself = self._await(lambda: life.ended, patience_s)
         life.running.kill()
         return by_itself
@@ -420,13 +491,14 @@ class DriverProcess:
         self._standbys.append(self._launched())
 
     def _put_away_dead_standbys(self) -> None:
-        """One that ended by itself is told, and counts as a loss until another process is warm.
+        """One that ended is a loss until another process is warm; it is told if it ended by itself.
 
         What it is counted for is the pause before the next one: it grows where none comes as far as waiting.
         """
         for dead in [each for each in self._standbys if each.ended]:
             dead.running.kill()
-            self._timeline.note(f"the standby ended by itself{self._why(dead)}")
+            if not dead.killed:
+                self._timeline.note(f"the standby ended by itself{self._why(dead)}")
             with self._changed:
                 self._standbys.remove(dead)
                 self._standby_losses += 1
@@ -445,7 +517,7 @@ class DriverProcess:
             return False
         if not all(each.is_warm for each in living):
             return False
-        return current.batches > 0 or any(not each.ended for each in self._replaced)
+        return current.batches > 0 or any(not (each.ended or each.killed) for each in self._replaced)
 
     def _next(self, ended: Life | None) -> None:
         if ended is not None and not ended.learned:
@@ -527,10 +599,12 @@ class DriverProcess:
 
         One that follows and ends without a batch is still the same outage.
         """
+        if life.jvm_killed:  # its end is no other one's, whatever it has still committed
+            self._commits_at_end = self.commits
         if life.open is None or life.killed or life.asked_to_end or self._closing or self._down:
             return
         others = (each for each in (*self._replaced, self._current) if each is not None)
-        is_last = all(each.ended or not each.batches for each in others)
+        is_last = all(each.ended or each.killed or not each.batches for each in others)
         if is_last and self.commits > self._commits_at_end:
             self.outages.append(time.time())
             self._commits_at_end = self.commits

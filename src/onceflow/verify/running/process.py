@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onceflow.errors import VerificationError
+from onceflow.verify.cluster import processes
 from onceflow.verify.engines.lines import Message, Order
 from onceflow.verify.private import private_environment
 from onceflow.verify.running.hearing import Hearing
@@ -59,6 +60,11 @@ class EngineProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def jvm(self) -> int | None:
+        """The pid of its JVM; None if it has none, or none yet."""
+        return next(iter(processes.jvms(self.pid)), None)
 
     @property
     def is_running(self) -> bool:
@@ -127,6 +133,12 @@ class EngineProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.reap()
+
+    def kill_alone(self) -> None:
+        """SIGKILL to the process, and to nothing else of its group; when it returns, all that it had told has been heard."""
+        self._process.kill()
+        self._process.wait(_END_TIMEOUT_S)
+        self.hear()
 
     def reap(self) -> None:
         """Waits for the end of one that ends by itself, and cleans up after it. Raises VerificationError if some of it stays."""
