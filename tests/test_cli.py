@@ -157,26 +157,6 @@ def test_a_jvm_that_is_killed_is_told_and_no_traceback(slow: Slow, start: Callab
     assert "JVM has died" in told["message"]
 
 
-def test_a_jvm_that_is_killed_in_the_middle_of_a_batch_is_told_as_the_cause(
-    slow: Slow, start: Callable[..., Running]
-) -> None:
-    """The batch fails then of a call that got no answer, and that was told: an error occurred while calling o55.getResult."""
-    sent = slow.send(20)
-    running = start(slow.directory)
-    slow.wait_until_under_way(running)
-    (jvm,) = psutil.Process(running.process.pid).children()
-    jvm.kill()
-    assert running.end() == 1
-    told = running.events[-1]
-    assert (told["event"], told["code"]) == ("error", "QUERY_FAILED")
-    assert "JVM has died" in told["message"]
-    again = start(slow.directory)
-    again.wait_for("batch_committed")
-    again.process.send_signal(signal.SIGTERM)
-    assert again.end() == 0
-    assert slow.written() == sent
-
-
 # ---------------------------------------------------------------------------------------------------------------- mistakes
 
 

@@ -40,7 +40,7 @@ def explain(error: BaseException, visible: str = "") -> BaseException:
     known = _data_loss(everything, visible) or _topic_gone(everything) or _plan_changed(everything)
     if known is not None:
         return known
-    if _has_lost_jvm(error):
+    if has_lost_jvm(error):
         return QueryFailed(
             f"Spark's JVM has died or does not answer: {error}", action=_after("see what killed it", visible)
         )
@@ -49,14 +49,8 @@ def explain(error: BaseException, visible: str = "") -> BaseException:
     return error
 
 
-def _has_lost_jvm(error: BaseException) -> bool:
-    """A call that was under way when the JVM died is told by a bare error, and only the next one by that of the network::
-
-    batch    asks the JVM for its rows
-    JVM      is killed
-    py4j     logs that the connection has ended, and raises: an error occurred while calling o55.getResult
-    run      shows that as the cause, and nobody knows of what
-    """
+def has_lost_jvm(error: BaseException | None) -> bool:
+    """Whether it says that there is no JVM any more. A call that was under way when it died may end with a bare error."""
     in_a_call = type(error) is Py4JError and re.fullmatch(r"An error occurred while calling \S+", str(error))
     return isinstance(error, Py4JNetworkError | ConnectionError) or bool(in_a_call)
 
@@ -67,7 +61,7 @@ def telling_of_a_lost_jvm() -> Iterator[None]:
     try:
         yield
     except (Py4JError, ConnectionError) as error:
-        if not _has_lost_jvm(error):
+        if not has_lost_jvm(error):
             raise
         raise explain(error) from error
 

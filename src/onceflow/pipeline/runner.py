@@ -37,7 +37,7 @@ from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.control import Control, Ended, Progress, StopAsked
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
-from onceflow.pipeline.failures import explain, reason_of, telling_of_a_lost_jvm
+from onceflow.pipeline.failures import explain, has_lost_jvm, reason_of, telling_of_a_lost_jvm
 from onceflow.pipeline.inbox import ProgressListener, Remembering
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
@@ -329,9 +329,17 @@ class _Run:
         run     finds no error of a batch, and asks the query, which takes a moment
         Spark   begins the next batch meanwhile; the sink, which drains, refuses it, and keeps that; the query ends with it
         run     is told of an exception: an end in order would be told as a failure
+
+        What a batch raises for want of a JVM says anything but that::
+
+            JVM     is killed in the middle of a batch
+            sink    asks it for the rows; py4j gets no answer, and raises: PythonUtils does not exist in the JVM
+            run     shows that as the cause
         """
         ended = _why_ended(query)
-        error = self._batch.error or ended
+        error = self._batch.error
+        if error is None or (has_lost_jvm(ended) and not isinstance(error, OnceflowError)):
+            error = ended
         if error is not None and not isinstance(error, Draining):
             raise explain(error, self._visible()) from error
 
