@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -164,19 +165,42 @@ def entry(partition: int, offset: int, metadata: str = "") -> dict[str, Any]:
 
 
 def test_offsets_are_committed_without_a_transaction() -> None:
-    question = V2.plain_offsets(SOURCE)
+    (question,) = V2.plain_offsets(SOURCE)
     name, fields, least, most = sent(question.request)
     assert question.kind == GROUP
     assert (name, least, most) == ("OffsetCommitRequest", 7, 8)
     assert (fields["group_id"], fields["generation_id_or_member_epoch"]) == (ID, -1)
     assert (fields["member_id"], fields["group_instance_id"]) == ("", None)
-    shown = [
+    assert offsets_of(question) == [("also", 0, 5, ""), ("in", 0, 10, ""), ("in", 1, 20, "")]
+    assert {part["committed_leader_epoch"] for topic in fields["topics"] for part in topic["partitions"]} == {-1}
+
+
+MANY = {("in", number): 10 * number for number in range(2 * asking.OFFSETS_AT_ONCE + 1)}
+
+
+def offsets_of(question: asking.Question[Event]) -> list[tuple[str, int, int, str]]:
+    fields = question.request.to_dict()
+    return [
         (topic["name"], part["partition_index"], part["committed_offset"], part["committed_metadata"])
         for topic in fields["topics"]
         for part in topic["partitions"]
     ]
-    assert shown == [("also", 0, 5, ""), ("in", 0, 10, ""), ("in", 1, 20, "")]
-    assert {part["committed_leader_epoch"] for topic in fields["topics"] for part in topic["partitions"]} == {-1}
+
+
+@pytest.mark.parametrize("questions", [V1, V2])
+def test_more_offsets_than_fit_one_request_are_committed_by_several(questions: Questions) -> None:
+    """A coordinator writes those of a request as one batch, of a size that is limited."""
+    assert asking.OFFSETS_AT_ONCE == 500
+    commits = questions.store(OURS, PROGRESS, MANY)[-3:]
+    parts = [offsets_of(question) for question in commits]
+    assert [len(part) for part in parts] == [500, 500, 2]
+    record = (asking.ANCHOR_TOPIC, asking.ANCHOR_PARTITION, *PROGRESS.encode())
+    assert list(chain(*parts)) == [record, *(("in", number, end, "d1") for (_, number), end in MANY.items())]
+    assert {type(question.request).__name__ for question in commits} == {"TxnOffsetCommitRequest"}
+    assert len(questions.store(OURS, PROGRESS, MANY)) == (4 if questions.version == 1 else 3)
+    plain_parts = [offsets_of(question) for question in questions.plain_offsets(MANY)]
+    assert [len(part) for part in plain_parts] == [500, 500, 1]
+    assert list(chain(*plain_parts)) == [("in", number, end, "") for (_, number), end in MANY.items()]
 
 
 def test_leaders_are_asked_for_their_partitions() -> None:
@@ -262,7 +286,7 @@ READERS: dict[str, tuple[Callable[[Any], Any], Callable[[int], Any]]] = {
     "OffsetFetch of the group": (V2.committed(stable=True).read, lambda code: fetched(0, code)),
     "AddOffsetsToTxn": (V1.store(OURS, PROGRESS, {})[0].read, plain),
     "TxnOffsetCommit": (V2.store(OURS, PROGRESS, {})[0].read, listed),
-    "OffsetCommit": (V2.plain_offsets(SOURCE).read, listed),
+    "OffsetCommit": (V2.plain_offsets(SOURCE)[0].read, listed),
     "DescribeProducers": (read_held, held_in),
     "EndTxn of version 1": (V1.end(OURS, commit=True).read, plain),
     "EndTxn of version 2": (V2.end(OURS, commit=False).read, plain),
@@ -642,6 +666,19 @@ def test_offsets_follow_once_the_group_has_joined(scripted: Scripted) -> None:
     assert isinstance(requests.store(OURS, PROGRESS, SOURCE), Refused)
 
 
+def test_each_part_of_many_offsets_is_heard(scripted: Scripted) -> None:
+    commits = [(GROUP, "TxnOffsetCommitRequest")]
+    requests, client = scripted(listed(0))
+    assert requests.store(OURS, PROGRESS, MANY) == Stored()
+    assert client.asked == commits * 3
+    requests, client = scripted(listed(0), listed(14), listed(90))
+    assert isinstance(requests.store(OURS, PROGRESS, MANY), Refused)
+    assert client.asked == commits * 3, "the second is asked again, and nothing after its refusal"
+    requests, client = scripted(listed(0), listed(0), listed(22))
+    with pytest.raises(RequestFailed, match="the offset of in-1"):
+        requests.store(OURS, PROGRESS, MANY)
+
+
 COUNTS = {("a", 0): 3, ("a", 1): 5, ("b", 0): 2}
 
 
@@ -720,6 +757,10 @@ def test_plain_offsets(scripted: Scripted) -> None:
     requests, _ = scripted(listed(22))
     with pytest.raises(RequestFailed, match="the offset of in-1"):
         requests.commit_offsets(SOURCE)
+    requests, client = scripted(listed(0), listed(0), listed(22))
+    with pytest.raises(RequestFailed, match="the offset of in-1"):
+        requests.commit_offsets(MANY)
+    assert client.asked == [(GROUP, "OffsetCommitRequest")] * 3
 
 
 def test_the_fields_that_are_read_are_those_that_kafka_names() -> None:

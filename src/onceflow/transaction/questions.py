@@ -6,7 +6,7 @@ differ here and nowhere else: version 2 adds partitions and offsets implicitly, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -43,6 +43,12 @@ from onceflow.transaction.source_mark import is_of_newest, note_of
 ANCHOR_TOPIC = PROGRESS_TOPIC
 ANCHOR_PARTITION = 0
 SEQUENCE_SPACE = 2**31
+OFFSETS_AT_ONCE = 500
+"""The offsets that one request commits. The coordinator writes those of a request as one batch, which has to fit
+``max.message.bytes`` of __consumer_offsets (1 MiB by default, and not compressed); the longest names make 600 bytes of one::
+
+    a plan reads 8000 partitions; their offsets in one request are refused (UNKNOWN_SERVER_ERROR), and at each start again
+"""
 NO_IDENTITY = Identity(-1, -1)
 
 _STATES = {
@@ -58,6 +64,9 @@ _STATES = {
 
 At = tuple[str, int]
 """A topic and a partition."""
+
+Entry = tuple[str, int, int, str]
+"""A topic, a partition, the offset to commit there, and what stands beside it."""
 
 T = TypeVar("T")
 
@@ -263,12 +272,14 @@ class Questions:
     def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> tuple[Question[Event], ...]:
         """The progress record and source offsets join the transaction, without a consumer group's membership.
 
-        One question after the other, each once the one before is answered with Stored.
+        One question after the other, each once the one before is answered with Stored. None of them is visible before the end.
         """
-        commit: Question[Event] = Question(GROUP, self._offset_commit(identity, progress, source), self._stored)
+        entries = [(ANCHOR_TOPIC, ANCHOR_PARTITION, *progress.encode()), *_entries(source, note_of(progress))]
+        requests = (self._offset_commit(identity, some) for some in _parts(entries))
+        commits: tuple[Question[Event], ...] = tuple(Question(GROUP, each, self._stored) for each in requests)
         if self.version >= 2:
-            return (commit,)
-        return (Question(TRANSACTION, self._add_offsets(identity), self._added), commit)
+            return commits
+        return (Question(TRANSACTION, self._add_offsets(identity), self._added), *commits)
 
     def _add_offsets(self, identity: Identity) -> Any:
         return AddOffsetsToTxnRequest(
@@ -283,10 +294,8 @@ class Questions:
         self._check(answer.error_code, "AddOffsetsToTxn")
         return Stored()
 
-    def _offset_commit(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Any:
-        offset, metadata = progress.encode()
+    def _offset_commit(self, identity: Identity, entries: Sequence[Entry]) -> Any:
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-        entries = [(ANCHOR_TOPIC, ANCHOR_PARTITION, offset, metadata), *_entries(source, note_of(progress))]
         return TxnOffsetCommitRequest(
             transactional_id=self.id,
             group_id=self.id,
@@ -308,19 +317,21 @@ class Questions:
                 self._check(part.error_code, f"the offset of {topic.name}-{part.partition_index}")
         return Stored()
 
-    def plain_offsets(self, source: Mapping[At, int]) -> Question[Event]:
+    def plain_offsets(self, source: Mapping[At, int]) -> tuple[Question[Event], ...]:
         """OffsetCommit of source offsets, outside of any transaction."""
+        return tuple(Question(GROUP, self._plain_commit(some), self._stored) for some in _parts(_entries(source)))
+
+    def _plain_commit(self, entries: Sequence[Entry]) -> Any:
         kind = OffsetCommitRequest.OffsetCommitRequestTopic
-        request = OffsetCommitRequest(
+        return OffsetCommitRequest(
             group_id=self.id,
             generation_id_or_member_epoch=-1,
             member_id="",
             group_instance_id=None,
-            topics=_by_topic(kind, kind.OffsetCommitRequestPartition, _entries(source)),
+            topics=_by_topic(kind, kind.OffsetCommitRequestPartition, entries),
             max_version=8,
             min_version=7,
         )
-        return Question(GROUP, request, self._stored)
 
     def _check(self, code: int, what: str) -> None:
         what = f"{self.id}: {what}"
@@ -376,11 +387,16 @@ def _init_producer_id(expected: Identity | None, transactional_id: str | None, t
     )
 
 
-def _entries(source: Mapping[At, int], note: str = "") -> list[tuple[str, int, int, str]]:
+def _entries(source: Mapping[At, int], note: str = "") -> list[Entry]:
     return [(topic, partition, end, note) for (topic, partition), end in sorted(source.items())]
 
 
-def _by_topic(topic_type: Any, part_type: Any, entries: Iterable[tuple[str, int, int, str]]) -> list[Any]:
+def _parts(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """What is committed by one request each."""
+    return (entries[start : start + OFFSETS_AT_ONCE] for start in range(0, len(entries), OFFSETS_AT_ONCE))
+
+
+def _by_topic(topic_type: Any, part_type: Any, entries: Iterable[Entry]) -> list[Any]:
     topics: dict[str, list[Any]] = {}
     for topic, partition, end, note in entries:
         part = part_type(

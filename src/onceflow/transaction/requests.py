@@ -99,9 +99,9 @@ class Requests:
 
     def commit_offsets(self, source: Mapping[At, int]) -> None:
         """OffsetCommit of source offsets, outside of any transaction."""
-        if source:
-            asking = self._asking
-            self._run(asking.ask(asking.questions.plain_offsets(source)))
+        asking = self._asking
+        for question in asking.questions.plain_offsets(source):
+            self._run(asking.ask(question))
 
     # ---------------------------------------------------------------------------------------------------------- asking
 
