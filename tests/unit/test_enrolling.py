@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from onceflow.errors import BrokerUnreachable, NotAuthorized
-from onceflow.kafka.client import TRANSACTION, Again
+from onceflow.errors import BrokerUnreachable, NotAuthorized, TopicMissing
+from onceflow.kafka.client import TRANSACTION, Again, Topic
 from onceflow.transaction.enrolling import add_partitions, enrol
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import Identity
-from onceflow.transaction.talk import Forget, Pace, Rest, Talk, ToCoordinator
+from onceflow.transaction.talk import Forget, Leaders, Pace, Rest, Talk, ToCoordinator
 
 OURS = Identity(7, 3)
 NOT_ATTEMPTED = 55  # another partition of the request has the real error
@@ -89,6 +89,51 @@ def test_a_partition_that_may_not_join_ends_the_attempt_and_is_named(
     named = "out-0" if first or code == NOT_ATTEMPTED else "out-1"
     with pytest.raises(error, match=f"AddPartitionsToTxn of {named}: "):
         talk.send(answered(*codes))
+
+
+UNKNOWN = 3
+
+
+def looked_up(first: bool) -> tuple[Talk[None], Leaders, Any]:
+    """Once one of the partitions was not known: where metadata is asked for it, and what was asked before."""
+    talk = enrolling()
+    asked = next(talk)
+    turn = talk.send(answered(UNKNOWN, NOT_ATTEMPTED) if first else answered(NOT_ATTEMPTED, UNKNOWN))
+    assert isinstance(turn, Leaders)
+    return talk, turn, asked
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_partition_that_the_coordinator_has_not_heard_of_is_asked_for_again(first: bool) -> None:
+    """Its topic was made just now, or is being made anew. Another coordinator would know no more."""
+    talk, turn, asked = looked_up(first)
+    assert turn == Leaders(frozenset({"out"}), refresh=True)
+    assert talk.send({"out": Topic("out", {0: 1, 1: 1})}) == Rest(1.0)
+    assert next(talk) == asked
+    with pytest.raises(StopIteration):
+        talk.send(answered(0, 0))
+
+
+def test_a_partition_that_is_gone_ends_the_attempt_at_once() -> None:
+    """Asked for again and again the transaction would stay open, and its readers wait."""
+    talk, _, _ = looked_up(first=False)
+    with pytest.raises(AttemptFailed, match="out-1: the topic has 1 partitions now, it was made anew with fewer"):
+        talk.send({"out": Topic("out", {0: 1})})
+
+
+def test_a_topic_that_is_gone_is_named_at_once() -> None:
+    talk, _, _ = looked_up(first=True)
+    missing = TopicMissing("topic out does not exist", action="create it", topics=("out",))
+    with pytest.raises(TopicMissing, match="topic out does not exist"):
+        talk.throw(missing)
+
+
+def test_a_partition_that_stays_unknown_to_the_coordinator_alone_is_named() -> None:
+    talk = enrolling(patience=0.0)
+    next(talk)
+    talk.send(answered(UNKNOWN, UNKNOWN))
+    with pytest.raises(BrokerUnreachable, match=r"AddPartitionsToTxn: no usable .*UnknownTopicOrPartitionError \(3\)"):
+        talk.send({"out": Topic("out", {0: 1, 1: 1})})
 
 
 def test_a_missing_right_is_named() -> None:

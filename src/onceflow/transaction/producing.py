@@ -17,6 +17,7 @@ from onceflow.kafka_python import ProduceRequest
 from onceflow.transaction.enrolling import enrol
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.lane import Lane, Meaning, Sealed, final_meaning
+from onceflow.transaction.led import led
 from onceflow.transaction.messages import Counts, Identity
 from onceflow.transaction.questions import At
 from onceflow.transaction.talk import Leaders, Pace, Talk
@@ -101,7 +102,7 @@ class Producing:
         lane = self._lanes.get((topic, partition))
         if lane is None:
             topics: Mapping[str, Topic] = yield Leaders(frozenset({topic}))
-            lane = self._lanes[topic, partition] = Lane(topic, partition, _led(topics, topic, partition), self._pace)
+            lane = self._lanes[topic, partition] = Lane(topic, partition, led(topics, topic, partition), self._pace)
         return lane
 
     # --------------------------------------------------------------------------------------------------------- sending
@@ -199,21 +200,7 @@ class Producing:
         self._check_patience()
         topics: Mapping[str, Topic] = yield Leaders(frozenset(lane.topic for lane in broken), refresh=True)
         for lane in broken:
-            lane.repair(_led(topics, lane.topic, lane.partition), now)
-
-
-def _led(topics: Mapping[str, Topic], topic: str, partition: int) -> int:
-    """The leader. Raises AttemptFailed for a partition that is gone::
-
-    four partitions are known; the topic is deleted and made anew with two
-    what was encoded for the others has no place; another attempt asks how many there are
-    """
-    leaders = topics[topic].leaders
-    if partition not in leaders:
-        raise AttemptFailed(
-            f"{topic}-{partition}: the topic has {len(leaders)} partitions now, it was made anew with fewer"
-        )
-    return leaders[partition]
+            lane.repair(led(topics, lane.topic, lane.partition), now)
 
 
 def _taken(lanes: Iterable[Lane]) -> Batches:

@@ -12,6 +12,7 @@ TARGETS: Mapping[str, str] = {
     "src/onceflow/transaction/asking.py": "",
     "src/onceflow/transaction/talk.py": "",
     "src/onceflow/transaction/enrolling.py": "",
+    "src/onceflow/transaction/led.py": "",
     "src/onceflow/transaction/lane.py": "",
     "src/onceflow/transaction/producing.py": "",
     "src/onceflow/transaction/resuming.py": "",

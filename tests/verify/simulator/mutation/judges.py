@@ -71,6 +71,7 @@ def _is_about(stem: str, test: str) -> bool:
         "questions": "requests",
         "codes": "requests",
         "asking": "requests",
+        "led": "producing",
         "protocol": "protocol_contexts",
         "messages": "protocol",
         "source_mark": "resuming",

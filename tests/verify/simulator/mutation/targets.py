@@ -21,6 +21,7 @@ TARGETS = (
     Target("src/onceflow/transaction/requests.py"),
     Target("src/onceflow/transaction/talk.py"),
     Target("src/onceflow/transaction/enrolling.py"),
+    Target("src/onceflow/transaction/led.py"),
     Target("src/onceflow/transaction/lane.py"),
     Target("src/onceflow/transaction/producing.py"),
     Target("src/onceflow/transaction/resuming.py"),
