@@ -23,6 +23,7 @@ from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import OnStep, TransactionCoordinator
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.guarantee import Guarantee
+from onceflow.transaction.idempotent import IdempotentIdentity
 from onceflow.transaction.input_columns import record_columns
 from onceflow.transaction.messages import Counts, Identity
 from onceflow.transaction.once_a_batch import check_first, note_done
@@ -195,6 +196,7 @@ class Driver:
             self._catalog.find(self._options.topic)
         version = client.transaction_version()
         self._requests = Requests(client, self._options.name, version, self._options.transaction_timeout_ms)
+        self._idempotent = IdempotentIdentity(self._requests.idempotent_identity)
         self._planned = self._planned or self._has_committed()
         instance = uuid.uuid4().hex[:12]
         options = self._options
@@ -351,7 +353,7 @@ class Driver:
         log.warning("%s; taken up all the same, as on_mismatch allows", error.message)
 
     def _write_plain(self, writer: BatchWriter, attempts: int) -> None:
-        """Outside of any transaction; each attempt is an idempotent producer of its own. Errors tell what comes of the batch."""
+        """Outside of any transaction; each attempt has an epoch of its own. Errors tell what comes of the batch."""
         outcome = self._options.guarantee.of_a_write_that_failed
         for attempt in range(1, attempts + 1):
             try:
@@ -359,6 +361,8 @@ class Driver:
                 return
             except (AttemptFailed, IdentityRefused) as error:
                 log.warning("attempt %d failed: %s", attempt, error)
+                if isinstance(error, IdentityRefused):
+                    self._idempotent.forget()
                 cause = error
             except OnceflowError as error:
                 error.action = "; ".join(filter(None, [error.action, outcome]))
@@ -372,4 +376,4 @@ class Driver:
         return Target(identity, self._requests.id, self._requests.version)
 
     def _plain(self) -> Target:
-        return Target(self._requests.idempotent_identity(), None, self._requests.version)
+        return Target(self._idempotent.next(), None, self._requests.version)
