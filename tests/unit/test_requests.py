@@ -200,6 +200,7 @@ def test_more_offsets_than_fit_one_request_are_committed_by_several(questions: Q
     assert len(questions.store(OURS, PROGRESS, MANY)) == (4 if questions.version == 1 else 3)
     plain_parts = [offsets_of(question) for question in questions.plain_offsets(MANY)]
     assert [len(part) for part in plain_parts] == [500, 500, 1]
+    assert len(questions.plain_offsets(MANY)) == 3
     assert list(chain(*plain_parts)) == [("in", number, end, "") for (_, number), end in MANY.items()]
 
 
