@@ -16,6 +16,7 @@ from tests.conftest import create_topic
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import RequestFailed
 from onceflow.verify.cluster.placement import GROUPS_TOPIC
+from onceflow.verify.digest import content_digest, key_digest
 from onceflow.verify.recording import (
     ReadCommittedRecorder,
     StableWatcher,
@@ -25,7 +26,6 @@ from onceflow.verify.recording import (
     read_all,
     stable,
 )
-from onceflow.verify.recording.digest import content_digest, key_digest
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.recording.tables import READ, STABLE, Chunks
 

@@ -17,8 +17,8 @@ RECORDS = pa.schema(
         pa.field("topic", NAME),
         pa.field("partition", pa.int32()),  # -1: the sink is free to choose, for the record has no key
         pa.field("ordinal", pa.int64()),  # counts in batch, topic and partition
-        pa.field("key", pa.int64()),  # recording.digest.key_digest; null: no key
-        pa.field("content", pa.int64()),  # recording.digest.content_digest
+        pa.field("key", pa.int64()),  # digest.key_digest; null: no key
+        pa.field("content", pa.int64()),  # digest.content_digest
         pa.field(
             "origin", pa.int64()
         ),  # a number of the task that made it; null: it may not be the only one of its partition

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.transaction.partitioner import partition_for_keys
+from onceflow.verify.digest import content_digest, key_digest
 from onceflow.verify.oracle.expected import RECORDS
-from onceflow.verify.recording.digest import content_digest, key_digest
 
 FREE = -1
 TASK = "_task"

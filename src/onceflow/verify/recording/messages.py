@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from onceflow.errors import VerificationError
 from onceflow.events import ID_HEADER, SOURCE_HEADER
 from onceflow.kafka.headers import UNREADABLE, HeadersUnreadable, raw_headers
-from onceflow.verify.recording.digest import Header, content_digest, key_digest
+from onceflow.verify.digest import Header, content_digest, key_digest
 
 Row = tuple[Any, ...]
 
