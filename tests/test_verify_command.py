@@ -104,6 +104,7 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
     (run,) = document["runs"]
     assert run["counts"]["input records aborted"] > 0
     assert run["counts"]["output records"] == run["counts"]["input records committed"] > 0
+    assert run["counts"]["effects of readers"] == run["counts"]["output records"]
     assert run["counts"]["faults"] > 0
     assert run["counts"]["drivers"] > 1
     assert not ET.parse(tmp_path / "report" / "junit.xml").findall(".//failure")
@@ -152,5 +153,5 @@ def test_sparks_own_sink_repeats_the_batch_that_a_kill_came_behind_and_is_report
     assert [(each["fault"], each["step"], each["met"]) for each in run["encounters"]] == [
         ("kill-driver-at-step", "WRITTEN", True)
     ]
-    assert {check["anomaly"] for check in run["checks"] if check["found"]} == {"duplicated"}
+    assert {check["anomaly"] for check in run["checks"] if check["found"]} == {"duplicated", "effect_repeated"}
     assert "duplicated" in document["controls"]

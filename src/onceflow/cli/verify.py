@@ -46,6 +46,9 @@ def verify(
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
     spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,
     standbys: Annotated[int, typer.Option(help="Drivers kept warm, as onceflow run --standbys has them; 1 to 5.")] = 1,
+    readers: Annotated[
+        int, typer.Option(help="Processes of a Reader behind the output, whose effects are judged; 0 to 2.")
+    ] = 2,
     transaction_version: Annotated[int, typer.Option(help="Kafka's, 1 or 2.")] = 2,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="TOPIC=FILE: JSON Lines to be written.")] = None,
     outputs: Annotated[list[str] | None, typer.Option("--output", help="A topic that only a topic_expr names.")] = None,
@@ -85,7 +88,13 @@ def verify(
                 from onceflow.verify.running.options import Options, settings_of
 
                 options = Options(
-                    *given, inputs or (), outputs or (), files, _arguments(sys.argv[2:]), standbys=standbys
+                    *given,
+                    inputs or (),
+                    outputs or (),
+                    files,
+                    _arguments(sys.argv[2:]),
+                    standbys=standbys,
+                    readers=readers,
                 )
                 status = _run(settings_of(options), directory, as_json=as_json)
     except typer.Exit as ended:

@@ -218,6 +218,20 @@ def test_proxies_are_only_there_where_a_fault_needs_them() -> None:
     assert not settings_of(dataclasses.replace(GOOD, faults="driver,disk")).wire
 
 
+def test_faults_of_readers_come_where_there_are_any() -> None:
+    def named(faults: str, readers: int) -> list[str]:
+        return [fault.name for fault in settings_of(dataclasses.replace(GOOD, faults=faults, readers=readers)).faults]
+
+    assert named("readers", 2) == ["kill-reader", "pause-reader"]
+    assert named("readers", 1) == ["kill-reader"]
+    assert {"kill-reader", "pause-reader"} <= set(named("all", 2))
+    assert not {"kill-reader", "pause-reader"} & set(named("all", 0))
+    room = "there is no room for it without --readers 2"
+    for faults, readers in (("readers", 0), ("kill-reader", 0), ("pause-reader", 1)):
+        assert mistakes_of(dataclasses.replace(GOOD, faults=faults, readers=readers)) == [f"--faults {faults}: {room}"]
+    assert mistakes_of(dataclasses.replace(GOOD, readers=3)) == ["--readers 3: 0 or 1 or 2"]
+
+
 def test_the_command_runs_the_same_again() -> None:
     assert settings_of(GOOD).command == "onceflow verify --for 60s --seed 7"
     drawn = settings_of(dataclasses.replace(GOOD, seed=None))

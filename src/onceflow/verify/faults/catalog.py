@@ -16,6 +16,7 @@ from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition
 from onceflow.verify.faults.isolated import IsolateBroker
 from onceflow.verify.faults.limits import LIMIT_FAULTS
 from onceflow.verify.faults.network import NETWORK_FAULTS
+from onceflow.verify.faults.readers import READER_FAULTS
 from onceflow.verify.faults.spark import SPARK_FAULTS
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ MIXES: Mapping[str, Mapping[str, Fault]] = {
     "spark": _by_name(*SPARK_FAULTS),
     "identity": _by_name(HijackTransactionalId(), *EXPIRY_FAULTS),
     "checkpoint": _by_name(*CHECKPOINT_FAULTS),
+    "readers": _by_name(*READER_FAULTS),
     "topics": _by_name(AddInputPartition(), AddOutputPartition()),
 }
 """Kinds of faults by the name of their mix; ``all`` is all of them but those of ``topics``, which change what there is to judge:

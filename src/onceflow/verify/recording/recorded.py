@@ -16,6 +16,7 @@ class Recorded:
 
     ``pipeline`` is the plan's name; ``sent`` (SENT) what the writers sent, several writers put together; ``seen`` (READ) what
     the concurrent reader read; ``final`` (READ) and ``observed`` what was there at the end, when nothing ran any more.
+    ``effects`` (EFFECTS) is what readers behind the output made of it; None: there were none.
     ``grown`` are topics that got partitions during the run, so that a key's partition is not known.
     """
 
@@ -27,3 +28,4 @@ class Recorded:
     sent: pa.Table = field(default_factory=SENT.empty_table)
     seen: pa.Table = field(default_factory=READ.empty_table)
     grown: frozenset[str] = frozenset()
+    effects: pa.Table | None = None

@@ -45,6 +45,16 @@ SENT = pa.schema(
 )
 """Records as a writer sent them, transaction by transaction."""
 
+EFFECTS = pa.schema(
+    [
+        pa.field("topic", NAME),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("content", pa.int64()),  # digest.content_digest
+    ]
+)
+"""Effects, one row each time that one happened, in the order in which they did: of the record at this place."""
+
 ENDS = pa.schema(
     [
         pa.field("topic", NAME),

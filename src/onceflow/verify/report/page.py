@@ -39,6 +39,7 @@ _LISTS = {
     Lane.DRIVER: "driver lives",
     Lane.EXECUTOR: "executor lives",
     Lane.BROKER: "broker lives",
+    Lane.READER: "reader lives",
     Lane.BATCH: "commits of batches",
     Lane.NOTE: "notes",
 }

@@ -19,6 +19,7 @@ from onceflow.verify.faults.catalog import Fault, all_names, chosen
 from onceflow.verify.faults.checkpoint import STATELESS
 from onceflow.verify.faults.isolated import BETWEEN
 from onceflow.verify.faults.network import WIRE
+from onceflow.verify.faults.readers import READER, TWO_READERS
 from onceflow.verify.faults.spark import SPARK
 from onceflow.verify.running.schedule import ROW, ByTime
 from onceflow.verify.running.settings import Settings
@@ -31,6 +32,8 @@ _ROOM = {
     THREE: "--brokers 3",
     BETWEEN: "--brokers 3",
     SPARK: "--spark-workers 2",
+    READER: "--readers 2",
+    TWO_READERS: "--readers 2",
 }  # what gives it to a world that has none
 _SEEDS = 2**31
 _MOST_STANDBYS = max(ROW)  # more faults than that never come in a row
@@ -54,6 +57,7 @@ class Options:
     directory: Path | None
     arguments: Sequence[str] = ()
     standbys: int = 1
+    readers: int = 2
 
 
 def settings_of(options: Options) -> Settings:
@@ -63,6 +67,7 @@ def settings_of(options: Options) -> Settings:
     _one_of("--brokers", options.brokers, (1, 3), mistakes)
     _one_of("--spark-workers", options.spark_workers, (0, 2), mistakes)
     _one_of("--transaction-version", options.transaction_version, (1, 2), mistakes)
+    _one_of("--readers", options.readers, (0, 1, 2), mistakes)
     if not 1 <= options.standbys <= _MOST_STANDBYS:
         mistakes.append(f"--standbys {options.standbys}: from 1 to {_MOST_STANDBYS}")
     if not 0 < options.rate <= 100_000:
@@ -93,6 +98,7 @@ def settings_of(options: Options) -> Settings:
         brokers=options.brokers,
         spark_workers=options.spark_workers,
         standbys=options.standbys,
+        readers=options.readers,
         transaction_version=options.transaction_version,
         samples=samples,
         output_topics=tuple(options.outputs),
@@ -106,11 +112,13 @@ def drawn(seed: int | None) -> int:
     return secrets.randbelow(_SEEDS) if seed is None else seed
 
 
-def available(brokers: int, spark_workers: int) -> frozenset[str]:
+def available(brokers: int, spark_workers: int, readers: int) -> frozenset[str]:
     """What faults may need and such a world has."""
     found = {WIRE, STATELESS, "growing topics"}
     found |= {THREE, BETWEEN} if brokers == 3 else set()
     found |= {SPARK} if spark_workers else set()
+    found |= {READER} if readers else set()
+    found |= {TWO_READERS} if readers > 1 else set()
     return frozenset(found)
 
 
@@ -119,10 +127,9 @@ def _impossible(names: Iterable[str], options: Options) -> Iterator[str]:
     for name in names:
         faults, _ = chosen((name,))
         if faults and not any(_is_possible(fault, options) for fault in faults):
-            lacking = {need for fault in faults for need in fault.needs} - available(
-                options.brokers, options.spark_workers
-            )
-            yield f"--faults {name}: there is no room for it without {' and '.join(_ROOM[need] for need in sorted(lacking))}"
+            lacking = {need for fault in faults for need in fault.needs} - _room(options)
+            room = " and ".join(dict.fromkeys(_ROOM[need] for need in sorted(lacking)))
+            yield f"--faults {name}: there is no room for it without {room}"
 
 
 def kept_before(directory: Path | None, engines: Iterable[Engine]) -> list[str]:
@@ -136,7 +143,11 @@ def kept_before(directory: Path | None, engines: Iterable[Engine]) -> list[str]:
 
 
 def _is_possible(fault: Fault, options: Options) -> bool:
-    return set(fault.needs) <= available(options.brokers, options.spark_workers)
+    return set(fault.needs) <= _room(options)
+
+
+def _room(options: Options) -> frozenset[str]:
+    return available(options.brokers, options.spark_workers, options.readers)
 
 
 def _seconds(text: str, mistakes: list[str]) -> float:

@@ -57,6 +57,7 @@ class Raw:
     final: pa.Table = field(default_factory=READ.empty_table)
     stable: pa.Table = field(default_factory=STABLE.empty_table)
     observed: Observed | None = None
+    effects: pa.Table | None = None  # None: no readers ran behind the output
 
 
 def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lambda done, total: None) -> RunResult:
@@ -119,7 +120,15 @@ def _verdict(
     failures += unrecorded_progress(raw.engine, raw.observed, len(world.driver.committed_batches))
     grown = grown_topics(raw.observed.ends, world.topics_out, settings.partitions_out)
     recorded = Recorded(
-        world.plan.name, world.topics_in, world.topics_out, raw.final, raw.observed, raw.sent, raw.seen, grown
+        world.plan.name,
+        world.topics_in,
+        world.topics_out,
+        raw.final,
+        raw.observed,
+        raw.sent,
+        raw.seen,
+        grown,
+        raw.effects,
     )
     try:
         judgement = judge(recorded, expected)
@@ -250,9 +259,16 @@ def _counts(raw: Raw, happenings: Sequence[Happening]) -> Mapping[str, int]:
         "commits of batches": sum(each.lane is Lane.BATCH for each in happenings),
         **({"attempts aborted": driver.steps_told["ABORT"]} if raw.engine.name == ONCEFLOW else {}),
         "drivers": driver.generation,
+        **_counts_of_effects(raw),
         "faults": raw.injected,
         "faults that met work": sum(each.met for each in raw.encounters),
     }
+
+
+def _counts_of_effects(raw: Raw) -> Mapping[str, int]:
+    if raw.effects is None or raw.world.readers is None:
+        return {}
+    return {"effects of readers": len(raw.effects), "readers": raw.world.readers.generation}
 
 
 def _number(column: pa.ChunkedArray, value: str) -> int:

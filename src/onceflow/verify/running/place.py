@@ -37,6 +37,10 @@ class Place:
     def oracle(self) -> Path:
         return self.directory / "oracle"
 
+    @property
+    def effects(self) -> Path:
+        return self.directory / "effects"
+
     def scratch(self, number: int) -> Path:
         """Short, because sockets are made in it."""
         return self.directory / f"d{number}"

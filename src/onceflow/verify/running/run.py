@@ -23,6 +23,7 @@ from onceflow.errors import OnceflowError, VerificationError
 from onceflow.verify.checker.verdict import check_history
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.cluster.producer_ids import FORGET_SOON
+from onceflow.verify.effects.job import Job
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message
 from onceflow.verify.faults.catalog import Fault
@@ -41,6 +42,7 @@ from onceflow.verify.running.place import Place, place
 from onceflow.verify.running.private_plan import private_plan, write_plan
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.progress import Progress, seldom
+from onceflow.verify.running.readers import EffectReaders, effect_readers, last_offsets
 from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.settings import Settings
@@ -58,6 +60,7 @@ _LOCAL = {"spark.master": "local[2]"}
 _FIRST_BATCH_S = 600.0
 _CATCH_UP_S = 600.0
 _STOP_S = 300.0
+_HANDLED_S = 400.0  # a reader finds a partition that a fault has added within five minutes
 _PATIENCE_S = 300.0
 _SEEN_S = 60.0
 _LEAST_RATE = 100.0  # messages a second; a slower machine is of no use
@@ -144,10 +147,13 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
         )
         write_plan(plan, files.plan)
         launch = partial(_launch, engine, files, settings.pipeline)
-        with DriverProcess(engine, launch, timeline, settings.standbys) as driver:
+        with (
+            DriverProcess(engine, launch, timeline, settings.standbys) as driver,
+            _readers(settings, files, kafka.direct_servers, timeline) as readers,
+        ):
             yield PrivateWorld(
                 kafka, spark, driver, plan, files.checkpoint, settings.topics_in, settings.topics_out, timeline,
-                threading.Event(),
+                threading.Event(), readers=readers,
             )  # fmt: skip
 
 
@@ -160,6 +166,17 @@ def _spark(settings: Settings, files: Place) -> Iterator[SparkCluster | None]:
 
     with SparkCluster(files.spark, workers=settings.spark_workers) as cluster:
         yield cluster
+
+
+@contextmanager
+def _readers(settings: Settings, files: Place, servers: str, timeline: Timeline) -> Iterator[EffectReaders | None]:
+    if not settings.readers:
+        yield None
+        return
+    job = Job(servers, settings.topics_out, str(files.effects / "effects.db"))
+    with effect_readers(files.effects, files.logs, job, timeline, settings.readers) as readers:
+        readers.start()
+        yield readers
 
 
 def _launch(
@@ -350,3 +367,6 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
             f"the reader beside the run did not come to the end of {places}: what it saw proves nothing"
         )
     raw.seen = reader.stop()
+    if world.readers is not None:
+        raw.failures += world.readers.finish(last_offsets(raw.final, world.topics_out), _HANDLED_S)
+        raw.effects = world.readers.effects()

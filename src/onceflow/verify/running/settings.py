@@ -40,6 +40,7 @@ class Settings:
     brokers: int = 1
     spark_workers: int = 0
     standbys: int = 1
+    readers: int = 0  # processes that handle the output
     transaction_version: int = 2
     partitions_in: int = PARTITIONS  # of each topic
     partitions_out: int = PARTITIONS

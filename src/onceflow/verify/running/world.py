@@ -17,6 +17,7 @@ from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.encounters import Said, UnderWay
+from onceflow.verify.running.readers import EffectReaders
 from onceflow.verify.running.timeline import Open, Timeline
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class World(Protocol):
     def spark(self) -> SparkCluster | None: ...  # None: Spark lives in the driver's process
     @property
     def driver(self) -> DriverProcess: ...
+    @property
+    def readers(self) -> EffectReaders | None: ...  # None: none ran behind the output
     @property
     def plan(self) -> Plan: ...
     @property
@@ -84,6 +87,7 @@ class PrivateWorld:
     timeline: Timeline
     given_up: threading.Event
     said: Said = field(default_factory=Said)  # of the fault that is being injected, by itself
+    readers: EffectReaders | None = None
 
     @property
     def transactional_id(self) -> str:

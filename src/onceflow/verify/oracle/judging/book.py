@@ -12,6 +12,7 @@ from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import KINDS
 
 NAME = pa.dictionary(pa.int32(), pa.string())
+_NO_PARTITION = -2
 
 
 class Lanes:
@@ -22,11 +23,16 @@ class Lanes:
 
     @property
     def names(self) -> pa.Array:
-        return pa.array([f"{topic}-{partition}" for topic, partition in self._number], pa.string())
+        named = [name if place == _NO_PARTITION else f"{name}-{place}" for name, place in self._number]
+        return pa.array(named, pa.string())
 
     def number(self, topic: str, partition: int) -> int:
         """The number of one partition."""
         return self._number.setdefault((topic, partition), len(self._number))
+
+    def target(self, name: str) -> int:
+        """The number of a key that is no partition: where effects are found."""
+        return self.number(name, _NO_PARTITION)
 
     def place(self, lane: int) -> tuple[str, int]:
         """Topic and partition of a number."""

@@ -1,4 +1,5 @@
-"""The history of a run, in the order: writers, the pipeline's batches, the concurrent reader, the final reader, the ends.
+"""The history of a run, in the order: writers, the pipeline's batches, the concurrent reader, the final reader, the effects, the
+ends.
 
 What the concurrent reader got from behind a stable end, after that was asked for, stands behind the ends::
 
@@ -30,6 +31,7 @@ from onceflow.verify.oracle.judging.batches import (
 )
 from onceflow.verify.oracle.judging.beginnings import Beginnings
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
+from onceflow.verify.oracle.judging.effects import add_effects
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
 
@@ -72,6 +74,8 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
     _add_beginning(book, seen)
     _add_seen(book, seen, ~late)
     _add_final(book, final, recorded, lanes)
+    if recorded.effects is not None:
+        add_effects(book, recorded, recorded.effects, final, lanes)
     _add_ends(book, recorded, lanes)
     _add_seen(book, seen, late)
     finished = None if expected is None else finished_for_nothing(recorded, expected)

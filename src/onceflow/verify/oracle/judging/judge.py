@@ -15,7 +15,6 @@ from onceflow.verify.recording.recorded import Recorded
 
 _CANNOT_COME = frozenset(
     {
-        "effect_missing", "effect_repeated",  # a run has no effects
         "wr_cycle", "precommitted_read",  # nobody reads inside of a transaction what such a transaction wrote
         # The pipeline's reading is made of Spark's plan of it, in which a batch begins where the one before ended. What a batch
         # really read nobody tells: Spark's metrics repeat the plan, and a sink gets what the SQL made of it, without the offsets.
@@ -25,6 +24,8 @@ _CANNOT_COME = frozenset(
 )  # fmt: skip
 """Checks that a run's history gives nothing to do, so that finding nothing would tell nothing: the report has a dash for them."""
 
+_OF_EFFECTS = frozenset({"effect_missing", "effect_repeated"})
+"""The same, where no readers ran behind the output."""
 
 _NO_ORDER = "a shuffle may change it, or several tasks read a partition (minPartitions, maxRecordsPerPartition)"
 
@@ -47,7 +48,8 @@ def judge(recorded: Recorded, expected: Expected | None) -> Judgement:
     verdict = check_history(history, where="the run's history")
     notes = () if expected is None else tuple(_notes(recorded, expected))
     counts = verdict.counts
-    checks = tuple(each for each in verdict.checks if each.anomaly not in _CANNOT_COME or counts[each.anomaly])
+    cannot_come = _CANNOT_COME | (_OF_EFFECTS if recorded.effects is None else frozenset())
+    checks = tuple(each for each in verdict.checks if each.anomaly not in cannot_come or counts[each.anomaly])
     return Judgement(
         verdict.history, verdict.findings, checks, tuple(reasons), notes,
         unproved=verdict.unproved, not_judged=verdict.not_judged,
