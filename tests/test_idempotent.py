@@ -15,7 +15,7 @@ from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.catalog import TopicCatalog
 from onceflow.transaction.compression import Codec
-from onceflow.transaction.idempotent import LAST_EPOCH, IdempotentIdentity
+from onceflow.transaction.idempotent import LAST_IDEMPOTENT_EPOCH, IdempotentIdentity
 from onceflow.transaction.messages import Identity
 from onceflow.transaction.producer import BatchProducer, Target
 from onceflow.transaction.questions import describe_producers
@@ -112,10 +112,10 @@ def test_a_broker_takes_every_epoch_up_to_the_last_one(bench: Workbench, client:
     target = bench.topic(1)
     asks = Requests(client, target, 2, 60_000).idempotent_identity
     ours = asks()
-    given = iter([Identity(ours.producer_id, LAST_EPOCH - 2), asks()])
+    given = iter([Identity(ours.producer_id, LAST_IDEMPOTENT_EPOCH - 2), asks()])
     identity = IdempotentIdentity(given.__next__)
     for _ in range(4):
         write(client, target, identity.next())
     assert len(bench.read(target)) == 4
     first, second = sorted(known(client, target)[0], key=lambda identity: identity.epoch, reverse=True)
-    assert (first, second.epoch) == (Identity(ours.producer_id, LAST_EPOCH), 0)
+    assert (first, second.epoch) == (Identity(ours.producer_id, LAST_IDEMPOTENT_EPOCH), 0)

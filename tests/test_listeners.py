@@ -15,7 +15,7 @@ from tests.test_pipeline import CHANGES, Lab, rows
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import load
 from onceflow.pipeline import Control, Event, run
-from onceflow.pipeline.events import BatchCommitted
+from onceflow.pipeline.events import BatchCommitted, Started
 from onceflow.transaction.sink import KafkaSink
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def test_a_running_batch_is_not_waited_for_where_python_is_told_of_the_one_befor
     in_time: list[bool] = []
 
     class AskedLate(KafkaSink):
-        def open_at_rest(self, *, planned: bool) -> bool:
+        def open(self, *, planned: bool, wait: bool = True) -> bool:
             assert second_runs.wait(PATIENCE_S)
-            return super().open_at_rest(planned=planned)
+            return super().open(planned=planned, wait=wait)
 
     def wait_in_the_second_batch(step: str, batch: int) -> None:
         if (step, batch) == ("WRITE", 2):
@@ -103,17 +103,16 @@ def test_a_listener_that_stands_still_holds_no_batch_up_that_executors_write(lab
     assert lab.ids() == [1, 2, 3, 4]
 
 
-class CannotSay(Exception):
-    """Of whoever is told."""
-
-
-def test_a_query_in_a_session_of_the_caller_s_ends_with_the_run_that_is_left(lab: Lab, spark: SparkSession) -> None:
-    """Else it would open the sink anew, and write on with nobody told of it."""
+@pytest.mark.parametrize("kind", [Started, BatchCommitted])
+def test_a_query_in_a_session_of_the_caller_s_ends_with_the_run_that_is_left(
+    lab: Lab, spark: SparkSession, kind: type[Event]
+) -> None:
+    """Else it would open the sink anew, and write on with nobody told of it. What was raised is told as it is."""
 
     def tell(event: Event) -> None:
-        if isinstance(event, BatchCommitted):
-            raise CannotSay
+        if isinstance(event, kind):
+            raise BrokenPipeError("nobody reads")
 
-    with pytest.raises(CannotSay):
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
         run(load(lab.path, {}), tell=tell, control=Control())
     assert [query.name for query in spark.streams.active] == []

@@ -503,6 +503,17 @@ def test_speculation_is_refused_as_pyspark_writes_it(lab: Lab, spark: SparkSessi
         settings.set("spark.speculation", "false")
 
 
+def test_a_status_store_that_forgets_too_soon_is_refused(lab: Lab, spark: SparkSession) -> None:
+    lab.send(rows(1))
+    settings = spark.sparkContext._conf
+    settings.set("spark.ui.retainedJobs", "1")
+    try:
+        with pytest.raises(UnsafeSession, match=r"spark\.ui\.retainedJobs = 1 lets Spark forget"):
+            lab.run()
+    finally:
+        settings.set("spark.ui.retainedJobs", "1000")
+
+
 # ----------------------------------------------------------------------------------------------------------------- loops
 
 

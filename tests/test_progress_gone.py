@@ -130,11 +130,11 @@ class AwayAtFirst(KafkaSink):
 
     was_asked = False
 
-    def open_at_rest(self, *, planned: bool) -> bool:
+    def open(self, *, planned: bool, wait: bool = True) -> bool:
         if not self.was_asked:
             self.was_asked = True
             raise BrokerUnreachable("nobody answers")
-        return super().open_at_rest(planned=planned)
+        return super().open(planned=planned, wait=wait)
 
 
 def test_a_claim_that_failed_without_input_is_tried_again(lab: Lab, spark: SparkSession) -> None:

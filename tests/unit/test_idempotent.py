@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from onceflow.errors import BrokerUnreachable
-from onceflow.transaction.idempotent import LAST_EPOCH, IdempotentIdentity
+from onceflow.transaction.idempotent import LAST_IDEMPOTENT_EPOCH, IdempotentIdentity
 from onceflow.transaction.messages import Identity
 
 
@@ -18,11 +18,11 @@ def test_each_attempt_has_an_epoch_of_its_own_and_all_one_producer_id() -> None:
 
 def test_behind_the_last_epoch_comes_another_producer_id() -> None:
     """An epoch is a number of 16 bits with a sign."""
-    assert LAST_EPOCH == 32767
-    given = iter([Identity(7, LAST_EPOCH - 1), Identity(8, 0)])
+    assert LAST_IDEMPOTENT_EPOCH == 32767
+    given = iter([Identity(7, LAST_IDEMPOTENT_EPOCH - 1), Identity(8, 0)])
     identity = IdempotentIdentity(given.__next__)
     assert [identity.next() for _ in range(4)] == [
-        *(Identity(7, LAST_EPOCH - 1), Identity(7, LAST_EPOCH)),
+        *(Identity(7, LAST_IDEMPOTENT_EPOCH - 1), Identity(7, LAST_IDEMPOTENT_EPOCH)),
         *(Identity(8, 0), Identity(8, 1)),
     ]
 

@@ -111,7 +111,19 @@ def test_a_jvm_that_has_died_is_told_however_py4j_says_it(error: Exception) -> N
     assert told.message.startswith("Spark's JVM has died or does not answer: ")
     assert told.action == "see what killed it; nothing of it is visible"
     with pytest.raises(QueryFailed, match="JVM has died"), telling_of_a_lost_jvm():
-        raise error
+        raised_by("py4j.clientserver", error)
+
+
+def raised_by(module: str, error: Exception) -> None:
+    """As a function of this module raises it."""
+    exec("def call(error):\n    raise error", names := {"__name__": module})
+    names["call"](error)  # type: ignore[operator]
+
+
+def test_a_pipe_that_nobody_reads_is_no_jvm_that_has_died() -> None:
+    """``onceflow run | head``."""
+    with pytest.raises(BrokenPipeError), telling_of_a_lost_jvm():
+        raised_by("onceflow.cli.errors", BrokenPipeError(32, "Broken pipe"))
 
 
 @pytest.mark.parametrize(

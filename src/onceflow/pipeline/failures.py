@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -57,13 +58,19 @@ def has_lost_jvm(error: BaseException | None) -> bool:
 
 @contextmanager
 def telling_of_a_lost_jvm() -> Iterator[None]:
-    """Raises an OnceflowError where py4j finds no JVM any more; what else is raised stays as it is."""
+    """Raises an OnceflowError where py4j finds no JVM any more; what else is raised, by whoever is told too, stays as it is."""
     try:
         yield
     except (Py4JError, ConnectionError) as error:
-        if not has_lost_jvm(error):
+        if not (has_lost_jvm(error) and _is_py4j_s(error)):
             raise
         raise explain(error) from error
+
+
+def _is_py4j_s(error: BaseException) -> bool:
+    """Whether py4j raised it, and not a pipe or a server that the caller talks to."""
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    return isinstance(error, Py4JError) or any(name.partition(".")[0] == "py4j" for name in frames)
 
 
 def _after(advice: str, visible: str) -> str:

@@ -204,6 +204,7 @@ class _Run:
             query = self._start()
             threading.Thread(target=self._watch, args=(query,), name="onceflow-watch", daemon=True).start()
             with self._ended_with_us(query):
+                self._tell_started(query)
                 reason = self._follow(query)
         finally:
             with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
@@ -238,7 +239,7 @@ class _Run:
         with self._claiming:
             if self._is_open:
                 try:
-                    self._is_open = not self._sink.open_at_rest(planned=self._planned)
+                    self._is_open = not self._sink.open(planned=self._planned, wait=False)
                 except Fenced:
                     self._is_open = False
                     raise
@@ -261,12 +262,13 @@ class _Run:
         writer = self._frame.writeStream.foreachBatch(self._batch).outputMode(plan.output.mode)
         writer = writer.queryName(plan.name).option("checkpointLocation", self._file.checkpoint)
         try:
-            query = _triggered(writer, self._file).start()
+            return _triggered(writer, self._file).start()
         except Exception as error:
             raise explain(error) from error
-        servers = self._settings.bootstrap_servers
+
+    def _tell_started(self, query: StreamingQuery) -> None:
+        plan, servers = self._file.plan, self._settings.bootstrap_servers
         self._tell(Started(plan.name, plan.guarantee, str(query.id), self._file.checkpoint, servers))
-        return query
 
     def _watch(self, query: StreamingQuery) -> None:
         # The query's exception is asked for where it can be raised.

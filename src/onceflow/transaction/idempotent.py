@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from onceflow.transaction.messages import Identity
 
-LAST_EPOCH = 2**15 - 1
+LAST_IDEMPOTENT_EPOCH = 2**15 - 1  # outside of transactions nobody follows it with another producer id
 
 
 class IdempotentIdentity:
@@ -28,7 +28,7 @@ class IdempotentIdentity:
     def next(self) -> Identity:
         """One under which nothing was written. Raises what ``ask`` raises."""
         last = self._last
-        if last is None or last.epoch >= LAST_EPOCH:
+        if last is None or last.epoch >= LAST_IDEMPOTENT_EPOCH:
             self._last = self._ask()
         else:
             self._last = Identity(last.producer_id, last.epoch + 1)

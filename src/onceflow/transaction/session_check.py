@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame
 from onceflow.errors import UnsafeSession
 from onceflow.transaction.streaming_query import is_stateful, source_options
 
+LEAST_RETAINED = 50
 STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
 def check_session(frame: DataFrame) -> None:
     """Raises UnsafeSession that names every setting to change."""
-    mistakes = [*_isolation(frame), *_data_loss(frame), *_state_format(frame), *_speculation(frame)]
+    mistakes = [*_isolation(frame), *_data_loss(frame), *_state_format(frame), *_speculation(frame), *_status(frame)]
     if mistakes:
         raise UnsafeSession(
             "this query cannot be exactly-once: " + "; ".join(mistakes),
@@ -49,6 +50,16 @@ def _speculation(frame: DataFrame) -> list[str]:
     if frame.sparkSession.sparkContext.getConf().get("spark.speculation", "false").lower() != "true":
         return []
     return ["tasks are run speculatively: set spark.speculation to false"]
+
+
+def _status(frame: DataFrame) -> list[str]:
+    """What has become of a job that writes is read in Spark's status store, which forgets the oldest (streaming_query.py)."""
+    conf = frame.sparkSession.sparkContext.getConf()
+    return [
+        f"{name} = {kept} lets Spark forget a job that writes before it is looked at: leave it at its default, 1000"
+        for name in ("spark.ui.retainedJobs", "spark.ui.retainedStages")
+        if int(kept := conf.get(name, "1000")) < LEAST_RETAINED
+    ]
 
 
 def _state_format(frame: DataFrame) -> list[str]:

@@ -102,20 +102,16 @@ class KafkaSink:
                 raise Draining(f"pipeline {self._options.name!r} ends; batch {batch_id} was not begun")
             self.last = self._opened().run(batch, batch_id)
 
-    def open(self, *, planned: bool) -> None:
+    def open(self, *, planned: bool, wait: bool = True) -> bool:
         """Connects and claims the name now: before the query plans its first batch, and not with it.
 
         ``planned``: the query's checkpoint has batches already (files in its ``offsets``). Whoever planned them had opened a
         sink before, so a cluster that knows of no progress has forgotten it: ProgressGone. Nobody can tell later, for the claim
         of a new name hides it. Without ``open`` only the age of batch 0 says so: one that was planned longer ago than the
-        cluster keeps progress. Raises as the first batch does.
+        cluster keeps progress. Raises as the first batch does. ``wait=False``: where a batch runs, which claims the name itself,
+        nothing is done, and False given.
         """
-        with self._running:
-            self._opened().open(planned=planned)
-
-    def open_at_rest(self, *, planned: bool) -> bool:
-        """The same, and False where a batch runs: that claims the name itself, and need not be waited for."""
-        if not self._running.acquire(blocking=False):
+        if not self._running.acquire(blocking=wait):
             return False
         try:
             self._opened().open(planned=planned)
