@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _BEYOND_TIMEOUT_S = 3.0
 _ZOMBIE_PATIENCE_S = 60.0
 _STANDBY_PATIENCE_S = 600.0
-_NO_JVM = "the driver has no JVM"
+_NO_JVM = "the driver has no JVM, or none yet"
 
 
 @dataclass(frozen=True, slots=True)
