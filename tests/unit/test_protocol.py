@@ -179,6 +179,7 @@ def start_in_the_place_of_a_record_that_was_reset_says_so_in_its_claim() -> Life
     """Or whoever comes after it takes the source offsets beside it for those of at least once."""
     life, reset = Life(), ProgressRead(None, was_reset=True)
     life.hear(Start(), seen(ABSENT, None), Initialised(at(1)), reset)
+    assert life.machine.context.progress == Progress(0, "", "", (), RESET), "nobody's"
     claim = Store(at(1), Progress.empty("me", RESET), batch=None)
     assert life.hear(seen(EMPTY, at(1))) == claim
     life.hear(Refused("timed out"), seen(COMPLETE, at(2)), reset, Initialised(at(3)))

@@ -448,6 +448,8 @@ def test_progress_that_cannot_be_read(metadata: str) -> None:
 @pytest.mark.parametrize("metadata", ["", None])
 def test_a_record_that_says_nothing_was_reset_until_a_batch_is_committed_again(metadata: str | None) -> None:
     claim = Progress.empty("me", RESET)
+    assert claim.encode()[1] == '{"v":1,"query":"","instance":"me","ends":[],"sources":"reset"}'
+    assert Progress.empty("me").encode()[1] == '{"v":1,"query":"","instance":"me","ends":[]}'
     for offset, found, progress in ((3, metadata, None), (*claim.encode(), claim)):
         answer = fetched(0, 0, (asking.ANCHOR_TOPIC, 0, offset, found), ("in", 0, 4, ""))
         places = {("in", 0): 4}
