@@ -264,6 +264,7 @@ def a_transaction_is_open_of_which_somebody_read_before(history: Recorder) -> No
     """The last stable offset never goes back: the read was dirty, or the transaction's end is lost."""
     history.add("writer", send("k", 1, 0), txn=1, status="info")
     history.add("reader", assign("k", 0), poll("k", 0, 1), window("k", 0, 1))
+    history.add("probe", log_end("other", 0))
     history.add("probe", log_end("k", 1), stable_end("k", 0))
 
 
@@ -271,8 +272,18 @@ def a_transaction_is_open_of_which_somebody_read_before(history: Recorder) -> No
 def a_transaction_is_open_though_somebody_asked_for_what_is_behind_it_before(history: Recorder) -> None:
     history.add("writer", send("k", 1, 0), send("k", 2, 1), txn=1, status="fail")
     history.add("reader", assign("k", 0), window("k", 0, 3))
+    history.add("probe", log_end("other", 0))
     history.add("probe", log_end("k", 3), stable_end("k", 0))
     history.add("other", window("k", 0, 0))
+
+
+@shows()
+def a_transaction_ends_while_the_ends_are_asked_for(history: Recorder) -> None:
+    """The marker is written between the two answers, and the reader is done before the probe."""
+    history.add("probe", log_end("k", 0))
+    history.add("writer", send("k", 1, 0), txn=1)
+    history.add("reader", assign("k", 0), poll("k", 0, 1), window("k", 0, 1))
+    history.add("probe", stable_end("k", 0), log_end("k", 2))
 
 
 @shows()
@@ -1407,6 +1418,22 @@ def an_effect_that_was_found_is_gone(history: Recorder) -> None:
     history.add("booker", send("accounts", 1), send("accounts", 2))
     history.add("ledger", window("accounts", 0, 2), effect("accounts", 1), effect("accounts", 2))
     history.add("ledger", window("accounts", 0, 1), effect("accounts", 2))
+
+
+@shows()
+def of_two_looks_at_the_same_time_the_earlier_one_ends_last(history: Recorder) -> None:
+    history.add("one", window("accounts", 0, 0))
+    history.add("booker", send("accounts", 1))
+    history.add("two", window("accounts", 0, 1), effect("accounts", 1))
+    history.add("one", window("accounts", 0, 0))
+
+
+@shows("effect_missing")
+def an_effect_is_gone_for_another_who_asked_later(history: Recorder) -> None:
+    history.add("booker", send("accounts", 1))
+    history.add("two", window("accounts", 0, 1), effect("accounts", 1))
+    history.add("one", window("archive", 0, 0))
+    history.add("one", window("accounts", 0, 0))
 
 
 @shows("effect_missing")

@@ -29,7 +29,9 @@ def copied_and_read(history: Recorder) -> None:
 NOT_ASKED = (
     ": no log_end and stable_end are in the history that were asked for behind all that transactions wrote there"
 )
-READ_SINCE = ": somebody read behind its stable_end after that was asked for, so it was not asked for at the end"
+READ_SINCE = (
+    ": somebody read behind its stable_end while that was asked for, or since, so it was not asked for at the end"
+)
 PARTS: list[tuple[Story, str]] = [
     (
         lambda history: (
@@ -124,6 +126,23 @@ PARTS: list[tuple[Story, str]] = [
             history.add("late", poll("out-0", 2, "x")),
         ),
         f"whether a transaction hangs on out-0{READ_SINCE}",
+    ),
+    (
+        lambda history: (
+            history.add("writer", send("out-0", "x", 2), txn=7),
+            history.add("reader", window("out-0", 2, 3), poll("out-0", 2, "x")),
+            history.add("probe", stable_end("out-0", 2), log_end("out-0", 4)),
+        ),
+        f"whether a transaction hangs on out-0{READ_SINCE}",
+    ),
+    (
+        lambda history: (
+            history.add("booker", send("accounts", "x")),
+            history.add("other", window("accounts", 0, 2), effect("accounts", "a"), effect("accounts", "x")),
+            history.add("final", window("accounts", 0, 1), effect("accounts", "a")),
+        ),
+        "whether 1 effect on accounts was there in the end: the look that ended last did not find it, and may have looked before "
+        "another one that did",
     ),
     (
         lambda history: (

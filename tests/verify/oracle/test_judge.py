@@ -59,7 +59,7 @@ def test_what_was_read_before_the_ends_were_asked_for_excuses_no_open_transactio
     assert found.count("out-1") == hung
     assert set(judgement.violations) == {"hung_transaction"}  # of out-0 nothing was read behind the stable end
     said = [part.split(", so")[0] for part in judgement.not_judged]
-    why = "somebody read behind its stable_end after that was asked for"
+    why = "somebody read behind its stable_end while that was asked for, or since"
     assert said == ([] if hung else [f"whether a transaction hangs on out-1: {why}"])
 
 

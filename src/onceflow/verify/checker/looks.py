@@ -27,7 +27,7 @@ class Looks:
     def __init__(self, evidence: Evidence) -> None:
         self._history = history = evidence.history
         self._is_target = evidence.is_target
-        self._op_end = evidence.op_end
+        self._op_end, self._begun_after = evidence.op_end, evidence.begun_after
         windows = history.rows(Kind.WINDOW)
         self.log_end = evidence.last_said(Kind.LOG_END)
         rows = np.concatenate([windows[evidence.happened[windows]], self.log_end[self.log_end >= 0]])
@@ -40,6 +40,13 @@ class Looks:
         looked = rows >= 0  # a history may have no row at all
         ended[looked] = self._op_end[self._history.op[rows[looked]]]
         return ended
+
+    def begun(self, rows: Ints) -> Ints:
+        """For each look the first row that may have stood there only after the look had begun, -1 for none."""
+        begun = np.full(len(rows), -1, np.int64)
+        looked = rows >= 0
+        begun[looked] = self._begun_after[self._history.op[rows[looked]]] + 1
+        return begun
 
     def last_at(self, places: Ints) -> Ints:
         """For each place the last look at it."""

@@ -17,10 +17,11 @@ from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.passing import given_elsewhere, only_in_doubt
 from onceflow.verify.checker.positions import lanes, seen_positions
-from onceflow.verify.checker.progress import LastPositions, ends_known, read_since
+from onceflow.verify.checker.progress import LastPositions, ends_known, read_later
 from onceflow.verify.checker.repetitions import repetitions
 from onceflow.verify.checker.unanswered import Unanswered
 from onceflow.verify.checker.unproved import keys_text, listed
+from onceflow.verify.checker.vanished import Vanished
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.columns import Columns
 from onceflow.verify.history.schema import Kind, Status
@@ -35,6 +36,7 @@ def not_judged(evidence: Evidence, held: Collection[str] = ()) -> tuple[str, ...
         _undecided,
         strange,
         _targets,
+        _effects_apart,
         _ends,
         _ends_apart,
         _positions,
@@ -96,21 +98,30 @@ def _targets(evidence: Evidence) -> Iterator[str]:
         yield f"which effects {where} should have: no send tells of them (without an offset), so only repetitions were looked for"
 
 
+def _effects_apart(evidence: Evidence) -> Iterator[str]:
+    rows = evidence.once(Vanished).doubtful
+    if len(rows):
+        yield (
+            f"whether {len(rows):,} effect{'s' if len(rows) > 1 else ''} on {keys_text(evidence, rows)} {_were(rows)} there in the "
+            f"end: the look that ended last did not find {_them(rows)}, and may have looked before another one that did"
+        )
+
+
 def _ends(evidence: Evidence) -> Iterator[str]:
     """Any transaction may be left open, also one that failed."""
     history, sends = evidence.history, evidence.sends
     rows = sends[history.in_txn[sends] & ~evidence.is_target[history.key[sends]]]
     rows = rows[~ends_known(evidence)[history.key[rows]]]
-    since = read_since(evidence)[history.key[rows]]
-    if np.any(~since):
+    later = read_later(evidence)[history.key[rows]]
+    if np.any(~later):
         yield (
-            f"whether a transaction hangs on {keys_text(evidence, rows[~since])}: no log_end and stable_end are in the history "
+            f"whether a transaction hangs on {keys_text(evidence, rows[~later])}: no log_end and stable_end are in the history "
             "that were asked for behind all that transactions wrote there"
         )
-    if np.any(since):
+    if np.any(later):
         yield (
-            f"whether a transaction hangs on {keys_text(evidence, rows[since])}: somebody read behind its stable_end after that "
-            "was asked for, so it was not asked for at the end"
+            f"whether a transaction hangs on {keys_text(evidence, rows[later])}: somebody read behind its stable_end while that "
+            "was asked for, or since, so it was not asked for at the end"
         )
 
 

@@ -28,8 +28,8 @@ def hung_transaction(evidence: Evidence) -> pa.Table:
     both = (ends >= 0) & (stable >= 0)
     ends, stable = ends[both], stable[both]
     hung = history.offset[stable] < history.offset[ends]
-    before, since = _read_behind(evidence, stable)
-    hung &= since < 0
+    before, later = _read_behind(evidence, stable)
+    hung &= later < 0
     hung[hung] = ~_used_after(evidence, stable[hung]) & ~_written_between(evidence, stable[hung], ends[hung])
     went_back = hung & (before >= 0)
     hung &= ~went_back
@@ -66,20 +66,20 @@ def ends_known(evidence: Evidence) -> Mask:
     for rows in (ends, stable):
         known[known] = ~_used_after(evidence, rows[known])
     known[known] = ~_written_between(evidence, stable[known], ends[known])
-    return known & ~read_since(evidence)
+    return known & ~read_later(evidence)
 
 
-def read_since(evidence: Evidence) -> Mask:
-    """For each key whether somebody read behind its stable end, below the end of its log, after that had been asked for."""
+def read_later(evidence: Evidence) -> Mask:
+    """For each key whether somebody read behind its stable end, below its log's end, while that was asked for, or since."""
     stable = evidence.last_said(Kind.STABLE_END)
     keys = np.flatnonzero(stable >= 0)
-    since = np.zeros(len(stable), bool)
-    since[keys] = _read_behind(evidence, stable[keys])[1] >= 0
-    return since
+    later = np.zeros(len(stable), bool)
+    later[keys] = _read_behind(evidence, stable[keys])[1] >= 0
+    return later
 
 
 def _read_behind(evidence: Evidence, stable: Ints) -> tuple[Ints, Ints]:
-    """For each stable end below the end of its log a row that read behind it before, and one that did since; -1 for none.
+    """For each stable end below the end of its log a row that read behind it before, and one that may have later; -1.
 
     Since then it did not stay there::
 
@@ -90,6 +90,13 @@ def _read_behind(evidence: Evidence, stable: Ints) -> tuple[Ints, Ints]:
 
         a reader reads 0                                        transaction 1 was committed, or it reads what was not
         stable_end is seen to be 0, log_end to be 1             and here it is open
+
+    Before is what had ended when the question began. Of what ended in between nobody knows::
+
+        a probe asks for stable_end, which is 0
+        the marker of transaction 1 is written
+        a reader reads 0, and is done
+        the probe asks for log_end, which is 2, and is done     it was read after the answer
     """
     history, polls = evidence.history, evidence.visible
     ends = evidence.last_said(Kind.LOG_END)[history.key[stable]]
@@ -103,11 +110,11 @@ def _read_behind(evidence: Evidence, stable: Ints) -> tuple[Ints, Ints]:
     reach = np.concatenate([history.offset[polls] + 1, history.until[windows]])
     rows = rows[reach > history.offset[stable[number[history.key[rows]]]]]
     mine = number[history.key[rows]]
-    late = evidence.op_end[history.op[rows]] > evidence.op_end[history.op[stable[mine]]]
-    before, since = np.full((2, len(stable)), -1, np.int64)
+    late = evidence.op_end[history.op[rows]] > evidence.begun_after[history.op[stable[mine]]]
+    before, later = np.full((2, len(stable)), -1, np.int64)
     before[mine[~late]] = rows[~late]
-    since[mine[late]] = rows[late]
-    return before, since
+    later[mine[late]] = rows[late]
+    return before, later
 
 
 def _written_between(evidence: Evidence, stable: Ints, ends: Ints) -> Mask:

@@ -15,6 +15,14 @@ So do effects, of which a look at all of their target tells::
     its database is restored from yesterday's copy
     the ledger is asked for all effects, and has none
 
+Of two looks at a target at the same time the one that ends last may have looked first, so only what had been found when a look
+began can be gone (of a log the range of its ``window`` tells how far it looked)::
+
+    one asks the ledger, and is told of none
+    an effect is applied
+    two asks the ledger, has the effect, and is done
+    one is done                                                 nothing is gone
+
 Those that nobody was to have, or of what failed, are no loss.
 """
 
@@ -39,25 +47,28 @@ class Vanished:
         self._history = history = evidence.history
         looks, visible, effects = evidence.once(Looks), evidence.visible, _meant(evidence)
         places, all_of_it = place(history.key[visible], history.offset[visible]), place(history.key[effects], 0)
+        last, last_of_all = looks.last_at(places), looks.last_from_here_to_end(all_of_it)
+        target = effects, evidence.record[effects], last_of_all, all_of_it, place(history.key[effects], MAX_OFFSET)
         parts = (
-            self._missed(visible, places, looks.last_at(places), places, places + 1),
-            self._missed(
-                effects,
-                evidence.record[effects],
-                looks.last_from_here_to_end(all_of_it),
-                all_of_it,
-                place(history.key[effects], MAX_OFFSET),
-            ),
+            self._missed(visible, places, last, places, places + 1, looks.ended(last)),
+            self._missed(*target, looks.begun(last_of_all)),
         )
         self.rows, self.looks, self._still_there = (np.concatenate(each) for each in zip(*parts, strict=True))
+        not_given = self._missed(*target, looks.ended(last_of_all))[0]
+        self.doubtful = np.setdiff1d(
+            not_given, parts[1][0]
+        )  # effects that the last look did not give, and need not have
 
-    def _missed(self, rows: Ints, group: Ints, look: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+    def _missed(
+        self, rows: Ints, group: Ints, look: Ints, low: Ints, high: Ints, moment: Ints
+    ) -> tuple[Ints, Ints, Ints]:
         """Of each group of these rows, which are one and the same, the last one, if the last look at it did not give it.
 
-        With that look; and the rows that are still there. Each may have been dropped from the places ``low`` to ``high``.
+        With that look; and the rows that are still there. What had ended before the ``moment`` it should have given. Each may have
+        been dropped from the places ``low`` to ``high``.
         """
         ended = self._evidence.op_end[self._history.op[rows]]
-        missed = self._evidence.once(Looks).ended(look) > ended
+        missed = moment > ended
         missed[missed] = ~self._evidence.gone.overlap(low[missed], high[missed])
         missed[missed] = ~np.isin(group[missed], group[~missed])
         chosen = _last_of_each(group[missed], ended[missed])

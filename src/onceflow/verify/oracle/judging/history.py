@@ -166,6 +166,10 @@ def _add_final(book: Book, final: Sightings, recorded: Recorded, lanes: Lanes) -
 
 
 def _add_ends(book: Book, recorded: Recorded, lanes: Lanes) -> None:
+    """The ends of the log have an operation of their own, before that of the stable ends.
+
+    When that began is known by it, so that what stands before both was read before, for certain.
+    """
     ends = recorded.observed.ends
     lane, rows = lanes.of(ends), len(ends)
     start = plain_numbers(ends["start"])
