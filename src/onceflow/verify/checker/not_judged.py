@@ -102,8 +102,8 @@ def _effects_apart(evidence: Evidence) -> Iterator[str]:
     rows = evidence.once(Vanished).doubtful
     if len(rows):
         yield (
-            f"whether {len(rows):,} effect{'s' if len(rows) > 1 else ''} on {keys_text(evidence, rows)} {_were(rows)} there in the "
-            f"end: the look that ended last did not find {_them(rows)}, and may have looked before another one that did"
+            f"whether {len(rows):,} effect{'s' if len(rows) > 1 else ''} on {keys_text(evidence, rows)} {_were(rows)} there "
+            f"in the end: the look that ended last did not find {_them(rows)}, and may have looked before another one that did"
         )
 
 

@@ -64,8 +64,8 @@ class Vanished:
     ) -> tuple[Ints, Ints, Ints]:
         """Of each group of these rows, which are one and the same, the last one, if the last look at it did not give it.
 
-        With that look; and the rows that are still there. What had ended before the ``moment`` it should have given. Each may have
-        been dropped from the places ``low`` to ``high``.
+        With that look; and the rows that are still there. What had ended before the ``moment`` it should have given.
+        Each may have been dropped from the places ``low`` to ``high``.
         """
         ended = self._evidence.op_end[self._history.op[rows]]
         missed = moment > ended
