@@ -54,7 +54,8 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Encounter:
-    """A fault that was injected at ``at_s``, and what it came upon. ``met``: work was under way that it could disturb.
+    """A fault that struck at ``at_s``, and what it came upon. ``met``: work was under way that it could disturb. ``beside``: it
+    came about, and could disturb none, for it strikes only what waits.
 
     ``batches`` were committed since the fault before it (or the beginning) was over, until this one was.
     """
@@ -67,6 +68,7 @@ class Encounter:
     transaction: Transaction = Transaction.NONE  # whether one was open, as far as it is known
     batches: int = 0
     in_row: bool = False  # it came right behind the one before, and waited for no recovery from that
+    beside: bool = False
 
     @property
     def text(self) -> str:

@@ -85,7 +85,7 @@ def test_a_standby_that_is_killed_breaks_nothing_and_is_replaced(tmp_path: Path)
         assert killed.ended
         assert driver._standbys[0] is other
         assert driver.awaited(0) == "", "two are warm again"
-        assert world.said.missed == ""
+        assert (world.said.missed, world.said.beside) == ("", "a warm standby killed")
         assert driver.await_batches(1)
         assert (driver.generation, driver.strikes, driver.outages) == (1, [], [])
         assert driver.stop() == ""

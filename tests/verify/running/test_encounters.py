@@ -202,6 +202,23 @@ def test_faults_that_met_nothing_prove_nothing() -> None:
     assert lack([idle]) == lack([idle, met]) == ""
 
 
+def test_a_fault_that_struck_beside_all_work_proves_nothing_and_spoils_nothing() -> None:
+    """It lasts for many steps of the driver, none of which it can disturb; the kills all came between two batches."""
+    standby = replace(
+        came(said=Said(beside="a warm standby killed"), steps=Counter(WRITE=9, COMMIT=9)), fault="standby"
+    )
+    met, missed, idle = came(struck=[COMMIT]), came(struck=[NOTHING]), came(struck=[COMMIT], batches=0)
+    assert (standby.met, standby.beside, standby.step) == (False, True, "")
+    assert standby.found == "a warm standby killed, and the driver went on beside it"
+    assert lack([missed, standby, missed]).startswith("no fault met work: each of the 2 came between batches")
+    assert lack([standby, standby]).startswith("no fault struck what works (standby): ")
+    assert "(--faults standby,kill-driver)" in lack([standby])
+    assert lack([standby, met]) == lack([met, standby]) == ""
+    assert lack([standby, met, *[idle] * max(ROW)]).startswith("no batch was committed between the 6 faults")
+    assert in_vain(("standby",), [standby, standby, met]) == [], "it did what it is for"
+    assert met_nothing(("standby", "fault"), [standby, met]) == ()
+
+
 def test_kinds_of_which_no_fault_came_or_met_work_are_noted() -> None:
     kill = replace(came(struck=[COMMIT]), fault="kill-driver")
     assert met_nothing(("kill-driver",), [kill, kill]) == ()
@@ -264,6 +281,39 @@ def test_a_kill_elsewhere_than_it_should_be_is_told_and_counts_by_what_it_met(tm
         (struck,) = driver.struck
     assert found.met == bool(struck.step)
     assert found.found == f"{struck.text} (NEVER did not come, killed elsewhere)"
+
+
+class KillsLater:
+    """It strikes when some batches were committed that it only waited through."""
+
+    name, text, needs = "kills-later", "it waits, and kills", ()
+
+    def inject(self, world: World, random: Random) -> None:  # noqa: ARG002  the interface
+        assert world.driver.await_batches(2)
+        world.driver.kill()
+
+
+class SaysWhen:
+    """The same without a strike at a driver: it says when it begins."""
+
+    name, text, needs = "says-when", "it waits, and says so", ()
+
+    def inject(self, world: World, random: Random) -> None:  # noqa: ARG002  the interface
+        assert world.driver.await_batches(2)
+        world.strikes_now()
+
+
+@pytest.mark.parametrize("fault", [KillsLater(), SaysWhen()], ids=lambda fault: fault.name)
+def test_a_fault_counts_from_where_it_struck(tmp_path: Path, fault: Fault) -> None:
+    """The batches for which it waited are before it, and output of theirs is none behind it."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        world, before = world_of(driver, tmp_path), driver.commits
+        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, fault, "seed"))
+        waited_for = driver.effects[before + 1]
+    assert found.at_s > waited_for.at - world.timeline.began_at
+    if driver.strikes:
+        assert found.at_s == driver.strikes[0] - world.timeline.began_at
 
 
 def test_an_outage_is_the_newest_faults_work(tmp_path: Path) -> None:

@@ -45,6 +45,11 @@ def test_a_fault_behind_all_of_the_output_proves_nothing() -> None:
     assert told(fault(5.0, met=False), fault(25.0), fault(35.0)) == TOLD, "the first one that met work counts"
 
 
+def test_one_that_struck_beside_all_work_is_not_the_first() -> None:
+    beside = replace(fault(5.0, met=False), beside=True)
+    assert told(beside, fault(25.0)) == TOLD
+
+
 def test_one_batch_with_output_that_is_committed_behind_it_is_enough() -> None:
     assert told(fault(15.0)) == ""
     assert told(fault(15.0), fault(85.0)) == ""

@@ -46,6 +46,17 @@ def test_three_and_more_faults_come_in_a_row() -> None:
     assert 3 <= longest <= 5
 
 
+def test_what_lasts_until_the_pipeline_has_recovered_comes_in_no_row() -> None:
+    found = first(2000, seed=3)
+    alone = [n for n, turn in enumerate(found) if turn.fault is FAULTS["kill-standby"]]
+    assert len(alone) > 10
+    assert not any(found[n].in_row or found[n + 1].in_row for n in alone if n + 1 < len(found))
+    rows = "".join("r" if turn.in_row else "." for turn in found[:1990]).split(".")
+    assert {len(row) + 1 for row in rows if row} == {3, 4, 5}, "the rows stay as long as they are"
+    by_itself = list(islice(turns([FAULTS["kill-standby"]], 3), 200))
+    assert not any(turn.in_row for turn in by_itself)
+
+
 def test_a_fault_waits_until_the_pipeline_has_recovered_from_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ class LoseTail:
             world.missed(f"no batch came to {step or ' or '.join(_ACKNOWLEDGED)}, before which all is acknowledged")
             return
         at = world.driver.under_way
+        world.strikes_now()
         node.kill()
         _tell(world, node, cut_tails(node.directory, world.topics_out, markers_too=False), at)
         world.kafka.heal()

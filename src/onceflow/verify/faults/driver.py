@@ -111,6 +111,7 @@ class SecondDriver:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
+        world.strikes_now()
         _await_end(world, world.driver.replace(), "the first driver")
 
 
@@ -199,7 +200,8 @@ class PauseJvm:
 class KillStandby:
     """SIGKILL to the warmest that waits to take over, until another one is warm: whoever waits holds nothing of the pipeline.
 
-    What it meets is the work of the driver that runs on beside it.
+    It disturbs no work: the driver runs on beside it. So it proves nothing of work that is disturbed, and comes in no row, for
+    the one behind it would strike a pipeline that has recovered.
     """
 
     name: str = "kill-standby"
@@ -213,7 +215,7 @@ class KillStandby:
         if was_warm is None:
             world.missed("no standby waited")
             return
-        world.note("a warm standby killed" if was_warm else "a standby killed that only warmed up")
+        world.beside("a warm standby killed" if was_warm else "a standby killed that only warmed up")
         world.wait_for(lambda: not world.driver.lacking_standbys, "another standby is warm", _STANDBY_PATIENCE_S)
 
 
@@ -225,6 +227,9 @@ def _await_end(world: World, life: Life, what: str) -> None:
     if not world.driver.await_end(life, _ZOMBIE_PATIENCE_S):
         world.note(f"{what} did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
 
+
+COME_ALONE = frozenset({KillStandby().name})
+"""They last until the pipeline has recovered from them, so that none comes in a row with others."""
 
 DRIVER_FAULTS = (
     KillDriver(),

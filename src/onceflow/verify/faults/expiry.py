@@ -88,6 +88,7 @@ class ExpireIdsOfZombie:
             world.missed(f"the driver did not come to {step or 'any step'}")
             return
         held_at = driver.under_way
+        world.strikes_now()
         driver.replace()
         if not driver.await_batches(1, _BATCH_S):
             world.missed(f"the one that took over committed nothing within {_BATCH_S:.0f} s")

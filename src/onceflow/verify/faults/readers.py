@@ -54,6 +54,7 @@ class KillReader:
         readers, step = _of(world), random.choice(list(BEHIND))
         struck = _held(world, readers, step, random)
         if struck is not None:
+            world.strikes_now()
             readers.kill(struck)
             world.met(f"reader {struck.number} was killed {BEHIND[step]}", NOTHING)
 
@@ -81,6 +82,7 @@ class PauseReader:
         struck = _held(world, readers, step, random)
         if struck is None:
             return
+        world.strikes_now()
         struck.running.pause()
         try:
             readers.go(struck)  # which it hears when it wakes

@@ -91,6 +91,7 @@ class KillPythonWorker:
         if pid is None:
             return
         at = world.driver.under_way
+        world.strikes_now()
         processes.send(pid, signal.SIGKILL)
         world.met(f"Python worker {pid} killed while it wrote to Kafka", at)
 
@@ -116,6 +117,7 @@ class PausePythonWorker:
         if pid is None:
             return
         at = world.driver.under_way
+        world.strikes_now()
         world.note(f"Python worker {pid} frozen while it wrote to Kafka")
         try:
             given_up = _is_given_up(world)

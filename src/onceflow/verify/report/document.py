@@ -29,10 +29,10 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ``examples``        the first findings of each violation: ``anomaly``, ``key``, ``offset``, ``value``, ``detail``,
                     ``rows`` (the first rows that show it, as in docs/history-format.md, with their number as ``row``),
                     ``rows_found`` (how many there are), ``history`` (file with the smallest history, beside the report)
-``encounters``      list, one a fault: ``fault``, ``at_s``, ``met`` (whether work was under way that it could disturb),
-                    ``found`` (what it came upon, in words), ``step`` (of the commit), ``transaction`` ("open", "none" or
-                    "perhaps"), ``batches`` (committed since the fault before it was over, until this one was), ``in_row`` (it
-                    came right behind the one before)
+``encounters``      list, one a fault: ``fault``, ``at_s`` (when it struck), ``met`` (whether work was under way that it could
+                    disturb), ``found`` (what it came upon, in words), ``step`` (of the commit), ``transaction`` ("open", "none"
+                    or "perhaps"), ``batches`` (committed since the fault before it was over, until this one was), ``in_row`` (it
+                    came right behind the one before), ``beside`` (it struck only what waits, and could disturb no work)
 ``recoveries``      list of ``fault``, ``at_s``, ``seconds`` (null: never), ``others`` (faults that had a hand in it)
 ``recovery_times``  list, one a fault and "all": ``fault``, ``samples``, ``unrecovered``, ``p50_s``, ``p99_s``, ``longest_s``
                     (nearest rank; null where the one at this rank never ended)

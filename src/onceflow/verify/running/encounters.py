@@ -53,26 +53,28 @@ def under_way(engine: Engine, last: Message | None, committed: int) -> UnderWay:
 class Said:
     """What a fault itself has to say of it: ``missed`` why its moment did not come, ``met`` what it has certainly hit, ``at``
     what was under way at that moment (None: what the drivers did that it struck), ``lacked`` what of it did not come about,
-    though it struck a driver, which counts as ever.
+    though it struck a driver, which counts as ever, ``beside`` what it has struck that does no work.
 
-    ``before`` is what was under way when it began, and ``told`` the steps that had been told by then.
+    ``at_s`` is when it began, ``before`` what was under way then, and ``told`` the steps that had been told by then.
     """
 
     missed: str = ""
     met: str = ""
     at: UnderWay | None = None
     lacked: str = ""
+    beside: str = ""
+    at_s: float = 0.0
     before: UnderWay = NOTHING
     told: Counter[str] = field(default_factory=Counter)
 
-    def begin(self, before: UnderWay, told: Counter[str]) -> None:
+    def begin(self, at_s: float, before: UnderWay, told: Counter[str]) -> None:
         """Another fault begins, or this one only now::
 
         fault    shall strike a coordinator at any moment, so it sleeps; batch 7 begins meanwhile, and is committed
         fault    strikes between two batches: what came while it slept it has not met
         """
-        self.missed = self.met = self.lacked = ""
-        self.at, self.before, self.told = None, before, Counter(told)
+        self.missed = self.met = self.lacked = self.beside = ""
+        self.at, self.at_s, self.before, self.told = None, at_s, before, Counter(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,9 @@ class Coming:
         """What it met. A signal meets what is under way at its moment, everything else also what comes into it."""
         if self.said.missed:
             return self._of(fault, at_s, NOTHING, met=False, found=f"its moment did not come: {self.said.missed}")
+        if self.said.beside:
+            found = f"{self.said.beside}, and the driver went on beside it"
+            return replace(self._of(fault, at_s, NOTHING, met=False, found=found), beside=True)
         if self.said.met:
             at = self._worst() if self.said.at is None else self.said.at
             return self._of(fault, at_s, at, met=True, found=self.said.met)
@@ -137,17 +142,28 @@ class Coming:
 def lack(encounters: Sequence[Encounter]) -> str:
     """Why a run with these faults proves nothing; empty if it does.
 
-    As many as come in a row by design may be all that a run had: the first of them met a pipeline at work.
+    As many as come in a row by design may be all that a run had: the first of them met a pipeline at work. Those that struck
+    beside all work neither prove anything nor spoil it.
     """
-    if not encounters:
-        return ""
-    if not any(each.met for each in encounters):
+    disturbing = [each for each in encounters if not each.beside]
+    if not disturbing:
+        return _only_beside(encounters) if encounters else ""
+    if not any(each.met for each in disturbing):
         return (
-            f"no fault met work: {_all_of(len(encounters))} came between batches, or its moment did not come; {_LONGER}"
+            f"no fault met work: {_all_of(len(disturbing))} came between batches, or its moment did not come; {_LONGER}"
         )
-    if len(encounters) > max(ROW) and not any(each.batches for each in encounters[1:]):
-        return f"no batch was committed between the {len(encounters)} faults; {_LONGER}"
+    behind_first = encounters[encounters.index(disturbing[0]) + 1 :]
+    if len(disturbing) > max(ROW) and not any(each.batches for each in behind_first):
+        return f"no batch was committed between the {len(disturbing)} faults; {_LONGER}"
     return ""
+
+
+def _only_beside(encounters: Sequence[Encounter]) -> str:
+    names = ", ".join(dict.fromkeys(each.fault for each in encounters))
+    return (
+        f"no fault struck what works ({names}): that the driver goes on beside it says nothing of exactly once under faults; "
+        f"name one that strikes it as well (--faults {names},kill-driver), or, of a mix, {_LONGER}"
+    )
 
 
 def in_vain(asked: Sequence[str], encounters: Sequence[Encounter]) -> list[str]:
@@ -158,28 +174,33 @@ def in_vain(asked: Sequence[str], encounters: Sequence[Encounter]) -> list[str]:
         --faults kill-driver,pause-python-worker, and the driver writes its small batches by itself
         no Python worker ever has anything to do, and the run would prove what it was to prove
     """
-    came, met = Counter(each.fault for each in encounters), {each.fault for each in encounters if each.met}
+    came, shown = Counter(each.fault for each in encounters), _shown(encounters)
     return [
         f"--faults {name}: it came {came[name]} times, and never met work; {_LONGER}, or give it work"
         for name in dict.fromkeys(asked)
-        if came[name] > 1 and name not in met
+        if came[name] > 1 and name not in shown
     ]
 
 
 def met_nothing(faults: Sequence[str], encounters: Sequence[Encounter]) -> tuple[str, ...]:
     """Notes of the kinds of which no fault came, or none that met work: green says nothing of them."""
-    came, met = {each.fault for each in encounters}, {each.fault for each in encounters if each.met}
+    came, shown = {each.fault for each in encounters}, _shown(encounters)
     if not came:
         return ()
     kinds = {
         "no fault came": [name for name in faults if name not in came],
-        "no fault met work": [name for name in faults if name in came - met],
+        "no fault met work": [name for name in faults if name in came - shown],
     }
     return tuple(
         f"{text} of {len(names)} of the {len(faults)} kinds in the mix: {', '.join(names)}"
         for text, names in kinds.items()
         if names
     )
+
+
+def _shown(encounters: Sequence[Encounter]) -> set[str]:
+    """The kinds that did what they are for: met work, or struck beside it, where that is all that they can do."""
+    return {each.fault for each in encounters if each.met or each.beside}
 
 
 def _all_of(number: int) -> str:

@@ -27,7 +27,7 @@ def no_output_behind(
 ) -> str:
     """Why a run with these faults proves nothing; empty if it does, or if there are other reasons.
 
-    A batch counts if it was committed when the first fault that met work had begun, or later. Where nobody knows which batch a
+    A batch counts if it was committed after the first fault that met work had struck. Where nobody knows which batch a
     record is of (``Expected.whole``), when the reader saw it (``seen_s``) counts.
     """
     first = next((each for each in encounters if each.met), None)

@@ -291,10 +291,17 @@ def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
 
 
 def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
-    """Injects the fault, and says what it met."""
+    """Injects the fault, and says what it met.
+
+    It counts from where it struck a driver first, else from where it said that it struck::
+
+        fault    waits for its moment: a second, or until a step comes
+        driver   commits the last batch that has output
+        fault    strikes: what is behind it has no output
+    """
     assert turn.fault is not None
-    driver, at_s = world.driver, world.timeline.seconds()
-    struck = len(driver.struck)
+    driver = world.driver
+    struck, kills, pauses = len(driver.struck), len(driver.strikes), len(driver.pauses)
     world.strikes_now()
     turn.fault.inject(world, turn.random())
     coming = Coming(
@@ -303,6 +310,8 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
         batches=driver.commits - raw.commits,
     )  # fmt: skip
     raw.commits = driver.commits
+    strikes = [world.timeline.seconds(at) for at in (*driver.strikes[kills:], *driver.pauses[pauses:])]
+    at_s = min(strikes, default=world.said.at_s)
     raw.encounters.append(replace(coming.encounter(turn.fault.name, at_s), in_row=turn.in_row))
     world.note(raw.encounters[-1].text)
     return raw.encounters[-1]

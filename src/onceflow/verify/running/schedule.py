@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
+from onceflow.verify.faults.driver import COME_ALONE
+
 if TYPE_CHECKING:
     from onceflow.verify.faults.catalog import Fault
     from onceflow.verify.running.world import World
@@ -123,7 +125,10 @@ def _await_recovery(world: World, commits: int, until: float) -> None:
 
 
 def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:
-    """Without end. Equal faults and an equal seed give equal turns, however long each of them takes."""
+    """Without end. Equal faults and an equal seed give equal turns, however long each of them takes.
+
+    What comes alone, and is drawn for a row, comes behind it.
+    """
     random = Random(f"onceflow-{seed}")  # noqa: S311  repeatable on purpose
     deck: list[Fault] = []
     number = 0
@@ -133,12 +138,25 @@ def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:
         number += 1
         return Turn(wait_s, fault, f"onceflow-{seed}-{number}", in_row=not wait_s)
 
+    def drawn() -> Fault:
+        nonlocal deck
+        deck = deck or random.sample(faults, len(faults))
+        return deck.pop()
+
+    has_rows = any(fault.name not in COME_ALONE for fault in faults)
     while True:
         chance = random.random()
         if chance < QUIET or not faults:
             yield turn(random.uniform(*_QUIET_S), None)
             continue
-        in_a_row = random.randint(*ROW) if chance < QUIET + IN_A_ROW else 1
-        for place in range(in_a_row):
-            deck = deck or random.sample(faults, len(faults))
-            yield turn(0.0 if place else random.uniform(*_PAUSE_S), deck.pop())
+        if chance >= QUIET + IN_A_ROW or not has_rows:
+            fault = drawn()
+            yield turn(random.uniform(*_PAUSE_S), fault)
+            continue
+        alone: list[Fault] = []
+        for place in range(random.randint(*ROW)):
+            while (fault := drawn()).name in COME_ALONE:
+                alone.append(fault)
+            yield turn(0.0 if place else random.uniform(*_PAUSE_S), fault)
+        for fault in alone:
+            yield turn(random.uniform(*_PAUSE_S), fault)

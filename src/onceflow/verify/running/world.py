@@ -63,6 +63,9 @@ class World(Protocol):
         ``at`` is what was under way at that moment; None: what the drivers did that it struck.
         """
 
+    def beside(self, text: str) -> None:
+        """The same, and says that the fault has struck only what does no work, and cannot have disturbed any."""
+
     def strikes_now(self) -> None:
         """Says that the fault begins only now, for it has waited first: what came meanwhile, it has not met."""
 
@@ -109,8 +112,12 @@ class PrivateWorld:
         self.said.met, self.said.at = text, at
         self.note(text)
 
+    def beside(self, text: str) -> None:
+        self.said.beside = text
+        self.note(text)
+
     def strikes_now(self) -> None:
-        self.said.begin(self.driver.under_way, self.driver.steps_told)
+        self.said.begin(self.timeline.seconds(), self.driver.under_way, self.driver.steps_told)
 
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
         deadline = time.monotonic() + patience_s
