@@ -132,7 +132,7 @@ def test_a_run_beside_which_nobody_saw_anything_proves_nothing(
     kafka = SimpleNamespace(direct_servers=servers, heal=lambda: None)
     driver, plan = SimpleNamespace(close=lambda: None), SimpleNamespace(name="nobody")
     world: Any = SimpleNamespace(
-        driver=driver, kafka=kafka, topics_in=(name,), topics_out=(), plan=plan, timeline=Timeline()
+        driver=driver, kafka=kafka, topics_in=(name,), topics_out=(), plan=plan, timeline=Timeline(), readers=None
     )
     monkeypatch.setattr(running, "_SEEN_S", 1.0 if blind else 240.0)
     raw = Raw(ENGINES["onceflow"], world)
