@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.cimpl import NewPartitions
 from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places
-from tests.reader.support import TIMEOUT_S, Place, eventually
+from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 from tests.reader.test_positions import abort_in_a_transaction, forget_offsets, keep_from, lose_the_store
 
 from onceflow.errors import BrokerUnreachable, StoreError, StoreLost
@@ -60,6 +60,24 @@ def test_a_partition_that_is_added_later_is_read_from_its_beginning(place: Place
     place.send(["2", "3"], partition=1)
     place.book_all(start="latest")
     assert place.effects() == [*handled, "2", "3"]
+
+
+def test_a_reader_at_work_finds_an_added_partition_as_soon_as_it_is_told_to_look(place: Place) -> None:
+    """By Java's ``metadata.max.age.ms``; by default it looks every five minutes."""
+    place.send(["1"])
+    reader = place.reader(kafka={"metadata.max.age.ms": "500"})
+    reader.handler(lambda event, tx: insert(tx, event))
+    work = threading.Thread(target=reader.run)
+    work.start()
+    try:
+        eventually(place.effects, ["1"].__eq__, "the first event is handled")
+        add_partition(place)
+        place.send(["2"], partition=1)
+        eventually(place.effects, ["1", "2"].__eq__, "the added partition is found")
+    finally:
+        reader.stop()
+        work.join(TIMEOUT_S)
+    assert not work.is_alive()
 
 
 def test_a_member_that_gets_the_added_partition_alone_knows_by_kafka_that_the_group_has_begun(place: Place) -> None:

@@ -51,6 +51,16 @@ def test_plain_settings_name_the_servers_for_all_three_libraries() -> None:
     assert settings.for_spark() == {"kafka.bootstrap.servers": "a:9092,b:9093"}
 
 
+def test_who_looks_for_new_partitions_more_often_does_so_with_every_library() -> None:
+    """librdkafka has another name for it, and looks once an hour at least."""
+    often = ClusterSettings.of("a:9092", {"metadata.max.age.ms": "5000"})
+    assert often.for_protocol()["metadata_max_age_ms"] == 5000
+    assert often.for_librdkafka()["topic.metadata.refresh.interval.ms"] == 5000
+    assert often.for_spark()["kafka.metadata.max.age.ms"] == "5000"
+    seldom = ClusterSettings.of("a:9092", {"metadata.max.age.ms": "7200000"})
+    assert seldom.for_librdkafka()["topic.metadata.refresh.interval.ms"] == 3_600_000
+
+
 def test_user_name_and_password_reach_every_library() -> None:
     settings = ClusterSettings.of("a:9092", SASL)
     protocol, librdkafka, spark = settings.for_protocol(), settings.for_librdkafka(), settings.for_spark()
@@ -102,16 +112,13 @@ def test_every_name_exists_in_the_library_it_is_given_to(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", [name for name in KNOWN if name.endswith(".ms")])
 def test_no_number_is_taken_that_librdkafka_refuses(name: str) -> None:
     """Java takes more. A client that cannot be made would be found out while the pipeline runs."""
-    wide = KNOWN[name]
     for value in ("1", "10", "999", "1000", "300000", "300001", "3600001", "86400001", str(2**31 - 1), str(2**31)):
         try:
-            number = wide.convert(value)
-        except ValueError:
+            settings = ClusterSettings.of("localhost:1", {name: value})
+        except ConfigurationError:
             continue
         largest = {"reconnect.backoff.max.ms": 3_600_000} if name == "reconnect.backoff.ms" else {}
-        AdminClient(
-            {"bootstrap.servers": "localhost:1", "reconnect.backoff.ms": 1, **largest, str(wide.librdkafka): number}
-        )
+        AdminClient({"reconnect.backoff.ms": 1, **largest, **settings.for_librdkafka()})
 
 
 @pytest.mark.parametrize("options", [SASL, TLS], ids=["sasl", "tls"])

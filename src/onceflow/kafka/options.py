@@ -48,6 +48,9 @@ def _one_of(*allowed: str) -> Converter:
 _LARGEST = 2**31 - 1
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 
+REFRESH_INTERVAL = "topic.metadata.refresh.interval.ms"
+REFRESHED_WITHIN_MS = _HOUR_MS  # librdkafka takes nothing longer
+
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -78,7 +81,8 @@ KNOWN: dict[str, Option] = {
     ),
     "request.timeout.ms": Option("request_timeout_ms", "socket.timeout.ms", _between(10, 300_000)),
     "connections.max.idle.ms": Option("connections_max_idle_ms", "connections.max.idle.ms", _between(1, _LARGEST)),
-    "metadata.max.age.ms": Option("metadata_max_age_ms", "metadata.max.age.ms", _between(1, _DAY_MS)),
+    # Java looks so often for new partitions; librdkafka has another name for that, and its own metadata.max.age.ms is a cache's.
+    "metadata.max.age.ms": Option("metadata_max_age_ms", REFRESH_INTERVAL, _between(1, _DAY_MS)),
     "reconnect.backoff.ms": Option("reconnect_backoff_ms", "reconnect.backoff.ms", _between(1, _HOUR_MS)),
     "reconnect.backoff.max.ms": Option("reconnect_backoff_max_ms", "reconnect.backoff.max.ms", _between(1, _HOUR_MS)),
     "socket.connection.setup.timeout.ms": Option(

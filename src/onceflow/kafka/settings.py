@@ -13,7 +13,7 @@ from typing import Any
 
 from onceflow.errors import ConfigurationError
 from onceflow.kafka import jaas
-from onceflow.kafka.options import KNOWN, LOGIN_MODULES, SECRETS
+from onceflow.kafka.options import KNOWN, LOGIN_MODULES, REFRESH_INTERVAL, REFRESHED_WITHIN_MS, SECRETS
 from onceflow.kafka.settings_check import entries_of, mistakes_of
 
 HIDDEN = "********"
@@ -68,6 +68,8 @@ class ClusterSettings:
             option = KNOWN[name]
             if option.librdkafka is not None:
                 found[option.librdkafka] = option.convert(value)
+        if REFRESH_INTERVAL in found:
+            found[REFRESH_INTERVAL] = min(found[REFRESH_INTERVAL], REFRESHED_WITHIN_MS)
         if found.get("ssl.endpoint.identification.algorithm") == "":
             found["ssl.endpoint.identification.algorithm"] = "none"
         if "ssl.certificate.location" in found:
