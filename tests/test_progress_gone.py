@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.test_pipeline import Lab, rows
 
@@ -16,7 +15,6 @@ from onceflow import committed_offsets
 from onceflow.broker import EmbeddedBroker, run_java_tool
 from onceflow.errors import BrokerUnreachable, ProgressConflict, ProgressGone
 from onceflow.pipeline import Control, Mode
-from onceflow.pipeline.status import read_status
 from onceflow.session import SOURCE_DEFAULTS
 from onceflow.transaction import driver
 from onceflow.transaction.questions import ANCHOR_TOPIC
@@ -211,98 +209,6 @@ def test_source_offsets_of_readings_that_disagreed_are_not_resumed_without_progr
     with pytest.raises(Exception, match=r"PROGRESS_CONFLICT.*the progress is gone, and when it was last committed"):
         bench.run(source, target, {"on_mismatch": "resume"}, **lower)
     assert len(bench.read(target)) == 6
-
-
-# ------------------------------------------------------------------------------------------------- the offsets were reset
-
-
-def reset(servers: str, name: str, *which: str) -> None:
-    """As somebody does who wants to read the input from elsewhere, and takes the pipeline for a consumer."""
-    options = ["--group", f"onceflow-{name}", *(which or ("--all-topics",)), "--reset-offsets", "--to-earliest"]
-    run_java_tool(
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-        ["--bootstrap-server", servers, *options, "--execute"],
-    )
-
-
-def test_nobody_goes_on_from_offsets_that_were_reset(lab: Lab) -> None:
-    """Neither with its checkpoint nor with a new one, nor behind a claim that hides the reset."""
-
-    def die(step: str, batch_id: int) -> None:
-        if (step, batch_id) == ("STORE", 0):
-            raise RuntimeError("died here")
-
-    servers = lab.settings.bootstrap_servers
-    lab.send(rows(1, 2))
-    lab.run()
-    reset(servers, lab.name)
-    assert "was reset" in read_status(lab.name, lab.settings, None, 10).warning
-    with pytest.raises(ProgressConflict, match="the progress was overwritten"):
-        committed_offsets(lab.name, bootstrap_servers=servers)
-    for way, error in ((Mode.REFUSE, ProgressGone), (Mode.RESUME, ProgressConflict)) * 2:
-        with pytest.raises(error):
-            lab.run(way)
-        assert lab.checkpoint("commits/0").exists()
-    shutil.rmtree(lab.checkpoint())
-    for way, error in ((Mode.REFUSE, ProgressGone), (Mode.RESUME, ProgressConflict)):
-        with pytest.raises(error):
-            lab.run(way)
-    with pytest.raises(Exception, match="died here"):
-        lab.run(Mode.RESTART, on_step=die)
-    with pytest.raises(ProgressConflict, match="cannot resume: the progress was overwritten") as caught:
-        lab.run(Mode.RESUME)
-    assert "give starting_offsets" in caught.value.action
-    assert lab.ids() == [1, 2]
-    lab.run(Mode.RESTART)
-    assert lab.ids() == [1, 1, 2, 2], "on purpose"
-    shutil.rmtree(lab.checkpoint())
-    lab.send(rows(3))
-    lab.run(Mode.RESUME)
-    assert lab.ids() == [1, 1, 2, 2, 3], "what is committed since is as good as any"
-
-
-def test_a_sink_alone_does_not_go_on_from_offsets_that_were_reset(bench: Workbench) -> None:
-    """They are where the input begins, and so does the new checkpoint: all would be written a second time."""
-    source, target = bench.topic(1), bench.topic(1)
-    bench.fill(source, [("k", str(number)) for number in range(3)])
-    bench.run(source, target)
-    reset(bench.broker.bootstrap_servers, target)
-    kept = bench.checkpoint.rename(bench.checkpoint.with_name("kept"))
-    resume = {"on_mismatch": "resume"}
-    for options, told in (({}, "PROGRESS_GONE"), (resume, "was overwritten"), ({}, "was overwritten")):
-        with pytest.raises(Exception, match=told):
-            bench.run(source, target, options)
-    assert len(bench.read(target)) == 3
-    shutil.rmtree(bench.checkpoint)
-    kept.rename(bench.checkpoint)
-    bench.fill(source, [("k", "3")])
-    bench.run(source, target, {"on_mismatch": "restart"})
-    assert len(bench.read(target)) == 4, "the old checkpoint tells where to go on"
-
-
-def test_source_offsets_that_were_left_where_they_were_are_resumed_although_the_progress_was_reset(lab: Lab) -> None:
-    lab.send(rows(1, 2))
-    lab.run()
-    reset(lab.settings.bootstrap_servers, lab.name, "--topic", ANCHOR_TOPIC)
-    lab.send(rows(3))
-    with pytest.raises(ProgressGone):
-        lab.run()
-    lab.run(Mode.RESUME)
-    assert lab.ids() == [1, 2, 3]
-
-
-def test_a_restart_that_is_refused_leaves_the_checkpoint_where_it_is(lab: Lab) -> None:
-    """A later onceflow has run, and has written what this one cannot read."""
-    lab.send(rows(1))
-    lab.run()
-    group = f"onceflow-{lab.name}"
-    consumer = Consumer({**lab.settings.for_librdkafka(), "group.id": group})
-    consumer.commit(offsets=[TopicPartition(ANCHOR_TOPIC, 0, 1, metadata="of a later version")], asynchronous=False)
-    consumer.close()
-    for way in (Mode.RESTART, Mode.RESUME):
-        with pytest.raises(ProgressConflict, match=r"of a later version.* is not a progress record"):
-            lab.run(way)
-        assert lab.checkpoint("commits/0").exists()
 
 
 # --------------------------------------------------------------------------------------------------- a sink without a plan

@@ -14,7 +14,7 @@ from tests.faults.support import Cluster, eventually, expected_records
 from tests.faults.test_forgotten_ids import FORGETFUL, rest_until_forgotten
 
 from onceflow import KafkaSink
-from onceflow.broker import EmbeddedBroker, run_java_tool
+from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, ProgressConflict, ProgressGone
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.committed import Committed, committed_offsets, read_committed
@@ -142,40 +142,6 @@ def test_progress_that_somebody_deleted_is_put_back_while_the_coordinator_knows_
         assert found.next_batch == 1
         driver.run_batch(held, 1)
     cluster.check_exactly(driver.topic, expected_records(2))
-
-
-def test_progress_that_was_reset_with_all_of_its_group_is_put_back_and_the_source_offsets_are_not(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    """Where they were moved to is of no matter to a driver that runs, and nobody resumes from there; its next batch mends it."""
-    with ExitStack() as left:
-        driver = LightDriver(job_of(cluster, tmp_path, "reset"))
-        held = driver.open()
-        left.callback(driver.close)
-        name, at = driver.job.name, (driver.topic, 0)
-
-        def run_batch(number: int) -> None:
-            end = {at: 20 + number}
-            start = "" if number == 0 else f"end{number - 1}"
-            held.commit(Batch(number, "q", start, f"end{number}", mark_of(end, agree=True)), end, lambda *_: {})
-            driver.requests.describe(settle=True)
-
-        run_batch(0)
-        options = ["--group", f"onceflow-{name}", "--all-topics", "--reset-offsets", "--to-earliest", "--execute"]
-        run_java_tool(
-            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-            ["--bootstrap-server", cluster.servers, *options],
-        )
-        assert committed(cluster, name).was_reset
-        assert held.renew()
-        driver.requests.describe(settle=True)
-        found = committed(cluster, name)
-        assert found.progress is not None
-        assert (found.progress.next_batch, found.was_reset) == (1, False)
-        assert "newer source offsets than those of batch 0" in found.why_not_resumed
-        run_batch(1)
-        found = committed(cluster, name)
-        assert (dict(found.ends), found.why_not_resumed) == ({at: 21}, "")
 
 
 def test_a_newer_driver_is_not_hidden_by_progress_that_is_gone(cluster: Cluster, tmp_path: Path) -> None:

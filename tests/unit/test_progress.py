@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.transaction import progress as record
 from onceflow.transaction.progress import (
     DIGESTS_KEPT,
     Batch,
@@ -178,8 +177,3 @@ def test_what_is_contained() -> None:
 
 def test_whatever_a_record_holds_is_read_as_text() -> None:
     assert Progress.decode(3, '{"v":1,"query":4,"instance":5,"ends":[6]}') == Progress(3, "4", "5", ("6",))
-
-
-def test_the_word_for_a_reset_is_part_of_the_format() -> None:
-    """Another version finds it in a claim."""
-    assert record.RESET == "reset"

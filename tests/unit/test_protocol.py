@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -39,7 +38,7 @@ from onceflow.transaction.messages import (
     WriteFailed,
     Written,
 )
-from onceflow.transaction.progress import RESET, Batch, OnMismatch, Progress
+from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import LAST_EPOCH, TRANSITIONS, IllegalMove, Protocol, Settings, State
 
 ABSENT, EMPTY, ONGOING = Coordinated.ABSENT, Coordinated.EMPTY, Coordinated.ONGOING
@@ -172,22 +171,6 @@ def start_whose_checkpoint_has_batches_finds_the_claim_that_came_before_them() -
 def start_over_takes_the_name_whatever_the_checkpoint_has() -> Life:
     life = Life(planned=True, allowed=OnMismatch.RESTART).fenced(None)
     assert life.effect == Store(at(1), CLAIM, batch=None)
-    return life
-
-
-def start_in_the_place_of_a_record_that_was_reset_says_so_in_its_claim() -> Life:
-    """Or whoever comes after it takes the source offsets beside it for those of at least once."""
-    life, reset = Life(), ProgressRead(None, was_reset=True)
-    life.hear(Start(), seen(ABSENT, None), Initialised(at(1)), reset)
-    assert life.machine.context.progress == Progress(0, "", "", (), RESET), "nobody's"
-    claim = Store(at(1), Progress.empty("me", RESET), batch=None)
-    assert life.hear(seen(EMPTY, at(1))) == claim
-    life.hear(Refused("timed out"), seen(COMPLETE, at(2)), reset, Initialised(at(3)))
-    assert life.hear(reset) == replace(claim, identity=at(3))
-    life.hear(Stored(), Ended(None))
-    assert life.hear(Offered(BATCH)) == Initialise(expected=at(3))
-    life.hear(Initialised(at(4)), Written({}))
-    assert life.effect == Store(at(4), DONE, BATCH)
     return life
 
 
@@ -803,7 +786,6 @@ CASES: list[Callable[[], Life]] = [
     start_whose_checkpoint_has_batches_needs_progress,
     start_whose_checkpoint_has_batches_finds_the_claim_that_came_before_them,
     start_over_takes_the_name_whatever_the_checkpoint_has,
-    start_in_the_place_of_a_record_that_was_reset_says_so_in_its_claim,
     start_overtaken_by_another_start,
     start_whose_claim_timed_out,
     start_whose_claim_was_committed_although_it_looked_refused,

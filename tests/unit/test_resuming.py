@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from onceflow.errors import ProgressConflict
-from onceflow.transaction.progress import RESET, Progress, SourceOffsets
+from onceflow.transaction.progress import Progress, SourceOffsets
 from onceflow.transaction.resuming import starts_elsewhere
 from onceflow.transaction.source_mark import (
     is_of_newest,
@@ -135,19 +135,6 @@ def test_where_the_progress_is_gone_the_notes_beside_the_offsets_vouch_for_them(
         rest = {at: offset for at, offset in COMMITTED.items() if at != gone}
         told = why_not_resumed(claim, rest, set(), set(), {at: notes[at] for at in rest})
         assert "the progress is gone, and the source offsets that were committed with it are gone, or not all" in told
-
-
-@pytest.mark.parametrize("claim", [Progress.empty("i", RESET), None], ids=["claimed", "not yet"])
-def test_offsets_beside_progress_that_was_reset_are_resumed_only_if_their_notes_vouch_for_them(
-    claim: Progress | None,
-) -> None:
-    notes = noted(COMMITTED)
-    assert why_not_resumed(claim, COMMITTED, set(), set(), notes, was_reset=True) == ""
-    moved = {("a", 0)}
-    left = {at: note for at, note in notes.items() if at not in moved}
-    for offsets, plain, beside in ((COMMITTED, moved, left), (COMMITTED, set(COMMITTED), {}), ({}, set(), {})):
-        told = why_not_resumed(claim, offsets, set(), plain, beside, was_reset=True)
-        assert told.startswith("the progress was overwritten")
 
 
 def test_notes_of_an_older_onceflow_vouch_for_nothing_and_hinder_nobody() -> None:

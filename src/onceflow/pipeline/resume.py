@@ -47,15 +47,13 @@ def prepare(
         _check_same_plan(file.plan, state, sources)
         return _as_if_resumed(file.plan, state, read, tell), {}
     if mode is OnMismatch.RESTART:
-        if file.plan.guarantee != "at_least_once":
-            read()  # the sink would refuse what it cannot read, with the old checkpoint out of its place
         _set_aside(file.plan, settings, checkpoint, mode, tell)
         tell(Note("restart: reads from starting_offsets again, what was written before is written again"))
         return mode, {}
     committed = read()
     progress = committed.progress
     is_known = progress is not None and bool(progress.query_id)
-    if not is_known and not committed.offsets and not committed.was_reset:
+    if not is_known and not committed.offsets:
         raise ProgressConflict(
             f"nothing is committed under the name {file.plan.name!r}: there is nothing to resume",
             action="run it without --resume",
@@ -96,7 +94,7 @@ def _as_if_resumed(
     if plan.guarantee == "at_least_once" or (state is not None and state.last_batch > 0):
         return OnMismatch.REFUSE
     committed = read()
-    if not committed.offsets or committed.was_reset or (committed.progress is not None and committed.progress.query_id):
+    if not committed.offsets or (committed.progress is not None and committed.progress.query_id):
         return OnMismatch.REFUSE
     tell(
         Note(

@@ -14,11 +14,6 @@ from onceflow.transaction.committed import Committed, read_committed
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.requests import transactional_id
 
-_RESET = (
-    "the progress was reset (kafka-consumer-groups --reset-offsets) and says nothing any more; the source offsets may have been "
-    "moved with it. A driver at work puts it back; a start is refused, as PROGRESS_GONE"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
@@ -69,7 +64,7 @@ def read_status(name: str, settings: ClusterSettings, location: Path | None, las
         settings.bootstrap_servers,
         committed.progress,
         checkpoint.query_id if checkpoint else "",
-        _RESET if committed.was_reset else warning(progress, _now(progress, checkpoint), location),
+        warning(progress, _now(progress, checkpoint), location),
         _lags(admin, known, committed),
         tuple(batch_states(progress, checkpoint, last)),
     )

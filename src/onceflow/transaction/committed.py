@@ -21,8 +21,7 @@ PATIENCE_S = 30.0
 class Committed:
     """The progress record (None: nothing was committed under the name) and the source offsets next to it.
 
-    ``newest``: those that the newest batch committed; ``plain``: those that were committed without progress; ``was_reset``: the
-    progress was overwritten, and says nothing.
+    ``newest``: those that the newest batch committed; ``plain``: those that were committed without progress.
     """
 
     progress: Progress | None
@@ -30,7 +29,6 @@ class Committed:
     newest: frozenset[tuple[str, int]] = frozenset()
     plain: frozenset[tuple[str, int]] = frozenset()
     notes: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    was_reset: bool = False
 
     @property
     def ends(self) -> Mapping[tuple[str, int], int]:
@@ -40,8 +38,7 @@ class Committed:
     @property
     def why_not_resumed(self) -> str:
         """Why nobody can go on from these offsets; empty if one can."""
-        found = self.progress, self.offsets, self.newest, self.plain, self.notes
-        return why_not_resumed(*found, was_reset=self.was_reset)
+        return why_not_resumed(self.progress, self.offsets, self.newest, self.plain, self.notes)
 
 
 def read_committed(name: str, settings: ClusterSettings) -> Committed:
@@ -87,4 +84,4 @@ def _read(client: KafkaClient, name: str) -> Committed:
     Should that be committed after all, the resumed sink, which fences before it reads, finds the difference and refuses.
     """
     found = Requests(client, name, version=1, timeout_ms=0).read_committed(stable=False)
-    return Committed(found.progress, found.offsets, found.newest, found.plain, found.notes, found.was_reset)
+    return Committed(found.progress, found.offsets, found.newest, found.plain, found.notes)

@@ -208,8 +208,7 @@ class Driver:
         log.info("pipeline %s: driver %s, transaction version %d", self._options.name, instance, version)
 
     def _has_committed(self) -> bool:
-        """Whether something proves that a batch was committed, or may have been: a note beside source offsets comes with progress
-        alone, and progress that was reset was there (questions.py).
+        """Whether source offsets prove that a batch was committed: a note beside them comes with progress alone (questions.py).
 
         Not where a new checkpoint is to begin at them::
 
@@ -219,7 +218,7 @@ class Driver:
         if not self.has_progress or self._options.on_mismatch is not OnMismatch.REFUSE:
             return False
         found = self._requests.read_committed(stable=False)
-        return found.was_reset or bool(found.offsets.keys() - found.plain)
+        return bool(found.offsets.keys() - found.plain)
 
     def _reach(self, client: KafkaClient) -> None:
         """Connects; where that takes long, asks librdkafka, which can tell a wrong password from a broker that is down."""
@@ -255,12 +254,11 @@ class Driver:
         found = self._requests.read_committed()
         query_id = offered.batch.query_id
         goes_on = found.progress is not None and found.progress.query_id == query_id
-        known = found.progress, found.offsets, found.newest, found.plain, found.notes
-        why_not = why_not_resumed(*known, was_reset=found.was_reset)
+        why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain, found.notes)
         is_asked = self._options.on_mismatch is OnMismatch.RESUME
         said = "cannot resume" if is_asked else "has committed source offsets, and does not go on from them"
         if why_not and not goes_on:
-            action = NOT_RESUMED if is_asked or found.was_reset else _NOT_NEW
+            action = NOT_RESUMED if is_asked else _NOT_NEW
             raise ProgressConflict(f"pipeline {self._options.name!r} {said}: {why_not}", action=action)
         wrong = starts_elsewhere(found.progress, query_id, lambda: initial_offsets(frame), found.offsets, found.newest)
         if wrong:

@@ -90,13 +90,9 @@ class Initialised:
 
 @dataclass(frozen=True, slots=True)
 class ProgressRead:
-    """OffsetFetch (require stable) answered; None when nothing is committed under the name.
-
-    ``was_reset``: or when the record was overwritten and says nothing; also of a claim that came into its place.
-    """
+    """OffsetFetch (require stable) answered; None when nothing is committed under the name."""
 
     progress: Progress | None
-    was_reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)

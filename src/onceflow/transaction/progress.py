@@ -34,11 +34,8 @@ DIGESTS_KEPT = 64  # 64 digests of 16 characters stay far below the broker's def
 NO_PROGRESS = (
     "no progress is committed under this name, but the checkpoint has batches, or there are source offsets that were committed "
     "with progress: it was used with another name, cluster or guarantee (at_least_once), or the progress has expired since "
-    "(offsets.retention.minutes), or was deleted, or reset with all of its group (kafka-consumer-groups)"
+    "(offsets.retention.minutes) or was deleted"
 )
-
-RESET = "reset"
-"""What a claim says of the sources where it stands in the place of a record that was reset; until a batch says more."""
 
 
 class ProgressUnreadable(ValueError):
@@ -71,9 +68,9 @@ class Progress:
     sources: str = ""
 
     @classmethod
-    def empty(cls, instance: str, sources: str = "") -> Progress:
+    def empty(cls, instance: str) -> Progress:
         """The claim of a driver on a name under which nothing was committed yet."""
-        return cls(0, "", instance, (), sources)
+        return cls(0, "", instance, ())
 
     def claimed_by(self, instance: str) -> Progress:
         """The same progress, owned by another driver."""

@@ -79,7 +79,7 @@ from onceflow.transaction.messages import (
     WriteFailed,
     Written,
 )
-from onceflow.transaction.progress import NO_PROGRESS, RESET, Batch, OnMismatch, Progress, Verdict, decide
+from onceflow.transaction.progress import NO_PROGRESS, Batch, OnMismatch, Progress, Verdict, decide
 
 _ENDED_BY_THE_BROKER = (
     "; the broker had ended the transaction, as it does after transaction_timeout_ms (in a pipeline file transaction_timeout): "
@@ -209,16 +209,7 @@ def _first_read(settings: Settings, context: Context, event: ProgressRead) -> St
     if event.progress is None and settings.planned and settings.allowed is not OnMismatch.RESTART:
         return _progress_gone(context, NO_PROGRESS)
     seen = event.progress.instance if event.progress else ""
-    return replace(context, state=State.CONFIRM, progress=_to_claim(event), seen_claim=seen), Describe()
-
-
-def _to_claim(event: ProgressRead) -> Progress | None:
-    """What a claim goes on from. It must not hide that the source offsets beside it may have been reset::
-
-    kafka-consumer-groups --reset-offsets overwrites the record; a restart is asked for, claims, and is killed
-    a resume follows, finds a claim and source offsets without progress, and takes them for those of at least once
-    """
-    return event.progress or (Progress.empty("", RESET) if event.was_reset else None)
+    return replace(context, state=State.CONFIRM, progress=event.progress, seen_claim=seen), Describe()
 
 
 def _confirmed(settings: Settings, context: Context, event: Described) -> Step:
@@ -510,7 +501,7 @@ def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step
     if not _holds(context, event.progress):
         return _not_ours(context, event.progress)
     if not context.claimed:
-        return _claim_again(settings, context, _to_claim(event))
+        return _claim_again(settings, context, event.progress)
     known = replace(context, progress=event.progress)
     if known.batch is None:
         return replace(known, state=State.READY, attempt=0, failure="", renewed=None), Ready()

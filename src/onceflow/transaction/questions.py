@@ -37,7 +37,7 @@ from onceflow.transaction.messages import (
     Stored,
     WriteFailed,
 )
-from onceflow.transaction.progress import RESET, Progress, ProgressUnreadable
+from onceflow.transaction.progress import Progress, ProgressUnreadable
 from onceflow.transaction.source_mark import is_of_newest, note_of
 
 ANCHOR_TOPIC = PROGRESS_TOPIC
@@ -114,9 +114,7 @@ class Committed:
     """What OffsetFetch found: the progress record, the source offsets, and which of them the newest batch committed.
 
     ``plain``: those that were committed without progress: by at least once, a tool of Kafka's, or an older onceflow; beside
-    the others stand ``notes``. ``was_reset``: the record is there and says nothing, as a tool of Kafka's leaves it
-    (``kafka-consumer-groups --reset-offsets``), or a claim that came into its place; the source offsets may not be those that
-    came with it.
+    the others stand ``notes``.
     """
 
     progress: Progress | None
@@ -124,7 +122,6 @@ class Committed:
     newest: frozenset[At] = frozenset()
     plain: frozenset[At] = frozenset()
     notes: Mapping[At, str] = field(default_factory=dict)
-    was_reset: bool = False
 
 
 def transactional_id(name: str) -> str:
@@ -219,11 +216,11 @@ class Questions:
         """
         kind = OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics
         record = [kind(name=ANCHOR_TOPIC, partition_indexes=[ANCHOR_PARTITION])]
-        return Question(GROUP, self._offset_fetch(stable=True, topics=record), self._progress_read)
-
-    def _progress_read(self, answer: Any) -> Event:
-        found = self._committed(answer)
-        return ProgressRead(found.progress, found.was_reset)
+        return Question(
+            GROUP,
+            self._offset_fetch(stable=True, topics=record),
+            lambda answer: ProgressRead(self._committed(answer).progress),
+        )
 
     def committed(self, *, stable: bool) -> Question[Committed]:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end.
@@ -244,21 +241,20 @@ class Questions:
         self._check(group.error_code, "OffsetFetch")
         found: dict[At, int] = {}
         notes: dict[At, str] = {}
-        progress, was_reset = None, False
+        progress = None
         for topic in group.topics:
             for part in topic.partitions:
                 self._check(part.error_code, f"OffsetFetch of {topic.name}-{part.partition_index}")
                 if part.committed_offset < 0:
                     continue
                 if (topic.name, part.partition_index) == (ANCHOR_TOPIC, ANCHOR_PARTITION):
-                    progress = self._decoded(part.committed_offset, part.metadata) if part.metadata else None
-                    was_reset = progress is None or progress.sources == RESET
+                    progress = self._decoded(part.committed_offset, part.metadata or "")
                 else:
                     found[topic.name, part.partition_index] = part.committed_offset
                     if part.metadata:
                         notes[topic.name, part.partition_index] = part.metadata
         newest = frozenset(at for at, note in notes.items() if progress and is_of_newest(note, progress))
-        return Committed(progress, found, newest, frozenset(found.keys() - notes.keys()), notes, was_reset)
+        return Committed(progress, found, newest, frozenset(found.keys() - notes.keys()), notes)
 
     def _decoded(self, offset: int, metadata: str) -> Progress:
         try:

@@ -22,10 +22,6 @@ What it survives::
 
     the progress is gone: its topic, which holds no record, was deleted; the offsets are still there, or some of them
     so the note beside them says the same as the progress; each of them has to vouch, for nobody knows which is the newest
-
-    somebody resets the offsets of the whole group (kafka-consumer-groups --reset-offsets --all-topics), the progress among them
-    its record is there and says nothing, and the offsets are wherever he moved them, without a note
-    taken for those of at least once, a resume would write again what lies behind them, or pass over what lies before
 """
 
 from __future__ import annotations
@@ -76,16 +72,12 @@ def why_not_resumed(
     newest: Collection[tuple[str, int]],
     plain: Collection[tuple[str, int]] = (),
     notes: Mapping[tuple[str, int], str] = MappingProxyType({}),
-    *,
-    was_reset: bool = False,
 ) -> str:
     """Why the committed ``offsets`` do not tell where the committed output ends; empty if they do.
 
     ``newest``: those that the newest batch committed; ``plain``: those that were committed without progress; ``notes``: what
-    stands beside them; ``was_reset``: the progress was overwritten, and says nothing.
+    stands beside them.
     """
-    if was_reset and (plain or not offsets):
-        return _RESET
     if progress is None or not progress.query_id:
         return _why_notes_do_not_vouch(offsets, notes)
     mark = _of_offsets(progress.sources)
@@ -108,10 +100,6 @@ _TWO_READINGS = (
     "two readings of one partition (two sources, or two branches of the plan) had got to different offsets: one committed offset "
     "cannot tell both"
 )
-_RESET = (
-    "the progress was overwritten, and says nothing any more (kafka-consumer-groups --reset-offsets), and no source offsets are "
-    "left of which it is certain that they came with it: those that are committed are where somebody has moved them"
-)
 _NOT_ALL = "gone, or not all there (offsets.retention.minutes, a topic that was deleted, kafka-consumer-groups --delete-offsets)"
 
 
@@ -128,9 +116,8 @@ def _why_notes_do_not_vouch(offsets: SourceOffsets, notes: Mapping[tuple[str, in
 
 
 NOT_RESUMED = (
-    "where each reading ended stands in the old checkpoint, in the newest file of offsets/ (if commits/ has none of its number, "
-    "look into the output whether that batch is there). With that checkpoint, and the progress: run the plan as it was until its "
-    "input rests, then resume. Without one of them: give starting_offsets (startingOffsets) and restart"
+    "where each reading ended stands in the old checkpoint, in the newest file of offsets/. With that checkpoint: run the plan "
+    "as it was until its input rests, then resume. Without it: give starting_offsets (startingOffsets) and restart"
 )
 """What to do then."""
 

@@ -212,8 +212,7 @@ class Driver:
         except OnceflowError as error:
             return Halt(Stop.UNREACHABLE, error.message)
         goes_on = found.progress is not None and found.progress.query_id == batch.query_id
-        known = found.progress, found.offsets, found.newest, found.plain, found.notes
-        why_not = why_not_resumed(*known, was_reset=found.was_reset)
+        why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain, found.notes)
         if why_not and not goes_on:
             reach("driver: the committed offsets do not tell where the output ends")
             return Halt(Stop.CONFLICT, why_not)
