@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -23,6 +24,7 @@ from onceflow.verify.effects.job import Job
 from onceflow.verify.faults import readers as faults
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.readers import BEHIND, KillReader, PauseReader
+from onceflow.verify.running.encounters import NOTHING
 from onceflow.verify.running.readers import effect_readers
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.world import PrivateWorld
@@ -38,11 +40,12 @@ def undefended(variant: str) -> tuple[str, ...]:
 
 
 def world_of(behind: Behind) -> PrivateWorld:
-    """A world for faults that ask nothing of a pipeline."""
+    """A world for faults that ask nothing of a pipeline, and whose driver does nothing."""
     nothing: Any = None
+    at_rest: Any = SimpleNamespace(under_way=NOTHING, steps_told=0)
     plan = load(builtin_plan(), {}).plan
     return PrivateWorld(
-        nothing, None, nothing, plan, Path(), (), (), behind.timeline, threading.Event(), readers=behind.readers
+        nothing, None, at_rest, plan, Path(), (), (), behind.timeline, threading.Event(), readers=behind.readers
     )
 
 
