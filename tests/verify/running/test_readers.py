@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -42,7 +43,7 @@ def undefended(variant: str) -> tuple[str, ...]:
 def world_of(behind: Behind) -> PrivateWorld:
     """A world for faults that ask nothing of a pipeline, and whose driver does nothing."""
     nothing: Any = None
-    at_rest: Any = SimpleNamespace(under_way=NOTHING, steps_told=0)
+    at_rest: Any = SimpleNamespace(under_way=NOTHING, steps_told=Counter())
     plan = load(builtin_plan(), {}).plan
     return PrivateWorld(
         nothing, None, at_rest, plan, Path(), (), (), behind.timeline, threading.Event(), readers=behind.readers
