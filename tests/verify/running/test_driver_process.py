@@ -286,10 +286,12 @@ def test_the_end_of_a_driver_without_a_jvm_is_no_outage_of_its_own_whatever_it_h
 ) -> None:
     with supervised(tmp_path, engine=IN_TWO, standbys=0) as driver:
         assert driver.await_batches(1)
-        with driver._changed:  # nothing that it tells is heard meanwhile
-            old = driver.kill_jvm()
-            assert old is not None
-            driver._heard(old, Message(Told.COMMITTED, batch=old.committed + 1))
+        python = driver.pid
+        os.kill(python, signal.SIGSTOP)  # it does not find out before it has told of one more batch
+        old = driver.kill_jvm()
+        assert old is not None
+        driver._heard(old, Message(Told.COMMITTED, batch=old.committed + 1))
+        os.kill(python, signal.SIGCONT)
         assert driver._await(lambda: old.ended, 60)
         assert (driver.outages, driver._commits_at_end) == ([], driver.commits)
 
