@@ -171,7 +171,11 @@ class ClusterAdmin:
             raise BrokerUnreachable(error.message, action="try again: its leader moves", **error.fields) from error
 
     def broker_setting(self, name: str) -> str | None:
-        """A setting of one of the brokers; None if it is not shown, or not to this principal.
+        """A setting of one of the brokers; None if it is not shown, or not to this principal."""
+        return self.broker_settings().get(name)
+
+    def broker_settings(self) -> Mapping[str, str | None]:
+        """The settings of one of the brokers, those that are shown; empty if none is to this principal.
 
         One that was killed or has frozen stands in the metadata for a while: another one is asked then, with patience of its own.
         """
@@ -181,19 +185,19 @@ class ClusterAdmin:
         )
         for broker_id in sorted(self._metadata(self._patience_s).brokers):
             try:
-                return self._setting_of(broker_id, name)
+                return self._settings_of(broker_id)
             except BrokerUnreachable as error:
                 problem = error
         raise problem
 
-    def _setting_of(self, broker_id: int, name: str) -> str | None:
+    def _settings_of(self, broker_id: int) -> Mapping[str, str | None]:
         resource = ConfigResource(ResourceType.BROKER, str(broker_id))
         asked = self._client.describe_configs([resource], request_timeout=self._patience_s)
         try:
             settings: Mapping[str, Any] = self._result(asked[resource], f"the settings of broker {broker_id}")
         except NotAuthorized:
-            return None
-        return settings[name].value if name in settings else None
+            return {}
+        return {name: setting.value for name, setting in settings.items()}
 
     # ---------------------------------------------------------------------------------------------------- connection
 

@@ -42,10 +42,11 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
         return found
     try:
         found.known = admin.partitions()
-        found.mistakes += _timeout_mistakes(file, admin.broker_setting(MAX_TIMEOUT))
-        found.notes += _retention_notes(admin.broker_setting(RETENTION))
+        broker = admin.broker_settings()
+        found.mistakes += _timeout_mistakes(file, broker.get(MAX_TIMEOUT))
+        found.notes += _retention_notes(broker.get(RETENTION))
         if file.plan.guarantee != "at_least_once":  # which opens no transaction
-            found.notes += _verification_notes(admin.broker_setting(VERIFICATION))
+            found.notes += _verification_notes(broker.get(VERIFICATION))
         found.missing = missing_topics(file, found.known)
         if found.missing:
             # Raises where one is only hidden from this principal. Those that are made now need no second look.

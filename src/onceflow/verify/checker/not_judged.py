@@ -112,7 +112,7 @@ def _ends(evidence: Evidence) -> Iterator[str]:
     history, sends = evidence.history, evidence.sends
     rows = sends[history.in_txn[sends] & ~evidence.is_target[history.key[sends]]]
     rows = rows[~ends_known(evidence)[history.key[rows]]]
-    later = read_later(evidence)[history.key[rows]]
+    later = evidence.once(read_later)[history.key[rows]]
     if np.any(~later):
         yield (
             f"whether a transaction hangs on {keys_text(evidence, rows[~later])}: no log_end and stable_end are in the history "

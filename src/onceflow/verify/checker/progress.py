@@ -66,7 +66,7 @@ def ends_known(evidence: Evidence) -> Mask:
     for rows in (ends, stable):
         known[known] = ~_used_after(evidence, rows[known])
     known[known] = ~_written_between(evidence, stable[known], ends[known])
-    return known & ~read_later(evidence)
+    return known & ~evidence.once(read_later)
 
 
 def read_later(evidence: Evidence) -> Mask:

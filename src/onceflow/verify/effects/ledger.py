@@ -49,7 +49,7 @@ def furthest(file: Path) -> dict[tuple[str, int], int]:
 
 
 def owned_by(file: Path, pid: int) -> int:
-    """How many partitions the store has for the process: the one that took each of them last. None where there is no store."""
+    """How many partitions the store has for the process: the one that took each of them last. 0 where there is no store."""
     with _opened(file) as connection:
         if not connection.execute(_HAS_POSITIONS).fetchone()[0]:
             return 0
