@@ -16,7 +16,7 @@ import pyarrow as pa
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
-from onceflow.verify.oracle.judging.book import Book, Lanes, choice
+from onceflow.verify.oracle.judging.book import Book, Lanes, choice, flat
 from onceflow.verify.oracle.judging.matching import Mask, differs_in
 from onceflow.verify.oracle.judging.sightings import Sightings, Wrote
 from onceflow.verify.recording.recorded import Recorded
@@ -146,7 +146,7 @@ def polled_by(batches: Batches, final: Sightings) -> Polled:
     return Polled(
         final.lane[row],
         final.offset[row],
-        _plain(final.value).take(pa.array(row)),
+        flat(final.value).take(pa.array(row)),
         batches.batch[which],
         batches.reading[which],
     )
@@ -231,7 +231,3 @@ def process_names(pipeline: str, actor: Ints) -> list[str]:
     """The name of each process, by its number: the pipeline's own, and one for what it did beside."""
     others = [f"{pipeline}#{number}" for number in range(1, int(actor.max(initial=0)) + 1)]
     return [pipeline, *others]
-
-
-def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -115,6 +115,11 @@ def choice(codes: Ints, words: Sequence[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes < 0), pa.array(words, pa.string()))
 
 
+def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The same values in one piece."""
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
 def _names(given: pa.Array | str, rows: int) -> pa.Array:
     return choice(np.zeros(rows, np.int64), [given]) if isinstance(given, str) else given.cast(NAME)
 

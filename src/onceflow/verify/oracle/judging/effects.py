@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, plain_numbers
-from onceflow.verify.oracle.judging.book import Book, Lanes, kinds
+from onceflow.verify.oracle.judging.book import Book, Lanes, flat, kinds
 from onceflow.verify.oracle.judging.sightings import Sightings
 from onceflow.verify.recording.recorded import Recorded
 
@@ -30,13 +30,13 @@ _OFFSET_BITS = 43
 
 def add_effects(book: Book, recorded: Recorded, effects: pa.Table, final: Sightings, lanes: Lanes) -> None:
     """Of each topic of the output two operations: what its readers were to do, and all that is found done."""
-    named = _flat(final.value)
+    named = flat(final.value)
     value = _names(effects, recorded.final, replace(final, value=named), lanes)
     topic, final_topic = effects["topic"].cast(pa.string()), recorded.final["topic"].cast(pa.string())
     for name in recorded.outputs:
         target = lanes.target(f"effects of {name}")
-        meant = named.filter(_flat(pc.equal(final_topic, name)))
-        found = value.filter(_flat(pc.equal(topic, name)))
+        meant = named.filter(flat(pc.equal(final_topic, name)))
+        found = value.filter(flat(pc.equal(topic, name)))
         _add(book, READERS, Kind.SEND, target, meant)
         # A target is known by an effect and by who was to have it, whether or not there is any.
         _add(book, READERS, Kind.SEND, target, pa.array([_NOTHING]), status="fail")
@@ -80,7 +80,3 @@ def _names(effects: pa.Table, reads: pa.Table, final: Sightings, lanes: Lanes) -
 
 def _place(lane: Ints, offset: Ints) -> Ints:
     return lane << _OFFSET_BITS | offset
-
-
-def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -30,7 +30,7 @@ from onceflow.verify.oracle.judging.batches import (
     unknown_batches,
 )
 from onceflow.verify.oracle.judging.beginnings import Beginnings
-from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
+from onceflow.verify.oracle.judging.book import Book, Lanes, choice, flat, kinds
 from onceflow.verify.oracle.judging.effects import add_effects
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
@@ -138,7 +138,7 @@ def _add_seen(book: Book, seen: Sightings, chosen: Mask) -> None:
         kind=kinds(Kind.POLL, len(op)),
         lane=seen.lane[chosen],
         offset=seen.offset[chosen],
-        value=_plain(seen.value).filter(pa.array(chosen)),
+        value=flat(seen.value).filter(pa.array(chosen)),
     )
 
 
@@ -150,7 +150,7 @@ def _add_final(book: Book, final: Sightings, recorded: Recorded, lanes: Lanes) -
     kind = np.concatenate([kinds(Kind.ASSIGN, rows), kinds(Kind.POLL, polls), kinds(Kind.WINDOW, rows)])
     offset = np.concatenate([start, final.offset, start])
     until = np.concatenate([np.full(rows + polls, -1), stable])
-    value = pa.concat_arrays([pa.nulls(rows, pa.string()), _plain(final.value), pa.nulls(rows, pa.string())])
+    value = pa.concat_arrays([pa.nulls(rows, pa.string()), flat(final.value), pa.nulls(rows, pa.string())])
     lanes_of_rows = np.concatenate([lane, final.lane, lane])
     part = np.repeat([0, 1, 2], [rows, polls, rows])
     order = np.lexsort((offset, part, lanes_of_rows))
@@ -207,7 +207,3 @@ def _add_positions(book: Book, recorded: Recorded, ends: dict[int, int], finishe
             offset=np.asarray(list(positions.values()), np.int64),
             group=choice(np.zeros(count, np.int64), [recorded.pipeline]),
         )
-
-
-def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

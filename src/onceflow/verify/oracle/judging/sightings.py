@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from onceflow.verify.checker.unproved import UNJUDGED
 from onceflow.verify.history.coding import Ints, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
-from onceflow.verify.oracle.judging.book import Lanes
+from onceflow.verify.oracle.judging.book import Lanes, flat
 from onceflow.verify.oracle.judging.matching import NOTHING, Found, Mask, Wanted, match
 from onceflow.verify.recording.recorded import Recorded
 
@@ -96,7 +96,7 @@ def _unjudged(reads: pa.Table) -> pa.Array:
     """The values of reads of output topics where nothing is known of what should be there."""
     at = pc.binary_join_element_wise(_text(reads["partition"]), _text(reads["offset"]), ":")
     digests = pc.binary_join_element_wise(UNJUDGED, _hexadecimal(reads["content"]), ":")
-    return _flat(pc.binary_join_element_wise(digests, at, "@"))
+    return flat(pc.binary_join_element_wise(digests, at, "@"))
 
 
 def expected_values(expected: Expected) -> pa.Array:
@@ -104,7 +104,7 @@ def expected_values(expected: Expected) -> pa.Array:
     records = expected.records
     place = pc.binary_join_element_wise(records["topic"].cast(pa.string()), _text(records["partition"]), "-")
     named = pc.binary_join_element_wise(place, _text(records["batch"]), _text(records["ordinal"]), "/")
-    return _flat(named)
+    return flat(named)
 
 
 def _match_lanes(
@@ -153,10 +153,6 @@ def _plain(digests: pa.ChunkedArray) -> Ints:
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string())
-
-
-def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _hexadecimal(digests: pa.ChunkedArray) -> pa.ChunkedArray:
