@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from onceflow.verify.checker.evidence import place
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
@@ -21,7 +22,6 @@ from onceflow.verify.oracle.judging.matching import Mask, differs_in
 from onceflow.verify.oracle.judging.sightings import Sightings, Wrote
 from onceflow.verify.recording.recorded import Recorded
 
-_OFFSET_BITS = 43
 _STATUSES = ("ok", "info", "fail")
 _OK, _INFO, _FAIL = range(3)
 
@@ -136,9 +136,9 @@ class Polled:
 def polled_by(batches: Batches, final: Sightings) -> Polled:
     """What each batch read of what is visible."""
     order = np.lexsort((final.offset, final.lane))
-    places = (final.lane[order] << _OFFSET_BITS) | final.offset[order]
-    low = np.searchsorted(places, (batches.lane << _OFFSET_BITS) | batches.start)
-    high = np.searchsorted(places, (batches.lane << _OFFSET_BITS) | batches.until)
+    places = place(final.lane[order], final.offset[order])
+    low = np.searchsorted(places, place(batches.lane, batches.start))
+    high = np.searchsorted(places, place(batches.lane, batches.until))
     count = np.maximum(high - low, 0)
     which = np.repeat(np.arange(len(count)), count)
     within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
@@ -164,10 +164,10 @@ def add_batches(book: Book, batches: Batches, polled: Polled, expected: Expected
     offset = np.concatenate([polled.offset, np.full(len(sent_batch), -1)])
     found = np.where(wrote.offset < 0, np.iinfo(np.int64).max, wrote.offset)
     ordinal = plain_numbers(expected.records["ordinal"])
-    place = np.concatenate([polled.offset, np.where(odd > 0, ordinal, found)])
+    within = np.concatenate([polled.offset, np.where(odd > 0, ordinal, found)])
     tie = np.concatenate([np.zeros(len(polled.batch), np.int64), ordinal])
     value = pa.concat_arrays([polled.value, wrote.value])
-    order = np.lexsort((tie, place, lane, kind, actor, batch))
+    order = np.lexsort((tie, within, lane, kind, actor, batch))
     readings = np.concatenate([polled.reading, np.full(len(sent_batch), -1)])
     book.add(
         op=dense(batch * (int(actor.max(initial=0)) + 1) + actor)[order],

@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.verify.checker.evidence import place
 from onceflow.verify.history import Kind
-from onceflow.verify.history.coding import Ints, plain_numbers
+from onceflow.verify.history.coding import plain_numbers
 from onceflow.verify.oracle.judging.book import Book, Lanes, flat, kinds
 from onceflow.verify.oracle.judging.sightings import Sightings
 from onceflow.verify.recording.recorded import Recorded
 
 READERS, LEDGER = "effect readers", "ledger"
 _NOTHING = "nothing"
-_OFFSET_BITS = 43
 
 
 def add_effects(book: Book, recorded: Recorded, effects: pa.Table, final: Sightings, lanes: Lanes) -> None:
@@ -64,19 +64,15 @@ def _add(
 
 def _names(effects: pa.Table, reads: pa.Table, final: Sightings, lanes: Lanes) -> pa.Array:
     """For each effect the name of the record at its place, if that has the content that was handled."""
-    place = _place(lanes.of(effects), plain_numbers(effects["offset"]))
-    read = _place(final.lane, final.offset)
+    handled = place(lanes.of(effects), plain_numbers(effects["offset"]))
+    read = place(final.lane, final.offset)
     order = np.argsort(read, kind="stable")
-    at = np.append(order, -1)[np.searchsorted(read[order], place)]
+    at = np.append(order, -1)[np.searchsorted(read[order], handled)]
     content = plain_numbers(effects["content"])
-    known = (at >= 0) & (np.append(read, -1)[at] == place)
+    known = (at >= 0) & (np.append(read, -1)[at] == handled)
     known &= np.append(plain_numbers(reads["content"]), 0)[at] == content
     names = final.value.take(pa.array(at, mask=~known))
     rows = np.flatnonzero(~known)
     others = effects.take(pa.array(rows)).to_pylist()
     unexpected = [f"unexpected: offset {each['offset']} of {each['topic']}-{each['partition']}" for each in others]
     return pc.replace_with_mask(names, pa.array(~known), pa.array(unexpected, pa.string()))
-
-
-def _place(lane: Ints, offset: Ints) -> Ints:
-    return lane << _OFFSET_BITS | offset
