@@ -15,8 +15,9 @@ from onceflow.verify.effects.job import Job
 from onceflow.verify.oracle.expected import RANGES, RECORDS, Expected
 from onceflow.verify.oracle.judging import Judgement, judge
 from onceflow.verify.recording import Recorded, observe, read_all
+from onceflow.verify.recording.tables import last_offsets
 from onceflow.verify.result import Happening
-from onceflow.verify.running.readers import COMMAND, EffectReaders, effect_readers, last_offsets
+from onceflow.verify.running.readers import COMMAND, EffectReaders, effect_readers
 from onceflow.verify.running.timeline import Timeline
 
 PATIENCE_S = 240.0
@@ -85,7 +86,7 @@ class Behind:
         """When nobody writes any more. That what stands in the log is right is taken for granted."""
         observed = observe(self._servers, [self._topic], self._topic)
         final = read_all(self._servers, observed.ends)
-        troubles = self.readers.finish(last_offsets(final, [self._topic]), PATIENCE_S)
+        troubles = self.readers.finish(last_offsets(final), PATIENCE_S)
         assert troubles == []
         recorded = Recorded(self._topic, (), (self._topic,), final, observed, effects=self.readers.effects())
         return judge(recorded, _as_it_stands(final))

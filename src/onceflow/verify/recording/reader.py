@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from onceflow.errors import VerificationError
 from onceflow.verify.recording.final import committed_reader
 from onceflow.verify.recording.messages import Row, place_of, row_of
-from onceflow.verify.recording.tables import READ, Chunks, Clock, Place
+from onceflow.verify.recording.tables import READ, Chunks, Clock, Place, last_offsets
 
 _RECORDS = 500
 _POLL_S = 0.2
@@ -82,7 +82,7 @@ class ReadCommittedRecorder:
             reader   is refused whenever it asks for the partitions, or gets nothing any more: it has no records, and no error
             run      what was visible for a while, or read and then aborted, is looked for in what it saw: nothing
         """
-        last = _last_of(final)
+        last = last_offsets(final)
 
         def not_reached() -> list[Place]:
             return sorted(at for at, offset in last.items() if self._position.get(at, 0) <= offset)
@@ -161,13 +161,6 @@ class ReadCommittedRecorder:
     def _move(self, topic: str, partition: int, offset: int) -> None:
         self.again += offset < self._position[topic, partition]
         self._position[topic, partition] = max(self._position[topic, partition], offset + 1)
-
-
-def _last_of(reads: pa.Table) -> dict[Place, int]:
-    """The last offset of each partition that has records."""
-    plain = reads.set_column(reads.schema.get_field_index("topic"), "topic", reads["topic"].cast(pa.string()))
-    last = plain.group_by(["topic", "partition"]).aggregate([("offset", "max")])
-    return {(row["topic"], row["partition"]): row["offset_max"] for row in last.to_pylist()}
 
 
 def _is_record(message: Message) -> bool:

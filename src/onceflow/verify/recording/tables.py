@@ -102,3 +102,10 @@ class Chunks:
             arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
             self._full.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
             self._open = []
+
+
+def last_offsets(reads: pa.Table) -> dict[Place, int]:
+    """Of each partition the last offset that was read (``READ``)."""
+    plain = reads.set_column(reads.schema.get_field_index("topic"), "topic", reads["topic"].cast(pa.string()))
+    last = plain.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    return {(row["topic"], row["partition"]): row["offset_max"] for row in last.to_pylist()}

@@ -236,13 +236,6 @@ def _told(life: ReaderLife) -> str:
     return f"reader {life.number} ended by itself: {life.failure.error}"
 
 
-def last_offsets(reads: pa.Table, topics: Sequence[str]) -> dict[Place, int]:
-    """Of each partition of these topics the last offset that was read (``tables.READ``)."""
-    names = reads.set_column(reads.schema.get_field_index("topic"), "topic", reads["topic"].cast(pa.string()))
-    table = names.group_by(["topic", "partition"]).aggregate([("offset", "max")])
-    return {(row["topic"], row["partition"]): row["offset_max"] for row in table.to_pylist() if row["topic"] in topics}
-
-
 def effect_readers(
     directory: Path, logs: Path, job: Job, timeline: Timeline, count: int, command: Sequence[str] = COMMAND
 ) -> EffectReaders:

@@ -31,6 +31,7 @@ from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, observe, read_all
 from onceflow.verify.recording.ends import ends_of
+from onceflow.verify.recording.tables import last_offsets
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Lane, RunResult
 from onceflow.verify.running.driver import DriverProcess
@@ -42,7 +43,7 @@ from onceflow.verify.running.place import Place, place
 from onceflow.verify.running.private_plan import private_plan, write_plan
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.progress import Progress, seldom
-from onceflow.verify.running.readers import EffectReaders, effect_readers, last_offsets
+from onceflow.verify.running.readers import EffectReaders, effect_readers
 from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.settings import Settings
@@ -377,5 +378,6 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
         )
     raw.seen = reader.stop()
     if world.readers is not None:
-        raw.failures += world.readers.finish(last_offsets(raw.final, world.topics_out), _HANDLED_S)
+        ends = {at: offset for at, offset in last_offsets(raw.final).items() if at[0] in world.topics_out}
+        raw.failures += world.readers.finish(ends, _HANDLED_S)
         raw.effects = world.readers.effects()
