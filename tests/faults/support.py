@@ -34,6 +34,13 @@ def eventually(look: Callable[[], T], is_so: Callable[[T], bool], what: str, tim
     return found
 
 
+def delete_topic(broker: EmbeddedBroker, topic: str) -> None:
+    """Until the broker has heard of it, too: the controller answers a moment earlier, and a client would find it there still."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(2 * TIMEOUT_S)
+    eventually(lambda: set(admin.list_topics(timeout=TIMEOUT_S).topics), lambda known: topic not in known, topic)
+
+
 class Cluster:
     """One broker, topics with names of their own, and one reader of committed records."""
 

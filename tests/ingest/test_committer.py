@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin import DescribeTransactionsRequest
-from tests.faults.support import eventually
+from tests.faults.support import delete_topic, eventually
 from tests.ingest.support import files
 
 from onceflow.broker import EmbeddedBroker
@@ -149,9 +149,7 @@ def test_positions_that_were_lost_are_noticed(cluster: EmbeddedBroker, target: s
     with committer(cluster, target) as source:
         source.start()
         source.commit([(target, rows("a"))], {"file": "1"})
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for done in admin.delete_topics([positions_topic("ingest", target)], operation_timeout=30).values():
-        done.result(60)
+    delete_topic(cluster, positions_topic("ingest", target))
     with committer(cluster, target) as source, pytest.raises(ProgressConflict, match="are not those"):
         source.start()
 
@@ -215,9 +213,7 @@ def test_trust_does_not_reach_positions_that_contradict_the_progress(cluster: Em
     with committer(cluster, target) as source:
         source.start()
         source.commit([(target, rows("a"))], {"file": "1"})
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for done in admin.delete_topics([positions_topic("ingest", target)], operation_timeout=30).values():
-        done.result(60)
+    delete_topic(cluster, positions_topic("ingest", target))
     with committer(cluster, target, trust_positions=True) as source, pytest.raises(ProgressConflict):
         source.start()
 

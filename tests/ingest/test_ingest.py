@@ -42,7 +42,7 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.conftest import create_topic, read_topic
-from tests.faults.support import eventually
+from tests.faults.support import delete_topic, eventually
 from tests.forkserver import Ended, ForkServer
 from tests.ingest.ingesting import Job
 from tests.ingest.support import DAY, files
@@ -553,9 +553,7 @@ def test_positions_that_are_gone_are_refused(broker: EmbeddedBroker, topic: Topi
     path.write_text("1\n")
     with committer(broker, "lost") as first:
         Ingest("lost", target, files(path, Format.JSONL)).run(first)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    [(_, gone)] = admin.delete_topics(["onceflow-positions-ingest-lost"], operation_timeout=TIMEOUT_S).items()
-    gone.result(TIMEOUT_S)
+    delete_topic(broker, "onceflow-positions-ingest-lost")
     with committer(broker, "lost") as second, pytest.raises(ProgressConflict):
         Ingest("lost", target, files(path, Format.JSONL)).run(second)
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.faults.support import delete_topic, eventually
 from tests.ingest.support import files, take
 
-from onceflow.errors import ConfigurationError
+from onceflow.broker import EmbeddedBroker
+from onceflow.errors import ConfigurationError, TopicMissing
 from onceflow.ingest.file_position import FilePosition, Print
 from onceflow.ingest.files import Format
-from onceflow.ingest.positions import read_positions
+from onceflow.ingest.positions import _read_to_the_end, read_positions
 from onceflow.ingest.tables import TablePosition
+from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.outbox.position import Sent
+
+if TYPE_CHECKING:
+    from tests.conftest import TopicFactory
 
 FILE = FilePosition("file:///a.jsonl#1-2-ab", "/a.jsonl", 1, 2, Print(3, "ab", "cd"), 3, 1)
 TABLE = TablePosition("sqlite:///shop.db/orders#1-orders", "1-orders", 7, ("id",))
@@ -53,6 +62,28 @@ def test_a_print_of_a_later_version_too_and_nothing_is_read(tmp_path: Path) -> N
 
 
 def test_a_certificate_file_that_cannot_be_read_is_a_mistake_of_the_settings() -> None:
-    settings = {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere/ca.pem"}
-    with pytest.raises(ConfigurationError, match=r"ssl\.ca\.location failed"):
-        read_positions(ClusterSettings.of("127.0.0.1:1", settings), "t", 1)
+    settings = ClusterSettings.of(
+        "127.0.0.1:1", {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere/ca.pem"}
+    )
+    with (
+        closing(KafkaClient(ClusterSettings.of("127.0.0.1:1").for_protocol())) as client,
+        pytest.raises(ConfigurationError, match=r"ssl\.ca\.location failed"),
+    ):
+        read_positions(settings, client, "t")
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_named(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    """librdkafka would be silent for ever."""
+    settings, name = ClusterSettings.of(broker.bootstrap_servers), topic(1)
+    with KafkaClient(settings.for_protocol()) as client, closing(reading(settings, name)) as consumer:
+        delete_topic(broker, name)
+        with pytest.raises(TopicMissing, match=f"{name}, which holds the positions, was deleted while they were read"):
+            _read_to_the_end(consumer, client, name)
+
+
+def reading(settings: ClusterSettings, topic: str) -> Consumer:
+    """Has come to the end of the topic once."""
+    consumer = Consumer({**settings.for_librdkafka(), "group.id": topic, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    eventually(lambda: consumer.consume(1, 1), bool, f"the end of {topic}")
+    return consumer

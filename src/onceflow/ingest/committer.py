@@ -90,7 +90,6 @@ class SourceCommitter:
         self._settings = settings
         self._codec = codec
         self._timeout_ms = transaction_timeout_ms
-        self._patience_s = patience_s
         self._trust_positions = trust_positions
         self._on_step = on_step
         self._client = KafkaClient(settings.for_protocol(), patience_s=patience_s)
@@ -120,17 +119,18 @@ class SourceCommitter:
             A commits the position 200, and is told so; the markers that make it visible are still to be written
             B, which starts then, must not refuse what was true before that commit: it waits until it is complete
 
-        Raises BrokerUnreachable, NotAuthorized.
+        Raises BrokerUnreachable, NotAuthorized, TopicMissing when the positions are deleted meanwhile.
         """
         self._connect()
         self._requests.describe(settle=True)
-        return read_positions(self._settings, self._topic, self._patience_s)
+        return read_positions(self._settings, self._client, self._topic)
 
     def start(self) -> dict[str, str]:
         """Fences older instances, claims the name and gives the committed positions.
 
         Raises Fenced when a newer instance holds the name, ProgressConflict when the positions are not those that were
-        committed, ProgressGone when the progress has gone since an earlier ``start``, BrokerUnreachable, NotAuthorized.
+        committed, ProgressGone when the progress has gone since an earlier ``start``, TopicMissing when the positions are
+        deleted meanwhile, BrokerUnreachable, NotAuthorized.
         """
         self._positions = None
         with self._advised():
@@ -147,7 +147,7 @@ class SourceCommitter:
         """
         deadline = time.monotonic() + _MARKERS_S
         while True:
-            found = read_positions(self._settings, self._topic, self._patience_s)
+            found = read_positions(self._settings, self._client, self._topic)
             if digest_of(found) == self._committed or not self._progress.ends or time.monotonic() > deadline:
                 return found
             time.sleep(_LOOK_AGAIN_S)

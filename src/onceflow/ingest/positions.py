@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from onceflow.errors import ConfigurationError, RequestFailed
+from onceflow.errors import ConfigurationError, RequestFailed, TopicMissing
 from onceflow.kafka.client import KafkaClient, Pause
 from onceflow.kafka.groupless import record_in
 from onceflow.kafka.names import POSITIONS, is_pipeline
@@ -21,6 +21,7 @@ from onceflow.transaction.anchor import ensure_own_topic
 
 _PARTITION = 0
 _POLL_S = 0.05
+_SILENCE_S = 1.0  # after that it is asked whether the topic is still there
 _SEGMENT_BYTES = str(4 << 20)
 
 
@@ -51,8 +52,11 @@ def as_records(positions: Mapping[str, str | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())})
 
 
-def read_positions(settings: ClusterSettings, topic: str, patience_s: float) -> dict[str, str]:
-    """Every committed position, for the one instance that may write them. Raises RequestFailed when the end is not reached."""
+def read_positions(settings: ClusterSettings, client: KafkaClient, topic: str) -> dict[str, str]:
+    """Every committed position, for the one instance that may write them.
+
+    Raises RequestFailed when the end is not reached within the client's patience, TopicMissing, BrokerUnreachable, NotAuthorized.
+    """
     options = {
         "group.id": topic,
         "enable.auto.commit": False,
@@ -65,22 +69,47 @@ def read_positions(settings: ClusterSettings, topic: str, patience_s: float) -> 
     consumer = opened(lambda: Consumer(options), "the Kafka settings")
     try:
         consumer.assign([TopicPartition(topic, _PARTITION, 0)])
-        return _read_to_the_end(consumer, topic, Pause(patience_s))
+        return _read_to_the_end(consumer, client, topic)
     finally:
         consumer.close()
 
 
-def _read_to_the_end(consumer: Consumer, topic: str, pause: Pause) -> dict[str, str]:
-    """Up to the end that the partition reports; a position would not do, it stays unset where only markers are left."""
+def _read_to_the_end(consumer: Consumer, client: KafkaClient, topic: str) -> dict[str, str]:
+    """Up to the end that the partition reports; a position would not do, it stays unset where only markers are left.
+
+    librdkafka says nothing of a topic that is deleted under it::
+
+        somebody deletes the topic; the controller says that it is done
+        a start asks a broker that has not heard of it: there it is, and need not be made
+        the broker hears of it; the consumer gets no record, no end and no error, as long as one waits
+    """
     found: dict[str, str] = {}
+    pause, silence = Pause(client.patience_s), Pause(_SILENCE_S)
     while not pause.expired:
-        for message in consumer.consume(1000, _POLL_S):
+        messages = consumer.consume(1000, _POLL_S)
+        for message in messages:
             if _is_end(message):
                 return found
             record = record_in(message, topic)
             if record is not None:
                 _apply(found, _text(record.key()), _text(record.value()))
+        if messages:
+            silence = Pause(_SILENCE_S)
+        elif silence.expired:
+            _check_there(client, topic)
+            silence = Pause(_SILENCE_S)
     raise RequestFailed(f"the positions in {topic} could not be read to the end in time")
+
+
+def _check_there(client: KafkaClient, topic: str) -> None:
+    try:
+        client.topics([topic], refresh=True)
+    except TopicMissing as error:
+        raise TopicMissing(
+            f"topic {topic}, which holds the positions, was deleted while they were read",
+            action="start again: it is made anew then, and what is missing in it is told",
+            topics=(topic,),
+        ) from error
 
 
 def _is_end(message: Message) -> bool:
