@@ -19,6 +19,7 @@ from onceflow.transaction.anchor import ensure_anchor_topic
 from onceflow.transaction.catalog import TopicCatalog
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.coordinator import TransactionCoordinator
+from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.messages import Counts, Identity
 from onceflow.transaction.producer import BatchProducer, Target
 from onceflow.transaction.progress import Batch, digest_of
@@ -70,6 +71,7 @@ class LightDriver:
         self._commits = Path(job.checkpoint)
         self.steps: list[tuple[str, int]] = []
         self.before_records: Callable[[BatchProducer], None] = lambda producer: None
+        self.protocol = Protocol  # or a variant that lacks one of its defences
 
     @property
     def topic(self) -> str:
@@ -101,7 +103,7 @@ class LightDriver:
         version = client.transaction_version()
         self.requests = Requests(client, job.name, version, job.timeout_ms)
         settings = Settings(f"{os.getpid()}-{id(self)}", version >= 2, max_attempts=job.max_attempts)
-        return TransactionCoordinator(self.requests, Protocol(settings), self.step)
+        return TransactionCoordinator(self.requests, self.protocol(settings), self.step)
 
     def close(self) -> None:
         self.requests.client.close()
@@ -143,6 +145,15 @@ class LightDriver:
         keys, values = zip(*records, strict=True)
         yield from router.add(pa.record_batch({"key": pa.array(keys), "value": pa.array(values)}))
         yield from router.flush()
+
+
+class FailsOnce(LightDriver):
+    """The first attempt of its first batch is lost when half of it is written."""
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if step == "HALF" and self.steps.count((step, batch_id)) == 1 and batch_id == 0:
+            raise AttemptFailed("lost on purpose")
 
 
 def _live(fields: dict[str, Any], told: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from onceflow.broker import EmbeddedBroker
 
 TIMEOUT_S = 60.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
+UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # of a broker: no leader asks the coordinator
 PARTITIONS = 3
 LEADER_MOVES = {KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 

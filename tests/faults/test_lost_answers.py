@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.light import Job, LightDriver
+from tests.faults.light import FailsOnce, Job, LightDriver
 from tests.faults.support import Cluster, expected_records
 
 from onceflow.broker import EmbeddedBroker
@@ -93,6 +93,18 @@ def test_no_commit_is_answered_until_the_driver_gives_up(cluster: Cluster, tmp_p
         driver.close()
     assert [step for step, _ in driver.steps[steps_before:]] == ["LOOK", "CHECK_CLAIM", "RETAKE", "RESOLVE", "DONE"]
     cluster.check_exactly(driver.topic, expected_records(1))
+
+
+def test_the_answer_to_the_abort_of_version_1_is_lost(v1: Cluster, tmp_path: Path) -> None:
+    with losing(apis.INIT_PRODUCER_ID, 2) as (wire, loss):
+        driver = FailsOnce(job(v1, tmp_path, wire))
+        driver.run()
+    assert loss.applied == 1
+    steps = [step for step, batch_id in driver.steps if batch_id == 0]
+    aborts = steps.index("ABORT")
+    assert steps[aborts:].count("ABORT") == 1
+    assert steps[aborts:].count("WRITE") == 1
+    v1.check_exactly(driver.topic, expected_records(2))
 
 
 @pytest.mark.parametrize(

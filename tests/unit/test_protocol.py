@@ -462,10 +462,39 @@ def test_a_renewal_that_is_refused_near_the_last_epoch_takes_nothing_back() -> N
 
 
 def attempt_that_fails_runs_again_under_a_fresh_epoch_version_1() -> Life:
+    """The fence that aborts is answered as one by somebody else would be: the coordinator has raised the epoch itself."""
     life = Life(1).writing()
-    assert life.hear(WriteFailed(terminal=False, reason="task lost")) == End(at(2), commit=False)
-    assert life.hear(Ended(None)) == Initialise(expected=at(2))
-    assert life.hear(Initialised(at(3))) == Write(at(3), BATCH, 2)
+    assert life.hear(WriteFailed(terminal=False, reason="task lost")) == Initialise(expected=at(2))
+    assert life.hear(Refused("fenced")) == Describe(settle=True)
+    assert life.hear(seen(COMPLETE, at(3))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(3))
+    assert life.hear(Initialised(at(4))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
+    return life
+
+
+def attempt_that_fails_before_anything_was_opened_version_1() -> Life:
+    life = Life(1).writing()
+    life.hear(WriteFailed(terminal=False, reason="task lost"))
+    assert life.hear(Initialised(at(3))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Write(at(3), BATCH, 2)
+    return life
+
+
+def abort_refused_because_another_driver_took_the_name_version_1() -> Life:
+    life = Life(1).writing()
+    life.hear(WriteFailed(terminal=False, reason="task lost"), Refused("fenced"))
+    halted(life.hear(seen(EMPTY, OTHER)), Stop.FENCED, "holds the transactional id")
+    return life
+
+
+def attempts_are_bounded_version_1() -> Life:
+    """What they failed of is told as it was: it is the driver itself that had the broker end its transaction."""
+    life = Life(1, attempts=2).writing()
+    for epoch, reason in ((3, "one"), (5, "two")):
+        life.hear(WriteFailed(terminal=False, reason=reason), Refused("fenced"), seen(COMPLETE, at(epoch)))
+        life.hear(ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM))
+    assert life.effect == Halt(Stop.EXHAUSTED, "two")
     return life
 
 
@@ -586,9 +615,10 @@ def audit_that_is_denied_aborts_and_is_not_tried_again() -> Life:
 
 def offsets_that_are_denied_abort_and_are_not_tried_again() -> Life:
     life = Life(1).storing()
-    assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == End(at(2), commit=False)
-    halted(life.hear(Ended(None)), Stop.REJECTED, "READ is missing")
-    assert life.looks_first(2) == Write(at(3), BATCH, 1)
+    assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == Initialise(expected=at(2))
+    life.hear(Refused("fenced"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    assert life.hear(ProgressRead(CLAIM)) == Halt(Stop.REJECTED, "READ is missing")
+    assert life.looks_first(4) == Write(at(5), BATCH, 1)
     return life
 
 
@@ -807,6 +837,9 @@ CASES: list[Callable[[], Life]] = [
     answer_with_the_last_epoch_is_lost_and_another_has_claimed,
     batch_taken_up_on_purpose_says_why,
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_1,
+    attempt_that_fails_before_anything_was_opened_version_1,
+    abort_refused_because_another_driver_took_the_name_version_1,
+    attempts_are_bounded_version_1,
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_2,
     attempts_are_bounded,
     attempts_that_are_refused_are_bounded_too,
@@ -877,6 +910,7 @@ def reach(state: State) -> Life:
         State.STORE: lambda: (Life().storing(), []),
         State.COMMIT: lambda: (Life().committing(), []),
         State.ABORT: lambda: (Life().writing(), [WriteFailed(terminal=False, reason="")]),
+        State.SETTLE: lambda: (Life(1).writing(), [WriteFailed(terminal=False, reason=""), Refused("")]),
         State.LOOK: lambda: (looking(), [Refused("")]),
         State.CHECK_CLAIM: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3))]),
         State.RETAKE: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3)), ProgressRead(CLAIM)]),

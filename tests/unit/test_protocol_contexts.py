@@ -347,6 +347,27 @@ def test_what_it_knows(name: str) -> None:
     assert machine.context == known
 
 
+ABORTING = replace(RUNNING, state=State.ABORT, failure="lost")
+ABORT_1: list[tuple[Event, Context]] = [
+    (WriteFailed(terminal=False, reason="lost"), ABORTING),
+    (Refused("fenced"), replace(ABORTING, state=State.SETTLE)),
+    (seen(Coordinated.COMPLETING, at(3)), replace(ABORTING, state=State.SETTLE)),
+    (seen(COMPLETE, at(3)), replace(ABORTING, state=State.CHECK_CLAIM, identity=at(3))),
+    (ProgressRead(CLAIM), replace(ABORTING, state=State.RETAKE, identity=at(3))),
+    (Initialised(at(4)), replace(ABORTING, state=State.RESOLVE, identity=at(4), fresh=True)),
+    (ProgressRead(CLAIM), replace(RUNNING, identity=at(4), attempt=2)),
+]
+
+
+def test_what_it_knows_while_it_aborts_on_version_1() -> None:
+    machine = Protocol(Settings("me", epoch_per_end=False))
+    for event in (*READY_1, Offered(BATCH), Initialised(at(2))):
+        machine.handle(event)
+    for event, known in ABORT_1:
+        machine.handle(event)
+        assert machine.context == known
+
+
 def test_what_it_knows_at_first() -> None:
     fields = (State.NEW, None, "", 0, False, None, False, False, "", None, 0, "", False, (), "", None)
     assert Context() == Context(*fields)

@@ -90,8 +90,8 @@ def _verification_notes(enabled: str | None) -> list[str]:
     if enabled != "false":
         return []
     return [
-        f"the brokers take a transaction's first write unasked ({VERIFICATION} = false): on transaction version 1 a write of an "
-        "aborted attempt that comes late may repeat records, or hold up readers. Set it to true, Kafka's default, or raise "
+        f"the brokers take a transaction's first write unasked ({VERIFICATION} = false): on transaction version 1 offsets that "
+        "come late may keep the next start from reading the progress. Set it to true, Kafka's default, or raise "
         "transaction.version to 2"
     ]
 

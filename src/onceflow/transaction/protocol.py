@@ -8,7 +8,9 @@ The steps, numbered as in ARCHITECTURE.md::
 
     at start   INSPECT -> FENCE -> READ -> CONFIRM -> CLAIM_STORE -> CLAIM_COMMIT -> READY
     a batch    READY -(2 decide)-> [1 REFRESH] -> 3,4 WRITE -> 5 AUDIT -> 6 STORE -> 7 COMMIT -> READY
-    an attempt that failed before its commit was sent      ABORT -> [REFRESH] -> WRITE
+    an attempt that failed before its commit was sent
+      version 2                                            ABORT -> WRITE
+      version 1                                            ABORT -> [SETTLE -> CHECK_CLAIM -> RETAKE] -> RESOLVE -> WRITE
     a refused identity, or a commit with unknown outcome   LOOK -> CHECK_CLAIM -> RETAKE -> RESOLVE -> READY or WRITE
     a batch that does not continue the known progress      CHECK_CONFLICT -> READY or STOPPED
     nothing to commit for long                             RENEW -> [REFRESH] -> CLAIM_STORE -> CLAIM_COMMIT -> READY
@@ -34,6 +36,15 @@ is of no matter to the next batch; but an older driver must not put its claim ov
 
     driver 1 rests; driver 2 takes over, commits three batches, and rests too
     driver 1 renews: under its own epoch, as a batch would be committed, and is refused as a batch would be
+
+Why version 1 aborts with InitProducerId and not with EndTxn: leaders may not ask the coordinator before they append (Kafka before
+3.6, transaction.partition.verification.enable), and then an epoch that is too old is all that keeps a late record out::
+
+    the records of an attempt are under way; nobody answers; EndTxn aborts it, with markers of the attempt's own epoch
+    the next attempt has a fresh epoch, of which a leader hears with its first record
+    a leader gets the late records first, of the newest epoch that it knows, then those of the next attempt, which commits both
+
+the markers of an InitProducerId carry the next epoch, as those of EndTxn do on version 2 (KIP-890).
 
 Why nothing is ever aborted after a commit was sent: its answer may be lost while it is durable (KAFKA-17754 shows what a
 late EndTxn can do). COMMIT has no way to ABORT in the table.
@@ -107,6 +118,7 @@ class State(Enum):
     STORE = auto()
     COMMIT = auto()
     ABORT = auto()
+    SETTLE = auto()
     LOOK = auto()
     CHECK_CLAIM = auto()
     RETAKE = auto()
@@ -338,7 +350,7 @@ def _audited(settings: Settings, context: Context, event: Audited) -> Step:
         if event.held.get((topic, p), 0) != n
     ]
     if wrong:
-        return _abort(context, "the audit failed: " + "; ".join(wrong[:5]), terminal=False)
+        return _abort(settings, context, "the audit failed: " + "; ".join(wrong[:5]), terminal=False)
     return _store(settings, context)
 
 
@@ -376,16 +388,24 @@ def _write_failed(settings: Settings, context: Context, event: WriteFailed) -> S
     the records are written; the audit is answered TOPIC_AUTHORIZATION_FAILED; the driver raises and stops
     readers see nothing behind the first of those records until the transaction times out
     """
-    return _abort(context, event.reason, event.terminal)
+    return _abort(settings, context, event.reason, event.terminal)
 
 
-def _abort(context: Context, reason: str, terminal: bool) -> Step:
+def _abort(settings: Settings, context: Context, reason: str, terminal: bool) -> Step:
+    own = _owned(context)
     moved = replace(context, state=State.ABORT, failure=reason, terminal=terminal, counts=())
-    return moved, End(_owned(context), commit=False)
+    return moved, End(own, commit=False) if settings.epoch_per_end else Initialise(expected=own)
 
 
 def _aborted(settings: Settings, context: Context, event: Ended) -> Step:
     return _again(settings, _renewed(context, event.identity))
+
+
+def _abort_refused(settings: Settings, context: Context, event: Refused) -> Step:
+    """Of version 1 that is what an abort is answered: it raises the epoch, and asked once more, ours is outdated."""
+    if settings.epoch_per_end:
+        return _look(settings, context, event)
+    return replace(context, state=State.SETTLE), Describe(settle=True)
 
 
 def _again(settings: Settings, context: Context) -> Step:
@@ -425,7 +445,7 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
         return _fenced(context, f"{seen.identity} holds the transactional id, we had {own}")
     next_empty = seen.state is Coordinated.EMPTY and seen.identity != own
     known = replace(context, identity=own if next_empty else seen.identity, next_empty=next_empty)
-    if seen.state is Coordinated.COMPLETE and seen.identity != own:
+    if seen.state is Coordinated.COMPLETE and seen.identity != own and context.state is State.LOOK:
         known = replace(known, failure=f"{context.failure}{_ENDED_BY_THE_BROKER}")
     if seen.state is Coordinated.ONGOING:
         # The claim cannot be read yet: our own open transaction may hold an offset that makes it unstable.
@@ -585,7 +605,9 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.COMMIT, Refused): _look,
     (State.COMMIT, Unreachable): _outcome_unknown,
     (State.ABORT, Ended): _aborted,
-    (State.ABORT, Refused): _look,
+    (State.ABORT, Refused): _abort_refused,
+    (State.ABORT, Initialised): _retaken,
+    (State.SETTLE, Described): _looked,
     (State.LOOK, Described): _looked,
     (State.CHECK_CLAIM, ProgressRead): _checked_claim,
     (State.RETAKE, Initialised): _retaken,

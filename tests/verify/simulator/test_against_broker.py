@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from random import Random
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-from tests.conftest import Reader, TopicFactory
-from tests.faults.support import eventually
+from tests.conftest import Reader, TopicFactory, create_topic
+from tests.faults.support import UNVERIFIED, eventually
 from tests.topic_limits import limit_batches
-from tests.verify.simulator.both import AND_READS, NEVER_GIVEN, PARTITIONS, Both, check_visible
+from tests.verify.simulator.both import AND_READS, KINDS, NEVER_GIVEN, PARTITIONS, Both, check_visible
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
@@ -62,6 +63,28 @@ def test_the_model_answers_as_a_real_broker(
         both.finish()
     check_visible(several, read(target, on=broker))
     check_that_refusals_were_met({each for both in several for each in both.codes}, version)
+
+
+def test_the_model_answers_as_leaders_that_ask_nobody(tmp_path: Path) -> None:
+    """What coordinators of groups ask is told by the same setting, and is not modelled; nor who reads behind what hangs."""
+    kinds = {kind: often for kind, often in KINDS.items() if kind != "offsets"}
+    answered: set[tuple[str, int]] = set()
+    with (
+        EmbeddedBroker(tmp_path, transaction_version=1, heap_mb=256, config=UNVERIFIED) as broker,
+        KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=60) as client,
+    ):
+        for seed in range(SEQUENCES):
+            name = (
+                f"trusting-{seed}"  # each with a topic of its own: a producer id that was never given is as good as any
+            )
+            create_topic(broker, name, PARTITIONS)
+            both = Both(RealBroker(client, name, 1, name), Random(seed))
+            both.model.verifies = False
+            for _ in range(REQUESTS):
+                both.step(kinds)
+            answered |= both.codes
+    assert {("Produce", 0), ("Produce", 45), ("Produce", 47), ("EndTransaction", 48)} <= answered
+    assert ("Produce", 120) not in answered, "nobody was asked"
 
 
 def test_the_model_answers_as_a_leader_that_takes_only_smaller_batches(

@@ -42,6 +42,7 @@ SHOWED_A_BUG = [
     (1644, Scenario.of(1644), {"gives up and goes on"}),
     (723, INTERRUPTED, {"gives up and goes on", "reports old conflicts"}),
     (9265, None, {"asks again for the last epoch"}),
+    (9026, Scenario.of(9026), {"aborts under the epoch of the attempt"}),
 ]
 """Each with the protocols that lack what mended it: 1644 is held by either of two defences, and breaks without both."""
 UNMENDED = set[str]().union(*(names for *_, names in SHOWED_A_BUG))
@@ -58,7 +59,7 @@ def test_seeds_that_showed_a_bug(seed: int, scenario: Scenario | None, broken: s
 
 def as_it_was(seed: int) -> Scenario:
     """Without what scenarios have had since: the run that showed the bug."""
-    return replace(Scenario.of(seed), restarts_leaders=False, records_each=1, readings_differ=False)
+    return replace(Scenario.of(seed), restarts_leaders=False, records_each=1, readings_differ=False, verifies=True)
 
 
 FORGOTTEN = Scenario(at_least_once=4, rates={"marker": 0.3})

@@ -35,7 +35,7 @@ _OURS: Mapping[str, Around] = {
     "AUDIT": THROUGHOUT,  # every record is acknowledged
     "STORE": UNKNOWN,  # a batch without records opens it here
     **dict.fromkeys(("CLAIM_COMMIT", "COMMIT"), ENDS),
-    **dict.fromkeys(("ABORT", "LOOK", "CHECK_CLAIM", "RETAKE"), UNKNOWN),
+    **dict.fromkeys(("ABORT", "SETTLE", "LOOK", "CHECK_CLAIM", "RETAKE"), UNKNOWN),
 }
 """Each step that our engine tells, and the transaction under the pipeline's transactional id then: on both write paths and in
 both transaction versions. (One that has timed out is closed, and no step tells it.)"""

@@ -44,6 +44,7 @@ _RESTS = 0.15
 _RESTARTED_LEADERS = 0.5
 _SEVERAL_RECORDS = 0.2
 _READINGS_DIFFER = 0.04
+_UNVERIFIED = 0.3
 _SIZES = (
     *((records, size) for records in (6, 9, 12) for size in (3, 4)),
     (30, 15),
@@ -85,6 +86,9 @@ class Scenario:
     readings_differ: bool = (
         False  # two readings of the source end each batch at different offsets: what is committed cannot tell both
     )
+    verifies: bool = (
+        True  # partition leaders ask the coordinator before they append; those of version 1 may be told not to
+    )
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -95,8 +99,9 @@ class Scenario:
         rates = {kind: random.choice(_RATES) for kind in _TOGETHER if random.random() < _ENABLED}
         near = random.random() < _NEAR_THE_LAST_EPOCH
         records, batch_records = random.choice(_SIZES)
+        version = random.choice((1, 2))
         return cls(
-            version=random.choice((1, 2)),
+            version=version,
             records=records,
             batch_records=batch_records,
             first_epoch=random.randrange(32755, 32767) if near else 0,
@@ -110,6 +115,7 @@ class Scenario:
             restarts_leaders=Random(f"the leaders of {seed}").random() < _RESTARTED_LEADERS,  # noqa: S311  no secret
             records_each=1 + (Random(f"the batches of {seed}").random() < _SEVERAL_RECORDS),  # noqa: S311  no secret
             readings_differ=Random(f"the readings of {seed}").random() < _READINGS_DIFFER,  # noqa: S311  no secret
+            verifies=version == 2 or Random(f"who asks in {seed}").random() >= _UNVERIFIED,  # noqa: S311  no secret
             rates={**rates, **_people(seed), **_rest(seed)},
         )
 

@@ -71,6 +71,16 @@ class AbortAfterCommit(Protocol):
         return super().handle(event)
 
 
+class AbortsUnderItsEpoch(Protocol):
+    """Version 1: aborts by EndTxn, whose markers leave leaders with the epoch of the attempt: late records of it are welcome."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        if self.context.state is State.ABORT and isinstance(effect, Initialise) and effect.expected is not None:
+            return End(effect.expected, commit=False)
+        return effect
+
+
 class NoClaim(Protocol):
     """Does not ask who claimed the name."""
 
@@ -273,6 +283,7 @@ VARIANTS: Mapping[str, Variant] = {
     "no audit": Variant(NoAudit),
     "no fresh epoch": Variant(OneEpoch, Rules(continue_sequences=True)),
     "abort after commit": Variant(AbortAfterCommit),
+    "aborts under the epoch of the attempt": Variant(AbortsUnderItsEpoch),
     "no claim": Variant(NoClaim),
     "goes on without a claim": Variant(GoesOnWithoutClaim),
     "fences back": Variant(FencesBack),
