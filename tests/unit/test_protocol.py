@@ -940,6 +940,20 @@ def test_no_answer(state: State) -> None:
     unanswered(state)
 
 
+LOOKS = [
+    state for state in State if (state, Refused) in TRANSITIONS and state not in (State.ABORT, State.LOOK, State.RETAKE)
+]
+
+
+@pytest.mark.parametrize("state", LOOKS, ids=lambda state: state.name)
+def test_who_is_refused_looks(state: State) -> None:
+    """Of either version; but for an abort of version 1, which is refused by itself."""
+    life = reach(state)
+    assert life.version == 1
+    assert life.hear(Refused("fenced")) == Describe()
+    assert life.state is State.LOOK
+
+
 def test_every_row_of_the_table_is_reached() -> None:
     lives = [case() for case in CASES] + [unanswered(state) for state in WAITING]
     reached = set().union(*(life.rows for life in lives))

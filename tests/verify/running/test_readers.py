@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.conftest import TopicFactory
 from tests.faults.support import eventually
 from tests.verify.running.fed import PARTITIONS, PATIENCE_S, WITH_AN_ABORTED_ONE, Behind, fed, readers_behind
@@ -101,6 +103,22 @@ def test_killed_and_frozen_at_each_step_each_effect_is_there_once(
     assert len(zombies) == 2, "those that were outside of a transaction of the store"
     assert len(behind.lives()) == 2 + 4, "one more for each that was killed"
     assert not [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]
+
+
+def test_what_is_in_a_partition_that_is_added_is_handled(broker: EmbeddedBroker, output: str, tmp_path: Path) -> None:
+    """Long before librdkafka would look for it by itself, every five minutes."""
+    with readers_behind(broker, output, tmp_path) as behind:
+        with fed(broker, output):
+            goes_on(behind)
+        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        admin = AdminClient(settings)
+        admin.create_partitions([NewPartitions(output, PARTITIONS + 1)])[output].result(PATIENCE_S)
+        eventually(lambda: admin.list_topics(output).topics[output].partitions, lambda now: PARTITIONS in now, "it")
+        producer = Producer(settings)
+        producer.produce(output, "late", "key", PARTITIONS)
+        assert producer.flush(PATIENCE_S) == 0
+        assert behind.judged().violations == {}
+        assert PARTITIONS in {place[1] for place in ledger.effects_in(behind.file)}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from onceflow.reader.steps import Step
 from onceflow.verify.digest import content_digest
 from onceflow.verify.effects import ledger
 from onceflow.verify.effects.by_place import ByPlace
-from onceflow.verify.effects.job import SESSION_TIMEOUT_S, Job
+from onceflow.verify.effects.job import PARTITIONS_FOUND_MS, SESSION_TIMEOUT_S, Job
 from onceflow.verify.engines.conversation import Conversation
 from onceflow.verify.engines.lines import Message, Told
 
@@ -52,6 +52,7 @@ def reader_of(job: Job, conversation: Conversation) -> Reader:
         store=ByPlace(job.file),
         bootstrap_servers=job.servers,
         session_timeout_s=SESSION_TIMEOUT_S,
+        kafka={"metadata.max.age.ms": PARTITIONS_FOUND_MS},
         dead_letters=None,
         on_step=told,
     )
