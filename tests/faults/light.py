@@ -71,7 +71,6 @@ class LightDriver:
         self._commits = Path(job.checkpoint)
         self.steps: list[tuple[str, int]] = []
         self.before_records: Callable[[BatchProducer], None] = lambda producer: None
-        self.protocol = Protocol  # or a variant that lacks one of its defences
 
     @property
     def topic(self) -> str:
@@ -103,7 +102,7 @@ class LightDriver:
         version = client.transaction_version()
         self.requests = Requests(client, job.name, version, job.timeout_ms)
         settings = Settings(f"{os.getpid()}-{id(self)}", version >= 2, max_attempts=job.max_attempts)
-        return TransactionCoordinator(self.requests, self.protocol(settings), self.step)
+        return TransactionCoordinator(self.requests, Protocol(settings), self.step)
 
     def close(self) -> None:
         self.requests.client.close()

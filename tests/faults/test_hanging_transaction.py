@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import tests.faults.light
 from confluent_kafka import TopicPartition
 from tests.conftest import read_topic
 from tests.faults.light import Job, LightDriver
@@ -37,10 +38,11 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka_python import DescribeTransactionsRequest
 from onceflow.pipeline.preflight import check_cluster
 from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.asking import Asking
 from onceflow.transaction.messages import Identity
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.protocol import Protocol
 from onceflow.transaction.questions import describe_producers
+from onceflow.transaction.requests import Requests
 from onceflow.verify.checker import check_history
 from onceflow.verify.oracle.judging.history import history_of
 from onceflow.verify.recording import Recorded, observe, read_all
@@ -240,7 +242,7 @@ class Successor(LightDriver):
             eventually(lambda: self._answers.seen, lambda seen: seen == self._held.applied > 0, "the late records")
 
 
-def records_of_two_drivers(cluster: Cluster, directory: Path, protocol: type[Protocol]) -> Counter[tuple[str, str]]:
+def records_of_two_drivers(cluster: Cluster, directory: Path) -> Counter[tuple[str, str]]:
     """How often each record is committed::
 
     driver 1   its records are under way; nobody answers; it aborts, and stops
@@ -252,7 +254,6 @@ def records_of_two_drivers(cluster: Cluster, directory: Path, protocol: type[Pro
         held = wire.rules.add(Rule(Do.HOLD, produce))
         answers = wire.rules.add(Rule(Do.CUT, produce, Direction.ANSWER, first=NEVER))
         first = LightDriver(replace(job(cluster, directory, wire), patience_s=SHORT_MS / 1000))
-        first.protocol = protocol
         with pytest.raises(BrokerUnreachable, match="no record was acknowledged"):
             first.run()
         assert ("ABORT", 0) in first.steps
@@ -262,12 +263,21 @@ def records_of_two_drivers(cluster: Cluster, directory: Path, protocol: type[Pro
 
 def test_a_pipeline_repeats_nothing_although_leaders_ask_nobody(trusting: Cluster, tmp_path: Path) -> None:
     """On transaction version 1 the markers of an abort carry the next epoch: late records are refused for theirs."""
-    assert records_of_two_drivers(trusting, tmp_path, Protocol) == Counter(expected_records(2))
+    assert records_of_two_drivers(trusting, tmp_path) == Counter(expected_records(2))
 
 
-def test_control_an_abort_that_leaves_the_epoch_as_it_is_repeats_records(trusting: Cluster, tmp_path: Path) -> None:
+class AbortingUnderItsEpoch(Requests):
+    @property
+    def _asking(self) -> Asking:
+        return replace(super()._asking, questions=AbortsUnderItsEpoch(self.name, self.version, self.timeout_ms))
+
+
+def test_control_an_abort_that_leaves_the_epoch_as_it_is_repeats_records(
+    trusting: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the leader the late records have the newest epoch that it knows."""
-    found = records_of_two_drivers(trusting, tmp_path, AbortsUnderItsEpoch)
+    monkeypatch.setattr(tests.faults.light, "Requests", AbortingUnderItsEpoch)
+    found = records_of_two_drivers(trusting, tmp_path)
     assert set(found) == set(expected_records(2))
     assert max(found.values()) > 1
 

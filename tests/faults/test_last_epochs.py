@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
+from tests.faults.light import FailsOnce
 from tests.faults.support import Cluster, Job, LightDrivers, expected_records
 from tests.verify.simulator.real import RealBroker
 
@@ -34,6 +35,7 @@ FIRST_EPOCHS = (LAST - 6, LAST - 3, LAST - 1, LAST)
 PLACES = [("FENCE", -1), ("CLAIM_COMMIT", -1), ("HALF", 0), ("COMMIT", 0), ("HALF", 1), ("COMMIT", 1), ("COMMIT", 2)]
 
 CONTROL = len(PLACES) + 1  # the number of the pipelines that are the control's
+FAILING = CONTROL + 1  # of those whose first attempt fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def producer_id(epoch: int, number: int = 0) -> int:
 
 def write_transaction_log(broker: EmbeddedBroker) -> None:
     """Empty transactions of the pipelines, as the coordinator writes them; it reads them at its next start."""
-    pipelines = itertools.product(FIRST_EPOCHS, range(CONTROL + 1))
+    pipelines = itertools.product(FIRST_EPOCHS, range(FAILING + 1))
     entries = {
         transactional_id(aged(epoch, number)): Entry(producer_id(epoch, number), epoch, timeout_ms=60_000)
         for epoch, number in pipelines
@@ -108,6 +110,16 @@ def test_killed_near_the_end_of_the_epochs(old: Aged, light: LightDrivers, epoch
         ended = light.run(job)
         assert (ended.signal, ended.error) == (0, ""), f"{place}: {ended}"
     old.cluster.check_all_exactly([job.topic for job in jobs], expected_records(BATCHES))
+
+
+@pytest.mark.parametrize("epoch", FIRST_EPOCHS)
+def test_an_attempt_that_fails_near_the_end_of_the_epochs(old: Aged, light: LightDrivers, epoch: int) -> None:
+    """On version 1 its abort takes an epoch, and so does what is asked behind that."""
+    driver = FailsOnce(job_of(old, light, aged(epoch, FAILING)))
+    driver.run()
+    steps = [step for step, _ in driver.steps]
+    assert (steps.count("ABORT"), steps.count("WRITE")) == (1, BATCHES + 1)
+    old.cluster.check_exactly(driver.topic, expected_records(BATCHES))
 
 
 def test_control_the_last_epoch_is_given_once_and_cannot_be_asked_for_again(old: Aged) -> None:

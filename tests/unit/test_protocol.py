@@ -462,10 +462,10 @@ def test_a_renewal_that_is_refused_near_the_last_epoch_takes_nothing_back() -> N
 
 
 def attempt_that_fails_runs_again_under_a_fresh_epoch_version_1() -> Life:
-    """The fence that aborts is answered as one by somebody else would be: the coordinator has raised the epoch itself."""
+    """The coordinator has raised the epoch itself, and nobody is told but who looks."""
     life = Life(1).writing()
-    assert life.hear(WriteFailed(terminal=False, reason="task lost")) == Initialise(expected=at(2))
-    assert life.hear(Refused("fenced")) == Describe(settle=True)
+    assert life.hear(WriteFailed(terminal=False, reason="task lost")) == End(at(2), commit=False)
+    assert life.hear(Ended(None)) == Describe(settle=True)
     assert life.hear(seen(COMPLETE, at(3))) == ReadProgress()
     assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(3))
     assert life.hear(Initialised(at(4))) == ReadProgress()
@@ -476,15 +476,31 @@ def attempt_that_fails_runs_again_under_a_fresh_epoch_version_1() -> Life:
 def attempt_that_fails_before_anything_was_opened_version_1() -> Life:
     life = Life(1).writing()
     life.hear(WriteFailed(terminal=False, reason="task lost"))
-    assert life.hear(Initialised(at(3))) == ReadProgress()
-    assert life.hear(ProgressRead(CLAIM)) == Write(at(3), BATCH, 2)
+    assert life.hear(Initialised(at(3))) == Write(at(3), BATCH, 2)
     return life
 
 
-def abort_refused_because_another_driver_took_the_name_version_1() -> Life:
+def attempt_that_fails_when_the_transactional_id_was_forgotten_version_1() -> Life:
     life = Life(1).writing()
-    life.hear(WriteFailed(terminal=False, reason="task lost"), Refused("fenced"))
+    life.hear(WriteFailed(terminal=False, reason="task lost"))
+    assert life.hear(Initialised(Identity(8, 0))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Write(Identity(8, 0), BATCH, 2)
+    return life
+
+
+def abort_while_another_driver_takes_the_name_version_1() -> Life:
+    life = Life(1).writing()
+    life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(None))
     halted(life.hear(seen(EMPTY, OTHER)), Stop.FENCED, "holds the transactional id")
+    return life
+
+
+def abort_of_what_the_broker_has_ended_version_1() -> Life:
+    life = Life(1, attempts=1).writing()
+    life.hear(WriteFailed(terminal=False, reason="the audit failed"))
+    assert life.hear(Refused("timed out")) == Describe()
+    life.hear(seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    halted(life.hear(ProgressRead(CLAIM)), Stop.EXHAUSTED, "the audit failed; the broker had ended the transaction")
     return life
 
 
@@ -492,9 +508,26 @@ def attempts_are_bounded_version_1() -> Life:
     """What they failed of is told as it was: it is the driver itself that had the broker end its transaction."""
     life = Life(1, attempts=2).writing()
     for epoch, reason in ((3, "one"), (5, "two")):
-        life.hear(WriteFailed(terminal=False, reason=reason), Refused("fenced"), seen(COMPLETE, at(epoch)))
+        life.hear(WriteFailed(terminal=False, reason=reason), Ended(None), seen(COMPLETE, at(epoch)))
         life.hear(ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM))
     assert life.effect == Halt(Stop.EXHAUSTED, "two")
+    return life
+
+
+def batch_that_cannot_be_written_waits_for_no_marker_version_1() -> Life:
+    life = Life(1).writing()
+    assert life.hear(WriteFailed(terminal=True, reason="too large")) == End(at(2), commit=False)
+    assert life.hear(Ended(None)) == Describe(settle=False)
+    assert life.hear(seen(COMPLETING, at(3))) == Halt(Stop.REJECTED, "too large")
+    assert life.looks_first(3) == Write(at(4), BATCH, 1)
+    return life
+
+
+def batch_that_cannot_be_written_leaves_nothing_open_version_1() -> Life:
+    """Its last partition was just being added when it was to be aborted."""
+    life = Life(1).writing()
+    life.hear(WriteFailed(terminal=True, reason="too large"), Ended(None))
+    assert life.hear(seen(ONGOING, at(2))) == Initialise(expected=at(2))
     return life
 
 
@@ -547,8 +580,8 @@ def batch_that_cannot_be_written_is_not_tried_again() -> Life:
 
 def batch_that_cannot_be_written_is_rejected_even_if_its_abort_is_refused() -> Life:
     life = Life(1).writing()
-    life.hear(WriteFailed(terminal=True, reason="too large"), Refused("nothing to abort"))
-    life.hear(seen(EMPTY, at(2)), ProgressRead(CLAIM), Initialised(at(3)))
+    life.hear(WriteFailed(terminal=True, reason="too large"), Refused("timed out"))
+    life.hear(seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     halted(life.hear(ProgressRead(CLAIM)), Stop.REJECTED, "too large")
     return life
 
@@ -615,10 +648,9 @@ def audit_that_is_denied_aborts_and_is_not_tried_again() -> Life:
 
 def offsets_that_are_denied_abort_and_are_not_tried_again() -> Life:
     life = Life(1).storing()
-    assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == Initialise(expected=at(2))
-    life.hear(Refused("fenced"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
-    assert life.hear(ProgressRead(CLAIM)) == Halt(Stop.REJECTED, "READ is missing")
-    assert life.looks_first(4) == Write(at(5), BATCH, 1)
+    assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == End(at(2), commit=False)
+    assert life.hear(Ended(None), seen(COMPLETE, at(3))) == Halt(Stop.REJECTED, "READ is missing")
+    assert life.looks_first(3) == Write(at(4), BATCH, 1)
     return life
 
 
@@ -699,6 +731,38 @@ def near_the_last_epoch(*events: Event) -> Life:
     )
     assert life.hear(*(events or [Offered(BATCH)])) == Initialise(expected=own)
     return life
+
+
+def attempt_is_not_made_under_an_epoch_that_leaves_none_to_abort_it_with_version_1() -> Life:
+    life = Life(1)
+    own = at(LAST_EPOCH - 3)
+    life.hear(
+        Start(), seen(ABSENT, None), Initialised(own), ProgressRead(None), seen(EMPTY, own), Stored(), Ended(None)
+    )
+    assert life.hear(Offered(BATCH)) == Initialise(expected=own)
+    assert life.hear(Initialised(at(LAST_EPOCH - 2))) == Write(at(LAST_EPOCH - 2), BATCH, 1)
+    life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(None), seen(COMPLETE, at(LAST_EPOCH - 1)))
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH - 1))
+    assert life.hear(Initialised(at(LAST_EPOCH)), ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH))
+    assert life.hear(Initialised(ANEW), ProgressRead(CLAIM)) == Write(ANEW, BATCH, 2)
+    return life
+
+
+def test_an_epoch_that_leaves_one_to_abort_it_with_is_none_to_begin_with_on_version_1() -> None:
+    life = near_the_last_epoch()
+    assert life.hear(Initialised(at(LAST_EPOCH))) == Initialise(expected=at(LAST_EPOCH))
+    earlier, own = Life(1), at(LAST_EPOCH - 2)
+    earlier.hear(
+        Start(), seen(ABSENT, None), Initialised(own), ProgressRead(None), seen(EMPTY, own), Stored(), Ended(None)
+    )
+    earlier.hear(Offered(BATCH))
+    assert earlier.hear(Initialised(at(LAST_EPOCH - 1))) == Initialise(expected=at(LAST_EPOCH - 1))
+
+
+def test_on_version_2_an_attempt_is_made_under_each_epoch() -> None:
+    life = Life(2).fenced()
+    life.hear(Stored(), Ended(at(LAST_EPOCH)))
+    assert life.hear(Offered(BATCH)) == Write(at(LAST_EPOCH), BATCH, 1)
 
 
 def answer_with_the_last_epoch_is_lost() -> Life:
@@ -838,7 +902,12 @@ CASES: list[Callable[[], Life]] = [
     batch_taken_up_on_purpose_says_why,
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_1,
     attempt_that_fails_before_anything_was_opened_version_1,
-    abort_refused_because_another_driver_took_the_name_version_1,
+    attempt_is_not_made_under_an_epoch_that_leaves_none_to_abort_it_with_version_1,
+    attempt_that_fails_when_the_transactional_id_was_forgotten_version_1,
+    abort_while_another_driver_takes_the_name_version_1,
+    abort_of_what_the_broker_has_ended_version_1,
+    batch_that_cannot_be_written_waits_for_no_marker_version_1,
+    batch_that_cannot_be_written_leaves_nothing_open_version_1,
     attempts_are_bounded_version_1,
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_2,
     attempts_are_bounded,
@@ -910,7 +979,7 @@ def reach(state: State) -> Life:
         State.STORE: lambda: (Life().storing(), []),
         State.COMMIT: lambda: (Life().committing(), []),
         State.ABORT: lambda: (Life().writing(), [WriteFailed(terminal=False, reason="")]),
-        State.SETTLE: lambda: (Life(1).writing(), [WriteFailed(terminal=False, reason=""), Refused("")]),
+        State.SETTLE: lambda: (Life(1).writing(), [WriteFailed(terminal=False, reason=""), Ended(None)]),
         State.LOOK: lambda: (looking(), [Refused("")]),
         State.CHECK_CLAIM: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3))]),
         State.RETAKE: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3)), ProgressRead(CLAIM)]),
@@ -940,14 +1009,11 @@ def test_no_answer(state: State) -> None:
     unanswered(state)
 
 
-LOOKS = [
-    state for state in State if (state, Refused) in TRANSITIONS and state not in (State.ABORT, State.LOOK, State.RETAKE)
-]
+LOOKS = [state for state in State if (state, Refused) in TRANSITIONS and state not in (State.LOOK, State.RETAKE)]
 
 
 @pytest.mark.parametrize("state", LOOKS, ids=lambda state: state.name)
 def test_who_is_refused_looks(state: State) -> None:
-    """Of either version; but for an abort of version 1, which is refused by itself."""
     life = reach(state)
     assert life.version == 1
     assert life.hear(Refused("fenced")) == Describe()

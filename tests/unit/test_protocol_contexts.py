@@ -350,7 +350,7 @@ def test_what_it_knows(name: str) -> None:
 ABORTING = replace(RUNNING, state=State.ABORT, failure="lost")
 ABORT_1: list[tuple[Event, Context]] = [
     (WriteFailed(terminal=False, reason="lost"), ABORTING),
-    (Refused("fenced"), replace(ABORTING, state=State.SETTLE)),
+    (Ended(None), replace(ABORTING, state=State.SETTLE)),
     (seen(Coordinated.COMPLETING, at(3)), replace(ABORTING, state=State.SETTLE)),
     (seen(COMPLETE, at(3)), replace(ABORTING, state=State.CHECK_CLAIM, identity=at(3))),
     (ProgressRead(CLAIM), replace(ABORTING, state=State.RETAKE, identity=at(3))),

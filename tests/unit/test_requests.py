@@ -81,8 +81,10 @@ def test_an_idempotent_identity_is_asked_for_without_a_transaction() -> None:
     assert (fields["producer_id"], fields["producer_epoch"]) == (-1, -1)
 
 
-@pytest.mark.parametrize(("questions", "least", "most"), [(V1, 0, 4), (V2, 5, 5), (Questions("any", 3, 1), 5, 5)])
-@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize(
+    ("questions", "least", "most", "commit"),
+    [(V1, 0, 4, True), *((each, 5, 5, commit) for each in (V2, Questions("any", 3, 1)) for commit in (True, False))],
+)
 def test_the_end_is_asked_for_in_the_version_of_the_epoch(
     questions: Questions, least: int, most: int, commit: bool
 ) -> None:
@@ -92,8 +94,17 @@ def test_the_end_is_asked_for_in_the_version_of_the_epoch(
     assert sent(question.request) == ("EndTxnRequest", fields, least, most)
 
 
-@pytest.mark.parametrize(("questions", "version"), [(V1, (0, 4)), (V2, (5, 5))])
-@pytest.mark.parametrize("commit", [True, False])
+def test_an_abort_of_version_1_raises_the_epoch() -> None:
+    question = V1.end(OURS, commit=False)
+    assert question.kind == TRANSACTION
+    assert sent(question.request) == sent(V1.initialise(OURS).request)
+    assert question.read(plain(0)) == Initialised(NEXT)
+    assert question.read(plain(codes.CONCURRENT_TRANSACTIONS)) == Ended(None)
+
+
+@pytest.mark.parametrize(
+    ("questions", "version", "commit"), [(V1, (0, 4), True), (V2, (5, 5), True), (V2, (5, 5), False)]
+)
 def test_no_epoch_changes_the_version_of_the_end(questions: Questions, version: tuple[int, int], commit: bool) -> None:
     for epoch in (*range(64), 255, 256, 1023, 1024, 32765, 32766):
         _, fields, least, most = sent(questions.end(Identity(7, epoch), commit=commit).request)
@@ -283,6 +294,7 @@ def read_held(answer: Any) -> Event:
 READERS: dict[str, tuple[Callable[[Any], Any], Callable[[int], Any]]] = {
     "DescribeTransactions": (V2.describe(settle=True).read, lambda code: described("Empty", code)),
     "InitProducerId": (V2.initialise(OURS).read, plain),
+    "InitProducerId that aborts": (V1.end(OURS, commit=False).read, plain),
     "OffsetFetch": (V2.progress().read, fetched),
     "OffsetFetch of the group": (V2.committed(stable=True).read, lambda code: fetched(0, code)),
     "AddOffsetsToTxn": (V1.store(OURS, PROGRESS, {})[0].read, plain),
@@ -330,6 +342,8 @@ def meaning_of_end(code: int) -> str:
 EXCEPTIONS = {
     ("DescribeTransactions", 105): "success",
     ("InitProducerId", 50): "ConfigurationError",
+    ("InitProducerId that aborts", 50): "ConfigurationError",
+    ("InitProducerId that aborts", 51): "success",  # it has begun
     # No identity is named in the question, so none is refused.
     **{("DescribeProducers", code): "RequestFailed" for code in REFUSED | ABORTABLE},
 }

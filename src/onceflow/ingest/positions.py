@@ -86,16 +86,14 @@ def _read_to_the_end(consumer: Consumer, client: KafkaClient, topic: str) -> dic
     found: dict[str, str] = {}
     pause, silence = Pause(client.patience_s), Pause(_SILENCE_S)
     while not pause.expired:
-        messages = consumer.consume(1000, _POLL_S)
-        for message in messages:
+        for message in consumer.consume(1000, _POLL_S):
             if _is_end(message):
                 return found
             record = record_in(message, topic)
             if record is not None:
+                silence = Pause(_SILENCE_S)
                 _apply(found, _text(record.key()), _text(record.value()))
-        if messages:
-            silence = Pause(_SILENCE_S)
-        elif silence.expired:
+        if silence.expired:
             _check_there(client, topic)
             silence = Pause(_SILENCE_S)
     raise RequestFailed(f"the positions in {topic} could not be read to the end in time")
@@ -107,7 +105,7 @@ def _check_there(client: KafkaClient, topic: str) -> None:
     except TopicMissing as error:
         raise TopicMissing(
             f"topic {topic}, which holds the positions, was deleted while they were read",
-            action="start again: it is made anew then, and what is missing in it is told",
+            action="start again, in a new process: it is made anew then, and what is missing in it is told",
             topics=(topic,),
         ) from error
 

@@ -91,7 +91,7 @@ def _verification_notes(enabled: str | None) -> list[str]:
         return []
     return [
         f"the brokers take a transaction's first write unasked ({VERIFICATION} = false): on transaction version 1 offsets that "
-        "come late may keep the next start from reading the progress. Set it to true, Kafka's default, or raise "
+        "come late may keep a start from reading the progress. Set it to true, Kafka's default, or raise "
         "transaction.version to 2"
     ]
 

@@ -227,7 +227,10 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Step 7 (commit) or the end of a failed attempt (abort): send EndTxn, repeat until answered."""
+    """Step 7 (commit) or the end of a failed attempt (abort): send EndTxn, repeat until answered.
+
+    An abort of version 1 is an InitProducerId; where nothing was open that is answered by ``Initialised``.
+    """
 
     identity: Identity
     commit: bool

@@ -37,8 +37,8 @@ is of no matter to the next batch; but an older driver must not put its claim ov
     driver 1 rests; driver 2 takes over, commits three batches, and rests too
     driver 1 renews: under its own epoch, as a batch would be committed, and is refused as a batch would be
 
-Why version 1 aborts with InitProducerId and not with EndTxn: leaders may not ask the coordinator before they append (Kafka before
-3.6, transaction.partition.verification.enable), and then an epoch that is too old is all that keeps a late record out::
+Why End is an InitProducerId where it aborts on version 1, and not EndTxn: leaders may not ask the coordinator before they append
+(Kafka before 3.6, transaction.partition.verification.enable), and an epoch that is too old is all that keeps a late record out::
 
     the records of an attempt are under way; nobody answers; EndTxn aborts it, with markers of the attempt's own epoch
     the next attempt has a fresh epoch, of which a leader hears with its first record
@@ -278,7 +278,7 @@ def _sources_read(settings: Settings, context: Context, event: SourcesRead) -> S
     if event.progress not in (None, context.progress):
         refused = Refused("the committed progress is not what this driver has committed")
         return _look(settings, replace(context, renewed=()), refused)
-    return _attempt(replace(context, attempt=1, renewed=event.sources))
+    return _attempt(settings, replace(context, attempt=1, renewed=event.sources))
 
 
 # -------------------------------------------------------------------------------------------------------------- a batch
@@ -292,7 +292,7 @@ def _offered(settings: Settings, context: Context, event: Offered) -> Step:
         return context, Ready(event.batch, committed=False)
     if decision.verdict is Verdict.REFUSE:
         return replace(context, state=State.CHECK_CONFLICT, failure=decision.reason), ReadProgress()
-    return _attempt(replace(context, batch=event.batch, attempt=1, terminal=False, note=decision.reason))
+    return _attempt(settings, replace(context, batch=event.batch, attempt=1, terminal=False, note=decision.reason))
 
 
 def _checked_conflict(settings: Settings, context: Context, event: ProgressRead) -> Step:
@@ -306,9 +306,15 @@ def _checked_conflict(settings: Settings, context: Context, event: ProgressRead)
     return replace(context, state=State.READY, failure=""), Halt(Stop.CONFLICT, context.failure)
 
 
-def _attempt(context: Context) -> Step:
-    """Step 1, then 3: an attempt always runs under an epoch that no earlier request has used."""
-    if not context.fresh:
+def _attempt(settings: Settings, context: Context) -> Step:
+    """Step 1, then 3: an attempt always runs under an epoch that no earlier request has used.
+
+    And on version 1 under one that leaves two to abort it with: that of the markers, and the one to go on with::
+
+        the attempt has epoch 32765; the coordinator aborts it under 32766, the last one
+        asked for the next, by whom 32765 is all that he knows, it has none left, and fails each time
+    """
+    if not context.fresh or (not settings.epoch_per_end and _owned(context).epoch >= LAST_EPOCH - 1):
         return replace(context, state=State.REFRESH), Initialise(expected=_owned(context))
     if context.renewed is not None:
         assert context.progress is not None
@@ -332,7 +338,7 @@ def _refreshed(settings: Settings, context: Context, event: Initialised) -> Step
     """
     if event.identity.producer_id != _owned(context).producer_id:
         return _retaken(settings, replace(context, attempt=context.attempt - 1), event)
-    return _attempt(replace(context, identity=event.identity, fresh=True))
+    return _attempt(settings, replace(context, identity=event.identity, fresh=True))
 
 
 def _written(settings: Settings, context: Context, event: Written) -> Step:
@@ -350,7 +356,7 @@ def _audited(settings: Settings, context: Context, event: Audited) -> Step:
         if event.held.get((topic, p), 0) != n
     ]
     if wrong:
-        return _abort(settings, context, "the audit failed: " + "; ".join(wrong[:5]), terminal=False)
+        return _abort(context, "the audit failed: " + "; ".join(wrong[:5]), terminal=False)
     return _store(settings, context)
 
 
@@ -388,24 +394,36 @@ def _write_failed(settings: Settings, context: Context, event: WriteFailed) -> S
     the records are written; the audit is answered TOPIC_AUTHORIZATION_FAILED; the driver raises and stops
     readers see nothing behind the first of those records until the transaction times out
     """
-    return _abort(settings, context, event.reason, event.terminal)
+    return _abort(context, event.reason, event.terminal)
 
 
-def _abort(settings: Settings, context: Context, reason: str, terminal: bool) -> Step:
-    own = _owned(context)
+def _abort(context: Context, reason: str, terminal: bool) -> Step:
     moved = replace(context, state=State.ABORT, failure=reason, terminal=terminal, counts=())
-    return moved, End(own, commit=False) if settings.epoch_per_end else Initialise(expected=own)
+    return moved, End(_owned(context), commit=False)
 
 
 def _aborted(settings: Settings, context: Context, event: Ended) -> Step:
+    """Version 1 does not tell the epoch that it aborts under: that is looked up, for another attempt once it has aborted."""
+    if event.identity is None:
+        return replace(context, state=State.SETTLE), Describe(settle=not context.terminal)
     return _again(settings, _renewed(context, event.identity))
 
 
-def _abort_refused(settings: Settings, context: Context, event: Refused) -> Step:
-    """Of version 1 that is what an abort is answered: it raises the epoch, and asked once more, ours is outdated."""
-    if settings.epoch_per_end:
-        return _look(settings, context, event)
-    return replace(context, state=State.SETTLE), Describe(settle=True)
+def _settled(settings: Settings, context: Context, event: Described) -> Step:
+    """An error that nothing mends waits for no markers: the leaders that are to write them may be what it is about.
+
+    It only sees to it that nothing of the batch stays open. A coordinator that was just adding a partition has not aborted yet.
+    """
+    if context.terminal and event.snapshot.state is not Coordinated.ONGOING:
+        return _again(settings, context)
+    return _looked(settings, context, event)
+
+
+def _nothing_to_abort(settings: Settings, context: Context, event: Initialised) -> Step:
+    """Version 1, where nothing was opened: that is a REFRESH, and says as much as one."""
+    if event.identity.producer_id != _owned(context).producer_id:
+        return _retaken(settings, context, event)
+    return _again(settings, replace(context, identity=event.identity, fresh=True))
 
 
 def _again(settings: Settings, context: Context) -> Step:
@@ -414,7 +432,7 @@ def _again(settings: Settings, context: Context) -> Step:
         return _broken(context), Halt(Stop.REJECTED, context.failure)
     if context.attempt >= settings.max_attempts:
         return _broken(context), Halt(Stop.EXHAUSTED, context.failure)
-    return _attempt(replace(context, attempt=context.attempt + 1, failure=""))
+    return _attempt(settings, replace(context, attempt=context.attempt + 1, failure=""))
 
 
 # ------------------------------------------------------------------------------------------- refused: find out, take back
@@ -605,9 +623,9 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.COMMIT, Refused): _look,
     (State.COMMIT, Unreachable): _outcome_unknown,
     (State.ABORT, Ended): _aborted,
-    (State.ABORT, Refused): _abort_refused,
-    (State.ABORT, Initialised): _retaken,
-    (State.SETTLE, Described): _looked,
+    (State.ABORT, Initialised): _nothing_to_abort,
+    (State.ABORT, Refused): _look,
+    (State.SETTLE, Described): _settled,
     (State.LOOK, Described): _looked,
     (State.CHECK_CLAIM, ProgressRead): _checked_claim,
     (State.RETAKE, Initialised): _retaken,

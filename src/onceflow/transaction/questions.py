@@ -1,7 +1,7 @@
 """What the commit algorithm asks a cluster, and what an answer means: messages out, events in, no I/O.
 
 ``requests.py`` puts these questions to a real cluster, ``verify/simulator`` to its model. Transaction version 1 and 2 (KIP-890)
-differ here and nowhere else: version 2 adds partitions and offsets implicitly, and EndTxn returns the next epoch.
+differ here and nowhere else: version 2 adds partitions and offsets implicitly, and EndTxn raises the epoch and returns it.
 """
 
 from __future__ import annotations
@@ -179,6 +179,16 @@ class Questions:
         return Initialised(Identity(answer.producer_id, answer.producer_epoch))
 
     def end(self, identity: Identity, *, commit: bool) -> Question[Event]:
+        """The end of the transaction, under the next epoch where it is aborted (``protocol.py`` says why)."""
+        if commit or self.version >= 2:
+            return self.end_txn(identity, commit=commit)
+        return Question(TRANSACTION, _init_producer_id(identity, self.id, self.timeout_ms), self._abort_begun)
+
+    def _abort_begun(self, answer: Any) -> Event:
+        """Of InitProducerId. What is open is aborted, and that is answered as anything is while markers are written."""
+        return Ended(None) if answer.error_code == codes.CONCURRENT_TRANSACTIONS else self._initialised(answer)
+
+    def end_txn(self, identity: Identity, *, commit: bool) -> Question[Event]:
         """EndTxn, the same request until it is answered.
 
         An answer that says neither yes nor no (a lost connection, UNKNOWN_SERVER_ERROR) is asked again: the same epoch and

@@ -110,7 +110,7 @@ def test_what_is_in_a_partition_that_is_added_is_handled(broker: EmbeddedBroker,
     with readers_behind(broker, output, tmp_path) as behind:
         with fed(broker, output):
             goes_on(behind)
-        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers}
         admin = AdminClient(settings)
         admin.create_partitions([NewPartitions(output, PARTITIONS + 1)])[output].result(PATIENCE_S)
         eventually(lambda: admin.list_topics(output).topics[output].partitions, lambda now: PARTITIONS in now, "it")

@@ -88,7 +88,7 @@ class RealBroker:
             case InitProducerId(expected):
                 return self._identified(self.questions.initialise(expected))
             case EndTransaction(identity, commit):
-                return self._identified(self.questions.end(identity, commit=commit))
+                return self._identified(self.questions.end_txn(identity, commit=commit))
             case AddPartitions(identity, partition):
                 return self._add(identity, partition)
             case Produce():

@@ -33,6 +33,8 @@ CONTROLS = [
     ("looks for nobody again", 1, "stuck", {"move": 0.1}),
     ("looks for nobody again", 2, "stuck", {"move": 0.1}),
     ("progress before fence", 2, "repeated", {"second": 0.2}),
+    ("no fresh epoch", 1, "an abort of", {"denied": 0.2}),
+    ("no fresh epoch", 1, "an abort of", {"marker": 0.2}),
     ("trusts a new identity", 1, "repeated", {"driver": 0.05, "second": 0.1, "expire": 0.1}),
     ("trusts what follows the last epoch", 1, "repeated", {"driver": 0.05, "second": 0.1, "expire": 0.1}),
     ("reports old conflicts", 1, "a conflict", {"driver": 0.1, "second": 0.2}),
@@ -107,7 +109,6 @@ def test_nothing_but_the_progress_tells_of_a_renewal_of_the_batch_before(version
 
 NEEDED = [  # a fault that breaks a variant together with others, which do not break it without
     ("checkpoint", "trusts batch ids", 2, "lost", {"plan": 0.3, "driver": 0.1}),
-    ("marker", "abort after commit", 2, "an abort of", {"second": 0.2}),
     ("expire", "trusts a new identity", 1, "repeated", {"driver": 0.05, "second": 0.1}),
     ("rest", "renews at any price", 2, "the newest driver stopped", {"driver": 0.1, "second": 0.2}),
     ("people", "goes on without a claim", 2, "repeated", {"driver": 0.1, "second": 0.2, "expire": 0.2}),

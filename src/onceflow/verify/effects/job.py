@@ -8,7 +8,9 @@ from pathlib import Path
 
 GROUP = "onceflow-verify-effects"
 SESSION_TIMEOUT_S = 6.0  # the least that a broker allows by default
-PARTITIONS_FOUND_MS = 10_000  # so often a reader looks for partitions that a fault has added; by default every five minutes
+PARTITIONS_FOUND_MS = (
+    10_000  # so often a reader looks for partitions that a fault has added; by default every five minutes
+)
 
 
 @dataclass(frozen=True, slots=True)

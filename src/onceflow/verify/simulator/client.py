@@ -16,8 +16,10 @@ from onceflow.verify.simulator.wire import SOURCE
 class Client:
     """``source`` is the source end offset of the batch under way. What cannot be answered is raised, as production does."""
 
-    def __init__(self, scheduler: Scheduler, network: Network, version: int, order: int, *, looks_again: bool) -> None:
-        self._asking = Asking(Questions("simulated", version, timeout_ms=60_000), pace(scheduler))
+    def __init__(
+        self, scheduler: Scheduler, network: Network, questions: Questions, order: int, *, looks_again: bool
+    ) -> None:
+        self._asking = Asking(questions, pace(scheduler))
         self._talker = Talker(scheduler, network, order, looks_again=looks_again)
         self.source = 0
 

@@ -18,6 +18,7 @@ from onceflow.transaction.messages import (
     Ended,
     Event,
     Halt,
+    Identity,
     Initialise,
     Initialised,
     Offered,
@@ -35,6 +36,7 @@ from onceflow.transaction.messages import (
 )
 from onceflow.transaction.progress import OnMismatch, Progress
 from onceflow.transaction.protocol import LAST_EPOCH, Protocol, Settings, State
+from onceflow.transaction.questions import Question, Questions
 from onceflow.verify.simulator.world import Variant
 from onceflow.verify.simulator.writer import Rules
 
@@ -66,19 +68,16 @@ class AbortAfterCommit(Protocol):
         if state is State.COMMIT and isinstance(event, Unreachable) and identity is not None:
             self.context = replace(self.context, state=State.ABORT, failure=event.reason)
             return End(identity, commit=False)
-        if state is State.ABORT and isinstance(event, Refused):
-            event = Ended(None)
+        if state is State.ABORT and isinstance(event, Refused) and identity is not None:
+            event = Ended(replace(identity, epoch=identity.epoch + 1))  # as an abort of version 2 is answered
         return super().handle(event)
 
 
-class AbortsUnderItsEpoch(Protocol):
+class AbortsUnderItsEpoch(Questions):
     """Version 1: aborts by EndTxn, whose markers leave leaders with the epoch of the attempt: late records of it are welcome."""
 
-    def handle(self, event: Event) -> Effect:
-        effect = super().handle(event)
-        if self.context.state is State.ABORT and isinstance(effect, Initialise) and effect.expected is not None:
-            return End(effect.expected, commit=False)
-        return effect
+    def end(self, identity: Identity, *, commit: bool) -> Question[Event]:
+        return self.end_txn(identity, commit=commit)
 
 
 class NoClaim(Protocol):
@@ -281,9 +280,9 @@ class DoubtsWhoHasResumed(Protocol):
 
 VARIANTS: Mapping[str, Variant] = {
     "no audit": Variant(NoAudit),
-    "no fresh epoch": Variant(OneEpoch, Rules(continue_sequences=True)),
+    "no fresh epoch": Variant(OneEpoch, rules=Rules(continue_sequences=True)),
     "abort after commit": Variant(AbortAfterCommit),
-    "aborts under the epoch of the attempt": Variant(AbortsUnderItsEpoch),
+    "aborts under the epoch of the attempt": Variant(questions=AbortsUnderItsEpoch),
     "no claim": Variant(NoClaim),
     "goes on without a claim": Variant(GoesOnWithoutClaim),
     "fences back": Variant(FencesBack),

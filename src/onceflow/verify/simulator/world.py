@@ -9,6 +9,7 @@ from functools import partial
 from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.transaction.questions import Committed as Found
+from onceflow.transaction.questions import Questions
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.checkpoint import Checkpoint
 from onceflow.verify.simulator.choices import Choices
@@ -36,6 +37,7 @@ class Variant:
     """What is simulated: the production protocol, or something that lacks one of its defences (``variants.py``)."""
 
     machine: Callable[[Settings], Machine] = Protocol
+    questions: type[Questions] = Questions
     rules: Rules = Rules()  # noqa: RUF009  frozen
     looks_again: bool = True  # for a coordinator that has moved
     trusts_offsets: bool = True  # source offsets that were committed with progress prove that there was some
@@ -192,7 +194,8 @@ class World:
         known = planned or (proven and variant.trusts_offsets)
         settings = Settings(f"driver-{order}", version >= 2, self.allowed, max_attempts=3, planned=known)
         network = Network(scheduler, self.choices, self.broker)
-        client = Client(scheduler, network, version, order, looks_again=variant.looks_again)
+        questions = variant.questions("simulated", version, timeout_ms=60_000)
+        client = Client(scheduler, network, questions, order, looks_again=variant.looks_again)
         output = Output(
             version, PARTITIONS, scenario.by_driver, scenario.batch_bytes, scenario.records_each, scenario.silent
         )
