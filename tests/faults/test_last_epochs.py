@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 LAST = 32_766  # the largest epoch that a producer is given; 32,767 is the broker's own
 BATCHES = 8
 PID_FROM_THE_LOG = 9_000_000  # far from those that the broker gives
-FIRST_EPOCHS = (LAST - 6, LAST - 3, LAST - 1, LAST)
+FIRST_EPOCHS = (LAST - 6, LAST - 5, LAST - 4, LAST - 3, LAST - 1, LAST)
 PLACES = [("FENCE", -1), ("CLAIM_COMMIT", -1), ("HALF", 0), ("COMMIT", 0), ("HALF", 1), ("COMMIT", 1), ("COMMIT", 2)]
 
 CONTROL = len(PLACES) + 1  # the number of the pipelines that are the control's

@@ -96,10 +96,11 @@ def test_no_commit_is_answered_until_the_driver_gives_up(cluster: Cluster, tmp_p
 
 
 def test_the_answer_to_the_abort_of_version_1_is_lost(v1: Cluster, tmp_path: Path) -> None:
-    with losing(apis.INIT_PRODUCER_ID, 2) as (wire, loss):
+    at: list[str] = []
+    with losing(apis.INIT_PRODUCER_ID, 2, then=lambda: at.append(driver.steps[-1][0])) as (wire, loss):
         driver = FailsOnce(job(v1, tmp_path, wire))
         driver.run()
-    assert loss.applied == 1
+    assert (loss.applied, at) == (1, ["ABORT"])
     steps = [step for step, batch_id in driver.steps if batch_id == 0]
     aborts = steps.index("ABORT")
     assert steps[aborts:].count("ABORT") == 1

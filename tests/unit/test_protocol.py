@@ -507,10 +507,10 @@ def abort_of_what_the_broker_has_ended_version_1() -> Life:
 def attempts_are_bounded_version_1() -> Life:
     """What they failed of is told as it was: it is the driver itself that had the broker end its transaction."""
     life = Life(1, attempts=2).writing()
-    for epoch, reason in ((3, "one"), (5, "two")):
-        life.hear(WriteFailed(terminal=False, reason=reason), Ended(None), seen(COMPLETE, at(epoch)))
-        life.hear(ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM))
-    assert life.effect == Halt(Stop.EXHAUSTED, "two")
+    life.hear(WriteFailed(terminal=False, reason="one"), Ended(None), seen(COMPLETE, at(3)))
+    life.hear(ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM), WriteFailed(terminal=False, reason="two"))
+    assert life.hear(Ended(None)) == Describe(settle=False)
+    assert life.hear(seen(COMPLETING, at(5))) == Halt(Stop.EXHAUSTED, "two")
     return life
 
 
@@ -528,6 +528,34 @@ def batch_that_cannot_be_written_leaves_nothing_open_version_1() -> Life:
     life = Life(1).writing()
     life.hear(WriteFailed(terminal=True, reason="too large"), Ended(None))
     assert life.hear(seen(ONGOING, at(2))) == Initialise(expected=at(2))
+    return life
+
+
+def batch_that_cannot_be_written_leaves_nothing_to_be_opened_version_1() -> Life:
+    """Its first partition was just being added."""
+    life = Life(1).writing()
+    life.hear(WriteFailed(terminal=True, reason="too large"), Ended(None))
+    assert life.hear(seen(EMPTY, at(2))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(2))
+    assert life.hear(Initialised(at(3)), ProgressRead(CLAIM)) == Halt(Stop.REJECTED, "too large")
+    return life
+
+
+def abort_that_the_coordinator_has_not_written_down_yet_version_1() -> Life:
+    """It has raised the epoch, and says nothing of it but that: to whom looks it is an open transaction of the next epoch."""
+    life = Life(1).writing()
+    life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(None))
+    assert life.hear(seen(ONGOING, at(3))) == Initialise(expected=at(2))
+    life.hear(Refused("it is written down"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 3)
+    return life
+
+
+def abort_that_finds_a_transaction_of_another_driver_version_1() -> Life:
+    for other in (at(4), at(1), Identity(8, 2)):
+        life = Life(1).writing()
+        life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(None))
+        halted(life.hear(seen(ONGOING, other)), Stop.FENCED, "holds the transactional id")
     return life
 
 
@@ -908,6 +936,9 @@ CASES: list[Callable[[], Life]] = [
     abort_of_what_the_broker_has_ended_version_1,
     batch_that_cannot_be_written_waits_for_no_marker_version_1,
     batch_that_cannot_be_written_leaves_nothing_open_version_1,
+    batch_that_cannot_be_written_leaves_nothing_to_be_opened_version_1,
+    abort_that_the_coordinator_has_not_written_down_yet_version_1,
+    abort_that_finds_a_transaction_of_another_driver_version_1,
     attempts_are_bounded_version_1,
     attempt_that_fails_runs_again_under_a_fresh_epoch_version_2,
     attempts_are_bounded,

@@ -44,7 +44,7 @@ class Asking:
         return self.ask(self.questions.initialise(expected))
 
     def end(self, identity: Identity, commit: bool) -> Talk[Event]:
-        """EndTxn, the same request until it is answered."""
+        """EndTxn, or the InitProducerId that aborts on version 1; the same request until it is answered."""
         return self.ask(self.questions.end(identity, commit=commit))
 
     def read_progress(self) -> Talk[Event]:

@@ -132,7 +132,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """EndTxn was answered with success; ``identity`` is the next one where the broker gives it (version 2)."""
+    """The transaction has ended, or (an abort of version 1) is about to; ``identity`` is the next one where it is told."""
 
     identity: Identity | None
 

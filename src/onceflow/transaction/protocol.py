@@ -10,7 +10,7 @@ The steps, numbered as in ARCHITECTURE.md::
     a batch    READY -(2 decide)-> [1 REFRESH] -> 3,4 WRITE -> 5 AUDIT -> 6 STORE -> 7 COMMIT -> READY
     an attempt that failed before its commit was sent
       version 2                                            ABORT -> WRITE
-      version 1                                            ABORT -> [SETTLE -> CHECK_CLAIM -> RETAKE] -> RESOLVE -> WRITE
+      version 1                                            ABORT -> [SETTLE -> CHECK_CLAIM -> RETAKE -> RESOLVE] -> WRITE
     a refused identity, or a commit with unknown outcome   LOOK -> CHECK_CLAIM -> RETAKE -> RESOLVE -> READY or WRITE
     a batch that does not continue the known progress      CHECK_CONFLICT -> READY or STOPPED
     nothing to commit for long                             RENEW -> [REFRESH] -> CLAIM_STORE -> CLAIM_COMMIT -> READY
@@ -405,16 +405,22 @@ def _abort(context: Context, reason: str, terminal: bool) -> Step:
 def _aborted(settings: Settings, context: Context, event: Ended) -> Step:
     """Version 1 does not tell the epoch that it aborts under: that is looked up, for another attempt once it has aborted."""
     if event.identity is None:
-        return replace(context, state=State.SETTLE), Describe(settle=not context.terminal)
+        return replace(context, state=State.SETTLE), Describe(settle=not _is_hopeless(settings, context))
     return _again(settings, _renewed(context, event.identity))
 
 
 def _settled(settings: Settings, context: Context, event: Described) -> Step:
-    """An error that nothing mends waits for no markers: the leaders that are to write them may be what it is about.
+    """The last error of a batch waits for no markers: the leaders that are to write them may be what it is about.
 
-    It only sees to it that nothing of the batch stays open. A coordinator that was just adding a partition has not aborted yet.
+    It only sees to it that nothing stays open, for a coordinator that is busy has not aborted yet::
+
+        it is adding a partition: the transaction is open, or not even that, when we look, and open a moment later
+        it aborts, for us or for a timeout, and has the epoch of that while its log does not: an open transaction, not ours
     """
-    if context.terminal and event.snapshot.state is not Coordinated.ONGOING:
+    seen, own = event.snapshot, _owned(context)
+    if seen.state is Coordinated.ONGOING and seen.identity in (own, replace(own, epoch=own.epoch + 1)):
+        return replace(context, state=State.RETAKE), Initialise(expected=own)
+    if _is_hopeless(settings, context) and seen != Snapshot(Coordinated.EMPTY, own):
         return _again(settings, context)
     return _looked(settings, context, event)
 
@@ -428,11 +434,14 @@ def _nothing_to_abort(settings: Settings, context: Context, event: Initialised) 
 
 def _again(settings: Settings, context: Context) -> Step:
     """Another attempt of the same batch, or the error that ends it: nothing of it is visible, nothing is lost."""
-    if context.terminal:
-        return _broken(context), Halt(Stop.REJECTED, context.failure)
-    if context.attempt >= settings.max_attempts:
-        return _broken(context), Halt(Stop.EXHAUSTED, context.failure)
+    if _is_hopeless(settings, context):
+        return _broken(context), Halt(Stop.REJECTED if context.terminal else Stop.EXHAUSTED, context.failure)
     return _attempt(settings, replace(context, attempt=context.attempt + 1, failure=""))
+
+
+def _is_hopeless(settings: Settings, context: Context) -> bool:
+    """Whether the batch that failed is not tried again."""
+    return context.terminal or context.attempt >= settings.max_attempts
 
 
 # ------------------------------------------------------------------------------------------- refused: find out, take back

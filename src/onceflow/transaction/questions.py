@@ -1,7 +1,8 @@
 """What the commit algorithm asks a cluster, and what an answer means: messages out, events in, no I/O.
 
 ``requests.py`` puts these questions to a real cluster, ``verify/simulator`` to its model. Transaction version 1 and 2 (KIP-890)
-differ here and nowhere else: version 2 adds partitions and offsets implicitly, and EndTxn raises the epoch and returns it.
+differ here (and in ``protocol.py`` by the epochs that are left): version 2 adds partitions and offsets implicitly, and EndTxn
+raises the epoch and returns it.
 """
 
 from __future__ import annotations
@@ -185,8 +186,16 @@ class Questions:
         return Question(TRANSACTION, _init_producer_id(identity, self.id, self.timeout_ms), self._abort_begun)
 
     def _abort_begun(self, answer: Any) -> Event:
-        """Of InitProducerId. What is open is aborted, and that is answered as anything is while markers are written."""
-        return Ended(None) if answer.error_code == codes.CONCURRENT_TRANSACTIONS else self._initialised(answer)
+        """Of InitProducerId. What is open is aborted, and that is answered as anything is while markers are written.
+
+        What says neither yes nor no is asked again, as of EndTxn.
+        """
+        code = answer.error_code
+        if code == codes.CONCURRENT_TRANSACTIONS:
+            return Ended(None)
+        if code not in {codes.NONE, codes.INVALID_TRANSACTION_TIMEOUT} | codes.REFUSED | codes.UNAUTHORISED:
+            raise Again(codes.name_of(code), moved=code in codes.COORDINATOR_MOVED)
+        return self._initialised(answer)
 
     def end_txn(self, identity: Identity, *, commit: bool) -> Question[Event]:
         """EndTxn, the same request until it is answered.

@@ -56,7 +56,7 @@ class Requests:
         return self._run(self._asking.initialise(expected))
 
     def end(self, identity: Identity, commit: bool) -> Event:
-        """EndTxn, the same request until it is answered."""
+        """EndTxn, or the InitProducerId that aborts on version 1; the same request until it is answered."""
         return self._run(self._asking.end(identity, commit))
 
     def read_progress(self) -> Event:
