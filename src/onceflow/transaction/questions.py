@@ -193,8 +193,8 @@ class Questions:
         code = answer.error_code
         if code == codes.CONCURRENT_TRANSACTIONS:
             return Ended(None)
-        if code not in {codes.NONE, codes.INVALID_TRANSACTION_TIMEOUT} | codes.REFUSED | codes.UNAUTHORISED:
-            raise Again(codes.name_of(code), moved=code in codes.COORDINATOR_MOVED)
+        if code != codes.INVALID_TRANSACTION_TIMEOUT:
+            _ask_again_unless_decided(code)
         return self._initialised(answer)
 
     def end_txn(self, identity: Identity, *, commit: bool) -> Question[Event]:
@@ -216,8 +216,7 @@ class Questions:
 
     def _ended(self, answer: Any) -> Event:
         code = answer.error_code
-        if code != codes.NONE and code not in codes.REFUSED | codes.UNAUTHORISED:
-            raise Again(codes.name_of(code), moved=code in codes.COORDINATOR_MOVED)
+        _ask_again_unless_decided(code)
         self._check(code, "EndTxn")
         if self.version >= 2:
             return Ended(Identity(answer.producer_id, answer.producer_epoch))
@@ -388,6 +387,12 @@ def _held(producers: Any, identity: Identity) -> int:
 def idempotent_init() -> Any:
     """InitProducerId without a transactional id: an identity for an idempotent producer."""
     return _init_producer_id(None, None, -1)
+
+
+def _ask_again_unless_decided(code: int) -> None:
+    """Of the end of a transaction: it may have been ended whatever else is answered."""
+    if code != codes.NONE and code not in codes.REFUSED | codes.UNAUTHORISED:
+        raise Again(codes.name_of(code), moved=code in codes.COORDINATOR_MOVED)
 
 
 def _init_producer_id(expected: Identity | None, transactional_id: str | None, timeout_ms: int) -> Any:
