@@ -10,10 +10,14 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from onceflow.errors import VerificationError
+
 _PROC = Path("/proc")
 _CONNECTED, _LISTENS = "01", "0A"  # the state of a socket in /proc/net/tcp
-_STANDS_STILL, _HAS_ENDED = ("T", "t"), ("Z", "X")  # the state of a process
+_DEAD = "X"
+_STANDS_STILL, _HAS_ENDED = ("T", "t"), ("Z", _DEAD)  # the state of a process
 _LOOK_AGAIN_S = 0.001
+_OBEYS_WITHIN_S = 30.0  # a signal; it waits for a processor, or for a disk
 
 
 def running() -> Iterator[tuple[int, int, str]]:
@@ -108,20 +112,43 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 
 def freeze(pid: int) -> bool:
-    """SIGSTOP; when it returns the process stands still. False if it is gone.
+    """SIGSTOP; when it returns the process stands still. False if it is gone. Raises VerificationError as ``kill`` does.
 
     A process that waits for a processor stops when it gets one, and until then it may do more.
     """
     if not send(pid, signal.SIGSTOP):
         return False
-    try:
-        while (state := _status(_PROC / str(pid))[0]) not in _STANDS_STILL:
-            if state in _HAS_ENDED:
-                return False
-            time.sleep(_LOOK_AGAIN_S)
-    except OSError:
+    return _await_state(pid, (*_STANDS_STILL, *_HAS_ENDED)) in _STANDS_STILL
+
+
+def kill(pid: int) -> bool:
+    """SIGKILL; when it returns the process has ended. False if it was gone before.
+
+    It does what is left of its end itself, when it gets a processor. Raises VerificationError if it does not in half a minute.
+    """
+    if _state(pid) in _HAS_ENDED or not send(pid, signal.SIGKILL):
         return False
+    _await_state(pid, _HAS_ENDED)
     return True
+
+
+def _await_state(pid: int, awaited: Collection[str]) -> str:
+    """The first of these that is seen; one that is gone is dead."""
+    deadline = time.monotonic() + _OBEYS_WITHIN_S
+    while (state := _state(pid)) not in awaited:
+        if time.monotonic() > deadline:
+            raise VerificationError(
+                f"process {pid} did not obey a signal within {_OBEYS_WITHIN_S} s: its state is {state}"
+            )
+        time.sleep(_LOOK_AGAIN_S)
+    return state
+
+
+def _state(pid: int) -> str:
+    try:
+        return _status(_PROC / str(pid))[0]
+    except OSError:
+        return _DEAD
 
 
 def is_there(pid: int) -> bool:

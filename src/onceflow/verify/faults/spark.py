@@ -42,7 +42,7 @@ class KillExecutor:
     def inject(self, world: World, random: Random) -> None:
         pid, before = _executor(world, random)
         world.strikes_now()
-        if not processes.send(pid, signal.SIGKILL):
+        if not processes.kill(pid):
             world.missed(f"executor {pid} had just ended")
             return
         world.note(f"executor {pid} killed")
@@ -92,7 +92,7 @@ class KillPythonWorker:
             return
         at = world.driver.under_way
         world.strikes_now()
-        processes.send(pid, signal.SIGKILL)
+        processes.kill(pid)
         world.met(f"Python worker {pid} killed while it wrote to Kafka", at)
 
 
