@@ -17,6 +17,7 @@ from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable, StoreUnavailable
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 from onceflow.reader.remainder import Remainder
@@ -248,6 +249,37 @@ def test_a_run_tells_whether_all_was_handled(
     assert place.effects() == EVENTS[:4]
     assert run(reader) is True
     assert place.effects() == EVENTS
+
+
+def brokers_go_away(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
+    """In the first look for the topics: librdkafka says so at once, and not when the patience is over."""
+    missing = ClusterAdmin.missing
+
+    def first_look(*_: object, **__: object) -> list[str]:
+        monkeypatch.setattr(ClusterAdmin, "missing", missing)
+        then()
+        raise BrokerUnreachable("not now")
+
+    monkeypatch.setattr(ClusterAdmin, "missing", first_look)
+
+
+def test_brokers_that_go_away_while_a_run_looks_for_its_topics_are_asked_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send(EVENTS)
+    brokers_go_away(monkeypatch, lambda: None)
+    assert booking(place, inbox=True).run(until_end=True) is True
+    assert place.effects() == EVENTS
+
+
+def test_a_run_that_is_ended_while_it_waits_for_brokers_to_look_for_its_topics_has_not_handled_all(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.send(EVENTS)
+    reader = booking(place, inbox=True)
+    brokers_go_away(monkeypatch, reader.stop)
+    assert reader.run(until_end=True) is False
+    assert place.effects() == []
 
 
 def test_a_run_that_is_ended_while_it_waits_for_its_store_has_not_handled_all(place: Place) -> None:

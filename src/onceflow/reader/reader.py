@@ -276,12 +276,12 @@ class Reader:
         self, handler: Handler, run_coroutine: RunCoroutine, stop: StopFlag, *, until_end: bool, progress: bool
     ) -> bool:
         handler.run_coroutine = run_coroutine
-        self._check_topics()
         settings, store = self._settings, self._store
         try:
+            patiently(self._check_topics, settings, stop)
             patiently(lambda: store.open(settings.group, settings.retention), settings, stop)
         except Stopped:
-            log.info("ended before the store could be opened")
+            log.info("ended before its brokers and its store had answered")
             return False
         try:
             tally = Tally(_printed if progress else log.info)
