@@ -43,6 +43,7 @@ _ADMIN_TIMEOUT_S = 30
 _QUERY_TIMEOUT_S = 120
 _STABLE_S = 60.0
 _LOOK_S = 0.5
+_COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 class TopicFactory(Protocol):
@@ -143,13 +144,37 @@ def read_topic(broker: EmbeddedBroker, topic: str, *, committed: bool = True) ->
         consumer.close()
 
 
-def _ends(broker: EmbeddedBroker, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+def until_stable(broker: EmbeddedBroker, topic: str) -> None:
+    """Waits for the markers of what was committed or aborted. A reader that is to end at the end of a topic may be too early::
+
+    a producer commits, which is answered when the coordinator has it in its own log
+    a reader comes to the last stable offset, which is still before the transaction: nothing is there, and it ends
+    the coordinator writes the marker
+    """
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "tests"})
+    partitions = list(consumer.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions)
+    consumer.close()
+    ends = _ends(broker, topic, partitions)
+    deadline = time.monotonic() + _STABLE_S
+    stable = _ends(broker, topic, partitions, _COMMITTED)
+    while any(stable[number] < ends[number] for number in partitions):
+        assert time.monotonic() < deadline, f"{topic} is stable up to {stable} of {ends}: a transaction is open"
+        time.sleep(0.05)
+        stable = _ends(broker, topic, partitions, _COMMITTED)
+
+
+def _ends(
+    broker: EmbeddedBroker,
+    topic: str,
+    partitions: Iterable[int],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,  # with _COMMITTED: the last stable offsets
+) -> dict[int, int]:
     """Where the logs end. Not by the reader's watermarks: those of a read_committed one are the last stable offsets."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = admin.list_offsets(
         {TopicPartition(topic, number): latest for number in partitions},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        isolation_level=isolation,
         request_timeout=_ADMIN_TIMEOUT_S,
     )
     return {at.partition: future.result(_ADMIN_TIMEOUT_S).offset for at, future in asked.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.conftest import TopicFactory
+from tests.conftest import TopicFactory, until_stable
 from tests.ingest.support import files
 
 import onceflow
@@ -31,6 +31,7 @@ def effects(broker: EmbeddedBroker, topic: str, file: Path) -> list[str]:
     file.write_text("".join(f"{row}\n" for row in ROWS))
     with SourceCommitter(name, ClusterSettings.of(broker.bootstrap_servers)) as committer:
         assert Ingest(name, topic, files(file, Format.JSONL)).run(committer) == len(ROWS)
+    until_stable(broker, topic)
     handled: list[str] = []
     reader = onceflow.Reader(topic, group=name, store="memory:", bootstrap_servers=broker.bootstrap_servers)
 

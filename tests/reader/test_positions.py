@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from tests.conftest import until_stable
 from tests.reader.support import TIMEOUT_S, Place
 
 from onceflow.errors import EventsGone, StoreLost
@@ -166,6 +167,7 @@ def test_a_group_may_begin_at_the_end(place: Place) -> None:
 def send_in_a_transaction(place: Place, text: str) -> None:
     """One event, and behind it the transaction's end at an offset of its own."""
     _sent_in_a_transaction(place, text).commit_transaction()
+    until_stable(place.broker, place.topic)
 
 
 def abort_in_a_transaction(place: Place, text: str) -> None:
@@ -173,6 +175,7 @@ def abort_in_a_transaction(place: Place, text: str) -> None:
     producer = _sent_in_a_transaction(place, text)
     assert producer.flush(TIMEOUT_S) == 0
     producer.abort_transaction()
+    until_stable(place.broker, place.topic)
 
 
 def _sent_in_a_transaction(place: Place, text: str) -> Producer:

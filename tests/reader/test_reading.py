@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import until_stable
 from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place, insert
 
@@ -272,6 +273,7 @@ def test_records_of_aborted_transactions_are_not_events(
         producer.produce(place.topic, text, headers={"ce_id": text})
         assert producer.flush(TIMEOUT_S) == 0
         (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT_S)
+    until_stable(place.broker, place.topic)
     place.book_all()
     assert place.effects() == (["committed"] if isolation == "read_committed" else ["aborted", "committed"])
 
