@@ -26,6 +26,8 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.requests import transactional_id
 
+PATIENCE_S = 300  # for the start of a broker that comes back, on a busy machine
+
 
 @dataclass(frozen=True)
 class Job:
@@ -103,7 +105,9 @@ class _Committer(SourceCommitter):
 
     def __init__(self, job: Job, steps: _Steps) -> None:
         settings = ClusterSettings.of(job.servers)
-        super().__init__(job.name, settings, transaction_timeout_ms=job.timeout_ms, patience_s=60, on_step=steps)
+        super().__init__(
+            job.name, settings, transaction_timeout_ms=job.timeout_ms, patience_s=PATIENCE_S, on_step=steps
+        )
         self._job = job
         self._steps = steps
         self._disturb = _Disturbance(job, transactional_id(f"ingest-{job.name}"))

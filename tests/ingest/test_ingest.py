@@ -251,9 +251,14 @@ def test_the_database_is_killed_between_two_pages(ingests: Ingests, read: Reader
     """A server process that is killed takes all others with it; the server recovers by itself."""
     job = ingests.of_table(postgresql)
     waiting = ingests.start_stopped(replace(job, interrupt=("DONE", 0, STOP)))
-    with closing(psycopg.connect(postgresql)) as connection:
+    with closing(psycopg.connect(postgresql, autocommit=True)) as connection:  # a transaction looks once
         query = "select pid from pg_stat_activity where application_name = 'onceflow ingest'"
-        [(process,)] = connection.execute(query).fetchall()
+
+        def processes() -> list[tuple[int]]:
+            return connection.execute(query).fetchall()
+
+        # The server process of an ingest that a test before has killed ends when it finds its connection broken.
+        [(process,)] = eventually(processes, lambda found: len(found) == 1, "the server process of this ingest alone")
     os.kill(process, signal.SIGKILL)
     assert ingests.wake(waiting).error == "SOURCE_UNAVAILABLE"
     eventually(lambda: answers(postgresql), bool, "the server is back")
