@@ -63,7 +63,7 @@ def test_the_claim_of_a_reader_that_died_ends_with_its_lease(places: Places, cap
 
     def claim(event: Event) -> None:
         if not seen:
-            rival.claim(theirs, [EventKey(0, "tests", "2")], 3.0)
+            rival.claim(theirs, [EventKey(0, "tests", "2")], 10.0)
         seen.append(event.value)
 
     reader = place.reader(batch_size=1)

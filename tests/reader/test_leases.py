@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import sqlite3
 import threading
@@ -25,14 +26,15 @@ from onceflow.reader.fence import Fence
 from onceflow.reader.handling import Handler
 from onceflow.reader.lane import Lane
 from onceflow.reader.leases import THREAD_NAME, Leases
+from onceflow.reader.loop import ASK_AGAIN_S
 from onceflow.reader.stores import open_store
 from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Standing, Store
 from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore
 from onceflow.reader.tally import Tally
 
-LEASE_S = 3.0
-CLAIMS = 25  # of a reader that waits: one every 0.2 s (ASK_AGAIN_S), so more than two leases
+LEASE_S = 5.0
+CLAIMS = math.ceil(2 * LEASE_S / ASK_AGAIN_S) + 1  # of a reader that waits: more than two leases
 KINDS = ["sqlite", "postgresql", "redis"]
 
 
