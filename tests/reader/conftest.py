@@ -12,6 +12,7 @@ from tests.reader.servers import Server, postgresql_server, running_redis
 from tests.reader.support import Place
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.reader import assignment, closing
 
 SESSION_TIMEOUT_S = 3.0
 PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
@@ -36,6 +37,13 @@ class Places(Protocol):
     """Makes places, gone after the test with all their processes."""
 
     def __call__(self, partitions: int = 1, *, on: EmbeddedBroker | None = None) -> Place: ...
+
+
+@pytest.fixture(autouse=True)
+def a_reader_takes_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine an answer may take longer than it waits for: its last events would come again, or its lag stay."""
+    monkeypatch.setattr(assignment, "LAST_WORD_S", 60.0)
+    monkeypatch.setattr(closing, "CLOSE_S", 60.0)
 
 
 @pytest.fixture

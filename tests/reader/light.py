@@ -24,7 +24,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from onceflow.errors import OnceflowError
-from onceflow.reader import loop
+from onceflow.reader import assignment, closing, loop
 from onceflow.reader.event import Event, event_of
 from onceflow.reader.reader import Reader
 from onceflow.reader.steps import Step
@@ -239,6 +239,11 @@ def run_ahead(job: Job) -> None:
     consumer.close()
 
 
+def take_time_to_end() -> None:
+    """On a busy machine an answer may take longer than a reader that is to end waits for: its last events would come again."""
+    assignment.LAST_WORD_S = closing.CLOSE_S = 60.0
+
+
 def main() -> int:
     given = json.loads(sys.argv[1])
     given["interrupt"] = given["interrupt"] and tuple(given["interrupt"])
@@ -259,4 +264,5 @@ def main() -> int:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    take_time_to_end()
     sys.exit(main())

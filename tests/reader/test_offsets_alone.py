@@ -15,7 +15,6 @@ from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place, eventually
 
 from onceflow.reader import assignment, loop
-from onceflow.reader.assignment import LAST_WORD_S
 from onceflow.reader.event import Event
 from onceflow.reader.reader import Reader
 from onceflow.reader.stores.interface import EventKey, Ownership, Standing
@@ -141,7 +140,8 @@ def test_what_is_refused_at_the_end_because_the_group_is_being_rebalanced_is_tol
     monkeypatch.setattr(BeingRebalanced, "ends", ends := threading.Event(), raising=False)
     monkeypatch.setattr(BeingRebalanced, "refuses", refuses)
     monkeypatch.setattr(loop, "Consumer", BeingRebalanced)
-    monkeypatch.setattr(assignment, "LAST_WORD_S", LAST_WORD_S if refuses == 1 else 0.5)
+    if refuses > 1:
+        monkeypatch.setattr(assignment, "LAST_WORD_S", 0.5)
     place.send(EVENTS)
     reader = place.reader(store=place.store if store == "sqlite" else store, batch_size=len(EVENTS))
 
