@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from tests.conftest import HEAP_MB
+from tests.reader.light import Job
 from tests.reader.servers import Server, postgresql_server, running_redis
 from tests.reader.support import Place
 
@@ -16,14 +18,24 @@ from onceflow.reader import assignment, closing
 
 SESSION_TIMEOUT_S = 3.0
 PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
-"""What a reader is told of its group's protocol besides its name: with the new one the session is the brokers' alone."""
+"""What a reader that is to be stopped or killed is told besides its group's protocol, so that the group soon notices.
+
+Whoever is to live has the usual session: one whose heartbeat is late on a busy machine would lose its partitions, too. With the
+new protocol the session is the brokers' alone, and the same for all.
+"""
+_CONSUMER_SESSION_S = 6.0
 _GROUPS = {
     "group.min.session.timeout.ms": "500",
     "group.consumer.min.session.timeout.ms": "500",
-    "group.consumer.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
+    "group.consumer.session.timeout.ms": str(int(_CONSUMER_SESSION_S * 1000)),
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "300",
 }
+
+
+def soon_missed(job: Job) -> Job:
+    """The same, done by a reader that is to be stopped or killed."""
+    return replace(job, options={**job.options, **PROTOCOLS[job.options.get("group_protocol", "classic")]})
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import (
@@ -17,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.cimpl import NewPartitions
-from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places, soon_missed
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 from tests.reader.test_positions import abort_in_a_transaction, forget_offsets, keep_from, lose_the_store
 
@@ -160,7 +161,7 @@ def test_what_another_member_never_read_begins_where_the_group_began(places: Pla
     """At the end what came since would be lost; at the beginning all that was there before the group would be handled."""
     place = places(4)
     place.send(HISTORY)
-    options = {"start": "latest", "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"start": "latest", "group_protocol": protocol}
     with member_that_never_reads(place, protocol):
         reader = place.start(place.job(options=options, until_end=False))
         eventually(lambda: len(place.committed()), (4).__eq__, "the beginnings are noted")
@@ -310,10 +311,10 @@ def test_an_end_that_a_moving_leader_does_not_tell_is_asked_for_again(place: Pla
 def test_a_reader_that_is_stopped_before_it_notes_changes_nothing_when_it_wakes(place: Place) -> None:
     """Another one has begun meanwhile, and has handled events."""
     place.send(HISTORY)
-    options = {"start": "latest", **PROTOCOLS["classic"]}
-    stopped = place.start(place.job(interrupt=("taken", 0, signal.SIGSTOP), options=options, until_end=False))
+    wanted = place.job(options={"start": "latest"}, until_end=False)
+    stopped = place.start(replace(soon_missed(wanted), interrupt=("taken", 0, signal.SIGSTOP)))
     stopped.until_stopped()
-    other = place.start(place.job(options=options, until_end=False))
+    other = place.start(wanted)
     eventually(place.committed, bool, "the other one has begun")
     place.send(["1"])
     eventually(place.effects, ["1"].__eq__, "the other one handles")
@@ -331,8 +332,9 @@ def test_a_reader_that_loses_its_group_before_it_notes_begins_when_it_is_in_it_a
 ) -> None:
     """Kafka refuses the note; and alone, there is nobody else's to go by. In the callback it cannot join the group again."""
     place.send(HISTORY)
-    options = {"start": "latest", "group_protocol": protocol, **PROTOCOLS[protocol]}
-    stopped = place.start(place.job(interrupt=("taken", 0, signal.SIGSTOP), options=options, until_end=False))
+    options = {"start": "latest", "group_protocol": protocol}
+    wanted = place.job(interrupt=("taken", 0, signal.SIGSTOP), options=options, until_end=False)
+    stopped = place.start(soon_missed(wanted))
     stopped.until_stopped()
     eventually(place.members, (0).__eq__, "the group has put it out")
     stopped.signal(signal.SIGCONT)

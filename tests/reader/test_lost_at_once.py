@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 from confluent_kafka import Consumer
-from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places
+from tests.reader.conftest import PROTOCOLS, Places, soon_missed
 from tests.reader.effects import effects_in, elsewhere
 from tests.reader.light import Job
 from tests.reader.support import Place, eventually
@@ -178,9 +178,9 @@ def test_with_both_protocols_and_partitions_of_which_one_has_begun(
 ) -> None:
     place = places(3)
     place.send(EVENTS, partition=1)
-    options = {"batch_size": 5, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"batch_size": 5, "group_protocol": protocol}
     job = place.job(mode=mode, options=options, ledger=elsewhere(tmp_path) if mode == "claims" else str(place.file))
-    kill_at(place, job, "committed")
+    kill_at(place, soon_missed(job), "committed")
     lose_the_store(place)
     place.send(EVENTS, partition=2)
     refused = place.start(job)
@@ -218,7 +218,7 @@ def test_a_partition_that_was_added_later(place: Place) -> None:
 def test_the_note_of_a_topic_that_was_made_anew_is_none(place: Place) -> None:
     """A reader that ended late commits it once more behind the deletion."""
     place.send(EVENTS)
-    kill_at(place, place.job(options={"batch_size": 5, "session_timeout_s": SESSION_TIMEOUT_S}), "committed")
+    kill_at(place, soon_missed(place.job(options={"batch_size": 5})), "committed")
     told = told_of(place)
     assert "handles-from-here" in str(told.metadata)
     eventually(place.members, (0).__eq__, "the group has put it out")
@@ -273,9 +273,9 @@ def test_a_reader_that_is_put_out_of_its_group_before_the_note_handles_nothing_u
 ) -> None:
     """Another one handles everything meanwhile; a note that was written all the same would take its offset back."""
     place.send(EVENTS)
-    options = {"batch_size": 5, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"batch_size": 5, "group_protocol": protocol}
     job = place.job(options=options, until_end=False)
-    stopped = place.start(replace(job, interrupt=("begun", 0, signal.SIGSTOP)))
+    stopped = place.start(replace(soon_missed(job), interrupt=("begun", 0, signal.SIGSTOP)))
     stopped.until_stopped()
     other = place.start(job)
     eventually(place.committed, {0: 20}.__eq__, "the other one has handled all")
@@ -293,9 +293,9 @@ def test_a_reader_that_loses_its_group_before_the_note_goes_on_when_it_is_in_it_
     place: Place, protocol: str
 ) -> None:
     place.send(EVENTS)
-    options = {"batch_size": 5, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"batch_size": 5, "group_protocol": protocol}
     job = place.job(options=options, until_end=False, interrupt=("begun", 0, signal.SIGSTOP))
-    stopped = place.start(job)
+    stopped = place.start(soon_missed(job))
     stopped.until_stopped()
     eventually(place.members, (0).__eq__, "the group has put it out")
     stopped.signal(signal.SIGCONT)

@@ -159,7 +159,7 @@ def test_while_the_reader_runs(
     place = places()
     place.send(EVENTS)
     seen: list[bytes | None] = []
-    reader = place.reader(group_protocol=protocol, **PROTOCOLS[protocol])
+    reader = place.reader(group_protocol=protocol)
 
     if inbox:
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import PROTOCOLS, Places
+from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places, soon_missed
 from tests.reader.support import TIMEOUT_S, LightReader, Place, eventually
 from tests.reader.zombies import letters
 
@@ -56,14 +56,15 @@ def test_stopped_until_its_partition_moved_it_handles_nothing_when_it_wakes(
     places: Places, read: ReadAll, protocol: str
 ) -> None:
     """Stopped at each step, in a group and a topic for each: they stand still at the same time. Taken from it: below."""
-    options = {"group_protocol": protocol, "batch_size": 10, "retries": 0, **PROTOCOLS[protocol]}
+    options = {"group_protocol": protocol, "batch_size": 10, "retries": 0}
     started = []
     for step, before in STEPS.items():
         place = places()
         place.send(EVENTS)
         poison = POISON if step == "buried" else None
         wanted = place.job(mode="claims", store="memory:", options=options, until_end=False, poison=poison)
-        started.append((place, wanted, place.start(replace(wanted, interrupt=(step, before, signal.SIGSTOP)))))
+        interrupted = replace(soon_missed(wanted), interrupt=(step, before, signal.SIGSTOP))
+        started.append((place, wanted, place.start(interrupted)))
     stopped = [Stopped.at(place, process) for place, _, process in started]
     others = [place.start(wanted) for place, wanted, _ in started]
     for each in stopped:
@@ -85,11 +86,11 @@ def test_stopped_until_its_partition_moved_it_handles_nothing_when_it_wakes(
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_stopped_while_a_partition_is_taken_from_it_nothing_repeats(places: Places, protocol: str, step: str) -> None:
     """A second reader comes, so one partition is to go; in the callback it is stopped, and loses both. Kafka has heard of all."""
-    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
+    options = {"group_protocol": protocol, "batch_size": 10}
     place = places(2)
     place.send(range(40))
     wanted = place.job(mode="claims", store="memory:", options=options, until_end=False)
-    stopped = place.start(replace(wanted, interrupt=(step, 0, signal.SIGSTOP)))
+    stopped = place.start(replace(soon_missed(wanted), interrupt=(step, 0, signal.SIGSTOP)))
     eventually(place.committed, {0: 20, 1: 20}.__eq__, "what the first has told")
     other = place.start(wanted)
     stopped.until_stopped()
@@ -121,13 +122,15 @@ def test_slower_than_its_group_waits_it_handles_nothing_that_the_next_reader_has
     the group is empty: one in which Kafka takes a commit of whoever is no member of any.
     """
     place.send(EVENTS)
-    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
-    is_late = {"max_poll_interval_s": 1} | ({"session_timeout_s": 1} if protocol == "classic" else {})
+    options = {"group_protocol": protocol, "batch_size": 10}
+    is_late = {"max_poll_interval_s": SESSION_TIMEOUT_S, **PROTOCOLS[protocol]}
     has_polled, go_on = threading.Event(), threading.Event()
 
     def hold(step: Step) -> None:
         """With its second batch in hand, and the first one told: put out before that, it begins anew."""
-        if step is Step.POLLED and not has_polled.is_set() and place.committed().get(0, 0) == len(slow_has) > 0:
+        if step is not Step.POLLED or has_polled.is_set() or not slow_has:
+            return
+        if place.committed().get(0, 0) == len(slow_has):
             has_polled.set()
             assert go_on.wait(TIMEOUT_S)
 

@@ -35,9 +35,12 @@ def test_one_that_was_paused_when_it_went_is_read_when_it_comes_back(
         paused.add(lane.name)
 
     monkeypatch.setattr(Loop, "_pause_or_resume", noted)
-    options: dict[str, Any] = {"group_protocol": protocol, **PROTOCOLS[protocol]}
     reader = place.reader(
-        batch_size=1, retries=1_000_000, backoff_max_s=0.1, on_step=lambda step: steps.update([step]), **options
+        batch_size=1,
+        retries=1_000_000,
+        backoff_max_s=0.1,
+        on_step=lambda step: steps.update([step]),
+        group_protocol=protocol,
     )
 
     @reader.handler

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.reader.conftest import PROTOCOLS, Places
+from tests.reader.conftest import Places, soon_missed
 from tests.reader.effects import Effects, effects_elsewhere, effects_for
 from tests.reader.light import TAKE
 from tests.reader.support import LightReader, Place, eventually
@@ -68,15 +68,13 @@ def test_one_to_four_to_two_processes_under_load(
     place = places(PARTITIONS)
     effects = effects_for(mode, store, place, request, tmp_path)
     load = Load(place, effects)
-    options = {"group_protocol": protocol, "batch_size": 20, **PROTOCOLS[protocol]}
+    options = {"group_protocol": protocol, "batch_size": 20}
 
-    def start() -> LightReader:
-        return place.start(place.job(options=options, until_end=False, **effects.job))
-
-    readers = [start()]
+    job = place.job(options=options, until_end=False, **effects.job)
+    readers = [place.start(job)]
     load.send()
     load.until_handled()
-    readers += [start() for _ in range(3)]
+    readers += [place.start(each) for each in (job, soon_missed(job), soon_missed(job))]
     load.until_at_work(readers)
     load.send()
     assert readers.pop().stop() == 0  # one leaves in order,
@@ -102,12 +100,12 @@ def test_killed_while_it_takes_partitions_in_a_rebalance(
     place = places(PARTITIONS)
     effects = effects_for(mode, store, place, request, tmp_path)
     load = Load(place, effects)
-    options = {"group_protocol": protocol, "batch_size": 20, **PROTOCOLS[protocol]}
+    options = {"group_protocol": protocol, "batch_size": 20}
     job = place.job(options=options, until_end=False, **effects.job)
-    first = place.start(replace(job, interrupt=(TAKE, 1, signal.SIGKILL)))
+    first = place.start(replace(soon_missed(job), interrupt=(TAKE, 1, signal.SIGKILL)))
     load.send()
     load.until_handled()
-    second = place.start(replace(job, interrupt=(TAKE, 0, signal.SIGKILL)))
+    second = place.start(replace(soon_missed(job), interrupt=(TAKE, 0, signal.SIGKILL)))
     load.send()
     assert second.wait() == -signal.SIGKILL
     load.send()

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import redis
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import PROTOCOLS, Places
+from tests.reader.conftest import Places, soon_missed
 from tests.reader.effects import Effects, effects_for, effects_in, effects_of, elsewhere
 from tests.reader.servers import Server, running_redis
 from tests.reader.stores.cutting_proxy import CuttingProxy
@@ -103,9 +103,9 @@ def test_a_reader_stopped_inside_its_transaction_and_woken_after_its_partition_m
 ) -> None:
     """It holds the row of the position; the new owner waits for it, ends its session, and handles its events."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol}
     job = place.job(store=database.url, mark="%s", options=options, until_end=False, poison=poison, held_up_s=0.5)
-    stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
+    stopped = place.start(replace(soon_missed(job), interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
     other = place.start(job)
     expected = [text for text in EVENTS if text != poison]
@@ -219,9 +219,9 @@ def test_redis_a_reader_stopped_inside_its_transaction_and_woken_after_its_parti
 ) -> None:
     """Nothing is locked, so the new owner handles all; the one that wakes is refused by the script."""
     place.send(EVENTS)
-    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"batch_size": 10, "retries": 0, "group_protocol": protocol}
     job = place.job(store=redis_server.url, mode="redis", options=options, until_end=False, poison=poison)
-    stopped = place.start(replace(job, interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
+    stopped = place.start(replace(soon_missed(job), interrupt=(step, 1 if poison is None else 0, signal.SIGSTOP)))
     stopped.until_stopped()
     other = place.start(job)
     expected = [text for text in EVENTS if text != poison]
@@ -261,13 +261,13 @@ def test_stopped_or_killed_while_a_partition_is_taken_from_it_nothing_repeats(
     """
     place = places(2)
     effects = effects_for(mode, store, place, request, tmp_path / "elsewhere")
-    options = {"batch_size": 10, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"batch_size": 10, "group_protocol": protocol}
     job = place.job(options=options, until_end=False, **effects.job)
     place.send(EVENTS)
     mended = tmp_path / "mended"
     failing = {"retries": 1000, "backoff_s": 0.5, "backoff_max_s": 0.5, **options}
     first = replace(job, options=failing, poison="40", fails_until=str(mended))
-    stopped = place.start(replace(first, interrupt=("revoked", 0, number)))
+    stopped = place.start(replace(soon_missed(first), interrupt=("revoked", 0, number)))
     eventually(lambda: len(effects.texts()), (40).__eq__, "effects of the first")
     other = place.start(job)
     if number is signal.SIGKILL:

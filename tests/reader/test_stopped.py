@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import PROTOCOLS, Places
+from tests.reader.conftest import PROTOCOLS, Places, soon_missed
 from tests.reader.effects import Effects, effects_for
 from tests.reader.support import Place, eventually, insert
 from tests.reader.zombies import AT_EACH, letters, stop_at_each_and_wake
@@ -35,11 +35,12 @@ def test_a_reader_that_wakes_after_its_partition_moved(
 ) -> None:
     """It has ten events in hand that the new owner handles. Only the effect that is done and not confirmed repeats."""
     place.send(EVENTS)
-    options = {"group_protocol": protocol, "batch_size": 10, **PROTOCOLS[protocol]}
-    stopped = place.start(place.job(mode=mode, interrupt=(step, 0, signal.SIGSTOP), options=options, until_end=False))
+    options = {"group_protocol": protocol, "batch_size": 10}
+    wanted = place.job(mode=mode, options=options, until_end=False)
+    stopped = place.start(replace(soon_missed(wanted), interrupt=(step, 0, signal.SIGSTOP)))
     stopped.until_stopped()
     assert len(place.effects()) == repeated
-    other = place.start(place.job(mode=mode, options=options, until_end=False))
+    other = place.start(wanted)
     eventually(lambda: set(place.effects()), set(EVENTS).__eq__, "the new owner's effects")
     epoch = place.ledger.execute("SELECT epoch FROM onceflow_positions").fetchone()
     stopped.signal(signal.SIGCONT)
@@ -75,9 +76,9 @@ def test_stopped_while_a_partition_is_taken_from_it_nothing_repeats(places: Plac
     """
     place = places(2)
     place.send(range(40))
-    options = {"batch_size": 10, "group_protocol": protocol, **PROTOCOLS[protocol]}
+    options = {"batch_size": 10, "group_protocol": protocol}
     wanted = place.job(mode=mode, options=options, until_end=False)
-    stopped = place.start(replace(wanted, interrupt=("revoked", 0, signal.SIGSTOP), offsets_every_s=3600))
+    stopped = place.start(replace(soon_missed(wanted), interrupt=("revoked", 0, signal.SIGSTOP), offsets_every_s=3600))
     eventually(lambda: len(place.effects()), (40).__eq__, "effects of the first")
     other = place.start(wanted)
     stopped.until_stopped()
@@ -96,10 +97,10 @@ def test_stopped_inside_a_unit_of_sqlite_it_holds_the_others_up_and_nothing_repe
     place: Place, read: ReadAll, step: str
 ) -> None:
     """It has the file's lock, so it cannot be fenced: the new owner waits, until it wakes and commits what it has."""
-    options = {"batch_size": 10, "retries": 0, **PROTOCOLS["classic"]}
+    options = {"batch_size": 10, "retries": 0}
     poison = "7" if step == "buried" else None
     wanted = place.job(options=options, until_end=False, poison=poison, held_up_s=0.1)
-    stopped = place.start(replace(wanted, interrupt=(step, 0, signal.SIGSTOP)))
+    stopped = place.start(replace(soon_missed(wanted), interrupt=(step, 0, signal.SIGSTOP)))
     eventually(place.members, (1).__eq__, "members of the group")
     other = place.start(wanted)
     eventually(place.members, (2).__eq__, "members of the group")

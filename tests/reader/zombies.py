@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.conftest import Reader as ReadAll
-from tests.reader.conftest import PROTOCOLS
+from tests.reader.conftest import soon_missed
 from tests.reader.effects import Effects
 from tests.reader.light import Job
 from tests.reader.support import TIMEOUT_S, LightReader, Place, eventually
@@ -47,7 +47,7 @@ class Zombie:
 
     @property
     def job(self) -> Job:
-        options = {"batch_size": 10, "retries": 0, "group_protocol": self.protocol, **PROTOCOLS[self.protocol]}
+        options = {"batch_size": 10, "retries": 0, "group_protocol": self.protocol}
         poison = POISON if self.step == AT_THE_LETTER else None
         return self.place.job(options=options, until_end=False, poison=poison, **self.effects.job)
 
@@ -58,7 +58,7 @@ class Zombie:
 
     def start(self) -> None:
         self.place.send(EVENTS)
-        self.stopped = self.place.start(replace(self.job, interrupt=(self.step, 0, signal.SIGSTOP)))
+        self.stopped = self.place.start(replace(soon_missed(self.job), interrupt=(self.step, 0, signal.SIGSTOP)))
 
     def replace(self) -> None:
         eventually(self.stopped.state, "T".__eq__, f"{self.step}: state")
