@@ -10,6 +10,7 @@ import pytest
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.verify.cluster import KafkaCluster
+from onceflow.writer import limits
 from onceflow.writer.writer import Writer
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this directory share
@@ -17,6 +18,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this
 from tests.forkserver import ForkServer
 from tests.writer.on_a_loop import OnLoop
 from tests.writer.wire import ProxiedBroker, WireProxy
+
+
+@pytest.fixture(autouse=True)
+def limits_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy broker may say late what a topic takes; then it is not known, and the broker refuses what is larger."""
+    monkeypatch.setattr(limits, "_PATIENCE_S", 60.0)
 
 
 @pytest.fixture

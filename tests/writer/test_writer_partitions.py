@@ -64,10 +64,13 @@ def test_it_concerns_that_event_alone(
 
 @BOTH_KINDS
 def test_one_that_was_added_since_the_first_event_is_found(
-    writer: MakeWriter, topic: TopicFactory, read: Reader, broker: EmbeddedBroker
+    writer: MakeWriter, topic: TopicFactory, read: Reader, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka itself looks every five minutes."""
     name = topic(1)
+    monkeypatch.setattr(
+        "onceflow.writer.sender.SURE_S", 60.0
+    )  # the broker hears of it behind its owner, who waits no longer
     with writer() as shop:
         shop.send(name, b"first", id="1", partition=0).result()
         add_partitions(broker, name, 3)

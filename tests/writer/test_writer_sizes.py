@@ -50,12 +50,6 @@ def name() -> str:
     return f"sizes-{next(_numbers)}"
 
 
-@pytest.fixture(autouse=True)
-def limits_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy broker may say late what a topic takes; then it is not known, and the broker refuses what is larger."""
-    monkeypatch.setattr(limits, "_PATIENCE_S", 60.0)
-
-
 def values(read: Reader, topic: str) -> list[str]:
     return [(m.value() or b"").decode() for m in read(topic)]
 

@@ -183,14 +183,25 @@ def test_a_transaction_that_times_out_is_aborted_and_the_writer_goes_on(
 ) -> None:
     broker = punctual
     create_topic(broker, "late")
-    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 4000})
+    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 8000})
     with pytest.raises(TransactionAborted) as caught, shop.transaction() as late:
         shop.send("late", "late", id="1").result()
         wait_until(lambda: is_stable(broker, "late"))
     assert caught.value.retriable
     assert late.committed is False
-    with shop.transaction():
-        shop.send("late", "again", id="1")
+
+    def runs_again() -> bool:
+        """In the same few seconds, which a busy machine may need more of."""
+        try:
+            with shop.transaction():
+                shop.send("late", "again", id="1")
+        except TransactionAborted as error:
+            if not error.retriable:
+                raise
+            return False
+        return True
+
+    wait_until(runs_again)
     assert [m.value() for m in read("late", on=broker)] == [b"again"]
 
 

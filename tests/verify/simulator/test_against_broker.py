@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.faults.support import UNVERIFIED, eventually
-from tests.topic_limits import limit_batches
+from tests.topic_limits import set_limit
 from tests.verify.simulator.both import AND_READS, KINDS, NEVER_GIVEN, PARTITIONS, Both, check_visible
 from tests.verify.simulator.real import RealBroker
 
@@ -148,7 +148,7 @@ def check_joined(both: Both) -> None:
 
 
 def limit_every_leader(broker: EmbeddedBroker, topic: str, size: int | None) -> None:
-    limit_batches(broker.bootstrap_servers, topic, size)
+    set_limit(broker.bootstrap_servers, topic, size)
     for partition in range(PARTITIONS):
         eventually(partial(takes_larger, broker, topic, partition), lambda takes: takes == (size is None), "the limit")
 
