@@ -35,7 +35,7 @@ from onceflow.errors import (
 from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
 from onceflow.writer import coordination
-from onceflow.writer.coordination import Transactions
+from onceflow.writer.coordination import State, Transactions
 from onceflow.writer.delivery import Fate
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.marker import Marker
@@ -233,6 +233,21 @@ def test_lost_answers_to_what_joins_a_transaction_at_most_abort_it(
     assert values(read, name, proxied) == ALL
 
 
+def is_soon_given_up(
+    patch: pytest.MonkeyPatch, step: str, when: Callable[[Transactions], bool] = lambda _: True
+) -> None:
+    """That step alone: to open a writer, or to take its id back, may take longer on a busy machine."""
+    take = getattr(Transactions, step)
+
+    def take_for_seconds(transactions: Transactions, *given: object) -> None:
+        with pytest.MonkeyPatch.context() as hasty:
+            if when(transactions):
+                hasty.setattr(transactions, "_patience_s", 3.0)
+            take(transactions, *given)
+
+    patch.setattr(Transactions, step, take_for_seconds)
+
+
 @BOTH_KINDS
 @pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.in_turn(3)
@@ -250,7 +265,9 @@ def test_lost_answers_to_events_end_in_a_bounded_time(
     Not guarded: the writer goes on with a producer whose connection broke, so that only the bound is left.
     """
     create_topic(proxied, name)
-    shop = writer(name, on=proxied.servers, kafka={"delivery.timeout.ms": 3000})
+    shop = writer(name, on=proxied.servers)
+    shop._with_transactions().sender.timeout_s = 3.0
+    is_soon_given_up(monkeypatch, "_ask", lambda transactions: transactions.state is State.OPEN)
     if not guarded:
         monkeypatch.setattr(type(shop._with_transactions()), "_is_shaken", lambda _self: False)
     assert list(blocks_through(proxied, shop, name, Loss(PRODUCE, count=3))) == [0, 1, 2]
@@ -325,15 +342,17 @@ def test_a_claim_without_an_answer_gives_way_to_a_newer_one(
 
 
 def test_a_claim_that_never_arrives_is_no_sign_of_another_writer(
-    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Told that another one carries on, nobody would start the service again."""
     create_topic(proxied, name)
     cut = Rule(Do.CUT, frozenset({TXN_OFFSET_COMMIT}), Direction.REQUEST, first=0, count=100_000)
     proxied.proxy.rules.clear()
     applied = proxied.proxy.rules.add(cut)
-    with pytest.raises(BrokerUnreachable, match="was not claimed"):
-        writer(name, on=proxied.servers, kafka={"delivery.timeout.ms": 4000})
+    with monkeypatch.context() as patch:
+        is_soon_given_up(patch, "_enter")
+        with pytest.raises(BrokerUnreachable, match="was not claimed"):
+            writer(name, on=proxied.servers)
     assert applied.applied > 0
     proxied.proxy.lose(NOTHING)
     shop = writer(name, on=proxied.servers)
@@ -591,13 +610,14 @@ def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
 ) -> None:
     broker = killable
     create_topic(broker, name)
-    shop = writer(name, on=broker.bootstrap_servers, kafka={"delivery.timeout.ms": 4000})
+    shop = writer(name, on=broker.bootstrap_servers)
     transactions = shop._with_transactions()
-    enter = transactions._enter
+    enter, patience_s = transactions._enter, transactions._patience_s
 
     def enter_and_kill(marker: object) -> None:
         enter(marker)  # type: ignore[arg-type]
         broker.kill()
+        transactions._patience_s = 4.0  # not before: a broker that lives may be slow
 
     transactions._enter = enter_and_kill  # type: ignore[method-assign]
     with pytest.raises(OutcomeUnknown) as caught, shop.transaction(progress="p") as transaction:
@@ -606,7 +626,7 @@ def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
     assert transaction.committed is None
     with pytest.raises(OutcomeUnknown), shop.transaction():
         pass
-    transactions._enter = enter  # type: ignore[method-assign]
+    transactions._enter, transactions._patience_s = enter, patience_s  # type: ignore[method-assign]
     broker.start()
     committed = settled(shop)
     assert values(read, name, broker) == (["1"] if committed else [])
