@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
 from onceflow.broker import EmbeddedBroker
-from onceflow.cli.records import read_committed, send_lines
+from onceflow.cli.records import partitions_of, read_committed, send_lines
 from onceflow.kafka.settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 COMMAND = [sys.executable, "-m", "onceflow.cli"]
 PATIENCE_S = 400.0
+_MARKERS_S = 10.0
+_LOOK_AGAIN_S = 0.01
 
 
 def onceflow_says(directory: Path, *arguments: str, given: str = "", code: int = 0) -> str:
@@ -36,6 +41,28 @@ def onceflow_says(directory: Path, *arguments: str, given: str = "", code: int =
     )
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout if code == 0 else done.stdout + done.stderr
+
+
+def await_markers(settings: ClusterSettings, topic: str) -> None:
+    """Until the last stable offsets of a topic are its ends; not for long, since somebody may have left a transaction open.
+
+    ::
+
+        coordinator  answers a commit
+        reader       asks where it may read to: the transaction is still open there
+        coordinator  has the marker written
+    """
+    admin = AdminClient({**settings.for_librdkafka(), "log_level": 0})
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(topic, number): latest for number in partitions_of(settings, topic)}
+
+    def ends(isolation: IsolationLevel) -> dict[int, int]:
+        asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=PATIENCE_S)
+        return {at.partition: end.result(PATIENCE_S).offset for at, end in asked.items()}
+
+    deadline = time.monotonic() + _MARKERS_S
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED) and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
 
 
 class Running:
@@ -137,6 +164,11 @@ value = "concat(substring(value, 1), substring(concat(coalesce(shown, ''), coale
             assert running.process.poll() is None, "the pipeline ended"
             assert time.monotonic() < deadline, "no batch began"
             time.sleep(0.01)
+
+    def check_written(self, sent: list[str]) -> None:
+        """Each once, in order. A run ends when its last commit was answered, and the markers are written a moment later."""
+        await_markers(self.settings, self.out)
+        assert self.written() == sent
 
     def written(self) -> list[str | None]:
         return [record.value for record in read_committed(self.settings, self.out)]

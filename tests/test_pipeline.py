@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from tests.command_line import await_markers
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.cli.records import read_committed
@@ -136,6 +137,7 @@ mode = "update"
         return [event for event in self.events if isinstance(event, BatchCommitted)]
 
     def read(self, topic: str) -> list[tuple[str | None, str | None]]:
+        await_markers(self.settings, topic)
         return [(record.key, record.value) for record in read_committed(self.settings, topic)]
 
     def ids(self) -> list[int]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from tests.conftest import create_topic
+from tests.faults.support import delete_topic
 from tests.test_pipeline import Lab, rows
 
 from onceflow import committed_offsets
@@ -66,17 +64,9 @@ def values(lab: Lab) -> list[str]:
 
 
 def make_anew(broker: EmbeddedBroker, topic: str, partitions: int) -> None:
-    """Deletes a topic and makes another one of its name, as soon as the broker has forgotten the first."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            create_topic(broker, topic, partitions)
-        except KafkaException:
-            assert time.monotonic() < deadline
-            continue
-        return
+    """Deletes a topic, and makes another one of its name when the broker has forgotten the first, which took records."""
+    delete_topic(broker, topic)
+    create_topic(broker, topic, partitions)
 
 
 # --------------------------------------------------------------------------------------------------- offsets that are gone

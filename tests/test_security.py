@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from kafka.protocol.metadata import MetadataRequest
+from tests.command_line import await_markers
 from tests.conftest import create_topic
 
 from onceflow.broker import EmbeddedBroker
@@ -172,6 +173,7 @@ def test_a_writer_gets_in_with_its_producer_and_the_ledger_of_its_transactions(
         with writer.transaction(progress="1"):
             writer.send("in", f"written with {kind}", id="1")
         assert writer.progress == "1"
+    await_markers(settings, "in")
     assert f"written with {kind}" in [record.value for record in read_committed(settings, "in")]
 
 
@@ -210,6 +212,7 @@ value = "concat('seen ', value)"
     settings = settings_for(secured, "scram over tls")
     send_lines(settings, "in", ["over tls"], key=None)
     run(load(plan, {"PASSWORD": PASSWORD}), tell=lambda _: None, control=Control())
+    await_markers(settings, "out")
     assert "seen over tls" in [record.value for record in read_committed(settings, "out")]
 
 

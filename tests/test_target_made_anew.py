@@ -6,8 +6,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from tests.test_resume_offsets import PATIENCE_S, make_anew
+from tests.faults.support import delete_topic
+from tests.test_resume_offsets import make_anew
 
 from onceflow import KafkaSink
 
@@ -53,8 +53,7 @@ def test_a_topic_that_is_gone_is_named(bench: Workbench, versioned: EmbeddedBrok
     with closing(KafkaSink(target, name=target, bootstrap_servers=servers, driver_bytes=driver_bytes)) as sink:
         bench.fill(source, [("k", "before")], on=versioned)
         bench.run_query(source, sink, bench.checkpoint, on=versioned)
-        admin = AdminClient({"bootstrap.servers": servers})
-        admin.delete_topics([target])[target].result(PATIENCE_S)
+        delete_topic(versioned, target)
         bench.fill(source, [("k", "behind")], on=versioned)
         with pytest.raises(Exception, match=rf"TOPIC_MISSING.* topic {target} does not exist"):
             bench.run_query(source, sink, bench.checkpoint, on=versioned)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.faults.support import eventually
 
 TIMEOUT_S = 1100
 SABOTAGED = Path(__file__).parent / "verify" / "running" / "sabotaged.py"
@@ -78,11 +79,14 @@ def verify(directory: Path, *arguments: str, **variables: str) -> subprocess.Com
         env={**os.environ, "TMPDIR": str(temporary), **variables},
         check=False,
     )
-    assert not list(temporary.iterdir())
-    assert not [
-        each for each in psutil.process_iter(["cmdline"]) if str(temporary) in " ".join(each.info["cmdline"] or ())
-    ]
+    eventually(lambda: left_of(temporary), lambda left: not left, "its end: who was killed with it dies a moment later")
     return done
+
+
+def left_of(temporary: Path) -> list[str]:
+    """Files, and processes that were told of the directory."""
+    commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    return [*map(str, temporary.iterdir()), *(command for command in commands if str(temporary) in command)]
 
 
 @pytest.mark.slow

@@ -19,7 +19,13 @@ TIMEOUT_S = 60.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # of a broker: no leader asks the coordinator
 PARTITIONS = 3
-LEADER_MOVES = {KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+LEADER_MOVES = {
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 
 T = TypeVar("T")
 Row = tuple[int, str | None, str | None]  # partition, key, value
@@ -77,6 +83,7 @@ class Cluster:
         new = NewTopic(name, partitions, 1, config=settings)
         made = self.admin.create_topics([new], operation_timeout=TIMEOUT_S, request_timeout=2 * TIMEOUT_S)
         made[name].result(3 * TIMEOUT_S)
+        self.partitions(name)  # the controller made it, and tells the broker now
         return name
 
     def partitions(self, topic: str) -> list[int]:
@@ -102,12 +109,14 @@ class Cluster:
         return eventually(look, bool, f"the ends of {topic}")
 
     def stable_end(self, topic: str) -> None:
-        """Waits until the last stable offset is the end of every partition: nothing is left hanging."""
+        """Waits until the last stable offsets have come to where the partitions end now: nothing of that is left hanging."""
+        ends = self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
 
-        def look() -> tuple[dict[int, int], dict[int, int]]:
-            return self.ends(topic, IsolationLevel.READ_COMMITTED), self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
+        def hanging() -> dict[int, tuple[int, int]]:
+            stable = self.ends(topic, IsolationLevel.READ_COMMITTED)
+            return {number: (stable[number], end) for number, end in ends.items() if stable[number] < end}
 
-        eventually(look, lambda ends: ends[0] == ends[1], f"last stable offsets and ends of {topic}")
+        eventually(hanging, lambda left: not left, f"last stable offsets and ends of {topic}")
 
     def read(self, topic: str) -> list[Row]:
         """All committed records, in order within each partition."""

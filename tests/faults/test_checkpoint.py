@@ -146,6 +146,7 @@ def test_what_the_old_driver_commits_until_it_is_fenced_counts_for_a_resume(
     settings: dict[str, Any] = {"name": target, "bootstrap_servers": broker.bootstrap_servers}
     with closing(old), closing(KafkaSink(target, **settings, on_mismatch="resume", on_step=overtaken)) as resumed:
         old.run_batch(coordinator, 0)
+        old.requests.describe(settle=True)  # it was answered; now its offsets are there
         starting = committed_offsets(**settings)
         with pytest.raises(Exception, match=f"{source}-0 starts at 20, committed is 40"):
             run_query(source, resumed, tmp_path / "new", startingOffsets=starting)

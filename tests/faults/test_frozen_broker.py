@@ -156,7 +156,7 @@ def test_a_reader_ends_whose_commit_of_an_offset_is_not_answered(
 
 def test_a_writer_ends_and_names_what_is_not_acknowledged(freezing: Cluster) -> None:
     topic = freezing.make_topic(1)
-    kafka = {"delivery.timeout.ms": 2000}
+    kafka = {"delivery.timeout.ms": 5000}  # "first" waits for a new producer's first metadata, too
     writer = onceflow.Writer(bootstrap_servers=freezing.servers, source="shop", kafka=kafka)
     with pytest.raises(DeliveryFailed) as caught, writer:  # noqa: PT012  the end of the block raises
         writer.send(topic, b"first", key="k", id="first").result()

@@ -66,7 +66,8 @@ from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, Wire, apis
 
 pytestmark = pytest.mark.faults
 
-SHORT_MS = 1000
+SHORT_MS = 5000  # the timeout of a transaction that is to outlive it, and is to be aborted before
+IMPATIENT_S = 1.0
 LATE = 1
 NEVER = 1_000_000
 LATE_AT = 1  # behind the marker of the abort
@@ -229,6 +230,14 @@ def test_control_where_the_next_epoch_has_not_written_yet_a_late_produce_is_comm
     assert [value for _, _, value in trusting.read(real.name)] == [f"{real.name}:{value}" for value in (LATE, LATE + 1)]
 
 
+class Impatient(LightDriver):
+    """It does not wait for the answers to its records, and does wait for all the others."""
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        self.requests.client.patience_s = IMPATIENT_S if step == "WRITE" else TIMEOUT_S
+
+
 class Successor(LightDriver):
     """Before it writes its first batch, what is under way of its predecessor arrives, and is answered."""
 
@@ -254,7 +263,7 @@ def records_of_two_drivers(cluster: Cluster, directory: Path) -> Counter[tuple[s
     with Wire() as wire:
         held = wire.rules.add(Rule(Do.HOLD, produce))
         answers = wire.rules.add(Rule(Do.CUT, produce, Direction.ANSWER, first=NEVER))
-        first = LightDriver(replace(job(cluster, directory, wire), patience_s=SHORT_MS / 1000))
+        first = Impatient(replace(job(cluster, directory, wire), patience_s=TIMEOUT_S))
         with pytest.raises(BrokerUnreachable, match="no record was acknowledged"):
             first.run()
         assert ("ABORT", 0) in first.steps

@@ -116,7 +116,8 @@ def copied(cluster: Cluster, *, goes_back: bool) -> list[str | None]:
     writer = onceflow.Writer(bootstrap_servers=cluster.servers, source="copy", transactional_id=source)
     with closing(consumer), writer:
         consumer.subscribe([source])
-        eventually(lambda: consumer.poll(0.1) or consumer.assignment(), bool, "an assignment")
+        # An error, as that a topic made a moment ago is not known yet, is no assignment.
+        eventually(lambda: (consumer.poll(0.1), consumer.assignment())[1], bool, "an assignment")
         fill(cluster, source)
         with suppress(ZeroDivisionError), writer.transaction(consumer=consumer) as block:
             copy(consumer, writer, target, 3)
@@ -241,6 +242,7 @@ def transactional(cluster: Cluster, name: str, codec: str, timeout_ms: int = 60_
 
 def handled(cluster: Cluster, topic: str) -> list[str]:
     found: list[str] = []
+    cluster.stable_end(topic)  # where it ends
     reader = onceflow.Reader(topic, group=topic, store="memory:", bootstrap_servers=cluster.servers)
 
     @reader.handler
@@ -257,7 +259,10 @@ def handled(cluster: Cluster, topic: str) -> list[str]:
 def test_a_block_whose_events_timed_out_before_their_partition_joined_is_not_reported_as_committed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    directory, kafka = tmp_path_factory.mktemp("proxied"), {"delivery.timeout.ms": 2000}
+    directory, kafka = (
+        tmp_path_factory.mktemp("proxied"),
+        {"delivery.timeout.ms": 5000},
+    )  # which the block behind has to keep
     with WireProxy() as proxy, ProxiedBroker(directory, proxy) as broker, closing(Cluster(broker)) as cluster:
         topic = cluster.make_topic(1)
         place = {"bootstrap_servers": broker.servers, "source": "shop", "transactional_id": topic}

@@ -13,11 +13,15 @@ from onceflow.verify.cluster.producer_ids import FORGET_SOON
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of these directories share
 
+STAYS = {
+    "auto.leader.rebalance.enable": "false"
+}  # else a leader goes back by itself, every five minutes, to where it was first
+
 
 @pytest.fixture(scope="session")
 def shared_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     directory = tmp_path_factory.mktemp("three-brokers")
-    with KafkaCluster(directory, brokers=3, heap_mb=192, config=FORGET_SOON, wire=True) as cluster:
+    with KafkaCluster(directory, brokers=3, heap_mb=192, config={**FORGET_SOON, **STAYS}, wire=True) as cluster:
         yield cluster
 
 

@@ -27,6 +27,7 @@ from tests.verify.cluster.retried_driver import ROWS, TASKS
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
 from onceflow.verify.cluster import KafkaCluster, SparkCluster, processes
+from onceflow.verify.faults import at_work
 from onceflow.verify.faults.spark import (
     KillExecutor,
     KillPythonWorker,
@@ -45,6 +46,7 @@ pytestmark = pytest.mark.faults
 
 PATIENCE_S = 800.0
 RECORDS = 200
+MANY = 10_000  # batches; to look for a worker at work takes its time
 DRIVER = Path(__file__).with_name("spark_driver.py")
 REHEARSING = Path(__file__).with_name("rehearsing_driver.py")
 RETRIED = Path(__file__).with_name("retried_driver.py")
@@ -200,17 +202,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkWorld]:
         finally:
             world.kill()
             executors = spark.executors()
-    assert not any(map(processes.is_there, executors)), "nothing stays"
+    eventually(lambda: [*filter(processes.is_there, executors)], lambda left: not left, "nothing stays", PATIENCE_S)
 
 
 def test_each_worker_runs_an_executor_and_all_listen_on_the_loopback_alone(world: SparkWorld) -> None:
-    executors = world.spark.executors()
-    assert len(executors) == 2
-    pids = [world.spark.master.pid, *(worker.pid for worker in world.spark.workers), *executors]
-    for pid in pids:
-        places = [each.laddr.ip for each in psutil.Process(pid).net_connections("tcp") if each.status == "LISTEN"]
-        assert places
-        assert set(places) <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    executors = eventually(world.spark.executors, lambda found: len(found) == 2, "an executor of each", PATIENCE_S)
+    for pid in [world.spark.master.pid, *(worker.pid for worker in world.spark.workers), *executors]:
+        process = psutil.Process(pid)
+        places = eventually(lambda: addresses(process), bool, f"{process} listens", PATIENCE_S)  # noqa: B023
+        assert places <= {"127.0.0.1", "::ffff:127.0.0.1"}
+
+
+def addresses(process: psutil.Process) -> set[str]:
+    """Where it listens."""
+    return {each.laddr.ip for each in process.net_connections("tcp") if each.status == "LISTEN"}
 
 
 def test_kill_executor(world: SparkWorld) -> None:
@@ -250,7 +255,8 @@ def test_pause_executor(world: SparkWorld) -> None:
     world.goes_on()
 
 
-def test_kill_python_worker(world: SparkWorld) -> None:
+def test_kill_python_worker(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_work, "_BATCHES", MANY)
     with world.under_load():
         KillPythonWorker().inject(world.as_world(), Random(1))
     met = re.fullmatch(r"Python worker (\d+) killed while it wrote to Kafka", world.meetings[-1])
@@ -259,8 +265,9 @@ def test_kill_python_worker(world: SparkWorld) -> None:
     world.goes_on()
 
 
-def test_pause_python_worker(world: SparkWorld) -> None:
+def test_pause_python_worker(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it sends when it wakes is of a transaction that was aborted: in the end all is there once."""
+    monkeypatch.setattr(at_work, "_BATCHES", MANY)
     with world.under_load():
         PausePythonWorker().inject(world.as_world(), Random(1))
     assert re.fullmatch(

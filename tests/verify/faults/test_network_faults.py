@@ -146,7 +146,7 @@ def test_a_late_endtxn_that_comes_when_the_next_transaction_has_ended_has_missed
 def test_late_endtxn_that_nothing_follows_has_missed(silent: BareWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no reason to break the run off."""
     monkeypatch.setattr(network, "_OPENING", frozenset[int]())
-    monkeypatch.setattr(network, "_PATIENCE_S", 10.0)
+    monkeypatch.setattr(network, "_PATIENCE_S", 30.0)
     LateEndTxn().inject(silent.as_world(), Random(1))
     assert silent.misses == ["no transaction was begun before the late EndTxn arrived"]
 

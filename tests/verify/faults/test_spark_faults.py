@@ -42,6 +42,7 @@ for line in sys.stdin:
     print("done", flush=True)
 """
 PATIENCE_S = 60.0
+MANY = 10_000  # batches; to look takes its time
 BOTH = pytest.mark.parametrize("fault", [KillPythonWorker(), PausePythonWorker()], ids=lambda fault: fault.name)
 
 
@@ -156,6 +157,7 @@ def test_one_that_has_sent_nothing_yet_is_let_go_until_a_transaction_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is connected to its broker; a worker that sleeps through no transaction wakes as no zombie."""
+    monkeypatch.setattr(at_work, "_BATCHES", MANY)
     entries = [None, Entry(1, 5, 1000), Entry(1, 5, 1000, "Ongoing")]
     monkeypatch.setattr(at_work, "entry_of", lambda client, name: entries.pop(0))
     given_up = iter([Entry(1, 5, 1000, "Ongoing"), Entry(1, 6, 1000)])

@@ -95,7 +95,7 @@ kafka = {{bootstrap_servers = "{self.broker.bootstrap_servers}"}}
             )
 
     def recorded(self) -> Recorded:
-        observed = observe(self.broker.bootstrap_servers, [*self.inputs, *self.outputs], self.name, patience_s=5)
+        observed = observe(self.broker.bootstrap_servers, [*self.inputs, *self.outputs], self.name, patience_s=20)
         final = read_all(self.broker.bootstrap_servers, observed.ends)
         sent = pa.concat_tables([SENT.empty_table(), *self.sent])
         return Recorded(self.name, self.inputs, self.outputs, final, observed, sent=sent, seen=READ.empty_table())

@@ -313,7 +313,7 @@ def test_a_jvm_whose_driver_is_killed_alone_is_beside_the_one_that_takes_over(tm
         assert driver._await(lambda: driver.has_recovered(0), 60)
         (standby,) = driver._standbys
         python, jvm = driver.pid, psutil.Process(jvm_of(driver))
-        jvm.suspend()  # so that it does not find out before we look
+        assert processes.freeze(jvm.pid)  # so that it does not find out before we look
         old = driver.kill_python()
         assert old is not None
         assert not old.running.is_running

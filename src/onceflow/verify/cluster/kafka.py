@@ -230,7 +230,8 @@ class KafkaCluster:
     def wait_until_healthy(self, patience_s: float = PATIENCE_S) -> None:
         """Wait until every node sees all nodes and all replicas in sync, nothing is moving and coordinators are loaded.
 
-        Every node is asked, because one that was frozen believes for a moment what was true before.
+        Every node is asked, because one that was frozen believes for a moment what was true before; and all have to see the
+        same, because one may not have heard of a new leader or of a new partition, and a client asks any of them.
         Raises SetupError with what is still wrong.
         """
         pause = Pause(patience_s)
@@ -254,13 +255,16 @@ class KafkaCluster:
 
     def _not_in_sync(self) -> str:
         everybody = {node.id for node in self.nodes}
+        views = {node.id: placement.view(self.client, node.id) for node in self.nodes}
         for node in self.nodes:
-            view = placement.view(self.client, node.id)
+            view = views[node.id]
             if view.nodes != everybody:
                 return f"node {node.id} sees the nodes {sorted(view.nodes)} alone"
             for (topic, partition), each in view.partitions.items():
                 if each.leader < 0 or sorted(each.replicas) != list(each.in_sync):
                     return f"node {node.id} sees {topic}-{partition} as {each}"
+            if view.partitions != views[self.nodes[0].id].partitions:
+                return f"node {node.id} sees other leaders or partitions than node {self.nodes[0].id}"
         return ""
 
 

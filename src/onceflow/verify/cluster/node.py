@@ -12,6 +12,7 @@ from pathlib import Path
 from onceflow.broker.home import BrokerHome, BrokerState
 from onceflow.broker.process import BrokerProcess
 from onceflow.broker.settings import HOST, Place, server_properties
+from onceflow.verify.cluster import processes
 
 _POLL_S = 0.02
 _START_S = 300.0
@@ -137,8 +138,9 @@ class Node:
     # Freezing
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): connections stay open and nobody answers."""
-        self._process.send(signal.SIGSTOP)
+        """Freeze it (SIGSTOP): connections stay open and nobody answers. When it returns the node stands still."""
+        if self.pid is not None:
+            processes.freeze(self.pid)
         self.is_paused = True
 
     def resume(self) -> None:

@@ -30,6 +30,7 @@ from onceflow.verify.private import private_environment
 _log = logging.getLogger(__name__)
 
 _START_S = 300.0
+_ANSWERS_S = 15.0  # a master that is asked; one that has just woken has other work
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
@@ -193,12 +194,12 @@ class SparkCluster:
         return self
 
     def kill(self) -> None:
-        """Kill everything, executors, their Python workers and what is frozen too."""
+        """Kill everything, executors, their Python workers and what is frozen too; when it returns all of that has ended."""
         orphans = [*self.python_workers(), *self.executors()]
         for each in (*self.workers, self.master):
             each.end_all()
         for pid in orphans:  # of workers that were killed before
-            processes.send(pid, signal.SIGKILL)
+            processes.kill(pid)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -247,7 +248,7 @@ class SparkCluster:
 
     def _state(self) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(f"http://{HOST}:{self._web_port}/json/", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{HOST}:{self._web_port}/json/", timeout=_ANSWERS_S) as answer:
                 state: dict[str, Any] = json.load(answer)
                 return state
         except (OSError, ValueError):

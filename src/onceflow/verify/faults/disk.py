@@ -43,8 +43,10 @@ class FullDisk:
         node = world.kafka.leader(topic, 0)
         pid = node.pid
         assert pid is not None
-        limit = _size_of_log(node.directory, topic) + random.randint(1, _MOST_MORE_BYTES)
-        set_file_size_limit(pid, limit)
+        limit = 0
+        while (size := _size_of_log(node.directory, topic)) > limit:  # it has grown before the limit was there
+            limit = size + random.randint(1, _MOST_MORE_BYTES)
+            set_file_size_limit(pid, limit)
         world.note(f"no file of node {node.id} may grow beyond {limit} bytes")
         world.wait_for(lambda: not node.is_running, "the node gives up", _PATIENCE_S)
         world.note(f"node {node.id} gave up, the log of {topic}-0 has {_size_of_log(node.directory, topic)} bytes")

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 SPARK = "spark cluster"
 _PATIENCE_S = 300.0
 _BEYOND_SILENCE_S = 6.0
+_NOTICES_SILENCE_S = 4.0  # a driver looks every 2 s (spark.network.timeoutInterval), and has other work
 _BEYOND_TIMEOUT_S = 3.0
-_NOTICED_WITHIN_S = 15.0  # a coordinator looks every 10 s
+_NOTICED_WITHIN_S = 60.0  # a coordinator looks every 10 s, and has other work
 _WITHOUT_MASTER, _WITHOUT_MASTER_S = 2, 30.0  # batches, and how long they are waited for
 
 
@@ -72,7 +73,7 @@ class PauseExecutor:
             return
         world.note(f"executor {pid} frozen")
         try:
-            world.sleep(_spark(world).silence_s + random.uniform(0, _BEYOND_SILENCE_S))
+            world.sleep(_spark(world).silence_s + _NOTICES_SILENCE_S + random.uniform(0, _BEYOND_SILENCE_S))
         finally:
             woke = processes.send(pid, signal.SIGCONT)
         world.note(f"executor {pid} {'goes on' if woke else 'was ended by its worker'}")

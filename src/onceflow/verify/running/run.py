@@ -305,12 +305,13 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
     struck, kills, pauses = len(driver.struck), len(driver.strikes), len(driver.pauses)
     world.strikes_now()
     turn.fault.inject(world, turn.random())
+    commits = driver.commits
     coming = Coming(
         driver.engine, bool(driver.engine.steps or driver.steps_told), world.said, world.said.before,
         driver.struck[struck:], driver.steps_told - world.said.told,
-        batches=driver.commits - raw.commits,
+        batches=commits - raw.commits,
     )  # fmt: skip
-    raw.commits = driver.commits
+    raw.commits = commits
     strikes = [world.timeline.seconds(at) for at in (*driver.strikes[kills:], *driver.pauses[pauses:])]
     at_s = min(strikes, default=world.said.at_s)
     raw.encounters.append(replace(coming.encounter(turn.fault.name, at_s), in_row=turn.in_row))

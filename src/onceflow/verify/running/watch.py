@@ -66,12 +66,12 @@ class Watch:
         The first batch is waited for elsewhere. A driver that took over is given the time from its start; one that dies again and
         again before it has a batch is given up by its supervisor.
         """
-        driver = self._world.driver
+        driver, now = self._world.driver, time.monotonic()
         if not driver.committed_batches or self._world.timeline.is_open(Lane.FAULT):
-            self._disturbed_at = time.monotonic()
+            self._disturbed_at = now
         if driver.gave_up:
             self._give_up(driver.gave_up)
-        elif time.monotonic() - max(self._disturbed_at, driver.moved_at) > self._stuck_s:
+        elif now - max(self._disturbed_at, driver.moved_at) > self._stuck_s:
             self._give_up(f"stuck: no batch for {self._stuck_s:.0f} s, though no fault was in its way")
 
     def _give_up(self, why: str) -> None:
