@@ -44,7 +44,7 @@ def onceflow_says(directory: Path, *arguments: str, given: str = "", code: int =
 
 
 def await_markers(settings: ClusterSettings, topic: str) -> None:
-    """Until the last stable offsets of a topic are its ends; not for long, since somebody may have left a transaction open.
+    """Until the last stable offsets of a topic have come to its ends; not for long: somebody may have left a transaction open.
 
     ::
 
@@ -60,8 +60,11 @@ def await_markers(settings: ClusterSettings, topic: str) -> None:
         asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=PATIENCE_S)
         return {at.partition: end.result(PATIENCE_S).offset for at, end in asked.items()}
 
-    deadline = time.monotonic() + _MARKERS_S
-    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED) and time.monotonic() < deadline:
+    written, deadline = ends(IsolationLevel.READ_UNCOMMITTED), time.monotonic() + _MARKERS_S
+    while time.monotonic() < deadline:
+        stable = ends(IsolationLevel.READ_COMMITTED)
+        if all(stable[number] >= end for number, end in written.items()):
+            return
         time.sleep(_LOOK_AGAIN_S)
 
 

@@ -42,7 +42,6 @@ HEAP_MB = 256
 _ADMIN_TIMEOUT_S = 30
 _QUERY_TIMEOUT_S = 120
 _STABLE_S = 60.0
-_START_S = 300.0  # of a broker, beside those of the other processes
 _LOOK_S = 0.5
 _COMMITTED = IsolationLevel.READ_COMMITTED
 
@@ -58,7 +57,7 @@ class TopicFactory(Protocol):
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A broker with transaction version 2, for all tests that do not stop or kill it."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker"), heap_mb=HEAP_MB, start_timeout_s=_START_S) as running:
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker"), heap_mb=HEAP_MB) as running:
         yield running
 
 
@@ -66,7 +65,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 def broker_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A broker with transaction version 1, for all tests that do not stop or kill it."""
     directory = tmp_path_factory.mktemp("broker-v1")
-    with EmbeddedBroker(directory, transaction_version=1, heap_mb=HEAP_MB, start_timeout_s=_START_S) as running:
+    with EmbeddedBroker(directory, transaction_version=1, heap_mb=HEAP_MB) as running:
         yield running
 
 

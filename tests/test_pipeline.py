@@ -215,6 +215,7 @@ key = "_value"
     lab.write_plan(extra)
     lab.send(rows(1))
     lab.run()
+    await_markers(lab.settings, copies)
     (record,) = read_committed(lab.settings, copies)
     assert (record.partition, record.value, json.loads(record.key or "")["id"]) == (2, None, 1)
     assert lab.ids() == [1]

@@ -64,7 +64,7 @@ def values(lab: Lab) -> list[str]:
 
 
 def make_anew(broker: EmbeddedBroker, topic: str, partitions: int) -> None:
-    """Deletes a topic, and makes another one of its name when the broker has forgotten the first, which took records."""
+    """Deletes a topic, and makes another one of its name when the broker has forgotten the first and writes to it no more."""
     delete_topic(broker, topic)
     create_topic(broker, topic, partitions)
 

@@ -79,14 +79,15 @@ def verify(directory: Path, *arguments: str, **variables: str) -> subprocess.Com
         env={**os.environ, "TMPDIR": str(temporary), **variables},
         check=False,
     )
-    eventually(lambda: left_of(temporary), lambda left: not left, "its end: who was killed with it dies a moment later")
+    assert not list(temporary.iterdir())
+    eventually(lambda: told_of(temporary), lambda left: not left, "the end of who was killed with it: a moment later")
     return done
 
 
-def left_of(temporary: Path) -> list[str]:
-    """Files, and processes that were told of the directory."""
+def told_of(temporary: Path) -> list[str]:
+    """The processes that were told of the directory."""
     commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
-    return [*map(str, temporary.iterdir()), *(command for command in commands if str(temporary) in command)]
+    return [command for command in commands if str(temporary) in command]
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def _limit(admin: AdminClient, resource: ConfigResource) -> int:
 
 
 class _Probe:
-    """Sends to a topic, in transactions that are aborted: nobody reads it."""
+    """Sends to a topic, in transactions that are aborted: no reader of committed records gets it."""
 
     def __init__(self, servers: str, topic: str) -> None:
         options = {"bootstrap.servers": servers, "transactional.id": f"limit-of-{topic}", "log_level": 0}

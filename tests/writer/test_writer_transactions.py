@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ from onceflow.writer.marker import PROGRESS_BYTES
 from onceflow.writer.writer import Writer
 
 MakeWriter = Callable[..., Writer]
+LATE_MS = 8000
 COMPRESSED = {"compression.type": "gzip"}  # so that the broker alone can tell what is too large for a topic
 _numbers = itertools.count()
 
@@ -183,7 +185,7 @@ def test_a_transaction_that_times_out_is_aborted_and_the_writer_goes_on(
 ) -> None:
     broker = punctual
     create_topic(broker, "late")
-    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": 8000})
+    shop = writer(name, on=broker.bootstrap_servers, kafka={"transaction.timeout.ms": LATE_MS})
     with pytest.raises(TransactionAborted) as caught, shop.transaction() as late:
         shop.send("late", "late", id="1").result()
         wait_until(lambda: is_stable(broker, "late"))
@@ -192,11 +194,12 @@ def test_a_transaction_that_times_out_is_aborted_and_the_writer_goes_on(
 
     def runs_again() -> bool:
         """In the same few seconds, which a busy machine may need more of."""
+        began = time.monotonic()
         try:
             with shop.transaction():
                 shop.send("late", "again", id="1")
         except TransactionAborted as error:
-            if not error.retriable:
+            if not error.retriable or time.monotonic() - began < LATE_MS / 1000:
                 raise
             return False
         return True

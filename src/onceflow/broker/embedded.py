@@ -54,7 +54,7 @@ class EmbeddedBroker:
         heap_mb: int = 512,
         config: Mapping[str, str] | None = None,
         detached: bool = False,
-        start_timeout_s: float = 60,
+        start_timeout_s: float = 180,
     ) -> None:
         if transaction_version not in TRANSACTION_VERSIONS:
             raise BrokerStartError(f"transaction_version is {transaction_version}, and may be 1 or 2")

@@ -31,7 +31,7 @@ def new_cluster_id() -> str:
 class BrokerProcess:
     """Starts and ends the node whose directory is ``home``. One thread at a time; does not pickle."""
 
-    def __init__(self, home: BrokerHome, *, heap_mb: int, detached: bool = False, start_timeout_s: float = 60) -> None:
+    def __init__(self, home: BrokerHome, *, heap_mb: int, detached: bool = False, start_timeout_s: float = 180) -> None:
         self._home = home
         self._heap_mb = heap_mb
         self._detached = detached

@@ -46,7 +46,7 @@ def test_who_has_ended_and_is_not_waited_for_is_neither_killed_nor_frozen(proces
 
 
 def test_who_does_not_obey_is_told(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    eventually(lambda: processes._state(process.pid), "S".__eq__, "it waits for its input")
+    eventually(lambda: processes._states(process.pid), {"S"}.__eq__, "it waits for its input")
     monkeypatch.setattr(processes, "_OBEYS_WITHIN_S", 0.0)
     monkeypatch.setattr(processes, "send", lambda pid, number: True)  # what waits for a disk hears no signal
     with pytest.raises(

@@ -139,9 +139,9 @@ class Node:
 
     def pause(self) -> None:
         """Freeze it (SIGSTOP): connections stay open and nobody answers. When it returns the node stands still."""
+        self.is_paused = True
         if self.pid is not None:
             processes.freeze(self.pid)
-        self.is_paused = True
 
     def resume(self) -> None:
         """Let it go on (SIGCONT) as if no time had passed; nothing, if it is not frozen."""

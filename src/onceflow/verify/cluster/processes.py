@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from onceflow.errors import VerificationError
 _PROC = Path("/proc")
 _CONNECTED, _LISTENS = "01", "0A"  # the state of a socket in /proc/net/tcp
 _DEAD = "X"
-_STANDS_STILL, _HAS_ENDED = ("T", "t"), ("Z", _DEAD)  # the state of a process
+_STANDS_STILL, _HAS_ENDED = frozenset({"T", "t"}), frozenset({"Z", _DEAD})  # the states of a thread
 _LOOK_AGAIN_S = 0.001
 _OBEYS_WITHIN_S = 30.0  # a signal; it waits for a processor, or for a disk
 
@@ -112,13 +113,18 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 
 def freeze(pid: int) -> bool:
-    """SIGSTOP; when it returns the process stands still. False if it is gone. Raises VerificationError as ``kill`` does.
+    """SIGSTOP; when it returns all threads of the process stand still. False if it is gone.
 
-    A process that waits for a processor stops when it gets one, and until then it may do more.
+    A thread that waits for a processor stops when it gets one, and until then it may do more. Raises VerificationError, and
+    lets it go on, if it does not stand still in half a minute.
     """
     if not send(pid, signal.SIGSTOP):
         return False
-    return _await_state(pid, (*_STANDS_STILL, *_HAS_ENDED)) in _STANDS_STILL
+    try:
+        return not _await_states(pid, _STANDS_STILL | _HAS_ENDED) <= _HAS_ENDED
+    except VerificationError:
+        send(pid, signal.SIGCONT)
+        raise
 
 
 def kill(pid: int) -> bool:
@@ -126,29 +132,33 @@ def kill(pid: int) -> bool:
 
     It does what is left of its end itself, when it gets a processor. Raises VerificationError if it does not in half a minute.
     """
-    if _state(pid) in _HAS_ENDED or not send(pid, signal.SIGKILL):
+    if _states(pid) <= _HAS_ENDED or not send(pid, signal.SIGKILL):
         return False
-    _await_state(pid, _HAS_ENDED)
+    _await_states(pid, _HAS_ENDED)
     return True
 
 
-def _await_state(pid: int, awaited: Collection[str]) -> str:
-    """The first of these that is seen; one that is gone is dead."""
+def _await_states(pid: int, awaited: AbstractSet[str]) -> AbstractSet[str]:
+    """The states of its threads, when all are among these."""
     deadline = time.monotonic() + _OBEYS_WITHIN_S
-    while (state := _state(pid)) not in awaited:
+    while not (states := _states(pid)) <= awaited:
         if time.monotonic() > deadline:
+            found = ", ".join(sorted(states))
             raise VerificationError(
-                f"process {pid} did not obey a signal within {_OBEYS_WITHIN_S} s: its state is {state}"
+                f"process {pid} did not obey a signal within {_OBEYS_WITHIN_S} s: its state is {found}"
             )
         time.sleep(_LOOK_AGAIN_S)
-    return state
+    return states
 
 
-def _state(pid: int) -> str:
-    try:
-        return _status(_PROC / str(pid))[0]
-    except OSError:
-        return _DEAD
+def _states(pid: int) -> AbstractSet[str]:
+    """Of its threads, for the first one may have ended before the others; of a process that is gone, dead."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                found.add(_status(thread)[0])
+    return found or {_DEAD}
 
 
 def is_there(pid: int) -> bool:

@@ -199,6 +199,8 @@ class SparkCluster:
         for each in (*self.workers, self.master):
             each.end_all()
         for pid in orphans:  # of workers that were killed before
+            processes.send(pid, signal.SIGKILL)
+        for pid in orphans:
             processes.kill(pid)
 
     def __enter__(self) -> Self:

@@ -43,8 +43,10 @@ class FullDisk:
         node = world.kafka.leader(topic, 0)
         pid = node.pid
         assert pid is not None
-        limit = 0
-        while (size := _size_of_log(node.directory, topic)) > limit:  # it has grown before the limit was there
+        limit = -1
+        while (
+            size := _size_of_log(node.directory, topic)
+        ) > limit and node.is_running:  # it grows until the limit is there
             limit = size + random.randint(1, _MOST_MORE_BYTES)
             set_file_size_limit(pid, limit)
         world.note(f"no file of node {node.id} may grow beyond {limit} bytes")

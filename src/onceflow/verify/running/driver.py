@@ -599,7 +599,7 @@ class DriverProcess:
 
         One that follows and ends without a batch is still the same outage.
         """
-        if life.killed or life.jvm_killed:  # its end is no other one's, whatever it has still committed
+        if life.jvm_killed:  # its end is no other one's, whatever it has still committed
             self._commits_at_end = self.commits
         if life.open is None or life.killed or life.asked_to_end or self._closing or self._down:
             return
