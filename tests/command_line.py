@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from tests.log_ends import left_unstable
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.cli.records import partitions_of, read_committed, send_lines
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 COMMAND = [sys.executable, "-m", "onceflow.cli"]
 PATIENCE_S = 400.0
 _MARKERS_S = 10.0
-_LOOK_AGAIN_S = 0.01
 
 
 def onceflow_says(directory: Path, *arguments: str, given: str = "", code: int = 0) -> str:
@@ -44,28 +43,9 @@ def onceflow_says(directory: Path, *arguments: str, given: str = "", code: int =
 
 
 def await_markers(settings: ClusterSettings, topic: str) -> None:
-    """Until the last stable offsets of a topic have come to its ends; not for long: somebody may have left a transaction open.
-
-    ::
-
-        coordinator  answers a commit
-        reader       asks where it may read to: the transaction is still open there
-        coordinator  has the marker written
-    """
+    """Until a topic is stable up to its ends; not for long: somebody may have left a transaction open."""
     admin = AdminClient({**settings.for_librdkafka(), "log_level": 0})
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    wanted = {TopicPartition(topic, number): latest for number in partitions_of(settings, topic)}
-
-    def ends(isolation: IsolationLevel) -> dict[int, int]:
-        asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=PATIENCE_S)
-        return {at.partition: end.result(PATIENCE_S).offset for at, end in asked.items()}
-
-    written, deadline = ends(IsolationLevel.READ_UNCOMMITTED), time.monotonic() + _MARKERS_S
-    while time.monotonic() < deadline:
-        stable = ends(IsolationLevel.READ_COMMITTED)
-        if all(stable[number] >= end for number, end in written.items()):
-            return
-        time.sleep(_LOOK_AGAIN_S)
+    left_unstable(admin, topic, partitions_of(settings, topic), _MARKERS_S)
 
 
 class Running:

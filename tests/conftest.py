@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from hypothesis import HealthCheck, settings
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from onceflow import KafkaSink
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for what the tests share
+
+from tests.log_ends import left_unstable, log_ends
 
 pytest_plugins = ("tests.parallel", "tests.told_at_once", "tests.in_turn")
 
@@ -43,7 +45,6 @@ _ADMIN_TIMEOUT_S = 30
 _QUERY_TIMEOUT_S = 120
 _STABLE_S = 60.0
 _LOOK_S = 0.5
-_COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 class TopicFactory(Protocol):
@@ -135,9 +136,9 @@ def read_topic(broker: EmbeddedBroker, topic: str, *, committed: bool = True) ->
         }
     )
     try:
-        ends = _ends(
-            broker, topic, list(consumer.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions)
-        )
+        partitions = consumer.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions
+        # Not by the reader's watermarks: those of a read_committed one are the last stable offsets.
+        ends = log_ends(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topic, partitions)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
         return list(_until_end(consumer, topic, ends))
     finally:
@@ -145,39 +146,12 @@ def read_topic(broker: EmbeddedBroker, topic: str, *, committed: bool = True) ->
 
 
 def until_stable(broker: EmbeddedBroker, topic: str) -> None:
-    """Waits for the markers of what was committed or aborted. A reader that is to end at the end of a topic may be too early::
-
-    a producer commits, which is answered when the coordinator has it in its own log
-    a reader comes to the last stable offset, which is still before the transaction: nothing is there, and it ends
-    the coordinator writes the marker
-    """
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "tests"})
-    partitions = list(consumer.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions)
-    consumer.close()
-    ends = _ends(broker, topic, partitions)
-    deadline = time.monotonic() + _STABLE_S
-    stable = _ends(broker, topic, partitions, _COMMITTED)
-    while any(stable[number] < ends[number] for number in partitions):
-        assert time.monotonic() < deadline, f"{topic} is stable up to {stable} of {ends}: a transaction is open"
-        time.sleep(0.05)
-        stable = _ends(broker, topic, partitions, _COMMITTED)
-
-
-def _ends(
-    broker: EmbeddedBroker,
-    topic: str,
-    partitions: Iterable[int],
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,  # with _COMMITTED: the last stable offsets
-) -> dict[int, int]:
-    """Where the logs end. Not by the reader's watermarks: those of a read_committed one are the last stable offsets."""
+    """Waits for the markers of what was committed or aborted."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = admin.list_offsets(
-        {TopicPartition(topic, number): latest for number in partitions},
-        isolation_level=isolation,
-        request_timeout=_ADMIN_TIMEOUT_S,
+    left = left_unstable(
+        admin, topic, admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions, _STABLE_S
     )
-    return {at.partition: future.result(_ADMIN_TIMEOUT_S).offset for at, future in asked.items()}
+    assert not left, f"{topic} has last stable offsets before its ends: {left}: a transaction is open"
 
 
 def _until_end(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> Iterator[Message]:

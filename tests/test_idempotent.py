@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.test_resume_offsets import make_anew
+from tests.faults.support import make_anew
 
 from onceflow import KafkaSink
 from onceflow.kafka.client import KafkaClient

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import create_topic
-from tests.faults.support import delete_topic
+from tests.faults.support import make_anew
 from tests.test_pipeline import Lab, rows
 
 from onceflow import committed_offsets
@@ -61,12 +61,6 @@ def anew(bench: Workbench) -> Workbench:
 
 def values(lab: Lab) -> list[str]:
     return sorted(str(value) for _, value in lab.read(lab.sales))
-
-
-def make_anew(broker: EmbeddedBroker, topic: str, partitions: int) -> None:
-    """Deletes a topic, and makes another one of its name when the broker has forgotten the first and writes to it no more."""
-    delete_topic(broker, topic)
-    create_topic(broker, topic, partitions)
 
 
 # --------------------------------------------------------------------------------------------------- offsets that are gone

@@ -6,8 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.support import delete_topic
-from tests.test_resume_offsets import make_anew
+from tests.faults.support import delete_topic, make_anew
 
 from onceflow import KafkaSink
 

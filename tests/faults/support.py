@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tests.conftest import create_topic
 from tests.faults.light import RECORDS_PER_BATCH, Job
 from tests.forkserver import Ended, ForkServer
 
@@ -46,6 +47,12 @@ def delete_topic(broker: EmbeddedBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(2 * TIMEOUT_S)
     eventually(lambda: set(admin.list_topics(timeout=TIMEOUT_S).topics), lambda known: topic not in known, topic)
+
+
+def make_anew(broker: EmbeddedBroker, topic: str, partitions: int) -> None:
+    """Deletes a topic, and makes another one of its name when the broker has forgotten the first and writes to it no more."""
+    delete_topic(broker, topic)
+    create_topic(broker, topic, partitions)
 
 
 class Cluster:

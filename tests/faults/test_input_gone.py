@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.faults.support import TIMEOUT_S
+from tests.faults.support import TIMEOUT_S, make_anew
 from tests.faults.test_checkpoint_refuses import FIRST, SECOND, Output
-from tests.test_resume_offsets import make_anew
 
 if TYPE_CHECKING:
     from tests.conftest import Workbench

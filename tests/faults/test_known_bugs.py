@@ -259,10 +259,8 @@ def handled(cluster: Cluster, topic: str) -> list[str]:
 def test_a_block_whose_events_timed_out_before_their_partition_joined_is_not_reported_as_committed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    directory, kafka = (
-        tmp_path_factory.mktemp("proxied"),
-        {"delivery.timeout.ms": 5000},
-    )  # which the block behind has to keep
+    directory = tmp_path_factory.mktemp("proxied")
+    kafka = {"delivery.timeout.ms": 5000}  # which the block behind has to keep
     with WireProxy() as proxy, ProxiedBroker(directory, proxy) as broker, closing(Cluster(broker)) as cluster:
         topic = cluster.make_topic(1)
         place = {"bootstrap_servers": broker.servers, "source": "shop", "transactional_id": topic}

@@ -129,10 +129,8 @@ def test_a_reader_that_is_put_out_of_its_group_while_it_reads_the_ids_joins_it_a
     """It takes longer than the group waits; the next one takes the partition, and the store refuses the first."""
     taken = threading.Event()
     options: dict[str, Any] = {"lost_store": "rebuild", "batch_size": 7}
-    options |= {
-        "session_timeout_s": 3,
-        "max_poll_interval_s": 3,
-    }  # of both: a group waits for the longest of its members
+    # Of both: a group waits for the longest of its members.
+    options |= {"session_timeout_s": 3, "max_poll_interval_s": 3}
     lost_with_one_behind(place)
     first = booking(place, inbox=True, **options)
     second = booking(place, inbox=True, **options, on_step=lambda step: taken.set() if step is Step.TAKEN else None)

@@ -13,9 +13,8 @@ from onceflow.verify.cluster.producer_ids import FORGET_SOON
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of these directories share
 
-STAYS = {
-    "auto.leader.rebalance.enable": "false"
-}  # else a leader goes back by itself, every five minutes, to where it was first
+# Else a leader goes back by itself, every five minutes, to where it was first.
+STAYS = {"auto.leader.rebalance.enable": "false"}
 
 
 @pytest.fixture(scope="session")

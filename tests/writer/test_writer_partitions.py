@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from tests.conftest import Reader, TopicFactory, create_topic
+from tests.conftest import Reader, TopicFactory
+from tests.faults.support import make_anew
 from tests.writer.on_a_loop import OnLoop
-from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import EventRefused
@@ -31,13 +31,6 @@ def admin_of(broker: EmbeddedBroker) -> AdminClient:
 def add_partitions(broker: EmbeddedBroker, topic: str, count: int) -> None:
     admin = admin_of(broker)  # it answers for as long as somebody holds it
     admin.create_partitions([NewPartitions(topic, count)], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-
-
-def make_anew(broker: EmbeddedBroker, topic: str, partitions: int) -> None:
-    admin = admin_of(broker)
-    admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    wait_until(lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics)
-    create_topic(broker, topic, partitions)
 
 
 @BOTH_KINDS

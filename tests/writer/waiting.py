@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from tests.log_ends import last_stable_offsets, log_ends
 
 from onceflow.broker import EmbeddedBroker
 
@@ -24,10 +24,4 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def is_stable(broker: EmbeddedBroker, topic: str) -> bool:
     """Whether no transaction is open on the first partition of a topic that holds something."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-
-    def end(level: IsolationLevel) -> int:
-        wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-        found = next(iter(admin.list_offsets(wanted, isolation_level=level).values())).result(timeout=60)
-        return int(found.offset)
-
-    return 0 < end(IsolationLevel.READ_UNCOMMITTED) == end(IsolationLevel.READ_COMMITTED)
+    return 0 < log_ends(admin, topic, [0])[0] == last_stable_offsets(admin, topic, [0])[0]

@@ -67,9 +67,8 @@ def run(checkpoint: Path, conversation: Conversation, stopped: threading.Event, 
     while not stopped.is_set():
         planned = offsets / str(batch)
         if not planned.exists():
-            new = offsets.with_name(
-                f"new-{os.getpid()}"
-            )  # whoever is killed while it writes leaves no entry without an end
+            # Whoever is killed while it writes leaves no entry without an end.
+            new = offsets.with_name(f"new-{os.getpid()}")
             new.write_text(f"{position + (0 if empty and batch % 2 else NUMBERS):08d}")
             new.replace(planned)
         end = end_of(planned)

@@ -203,9 +203,8 @@ def arrived(client: KafkaClient, transactional_id: str, expected: int) -> None:
 def test_one_way_is_dead_until_the_rule_ends(
     client: KafkaClient, broker: EmbeddedBroker, wire: Wire, name: str, direction: Direction, done: int
 ) -> None:
-    client.ask_coordinator(
-        TRANSACTION, name, DescribeTransactionsRequest(transactional_ids=[name])
-    )  # it is known by now
+    # So that the coordinator is known when the short timeout begins.
+    client.ask_coordinator(TRANSACTION, name, DescribeTransactionsRequest(transactional_ids=[name]))
     active = wire.rules.add(Rule(Do.DROP, INIT, direction))
     client._manager.config["request_timeout_ms"] = 1_000
     with pytest.raises(Again, match=r"(?i)timed out"):

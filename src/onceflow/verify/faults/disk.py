@@ -44,9 +44,8 @@ class FullDisk:
         pid = node.pid
         assert pid is not None
         limit = -1
-        while (
-            size := _size_of_log(node.directory, topic)
-        ) > limit and node.is_running:  # it grows until the limit is there
+        # It grows until the limit is there.
+        while (size := _size_of_log(node.directory, topic)) > limit and node.is_running:
             limit = size + random.randint(1, _MOST_MORE_BYTES)
             set_file_size_limit(pid, limit)
         world.note(f"no file of node {node.id} may grow beyond {limit} bytes")
