@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from kafka.errors import SaslAuthenticationFailedError
+from kafka.protocol.metadata import MetadataRequest
 from tests.left_open import left_open
 
 from onceflow.broker import EmbeddedBroker
@@ -21,6 +23,7 @@ from onceflow.kafka.client import TRANSACTION, KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
+WRITTEN_NEVER = 100_000  # topics, whose names are 24 MB: more than a connection holds
 SILENT = 3  # with which server a process begins depends on its id: probably with one of them
 
 
@@ -78,6 +81,34 @@ def _left_open(options: Mapping[str, Any]) -> list[str]:
     with left_open() as texts, pytest.raises(BrokerUnreachable), KafkaClient(options, patience_s=0.5):
         pass
     return texts
+
+
+def test_a_client_that_is_closed_in_the_middle_of_a_write_leaves_no_socket_open(
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker reads no more, and what waits to be written is more than the network takes."""
+    with left_open() as texts, Wire() as wire:
+        _close_in_the_middle_of_a_write(wire, broker.bootstrap_servers)
+    assert not texts
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def _close_in_the_middle_of_a_write(wire: Wire, servers: str) -> None:
+    stalled = Rule(Do.DELAY, frozenset({apis.METADATA}), Direction.REQUEST, delay_s=600)
+    with KafkaClient({"bootstrap_servers": [servers], "proxy_url": wire.url}, patience_s=60) as client:
+        client.ask(1, _metadata_of(1))
+        with wire.rules.during(stalled) as (stalling,):
+            client.send(1, _metadata_of(1), lambda _: None)
+            assert stalling.wait_applied()
+            client.send(1, _metadata_of(WRITTEN_NEVER), lambda _: None)
+            assert client._manager.run(lambda: bool(client._manager._conns[1].transport._write_buffer))
+            client.close()
+
+
+def _metadata_of(topics: int) -> MetadataRequest:
+    topic = MetadataRequest.MetadataRequestTopic
+    names = [topic(name=f"{number:0240}") for number in range(topics)]
+    return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=9, min_version=4)
 
 
 def test_a_topic_that_a_broker_has_not_heard_of_yet_is_asked_for_again(

@@ -16,12 +16,12 @@ from typing import Any
 
 from onceflow.broker.settings import HOST
 from onceflow.kafka.logins import Connections
+from onceflow.kafka.loop import Loop
 from onceflow.kafka_python import (
     CoordinatorType,
     DescribeGroupsRequest,
     DescribeTransactionsRequest,
     FindCoordinatorRequest,
-    NetworkSelector,
 )
 from onceflow.kafka_python import errors as kafka_errors
 
@@ -74,9 +74,9 @@ _Ask = Callable[[int | None, Any], Any]
 
 @contextmanager
 def _connected(ports: Sequence[int]) -> Iterator[_Ask]:
-    net = NetworkSelector()
+    loop = Loop()
     servers = [f"{HOST}:{port}" for port in ports]
-    manager = Connections(net, bootstrap_servers=servers, client_id="onceflow-broker")
+    manager = Connections(loop, bootstrap_servers=servers, client_id="onceflow-broker")
 
     def ask(node_id: int | None, request: Any) -> Any:
         if not manager.bootstrapped:
@@ -91,7 +91,7 @@ def _connected(ports: Sequence[int]) -> Iterator[_Ask]:
         yield ask
     finally:
         manager.close()
-        net.close()
+        loop.close()
 
 
 def _lack(ask: _Ask, settings: Mapping[str, str]) -> str:

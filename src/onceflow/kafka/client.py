@@ -6,6 +6,7 @@ repeated; what an answer means is for the caller. Runs on the driver and in Spar
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import math
@@ -27,8 +28,9 @@ from onceflow.errors import (
 )
 from onceflow.kafka import codes
 from onceflow.kafka.logins import REFUSED, Connections, refused
+from onceflow.kafka.loop import Loop
 from onceflow.kafka.missing import SURE_S, meant
-from onceflow.kafka_python import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest, NetworkSelector
+from onceflow.kafka_python import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from onceflow.kafka_python import errors as kafka_errors
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())
@@ -126,7 +128,7 @@ class KafkaClient:
         self.patience_s = min(patience_s, within_s)
         self._deadline = time.monotonic() + within_s
         self.options = dict(options)
-        self._net = NetworkSelector(client_id=self.options.get("client_id", "onceflow"), slow_task_threshold_secs=0)
+        self._loop = Loop(client_id=self.options.get("client_id", "onceflow"), slow_task_threshold_secs=0)
         self._turn = os.getpid() % len(
             self.options["bootstrap_servers"]
         )  # not all processes begin with the same server
@@ -152,7 +154,7 @@ class KafkaClient:
         with self._opening:
             if self._opened:
                 return
-            self._net.start()
+            self._loop.start()
             wanted_s = self.patience_s if patience_s is None else patience_s
             self._bootstrap(Slices(min(wanted_s, self._rest_s), len(self._servers)))
             self._opened = True
@@ -170,7 +172,7 @@ class KafkaClient:
                 timed_out = isinstance(error, kafka_errors.KafkaTimeoutError)
                 if not timed_out or slices.expired or isinstance(reason, AuthenticationFailed):
                     raise reason from error
-            self._manager.close()  # what waits in it for a silent TLS peer never ends
+            self._loop.run(self._manager.close)  # what waits in it for a silent TLS peer never ends
             self._turn = (self._turn + 1) % len(self._servers)
             self._manager = self._new_manager()
 
@@ -180,16 +182,19 @@ class KafkaClient:
 
     def _new_manager(self) -> Connections:
         """One that asks the bootstrap servers in turn; kafka-python picks one at random for each try."""
-        manager = Connections(self._net, **{**_TRANSPORT, **self.options})
+        manager = Connections(self._loop, **{**_TRANSPORT, **self.options})
         self._servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda node: (node.host, node.port))
         turns = itertools.cycle([*self._servers[self._turn :], *self._servers[: self._turn]])
         manager.cluster.bootstrap_brokers = lambda: [next(turns)]
         return manager
 
     def close(self) -> None:
-        """Closes the connections and ends the I/O thread."""
-        self._manager.close()
-        self._net.close()
+        """Closes the connections and ends the I/O thread; what is under way then is not answered any more."""
+        with contextlib.suppress(
+            Exception
+        ):  # the loop has ended before: by an earlier close, or by an error of its own
+            self._loop.run(self._manager.close)  # not on this thread: the loop may be in the middle of a write
+        self._loop.close()
 
     def _unreachable(self, error: Exception) -> BrokerUnreachable | AuthenticationFailed:
         servers = ",".join(self.options["bootstrap_servers"])
@@ -207,16 +212,20 @@ class KafkaClient:
     # ------------------------------------------------------------------------------------------------------- sending
 
     def send(self, node_id: int, request: Any, done: Callable[[object], None]) -> None:
-        """Sends without blocking; ``done`` gets the response or an exception, on the I/O thread."""
+        """Sends without blocking; ``done`` gets the response or an exception, on the I/O thread.
+
+        Nothing once the client is closed.
+        """
 
         async def deliver() -> None:
             try:
                 done(await self._send(request, node_id))
             except Exception as error:  # noqa: BLE001  the caller decides what any failure of a send means
-                self._manager.cluster.request_update()  # perhaps it is a broker that we have not heard of yet
                 done(error)
+                if not self._manager.closed:
+                    self._manager.cluster.request_update()  # perhaps it is a broker that we have not heard of yet
 
-        self._net.call_soon_threadsafe(deliver)
+        self._loop.call_soon_threadsafe(deliver)
 
     def ask(self, node_id: int | None, request: Any) -> Any:
         """Sends to a node (None: any) and waits for the answer, once.

@@ -15,22 +15,23 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from onceflow.kafka.loop import Loop
 from onceflow.kafka_python import KafkaNetSocket, KafkaSSLTransport, KafkaTCPTransport
 from onceflow.kafka_python import errors as kafka_errors
 
 
-async def dial(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float | None = None) -> KafkaTCPTransport:
+async def dial(loop: Loop, node: Any, config: Mapping[str, Any], timeout_at: float | None = None) -> KafkaTCPTransport:
     """A transport to ``node`` (host and port), its TLS handshake done where the settings want one.
 
-    ``net`` is kafka-python's event loop, ``config`` its connection manager's, ``timeout_at`` by the monotonic clock. Raises
-    KafkaConnectionError. Runs on the event loop.
+    ``config`` is its connection manager's, ``timeout_at`` by the monotonic clock. Raises KafkaConnectionError. Runs on the loop.
     """
-    connection = await _connected(net, node, config, timeout_at)
+    connection = await _connected(loop, node, config, timeout_at)
     try:
-        transport = _transport(net, connection, node.host, config)
+        transport = _transport(loop, connection, node.host, config)
     except BaseException:
         connection.close()
         raise
+    loop.owns(transport._sock)  # noqa: SLF001  with TLS it is another one than the connection
     try:
         await transport.handshake()
     except BaseException as error:
@@ -41,7 +42,7 @@ async def dial(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float
     return transport
 
 
-async def _connected(net: Any, node: Any, config: Mapping[str, Any], timeout_at: float | None) -> socket.socket:
+async def _connected(loop: Loop, node: Any, config: Mapping[str, Any], timeout_at: float | None) -> socket.socket:
     route = KafkaNetSocket(config["proxy_url"])
     failure = kafka_errors.KafkaConnectionError(f"no address of {node.host}")
     for family, kind, protocol, _, address in route.dns_lookup(node.host, node.port):
@@ -50,7 +51,7 @@ async def _connected(net: Any, node: Any, config: Mapping[str, Any], timeout_at:
             connection.setblocking(False)
             for option in config["socket_options"]:
                 connection.setsockopt(*option)
-            await route.sock_connect(net, connection, address, timeout_at=timeout_at)
+            await route.sock_connect(loop, connection, address, timeout_at=timeout_at)
         except (OSError, kafka_errors.KafkaConnectionError) as error:
             connection.close()
             failure = kafka_errors.KafkaConnectionError(f"unable to connect: {error}")
@@ -65,8 +66,8 @@ async def _connected(net: Any, node: Any, config: Mapping[str, Any], timeout_at:
     raise failure
 
 
-def _transport(net: Any, connection: socket.socket, host: str, config: Mapping[str, Any]) -> KafkaTCPTransport:
+def _transport(loop: Loop, connection: socket.socket, host: str, config: Mapping[str, Any]) -> KafkaTCPTransport:
     if config["security_protocol"] not in ("SSL", "SASL_SSL"):
-        return KafkaTCPTransport(net, connection, host=host)
+        return KafkaTCPTransport(loop, connection, host=host)
     tls = {name: value for name, value in config.items() if name.startswith("ssl_")}
-    return KafkaSSLTransport(net, connection, host=host, **tls)
+    return KafkaSSLTransport(loop, connection, host=host, **tls)

@@ -1,0 +1,36 @@
+"""kafka-python's event loop, which closes the sockets that it is left with.
+
+What it survives::
+
+    a request waits to be written: the broker reads no more, or the loop has not come to it yet
+    the client is closed; kafka-python's transport waits for the write before it closes its socket
+    the loop ends, and cancels the write: nobody closes the socket (3.0.12: ``KafkaTCPTransport.close``)
+    the broker sees an open connection until a collection of the garbage, and whoever makes an error of a ResourceWarning has one
+    in the middle of something else
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from onceflow.kafka_python import NetworkSelector
+
+
+class Loop(NetworkSelector):  # type: ignore[misc]
+    """An event loop, and the sockets of the connections that run on it."""
+
+    def __init__(self, **configs: Any) -> None:
+        super().__init__(**configs)
+        self._sockets: list[socket.socket] = []
+
+    def owns(self, connection: socket.socket) -> None:
+        """It is closed with the loop, if nobody has closed it before. Runs on the loop."""
+        self._sockets = [each for each in self._sockets if each.fileno() >= 0]
+        self._sockets.append(connection)
+
+    def close(self) -> None:
+        """End the I/O thread and what still runs on it."""
+        super().close()
+        for each in self._sockets:
+            each.close()
