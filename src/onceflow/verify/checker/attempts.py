@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onceflow.verify.checker.positions import Proofs
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import Status
 
@@ -55,7 +55,7 @@ class Attempts:
         read = np.zeros(len(self.several), bool)
         read[shown] = True
         proved = np.concatenate([self.senders[self.several & read], givers])
-        certain: Mask = self.several & ~read & np.isin(self.senders, proved)
+        certain: Mask = self.several & ~read & among(self.senders, proved)
         last = np.full(len(self.several), -1, np.int64)
         last[self.record] = self.rows
         return np.sort(last[certain])

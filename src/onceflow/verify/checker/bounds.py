@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from onceflow.verify.checker.evidence import Evidence, offset_of, place
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.schema import OFFSET_BITS, Status
 
 
@@ -32,7 +32,7 @@ def _lowest_of_any_attempt(evidence: Evidence, rows: Ints) -> Ints:
     """Which of several attempts wrote a record may not be known: then it can stand where the first of them began."""
     history, sends, record = evidence.history, evidence.sends, evidence.record
     records, number = np.unique(record[rows], return_inverse=True)
-    attempts = sends[(history.status[sends] != Status.FAIL) & np.isin(record[sends], records)]
+    attempts = sends[(history.status[sends] != Status.FAIL) & among(record[sends], records)]
     lowest = np.full(len(records), np.iinfo(np.int64).max)
     reached = _reached(evidence, history.key[attempts], evidence.begun_after[history.op[attempts]])
     np.minimum.at(lowest, np.searchsorted(records, record[attempts]), reached)
@@ -43,7 +43,7 @@ def _reached(evidence: Evidence, key: Ints, known: Ints) -> Ints:
     """For each key how far its log had reached when the operations up to this row had ended, as far as anybody was told."""
     history = evidence.history
     told = np.concatenate([evidence.committed, evidence.visible])
-    told = told[(history.offset[told] >= 0) & np.isin(history.key[told], key)]
+    told = told[(history.offset[told] >= 0) & among(history.key[told], key)]
     when, count = evidence.op_end[history.op[told]], len(history.op) + 1
     order = np.lexsort((when, history.key[told]))
     told, when = told[order], when[order]

@@ -24,7 +24,7 @@ from onceflow.verify.checker.passed_over import passed_over
 from onceflow.verify.checker.replays import Replay, misfit
 from onceflow.verify.checker.unknown import Unknown, was_used
 from onceflow.verify.checker.unproved import listed
-from onceflow.verify.history.coding import Ints, numbered, occurrence
+from onceflow.verify.history.coding import Ints, among, distinct, numbered, occurrence
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
 
@@ -56,7 +56,7 @@ class Doubts:
 
     def may_give(self, record: Ints) -> Mask:
         """For each record whether a doubtful one may have led to the same."""
-        found: Mask = np.isin(record, self.records)
+        found: Mask = among(record, self.records)
         return found
 
     def sentence(self, count: int, where: str) -> str:
@@ -74,7 +74,7 @@ def doubts_of(evidence: Evidence, replay: Replay, inputs: Iterable[str]) -> Doub
     history = evidence.history
     codes = history.codes(inputs)
     sends, late = _sends(evidence, codes), _begins_late(evidence, codes)
-    names = [str(history.keys[code]) for code in np.unique(np.append(history.key[sends], late))]
+    names = [str(history.keys[code]) for code in distinct(np.append(history.key[sends], late))]
     given: list[tuple[str, Any]] = []
     unclear = ""
     for key, offset, value in (*_records(evidence, sends), *((str(history.keys[code]), None, None) for code in late)):
@@ -154,7 +154,7 @@ def _coded(evidence: Evidence, names: Collection[str], given: list[tuple[str, An
 def _sends(evidence: Evidence, codes: Ints) -> Ints:
     """Sent, perhaps committed, where is not known; and nobody who looked afterwards tells whether it is there."""
     history, sends = evidence.history, evidence.sends
-    rows = sends[np.isin(history.key[sends], codes) & (history.status[sends] != Status.FAIL)]
+    rows = sends[among(history.key[sends], codes) & (history.status[sends] != Status.FAIL)]
     rows = rows[(history.offset[rows] < 0) | ~(evidence.happened[rows] | evidence.read[rows])]
     open_ones = _is_open(evidence, rows)
     found = _times_found(evidence)[evidence.record[rows]]

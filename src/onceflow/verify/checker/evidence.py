@@ -12,7 +12,7 @@ from onceflow.verify.checker.attempts import Attempts
 from onceflow.verify.checker.positions import Proofs
 from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.checker.writers import writers_of
-from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.coding import Ints, dense, distinct
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
 
@@ -167,7 +167,7 @@ class Evidence:
     def committed(self) -> Ints:
         """The rows that sent what must be in the log; where that is not known which of several, one of them."""
         rows: Ints = self.sends[self.happened[self.sends]]
-        return np.union1d(rows, self.of_some_attempt) if len(self.of_some_attempt) else rows
+        return distinct(np.concatenate([rows, self.of_some_attempt])) if len(self.of_some_attempt) else rows
 
     @cached_property
     def of_some_attempt(self) -> Ints:
@@ -230,7 +230,7 @@ class Evidence:
     @cached_property
     def known(self) -> Ints:
         """The places, in order, of every record that may be seen, was seen, and was not dropped later."""
-        places = np.unique(place(self.history.key[self.visible], self.history.offset[self.visible]))
+        places = distinct(place(self.history.key[self.visible], self.history.offset[self.visible]))
         return places[~self.gone.contain(places)]
 
     @cached_property

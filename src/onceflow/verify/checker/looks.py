@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from onceflow.verify.checker.evidence import Evidence, offset_of, place
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, distinct
 from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind
 
 
@@ -118,7 +118,7 @@ class Looks:
     def _cuts(self) -> Ints:
         """The places, in order, between which the last look is one and the same."""
         key = np.arange(len(self._history.keys))
-        return np.unique(np.concatenate([self._low, self._high, place(key, 0), place(key, self._ends)]))
+        return distinct(np.concatenate([self._low, self._high, place(key, 0), place(key, self._ends)]))
 
     @cached_property
     def _painted(self) -> Ints:

@@ -22,7 +22,7 @@ from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.looks import Looks
 from onceflow.verify.checker.passed_over import passed_over
 from onceflow.verify.checker.vanished import Vanished
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import MAX_OFFSET
 
@@ -79,7 +79,7 @@ class Missing:
         """For each unread record, whether others of its transaction were read, or a position that it gave was seen."""
         history, unread, evidence = self.history, self.unread, self._evidence
         seen = evidence.seen_unit | (evidence.seen_position >= 0)
-        visible = seen[history.unit[unread]] | np.isin(unread, evidence.of_some_attempt)
+        visible = seen[history.unit[unread]] | among(unread, evidence.of_some_attempt)
         return (self.passed | self.drained) & history.in_txn[unread] & visible
 
     @cached_property

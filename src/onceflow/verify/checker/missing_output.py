@@ -25,7 +25,7 @@ from onceflow.verify.checker.passed_over import passed_over
 from onceflow.verify.checker.processed import consumed, processed, processed_by
 from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.checker.unproved import listed
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import MAX_OFFSET, Kind
 
@@ -95,7 +95,7 @@ def _asked_for(evidence: Evidence, key: Ints, low: Ints, high: Ints) -> Mask:
     begins, ends = (place(history.key[windows], bound[windows]) for bound in (history.offset, history.until))
     asked = Ranges.of(np.concatenate([passed.low, begins]), np.concatenate([passed.high, ends]))
     at = asked.index(place(key, low))
-    read_wholly = ~np.isin(key, history.key[history.rows(Kind.WINDOW)])
+    read_wholly = ~among(key, history.key[history.rows(Kind.WINDOW)])
     return read_wholly | (low >= high) | ((at >= 0) & (np.append(asked.high, -1)[at] >= place(key, high)))
 
 

@@ -22,7 +22,7 @@ from onceflow.verify.checker.repetitions import repetitions
 from onceflow.verify.checker.unanswered import Unanswered
 from onceflow.verify.checker.unproved import keys_text, listed
 from onceflow.verify.checker.vanished import Vanished
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Columns
 from onceflow.verify.history.schema import Kind, Status
 
@@ -84,7 +84,7 @@ def _strange(evidence: Evidence, held: Collection[str]) -> Iterator[str]:
     """Nobody's, so far as the history knows."""
     history = evidence.history
     told = np.append(history.key[evidence.sends], history.codes(held))
-    rows = evidence.polls[~np.isin(history.key[evidence.polls], told)]
+    rows = evidence.polls[~among(history.key[evidence.polls], told)]
     if len(rows):
         where = keys_text(evidence, rows)
         yield f"what should be on {where}: no send to it is in the history, so nothing can be missing or invented"
@@ -146,7 +146,7 @@ def _positions(evidence: Evidence) -> Iterator[str]:
     known = evidence.once(LastPositions).known
     rows = np.concatenate([history.rows(Kind.POSITION), evidence.polls[history.group[evidence.polls] >= 0]])
     lane = lanes(history, np.concatenate([known, rows]))
-    rows = rows[~np.isin(lane[len(known) :], lane[: len(known)])]
+    rows = rows[~among(lane[len(known) :], lane[: len(known)])]
     if len(rows):
         yield (
             f"how far {_groups(evidence, rows)} came on {keys_text(evidence, rows)}: its position and the stable_end were not "
@@ -159,7 +159,7 @@ def _unconsumed(evidence: Evidence) -> Iterator[str]:
     positions = history.rows(Kind.POSITION)
     positions = positions[history.in_txn[positions] & evidence.happened[positions]]
     rows = np.concatenate([positions, _moved(history)])
-    rows = rows[~np.isin(history.group[rows], history.group[polls]) & (history.group[rows] >= 0)]
+    rows = rows[~among(history.group[rows], history.group[polls]) & (history.group[rows] >= 0)]
     if len(rows):
         yield f"whether {_groups(evidence, rows)} consumed all that it went past: no poll in the history names the group"
 
@@ -189,7 +189,7 @@ def _elsewhere(evidence: Evidence) -> Iterator[str]:
     seen = given_elsewhere(history)
     seen = seen[history.group[seen] >= 0]
     lane = lanes(history, np.concatenate([seen, polls]))
-    rows = seen[np.isin(lane[: len(seen)], lane[len(seen) :])]
+    rows = seen[among(lane[: len(seen)], lane[len(seen) :])]
     if len(rows):
         yield (
             f"whether {_groups(evidence, rows)} consumed all that it went past on {keys_text(evidence, rows)}: its transactions "
@@ -201,10 +201,10 @@ def _older(evidence: Evidence) -> Iterator[str]:
     """A position that is all there is of a group on a partition: what is before it may have been handled before the history."""
     history, polls = evidence.history, evidence.polls
     positions, seen = history.rows(Kind.POSITION), seen_positions(history)
-    seen = seen[np.isin(history.group[seen], history.group[polls]) & (history.group[seen] >= 0)]
+    seen = seen[among(history.group[seen], history.group[polls]) & (history.group[seen] >= 0)]
     others = np.concatenate([polls, positions[history.in_txn[positions]]])
     lane = lanes(history, np.concatenate([seen, others]))
-    alone = ~np.isin(lane[: len(seen)], lane[len(seen) :])
+    alone = ~among(lane[: len(seen)], lane[len(seen) :])
     alone &= np.bincount(lane[: len(seen)], minlength=1)[lane[: len(seen)]] == 1
     key, offset = history.key[seen], history.offset[seen]
     rows = seen[alone & (evidence.records_between(place(key, 0), place(key, offset)) > 0)]

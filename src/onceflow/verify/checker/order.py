@@ -24,7 +24,7 @@ import pyarrow as pa
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
 from onceflow.verify.checker.unanswered import Unanswered
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import MAX_OFFSET, Kind, Status
 
@@ -167,7 +167,7 @@ def _positions(history: Columns, steps: _Steps, session: Ints, doubtful: Mask) -
     begins[1:] = (previous[1:] != steps.rows[:-1]) | (session[previous[1:]] != session[previous[:-1]])
     anywhere = (history.offset[previous] < 0) | (begins & doubtful)
     lane = np.cumsum(begins) - 1
-    concerned = np.isin(lane, lane[doubtful])
+    concerned = among(lane, lane[doubtful])
     reach, rank = np.unique(np.where(anywhere, MAX_OFFSET, after)[concerned], return_inverse=True)
     band = lane[concerned] * len(reach)
     after[concerned] = np.where(doubtful[concerned], reach[np.maximum.accumulate(band + rank) - band], after[concerned])

@@ -12,7 +12,7 @@ from onceflow.verify.checker.findings import findings
 from onceflow.verify.checker.missing import Missing
 from onceflow.verify.checker.positions import given_positions, lanes, seen_positions
 from onceflow.verify.checker.progress import Torn
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among, distinct
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import Kind, Status
 
@@ -57,10 +57,10 @@ def consumed_never(evidence: Evidence) -> pa.Table:
     committed = evidence.happened[positions]
     others = np.concatenate([np.ones(len(polls), bool), committed])
     begins = _before_all_others(lane[: len(others)][others], np.concatenate([polls, positions])[others], stood, seen)
-    counts = _after_another(taken, polls, stood, seen) & ~np.isin(seen, given_elsewhere(history))
-    counts &= ~np.isin(seen, evidence.once(Torn).of_transactions)
+    counts = _after_another(taken, polls, stood, seen) & ~among(seen, given_elsewhere(history))
+    counts &= ~among(seen, evidence.once(Torn).of_transactions)
     in_doubt = history.status[positions] == Status.INFO
-    counts &= ~np.isin(place(stood, history.offset[seen]), place(given, history.offset[positions])[in_doubt])
+    counts &= ~among(place(stood, history.offset[seen]), place(given, history.offset[positions])[in_doubt])
     begun = _Lanes(taken, polls, stood[begins], seen[begins])
     went = _Lanes(given[committed], positions[committed], stood[counts], seen[counts])
     number, lane_of = _passed(evidence, begun, went)
@@ -73,8 +73,8 @@ def given_elsewhere(history: Columns) -> Ints:
     given, seen = history.rows(Kind.POSITION), seen_positions(history)
     given = given[history.in_txn[given]]
     lane = lanes(history, np.concatenate([seen, given]))
-    transactional = np.isin(history.group[seen], history.group[given_positions(history)])
-    elsewhere: Ints = seen[transactional & ~np.isin(lane[: len(seen)], lane[len(seen) :])]
+    transactional = among(history.group[seen], history.group[given_positions(history)])
+    elsewhere: Ints = seen[transactional & ~among(lane[: len(seen)], lane[len(seen) :])]
     return elsewhere
 
 
@@ -94,8 +94,8 @@ def only_in_doubt(evidence: Evidence) -> Ints:
     np.maximum.at(furthest, went, history.offset[positions])
     places = place(taken, history.offset[polls])
     kept = evidence.happened[polls]
-    told = history.in_txn[polls] & np.isin(history.unit[polls], history.unit[evidence.sends])
-    alone = ~kept & ~told & (history.offset[polls] < furthest[taken]) & ~np.isin(places, places[kept | told])
+    told = history.in_txn[polls] & among(history.unit[polls], history.unit[evidence.sends])
+    alone = ~kept & ~told & (history.offset[polls] < furthest[taken]) & ~among(places, places[kept | told])
     rows: Ints = polls[alone]
     return rows
 
@@ -163,18 +163,18 @@ def _passed(evidence: Evidence, begun: _Lanes, went: _Lanes) -> tuple[Ints, Ints
     count = int(max(begun.all_lanes.max(initial=-1), went.all_lanes.max(initial=-1))) + 1
     low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
     np.minimum.at(low, taken, number)
-    polls_at_all = np.isin(history.group[begun.seen], history.group[polls])
+    polls_at_all = among(history.group[begun.seen], history.group[polls])
     stands = np.searchsorted(known, place(history.key[begun.seen], history.offset[begun.seen]))
     np.minimum.at(low, begun.stood[polls_at_all], stands[polls_at_all])
     np.maximum.at(high, went.all_lanes, ends)
     inside = (np.append(known, -1)[number] == polled) & (number < high[taken])
     inside &= (history.status[polls] != Status.FAIL) & ~evidence.once(_undone)[history.unit[polls]]
-    consumed = np.unique(_pairs(evidence, taken[inside], number[inside]))
+    consumed = distinct(_pairs(evidence, taken[inside], number[inside]))
     sizes = np.bincount(consumed // (len(known) + 1), minlength=count)
     short = np.flatnonzero((low < high) & (sizes < high - low))  # of all lanes hardly any
     lane = np.repeat(short, high[short] - low[short])
     all_of_them = np.concatenate([np.arange(0), *(np.arange(low[each], high[each]) for each in short.tolist())])
-    never = ~np.isin(_pairs(evidence, lane, all_of_them), consumed)
+    never = ~among(_pairs(evidence, lane, all_of_them), consumed)
     return all_of_them[never], lane[never]
 
 

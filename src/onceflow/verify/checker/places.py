@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 
 
 def duplicated(evidence: Evidence) -> pa.Table:
@@ -16,7 +16,7 @@ def duplicated(evidence: Evidence) -> pa.Table:
     other = _conflicts(evidence.record[rows], evidence.history.offset[rows])
     placed = _pairs(evidence, "duplicated", rows, other)
     again, before = _committed_again(evidence)
-    more = ~np.isin(evidence.record[again], evidence.record[rows[other >= 0]])
+    more = ~among(evidence.record[again], evidence.record[rows[other >= 0]])
     return joined(evidence.history, [placed, findings(evidence.history, "duplicated", again[more], before[more])])
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.coding import Ints, among, dense
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
 
@@ -45,7 +45,7 @@ def given_positions(history: Columns) -> Ints:
 
 def first_polled(history: Columns, polls: Ints, positions: Ints) -> Ints:
     """For each position the lowest offset that its transaction polled of the key for the group, MAX_OFFSET for none."""
-    polls = polls[np.isin(history.unit[polls], history.unit[positions])]
+    polls = polls[among(history.unit[polls], history.unit[positions])]
     rows = np.concatenate([positions, polls])
     lane = lanes(history, rows)
     taken = dense(history.unit[rows] * (int(lane.max(initial=0)) + 1) + lane)
@@ -73,7 +73,7 @@ class Proofs:
         """
         said, saw = given_positions(history), seen_positions(history)
         rows = np.sort(np.concatenate([said, saw]))
-        is_said = np.isin(rows, said)
+        is_said = among(rows, said)
         unknown = is_said & (history.status[rows] == Status.INFO)
         lane = lanes(history, rows)
         spot = np.unique((lane << OFFSET_BITS) | history.offset[rows], return_inverse=True)[1]
@@ -82,11 +82,11 @@ class Proofs:
         possible = unknown & (seen < len(history.op))
         is_new = possible & (certain < rows)
         is_new[possible] |= first_polled(history, polls, rows[possible]) < history.offset[rows[possible]]
-        too_late = is_said & (seen < rows) & np.isin(spot, spot[is_new])
+        too_late = is_said & (seen < rows) & among(spot, spot[is_new])
         too_late[too_late] = surely_after(seen[too_late], rows[too_late])
         first = is_said & (_firsts(spot, rows)[spot] == rows)
         others = is_said & ~is_new & ~too_late
-        proved = is_said & ~too_late & np.isin(spot, spot[first]) & ~np.isin(spot, spot[others])
+        proved = is_said & ~too_late & among(spot, spot[first]) & ~among(spot, spot[others])
         return cls(rows[proved], spot[proved], seen[proved])
 
     def alone(self, history: Columns) -> Ints:

@@ -19,7 +19,7 @@ from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.positions import lanes, seen_positions
 from onceflow.verify.checker.progress import went_on
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind, Status
 
@@ -78,7 +78,7 @@ def consumed(evidence: Evidence, compared: Compared, group: str | None) -> Mask:
     polls = polls[evidence.happened[polls]]
     polls = polls[is_of_group(evidence, polls, group)]
     places = place(compared.input_key, compared.input_offset)
-    return np.isin(places, place(history.key[polls], history.offset[polls]))
+    return among(places, place(history.key[polls], history.offset[polls]))
 
 
 def _committed_by(evidence: Evidence, compared: Compared, group: str | None) -> Ints:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings
-from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.coding import Ints, among, dense
 from onceflow.verify.history.schema import Kind, Status
 
 
@@ -52,7 +52,7 @@ def _full_looks(evidence: Evidence, effects: Ints) -> Ints:
     windows = history.rows(Kind.WINDOW)
     windows = windows[(history.offset[windows] == 0) & evidence.has_effects_only[history.key[windows]]]
     asked, found = (history.op[rows] * len(history.keys) + history.key[rows] for rows in (windows, effects))
-    return np.where(np.isin(found, asked), history.op[effects] + 1, 0)
+    return np.where(among(found, asked), history.op[effects] + 1, 0)
 
 
 def _first_of(group: Ints, rows: Ints) -> Ints:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.positions import first_polled, lanes, seen_positions
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind, Status
 
@@ -136,7 +136,7 @@ def _written_between(evidence: Evidence, stable: Ints, ends: Ints) -> Mask:
 def _used_after(evidence: Evidence, rows: Ints) -> Mask:
     """For each row whether a transaction wrote to its key after its operation: then what is open may have been under way."""
     history, sends = evidence.history, evidence.sends
-    return _sent_after(evidence, sends[history.in_txn[sends] & np.isin(history.key[sends], history.key[rows])], rows)
+    return _sent_after(evidence, sends[history.in_txn[sends] & among(history.key[sends], history.key[rows])], rows)
 
 
 def _sent_after(evidence: Evidence, sends: Ints, rows: Ints) -> Mask:
@@ -237,7 +237,7 @@ class Torn:
         settled = np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen
         # What a transaction of unknown outcome gave it may be there as well: its marker may come late.
         may_be = place(lane[open_ended], history.offset[positions[open_ended]])
-        settled &= ~np.isin(place(np.arange(len(seen)), history.offset[seen]), may_be)
+        settled &= ~among(place(np.arange(len(seen)), history.offset[seen]), may_be)
         other = settled & (last >= 0) & (history.offset[seen] != history.offset[last])
         other &= ~_committed_later(evidence, lane[said], positions[said], seen, np.where(other, last, -1))
         unsaid = settled & (last < 0)
@@ -261,9 +261,9 @@ def _given_by_nobody(evidence: Evidence, lane: Ints, positions: Ints, last: Ints
     given = history.in_txn[positions] & (history.status[positions] != Status.FAIL)
     places = place(lane, history.offset[positions])
     rows = np.flatnonzero(~history.in_txn[positions] & evidence.happened[positions] & (positions < last[lane]))
-    rows = rows[~np.isin(places[rows], places[given])]
+    rows = rows[~among(places[rows], places[given])]
     # One of unknown outcome may have been committed late, behind what was seen.
-    done = given & (history.status[positions] == Status.OK) & np.isin(lane, lane[rows])
+    done = given & (history.status[positions] == Status.OK) & among(lane, lane[rows])
     first = np.full(len(last), -1, np.int64)
     first[lane[done][::-1]] = positions[done][::-1]
     rows = rows[first[lane[rows]] >= 0]
@@ -322,7 +322,7 @@ def _ends_before(evidence: Evidence, seen: Ints) -> Ints:
     before &= furthest[history.key[rows]] < history.offset[ends]
     number, rows, ends = number[before], rows[before], ends[before]
     lane = lanes(history, np.concatenate([rows, polls])) if len(rows) else rows
-    reads = np.isin(lane[: len(rows)], lane[len(rows) :])
+    reads = among(lane[: len(rows)], lane[len(rows) :])
     found = np.full(len(seen), -1, np.int64)
     found[number[reads]] = ends[reads]
     return found
@@ -354,7 +354,7 @@ def went_on(evidence: Evidence, seen: Ints) -> Mask:
     history = evidence.history
     given = history.rows(Kind.POSITION)
     rows = np.concatenate([given[history.in_txn[given]], evidence.polls])
-    rows = rows[(history.status[rows] != Status.FAIL) & np.isin(history.group[rows], history.group[seen])]
+    rows = rows[(history.status[rows] != Status.FAIL) & among(history.group[rows], history.group[seen])]
     lane = lanes(history, np.concatenate([seen, rows]))
     last = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(last, lane[len(seen) :], rows)

@@ -16,7 +16,7 @@ import numpy as np
 
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.processing import Taken
-from onceflow.verify.history.coding import Ints, dense
+from onceflow.verify.history.coding import Ints, among, dense
 
 
 def repetitions(evidence: Evidence) -> Iterator[tuple[Ints, str]]:
@@ -47,7 +47,7 @@ def _polled_more_than_once(evidence: Evidence) -> tuple[Ints, Ints]:
     """
     history, taken = evidence.history, evidence.once(Taken)
     unknown = history.in_txn[taken.rows] & ~evidence.happened[taken.rows]
-    counts = ~(unknown & np.isin(history.unit[taken.rows], history.unit[evidence.sends]))
+    counts = ~(unknown & among(history.unit[taken.rows], history.unit[evidence.sends]))
     rows, record = taken.rows[counts], taken.record[counts]
     several = np.bincount(record, minlength=1)[record] > 1
     return rows[several], dense(record[several])

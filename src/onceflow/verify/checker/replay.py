@@ -24,7 +24,7 @@ from onceflow.verify.checker.missing_output import MissingOutput
 from onceflow.verify.checker.processed import final_positions, is_of_group, processed
 from onceflow.verify.checker.replays import Replay
 from onceflow.verify.checker.unproved import keys_text
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among, distinct
 from onceflow.verify.history.schema import Kind
 
 ANOMALY = "diverged_output"
@@ -98,7 +98,7 @@ def unproved_output(evidence: Evidence, outputs: Iterable[str]) -> str:
     history = evidence.history
     windows = history.rows(Kind.WINDOW)
     looks = history.keys.take(
-        pa.array(np.unique(history.key[np.concatenate([windows[evidence.happened[windows]], evidence.polls])]))
+        pa.array(distinct(history.key[np.concatenate([windows[evidence.happened[windows]], evidence.polls])]))
     )
     unseen = sorted(set(outputs) - set(looks.to_pylist()))
     return f"nobody looked at {', '.join(unseen)}" if unseen else ""
@@ -120,7 +120,7 @@ def _of_other_transactions(evidence: Evidence, found: Ints, source: Ints, group:
     known = np.searchsorted(consumed, places)
     is_known = np.append(consumed, -1)[known] == places
     at, known = at[is_known], known[is_known]
-    other = ~np.isin(known * units + history.unit[writer[at]], number * units + history.unit[polls])
+    other = ~among(known * units + history.unit[writer[at]], number * units + history.unit[polls])
     first = np.full(len(consumed), -1, np.int64)
     first[number[::-1]] = polls[::-1]
     return at[other], first[known[other]]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from onceflow.errors import FunctionInvalid
 from onceflow.verify.checker.registry import CHECKS, Check
 from onceflow.verify.checker.verdict import check_history
-from onceflow.verify.history.coding import Ints, dense, plain_numbers
+from onceflow.verify.history.coding import Ints, among, dense, plain_numbers
 
 
 def shrink(table: pa.Table, finding: dict[str, object], check: Check | None = None) -> pa.Table:
@@ -58,7 +58,7 @@ def minimal(pieces: Sequence[Ints], shows: Callable[[Sequence[Ints]], bool]) -> 
 def _parts(table: pa.Table, finding: dict[str, object]) -> Iterator[Ints]:
     """Guesses of what is enough, small ones first: the operations named, all on the same partition, everything."""
     units, rows = _units(table), np.asarray(finding["rows"], np.int64)
-    named = np.isin(units, units[rows])
+    named = among(units, units[rows])
     yield np.flatnonzero(named)
     beside = np.asarray(pc.equal(table["key"], finding["key"]).fill_null(False))
     keyless = np.asarray(table["key"].is_null())

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from onceflow.verify.checker.evidence import NOBODY, Evidence
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Status
 
@@ -37,7 +37,7 @@ class Unanswered:
         rows = evidence.sends[evidence.sent_offset[evidence.sends] >= 0]
         rows = rows[is_unanswered[rows] | evidence.happened[rows]]
         lane = history.process[rows] * (len(history.keys) + 1) + history.key[rows]
-        concerned = np.isin(lane, lane[is_unanswered[rows]])
+        concerned = among(lane, lane[is_unanswered[rows]])
         rows, lane = rows[concerned], lane[concerned]
         order = np.argsort(lane, kind="stable")
         self._rows, self._lane, self._open = rows[order], lane[order], is_unanswered[rows[order]]

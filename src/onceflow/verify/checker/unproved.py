@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.verify.checker.evidence import Evidence
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among, distinct
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind, Status
 
@@ -61,7 +61,7 @@ def _consumed_for_nothing(evidence: Evidence) -> list[str]:
     rows = np.concatenate([evidence.sends, polls, history.rows(Kind.WINDOW)])
     if len(np.setdiff1d(history.key[rows], history.key[polls[history.group[polls] >= 0]])):
         return []
-    if np.any(np.isin(history.unit[evidence.sends], history.unit[consuming])):
+    if np.any(among(history.unit[evidence.sends], history.unit[consuming])):
         return []
     groups: list[str] = pc.unique(history.table["group"].take(pa.array(consuming))).to_pylist()
     return groups
@@ -124,4 +124,4 @@ def _unjudged(evidence: Evidence) -> Ints:
 def keys_text(evidence: Evidence, rows: Ints) -> str:
     """The keys of the rows, in words."""
     history = evidence.history
-    return listed(history.keys.take(pa.array(np.unique(history.key[rows]))).to_pylist())
+    return listed(history.keys.take(pa.array(distinct(history.key[rows]))).to_pylist())

@@ -34,7 +34,7 @@ import numpy as np
 
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.looks import Looks
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import MAX_OFFSET, Status
 
@@ -70,7 +70,7 @@ class Vanished:
         ended = self._evidence.op_end[self._history.op[rows]]
         missed = moment > ended
         missed[missed] = ~self._evidence.gone.overlap(low[missed], high[missed])
-        missed[missed] = ~np.isin(group[missed], group[~missed])
+        missed[missed] = ~among(group[missed], group[~missed])
         chosen = _last_of_each(group[missed], ended[missed])
         return rows[missed][chosen], look[missed][chosen], rows[~missed]
 

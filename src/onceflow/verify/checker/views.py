@@ -19,7 +19,7 @@ import numpy as np
 
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.ranges import Ranges
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among, distinct
 from onceflow.verify.history.schema import Kind
 
 # Of a known record's number; above them stands what it belongs to: a view, an operation, a transaction.
@@ -159,10 +159,10 @@ class Views:
     def _gaps(self, parts: Ints, op: Ints, number: Ints) -> tuple[Ints, Ints, Ints]:
         """Where in ``_by_txn`` the records lie that were not read: from, until, and of which part."""
         sender = self._sender[number]
-        of_part = np.isin(_together(op, np.where(sender == NOBODY, 0, self._history.unit[sender])), parts)
+        of_part = among(_together(op, np.where(sender == NOBODY, 0, self._history.unit[sender])), parts)
         of_part &= (sender != NOBODY) & self._history.in_txn[sender]
         txn, op, number = self._history.unit[sender[of_part]], op[of_part], number[of_part]
-        read = np.unique(
+        read = distinct(
             _together(np.searchsorted(parts, _together(op, txn)), np.searchsorted(self._by_txn, _together(txn, number)))
         )
         # A gap begins with its transaction, or behind a record that was read, and ends where the next one is read.

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
@@ -41,6 +42,28 @@ def dense(numbers: Ints) -> Ints:
         return small[numbers]
     coded = pa.array(numbers, mask=numbers < 0).dictionary_encode()
     return plain_numbers(coded.indices)
+
+
+def distinct(numbers: Ints) -> Ints:
+    """The numbers in order, each once.
+
+    As ``np.unique`` gives them, which hashes since NumPy 2.3: the numbers of a history are nearly sorted, and then that takes a
+    hundred times as long as to sort them.
+    """
+    ordered = np.sort(numbers, kind="stable")
+    first: _Mask = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    return ordered[first]
+
+
+def among(numbers: Ints, chosen: Ints) -> _Mask:
+    """For each number whether it is one of the chosen ones: ``np.isin`` where a table can tell, else without its hashes."""
+    if not len(numbers) or not len(chosen):
+        return np.zeros(len(numbers), bool)
+    if int(chosen.max()) - int(chosen.min()) < 4 * (len(numbers) + len(chosen)) + 1024:
+        return np.isin(numbers, chosen, kind="table")
+    ordered = np.sort(chosen, kind="stable")
+    found: _Mask = ordered[np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)] == numbers
+    return found
 
 
 def occurrence(groups: Ints) -> Ints:
