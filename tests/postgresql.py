@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-_TRIES = 12
+_START_S = 180.0
+_PAUSE_S = 0.2
 
 
 @contextmanager
@@ -25,12 +27,27 @@ def running_postgresql() -> Iterator[str]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
         server = get_server(Path(directory) / "data", cleanup_mode="stop", start=False)
-        for _ in range(_TRIES):
-            with suppress(subprocess.TimeoutExpired):  # it waits for ten seconds only; the server goes on starting
-                server.start()
-                break
+        start_patiently(server)
         yield server.get_uri()
         server.cleanup()
+
+
+def start_patiently(server: Any) -> None:
+    """Its own start waits for ten seconds only::
+
+    ten seconds are over: TimeoutExpired        PostgreSQL goes on starting
+    it is started again, and runs already: an AssertionError, for it is not ready
+    """
+    end = time.monotonic() + _START_S
+    while True:
+        try:
+            server.start()
+        except (subprocess.SubprocessError, AssertionError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def is_gone(service: psycopg.Connection[Any]) -> bool:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -281,6 +282,15 @@ def test_a_stale_pid_is_never_believed(directory: Path) -> None:
 
 def test_ports_lie_outside_the_systems_own_range() -> None:
     assert all(port < 32768 for port in settings.free_ports(3))
+
+
+def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was given it before has perhaps not begun to listen there."""
+    monkeypatch.setattr(settings, "_PORTS", settings._PORTS[:200])
+    monkeypatch.setattr(settings, "_PORT_TRIES", 200)
+    monkeypatch.setattr(settings, "_given", deque(maxlen=256))
+    given = [port for _ in range(8) for port in settings.free_ports(10)]
+    assert len(set(given)) == 80
 
 
 def test_a_broker_of_no_known_transaction_version(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -18,8 +21,10 @@ from tests.left_open import left_open
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable
+from onceflow.kafka import dial
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import TRANSACTION, KafkaClient
+from onceflow.kafka.loop import Loop
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
@@ -105,6 +110,49 @@ def _close_in_the_middle_of_a_write(wire: Wire, servers: str) -> None:
             client.close()
 
 
+def test_a_connection_that_is_lost_right_before_its_tls_handshake_leaves_no_socket_open() -> None:
+    """A server that has ended, or a load balancer with none behind it."""
+    with left_open() as texts, closing(Loop()) as loop, _reset_connection() as connection:
+        with pytest.raises(OSError, match="not connected"):
+            dial._transport(loop, connection, "127.0.0.1", {"security_protocol": "SSL"})
+    assert not texts
+
+
+def _reset_connection() -> socket.socket:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connection = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+    waiting = select.poll()
+    waiting.register(connection, select.POLLERR)
+    assert waiting.poll(60_000)
+    return connection
+
+
+FORKED = """
+import os, sys
+from onceflow.kafka.client import KafkaClient
+with KafkaClient({"bootstrap_servers": [sys.argv[1]]}, patience_s=60) as client:
+    child = os.fork()
+    if not child:
+        try:
+            client.transaction_version()
+        except RuntimeError as error:
+            client.close()
+            os._exit("forked" in str(error))
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert client.transaction_version() == 2
+"""
+
+
+def test_a_forked_process_is_told_that_it_has_no_client_and_leaves_its_parent_s_alone(broker: EmbeddedBroker) -> None:
+    """The thread that talks to the cluster is not in it; the connections are, and belong to the other one."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, broker.bootstrap_servers]
+    subprocess.run(command, check=True, timeout=120)
+
+
 def _metadata_of(topics: int) -> MetadataRequest:
     topic = MetadataRequest.MetadataRequestTopic
     names = [topic(name=f"{number:0240}") for number in range(topics)]
@@ -169,8 +217,6 @@ def test_a_login_that_was_taken_ends_what_another_server_has_said(
         assert client.transaction_version() == 2
 
 
-# kafka-python leaves the sockets of connections that it gives up early to the garbage collector.
-@pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning")
 def test_servers_that_all_stay_silent_are_named_as_they_were_given(silent: list[str]) -> None:
     client = KafkaClient({"bootstrap_servers": silent}, patience_s=0.5)
     with pytest.raises(BrokerUnreachable, match=f"no broker of {','.join(silent)} answered within 0.5 s") as caught:

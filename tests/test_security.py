@@ -177,8 +177,6 @@ def test_a_writer_gets_in_with_its_producer_and_the_ledger_of_its_transactions(
     assert f"written with {kind}" in [record.value for record in read_committed(settings, "in")]
 
 
-# kafka-python leaves the socket of a handshake that never ends to the garbage collector.
-@pytest.mark.filterwarnings("ignore:.*SSLSocket:pytest.PytestUnraisableExceptionWarning")
 def test_a_server_silent_in_its_tls_handshake_is_passed_over(secured: SecuredBroker) -> None:
     with socket.create_server((HOST, 0)) as silent:
         options = settings_for(secured, "tls").for_protocol()

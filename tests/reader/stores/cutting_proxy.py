@@ -47,8 +47,8 @@ class CuttingProxy:
                 if (client := self._secured(plain)) is None:
                     continue
                 server = socket.socket(socket.AF_UNIX)
-                server.connect(str(self._target))
                 self._sockets += [client, server]
+                server.connect(str(self._target))
                 losing = threading.Event()
                 threading.Thread(target=self._requests, args=(client, server, losing), daemon=True).start()
                 threading.Thread(target=self._answers, args=(client, server, losing), daemon=True).start()

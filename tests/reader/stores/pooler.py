@@ -47,7 +47,7 @@ class Pooler:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(OSError, EOFError, queue.Empty):
             startup = _startup(client)
             with self._turn:
                 if not self._welcome:
@@ -60,8 +60,8 @@ class Pooler:
         """The sessions of the pool: all clients are of one user and one database."""
         for _ in range(_SESSIONS):
             server = socket.socket(socket.AF_UNIX)
-            server.connect(str(self._target))
             self._sockets.append(server)
+            server.connect(str(self._target))
             server.sendall(startup)
             self._welcome = b"".join(_until_ready(server))
             self._free.put(server)

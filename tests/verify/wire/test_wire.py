@@ -293,16 +293,31 @@ def test_records_pass_unchanged_with_acks_none_one_and_all(
     assert sorted(m.value() or b"" for m in read(target)) == sorted(values * 3)
 
 
+@pytest.mark.parametrize("sent", [b"\xff" * 64, b"\0\0\0\2xy"], ids=["no size", "too short for a request"])
 def test_what_is_no_kafka_ends_its_own_connection_alone(
-    client: KafkaClient, wire: Wire, broker: EmbeddedBroker
+    client: KafkaClient, wire: Wire, broker: EmbeddedBroker, sent: bytes
 ) -> None:
     with socket.create_connection(("127.0.0.1", wire.port)) as stranger:
-        stranger.sendall(f"CONNECT {broker.bootstrap_servers} HTTP/1.1\r\n\r\n".encode() + b"\xff" * 64)
+        stranger.sendall(f"CONNECT {broker.bootstrap_servers} HTTP/1.1\r\n\r\n".encode() + sent)
         stranger.settimeout(TIMEOUT_S)
         received = b""
         while part := stranger.recv(1000):
             received += part
     assert received == b"HTTP/1.1 200 OK\r\n\r\n"
+    metadata(client)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("direction", list(Direction))
+def test_where_what_a_rule_does_fails_its_connection_ends(
+    client: KafkaClient, wire: Wire, direction: Direction
+) -> None:
+    def fails() -> None:
+        raise ConfigurationError("in a test")
+
+    rule = Rule(Do.DELAY, METADATA, direction, count=1, delay_s=0.01, then=fails)
+    with wire.rules.during(rule), pytest.raises(Again):
+        metadata(client)
     metadata(client)
 
 

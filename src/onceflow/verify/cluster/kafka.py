@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +64,7 @@ class KafkaCluster:
         self.wires: tuple[Wire, ...] = ()
         self.peer_wires: tuple[Wire, ...] = ()
         self._client: KafkaClient | None = None
+        self._client_is_made = threading.Lock()
 
     def _nodes(self, places: list[Place], config: Mapping[str, str], heap_mb: int) -> tuple[Node, ...]:
         return tuple(Node(self.directory / f"node-{place.node_id}", place, config, heap_mb=heap_mb) for place in places)
@@ -82,12 +84,14 @@ class KafkaCluster:
     @property
     def client(self) -> KafkaClient:
         """Questions to the cluster past all proxies; open while the cluster runs."""
-        if self._client is None:
-            options = ClusterSettings.of(self.direct_servers).for_protocol()
-            options |= {"client_id": "onceflow-verify", "request_timeout_ms": _REQUEST_TIMEOUT_MS}
-            self._client = KafkaClient(options, patience_s=PATIENCE_S)
-        self._client.open()
-        return self._client
+        with self._client_is_made:
+            if self._client is None:
+                options = ClusterSettings.of(self.direct_servers).for_protocol()
+                options |= {"client_id": "onceflow-verify", "request_timeout_ms": _REQUEST_TIMEOUT_MS}
+                self._client = KafkaClient(options, patience_s=PATIENCE_S)
+            client = self._client
+        client.open()
+        return client
 
     # Life
 
@@ -112,16 +116,11 @@ class KafkaCluster:
     def _connect_wires(self) -> None:
         if self.wires or self.peer_wires:
             return
-        self.wires = tuple(
-            Wire((HOST, node.wire_target), self.rules, node=node.id, port=node.wire_port or 0)
-            for node in self.nodes
-            if node.wire_target
-        )
-        self.peer_wires = tuple(
-            Wire((HOST, target), self.peer_rules, node=node.id, port=proxy)
-            for node in self.nodes
-            for proxy, target in node.peer_wires.items()
-        )
+        for node in self.nodes:  # each is known before the next one is tried, whose port may be taken
+            if node.wire_target:
+                self.wires += (Wire((HOST, node.wire_target), self.rules, node=node.id, port=node.wire_port or 0),)
+            for proxy, target in node.peer_wires.items():
+                self.peer_wires += (Wire((HOST, target), self.peer_rules, node=node.id, port=proxy),)
 
     def _launch(self) -> None:
         cluster_id = new_cluster_id()

@@ -6,6 +6,7 @@ one core on each worker; several drivers at a time (a standby, a zombie) have ro
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import re
@@ -253,7 +254,7 @@ class SparkCluster:
             with urllib.request.urlopen(f"http://{HOST}:{self._web_port}/json/", timeout=_ANSWERS_S) as answer:
                 state: dict[str, Any] = json.load(answer)
                 return state
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):  # it may die in the middle of its answer
             return {}
 
     # What workers have started

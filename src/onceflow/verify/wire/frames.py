@@ -28,8 +28,10 @@ def frames(source: BinaryIO) -> Iterator[bytes]:
 
 def request_head(frame: bytes) -> Head:
     """The header of a request, whatever its version: the client id stands at the same place in all of them."""
-    api, version, correlation, length = _REQUEST.unpack_from(frame, _SIZE.size)
     begin = _SIZE.size + _REQUEST.size
+    if len(frame) < begin:
+        raise OSError(f"a request of {len(frame)} bytes: that is not Kafka's protocol")
+    api, version, correlation, length = _REQUEST.unpack_from(frame, _SIZE.size)
     client_id = frame[begin : begin + max(length, 0)].decode(errors="replace")
     return Head(api, version, correlation, client_id)
 

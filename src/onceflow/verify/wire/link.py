@@ -58,11 +58,14 @@ class Link:
         """Forward until the end, on this thread and another one."""
         answers = threading.Thread(target=self._answers, name="wire-answers", daemon=True)
         answers.start()
-        self._requests(on_request)
-        answers.join()
-        self._stream.close()
-        self._client.close()
-        self._broker.close()
+        try:
+            self._requests(on_request)
+        finally:  # also where what a rule does has failed
+            self.close()
+            answers.join()
+            self._stream.close()
+            self._client.close()
+            self._broker.close()
 
     def close(self, *, reset: bool = False) -> None:
         """End both sides; ``reset``: as if the network had torn it (RST instead of FIN)."""
@@ -85,7 +88,6 @@ class Link:
                 on_request(head)
                 if not self._pass_request(head, frame):
                     break
-        self.close()
 
     def _pass_request(self, head: Head, frame: bytes) -> bool:
         """Treats one request; False if nothing can follow it."""
@@ -122,11 +124,13 @@ class Link:
     # Answers
 
     def _answers(self) -> None:
-        with contextlib.suppress(OSError, ValueError), self._broker.makefile("rb") as stream:
-            for frame in frames(stream):
-                if not self._pass_answer(frame, stream):
-                    break
-        self.close()
+        try:
+            with contextlib.suppress(OSError, ValueError), self._broker.makefile("rb") as stream:
+                for frame in frames(stream):
+                    if not self._pass_answer(frame, stream):
+                        break
+        finally:
+            self.close()
 
     def _pass_answer(self, frame: bytes, stream: BinaryIO) -> bool:
         asked = self._question(correlation_of(frame))
