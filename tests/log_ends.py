@@ -12,10 +12,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-_TIMEOUT_S = 30
+_LEADER_MOVES = {
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+_TIMEOUT_S = 60
 _LOOK_AGAIN_S = 0.02
 
 
@@ -41,7 +48,14 @@ def left_unstable(
 
 
 def _ends(admin: AdminClient, topic: str, partitions: Iterable[int], isolation: IsolationLevel) -> dict[int, int]:
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    """A leader that has just moved may not know yet, and librdkafka does not ask again."""
+    latest, deadline = OffsetSpec.latest(), time.monotonic() + _TIMEOUT_S  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(topic, number): latest for number in partitions}
-    asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)
-    return {at.partition: end.result(_TIMEOUT_S).offset for at, end in asked.items()}
+    while True:
+        asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_TIMEOUT_S)
+        try:
+            return {at.partition: end.result(_TIMEOUT_S).offset for at, end in asked.items()}
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADER_MOVES or time.monotonic() > deadline:
+                raise
+        time.sleep(_LOOK_AGAIN_S)

@@ -116,7 +116,7 @@ def test_a_tls_handshake_that_is_hung_up_on_is_no_refused_certificate(hangs_up: 
     """An outage that is waited out; as refused credentials it would end a pipeline for good."""
     settings = ClusterSettings.of(hangs_up, {"security.protocol": "SSL"})
     with pytest.raises(BrokerUnreachable, match=r"Disconnected"):
-        ClusterAdmin(settings, patience_s=2.0).partitions()
+        ClusterAdmin(settings, patience_s=5.0).partitions()
 
 
 def test_why_a_connection_could_not_be_had_is_forgotten_once_it_is(broker: EmbeddedBroker) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import create_topic
 from tests.faults.light import RECORDS_PER_BATCH, Job
 from tests.forkserver import Ended, ForkServer
+from tests.log_ends import left_unstable
 
 from onceflow.broker import EmbeddedBroker
 
@@ -20,13 +21,6 @@ TIMEOUT_S = 60.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # of a broker: no leader asks the coordinator
 PARTITIONS = 3
-LEADER_MOVES = {
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-}
 
 T = TypeVar("T")
 Row = tuple[int, str | None, str | None]  # partition, key, value
@@ -99,31 +93,10 @@ class Cluster:
 
         return eventually(look, bool, f"the partitions of {topic}")
 
-    def ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
-        """A leader that has just moved may not know yet, and librdkafka does not ask again."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        wanted = {TopicPartition(topic, number): latest for number in self.partitions(topic)}
-
-        def look() -> dict[int, int]:
-            asked = self.admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
-            try:
-                return {at.partition: future.result(TIMEOUT_S).offset for at, future in asked.items()}
-            except KafkaException as error:
-                if error.args[0].code() not in LEADER_MOVES:
-                    raise
-                return {}
-
-        return eventually(look, bool, f"the ends of {topic}")
-
     def stable_end(self, topic: str) -> None:
         """Waits until the last stable offsets have come to where the partitions end now: nothing of that is left hanging."""
-        ends = self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
-
-        def hanging() -> dict[int, tuple[int, int]]:
-            stable = self.ends(topic, IsolationLevel.READ_COMMITTED)
-            return {number: (stable[number], end) for number, end in ends.items() if stable[number] < end}
-
-        eventually(hanging, lambda left: not left, f"last stable offsets and ends of {topic}")
+        left = left_unstable(self.admin, topic, self.partitions(topic), TIMEOUT_S)
+        assert not left, f"last stable offsets and ends of {topic}: still {left}"
 
     def read(self, topic: str) -> list[Row]:
         """All committed records, in order within each partition."""

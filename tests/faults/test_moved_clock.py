@@ -161,6 +161,7 @@ def send(writer: Any, topic: str, block: list[str]) -> None:
 
 
 def book_all(cluster: Cluster, topic: str, file: Path) -> None:
+    cluster.stable_end(topic)  # the last block is committed, and its marker may not be there yet
     with closing(sqlite3.connect(file)) as ledger:
         ledger.execute("CREATE TABLE IF NOT EXISTS ledger (event TEXT)")
     reader = onceflow.Reader(topic, group=topic, store=f"sqlite:///{file}", bootstrap_servers=cluster.servers)

@@ -175,6 +175,9 @@ def test_a_downgrade_that_the_broker_itself_cannot_follow_is_told_and_once_undon
     changing.become(2)
     (job,) = jobs_of(changing, light, 1)
     assert light.run(replace(job, interrupt=("DONE", 0, KILL))).signal == KILL
+    Requests(changing.client, job.name, 2, 60_000).describe(
+        settle=True
+    )  # the commit is complete: it is answered before
     changing.become(0)
     refused = light.run(job)
     assert refused.error == "REQUEST_FAILED", refused

@@ -399,7 +399,10 @@ def write_some(shop: Shop, writer: int) -> int:
 @contextmanager
 def wal_writer_stopped(shop: Shop) -> Iterator[int]:
     """What is committed asynchronously stays in memory; the server restarts by itself when the process is killed."""
-    [(pid,)] = shop.query("select pid from pg_stat_activity where backend_type = 'walwriter'")
+    of_walwriter = "select pid from pg_stat_activity where backend_type = 'walwriter'"
+    [(pid,)] = eventually(
+        lambda: shop.query(of_walwriter), lambda rows: len(rows) == 1, "the process that writes the log"
+    )
     os.kill(pid, signal.SIGSTOP)
     try:
         yield pid

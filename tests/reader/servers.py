@@ -43,7 +43,7 @@ def postgresql_server() -> Iterator[Server]:
             (directory / "data" / "postmaster.pid").unlink()  # all its processes are gone, kill() has waited for them
             start_patiently(running)
 
-        server = Server(running.get_uri(), lambda: _kill_all(running.get_pid()), start)
+        server = Server(running.get_uri(), lambda: _kill_all(int(running.get_pid() or 0)), start)
         try:
             yield server
         finally:
@@ -93,7 +93,7 @@ def _directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def _kill_all(postmaster: int | None) -> None:
+def _kill_all(postmaster: int) -> None:
     """A backend outlives its postmaster for a moment; here all go at once."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(postmaster)

@@ -34,16 +34,21 @@ KEYS, PARTITIONS = 12, 3
 AHEAD = 300  # events that are on their way while others wait to be sent
 BLOCK = 40
 SENT_ALONE = 10
+CHANCES = 3
 _numbers = itertools.count()
 
 
 @pytest.fixture
 def topic(three_brokers: KafkaCluster) -> str:
+    return make_topic(three_brokers)
+
+
+def make_topic(cluster: KafkaCluster) -> str:
     """Of three partitions, each on all brokers, two of which must have what is acknowledged."""
     name = f"led-{next(_numbers)}"
-    admin = AdminClient({"bootstrap.servers": three_brokers.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(TIMEOUT_S)
-    three_brokers.wait_until_healthy()
+    cluster.wait_until_healthy()
     return name
 
 
@@ -336,18 +341,24 @@ def test_events_of_a_leader_that_waited_for_the_others_and_died_are_in_order(
 
 
 def test_control_without_sequence_numbers_earlier_ones_come_again_behind_later_ones(
-    three_brokers: KafkaCluster, topic: str
+    three_brokers: KafkaCluster,
 ) -> None:
     options = {"enable.idempotence": False, "acks": "all", "max.in.flight": IN_FLIGHT, "request.timeout.ms": 200}
     servers = {"bootstrap.servers": three_brokers.bootstrap_servers, "log_level": 0}
     plain = Producer({**servers, **options, "linger.ms": 0, "batch.num.messages": 1, "retry.backoff.ms": 10})
-    plain.produce(topic, "00", partition=0)
-    assert plain.flush(TIMEOUT_S) == 0
-    one = log_bytes(three_brokers.leader(topic, 0), topic)
-    with leader_that_waits_for_the_others_and_dies(three_brokers, topic, lambda size: size > (2 + IN_FLIGHT) * one):
-        for number in range(1, LATER):
-            plain.produce(topic, f"{number:02}", partition=0)
-    assert plain.flush(TIMEOUT_S) == 0
-    found = numbers(three_brokers, topic)
-    assert set(found) == set(range(LATER))
-    assert found != sorted(found)
+
+    def found() -> list[int]:
+        """On a slow machine the leader may be left before it has more than the others: then it is in order."""
+        other = make_topic(three_brokers)
+        plain.produce(other, "00", partition=0)
+        assert plain.flush(TIMEOUT_S) == 0
+        one = log_bytes(three_brokers.leader(other, 0), other)
+        with leader_that_waits_for_the_others_and_dies(three_brokers, other, lambda size: size > (2 + IN_FLIGHT) * one):
+            for number in range(1, LATER):
+                plain.produce(other, f"{number:02}", partition=0)
+        assert plain.flush(TIMEOUT_S) == 0
+        read = numbers(three_brokers, other)
+        assert set(read) == set(range(LATER))
+        return read
+
+    assert any(read != sorted(read) for read in (found() for _ in range(CHANCES)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import random
 import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ NODE_ID = 1
 _PORTS = range(20_000, 30_000)
 _PORT_TRIES = 100
 _ANY_PORT = range(1, 1 << 16)
+_giving = threading.Lock()
 _given: collections.deque[int] = collections.deque(maxlen=256)
 """Ports that this process was given last: perhaps nobody listens there yet, and they must not be given to another one."""
 
@@ -149,12 +151,13 @@ def logging_properties(log: Path) -> str:
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback that nobody listens on now. Raises BrokerStartError if there are too few."""
     found: list[int] = []
-    for port in random.sample(_PORTS, _PORT_TRIES):
-        if port not in _given and is_free(port):
-            found.append(port)
-        if len(found) == count:
-            _given.extend(found)
-            return found
+    with _giving:
+        for port in random.sample(_PORTS, _PORT_TRIES):
+            if port not in _given and is_free(port):
+                found.append(port)
+            if len(found) == count:
+                _given.extend(found)
+                return found
     raise BrokerStartError(
         f"no free port among {_PORT_TRIES} tried from {_PORTS[0]} to {_PORTS[-1]}", action="give port="
     )

@@ -12,6 +12,7 @@ kafka-python leaves the socket of a try that fails to the garbage collector (3.0
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,9 +26,10 @@ async def dial(loop: Loop, node: Any, config: Mapping[str, Any], timeout_at: flo
 
     ``config`` is its connection manager's, ``timeout_at`` by the monotonic clock. Raises KafkaConnectionError. Runs on the loop.
     """
+    tls = _tls(config)
     connection = await _connected(loop, node, config, timeout_at)
     try:
-        transport = _transport(loop, connection, node.host, config)
+        transport = _transport(loop, connection, node.host, tls)
     except OSError as error:
         connection.close()
         raise kafka_errors.KafkaConnectionError(f"lost before the TLS handshake: {error}") from error
@@ -69,9 +71,20 @@ async def _connected(loop: Loop, node: Any, config: Mapping[str, Any], timeout_a
     raise failure
 
 
-def _transport(loop: Loop, connection: socket.socket, host: str, config: Mapping[str, Any]) -> KafkaTCPTransport:
+def _tls(config: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """What TLS needs, where the settings want it. Raises OSError for a certificate that cannot be read."""
     if config["security_protocol"] not in ("SSL", "SASL_SSL"):
+        return None
+    context: ssl.SSLContext = KafkaSSLTransport._build_ssl_context(config)  # noqa: SLF001  made here, and given to it
+    return context
+
+
+def _transport(loop: Loop, connection: socket.socket, host: str, tls: ssl.SSLContext | None) -> KafkaTCPTransport:
+    """Raises OSError where the connection is lost already.
+
+    Asked first: ``wrap_socket`` finds it out too, when it has made a socket of its own that nobody closes (Python 3.11).
+    """
+    if tls is None:
         return KafkaTCPTransport(loop, connection, host=host)
-    connection.getpeername()  # raises where it is lost: ssl.wrap_socket would leave its own socket open (Python 3.11)
-    tls = {name: value for name, value in config.items() if name.startswith("ssl_")}
-    return KafkaSSLTransport(loop, connection, host=host, **tls)
+    connection.getpeername()
+    return KafkaSSLTransport(loop, connection, host=host, ssl_context=tls)

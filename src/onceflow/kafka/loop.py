@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from typing import Any
 
 from onceflow.kafka_python import NetworkSelector
@@ -25,12 +26,13 @@ class Loop(NetworkSelector):  # type: ignore[misc]
         super().__init__(**configs)
         self._sockets: list[socket.socket] = []
         self._pid = os.getpid()
+        self._closing = threading.Lock()
 
-    def run(self, coro: Any, *arguments: Any) -> Any:
-        """As kafka-python's; in a process that was forked since, which has no I/O thread, a RuntimeError instead of no end."""
+    def call_soon_threadsafe(self, callback: Any) -> Any:
+        """As kafka-python's; a RuntimeError in a process that was forked since: its I/O thread is the other one's."""
         if os.getpid() != self._pid:
             raise RuntimeError("a client of Kafka does not work in a process that was forked from the one that made it")
-        return super().run(coro, *arguments)
+        return super().call_soon_threadsafe(callback)
 
     def owns(self, connection: socket.socket) -> None:
         """It is closed with the loop, if nobody has closed it before. Runs on the loop."""
@@ -41,8 +43,9 @@ class Loop(NetworkSelector):  # type: ignore[misc]
         """End the I/O thread and what still runs on it. In a forked process nothing: all of it is the other one's."""
         if os.getpid() != self._pid:
             return
-        try:
-            super().close()
-        finally:
-            for each in self._sockets:
-                each.close()
+        with self._closing:  # who comes second waits until the I/O thread has ended
+            try:
+                super().close()
+            finally:
+                for each in self._sockets:
+                    each.close()

@@ -47,7 +47,7 @@ class Pooler:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError, EOFError, queue.Empty):
+        with contextlib.suppress(OSError, EOFError):
             startup = _startup(client)
             with self._turn:
                 if not self._welcome:

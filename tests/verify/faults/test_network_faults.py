@@ -43,6 +43,7 @@ from onceflow.verify.wire.rules import ActiveRule
 pytestmark = pytest.mark.faults
 
 ARRIVED = "the late EndTxn arrived while the next transaction was open"
+CHANCES = 3
 FREQUENT = {kind: apis.KINDS[kind] for kind in ("PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN")}
 
 
@@ -167,10 +168,14 @@ def test_where_no_request_of_the_kinds_that_were_drawn_comes_others_are_drawn(
     world: BareWorld, fault: DelayRequests | DuplicateRequests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some come in a start alone, and what met nothing shows nothing."""
-    draws = [("of others", frozenset({apis.LIST_OFFSETS})), ("PRODUCE", FREQUENT["PRODUCE"])]
+    draws = list[tuple[str, frozenset[int]]]()
     monkeypatch.setattr(network, "_drawn", lambda random, kinds: draws.pop(0))
-    fault.inject(world.as_world(), Random(1))
-    assert not draws
+    for _ in range(CHANCES):  # on a slow machine the driver may write nothing for as long as a rule lasts
+        draws[:] = [("of others", frozenset({apis.LIST_OFFSETS})), ("PRODUCE", FREQUENT["PRODUCE"])]
+        fault.inject(world.as_world(), Random(1))
+        assert not draws
+        if " PRODUCE " in world.notes[-1]:
+            break
     assert not world.misses
     assert re.match(r"[1-9]\d* of \d+ PRODUCE ", world.notes[-1])
 

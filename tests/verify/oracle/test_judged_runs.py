@@ -109,6 +109,30 @@ value = "to_json(struct(account, amount, rate, o, p))"
 """
 
 
+TWICE = """
+[[source]]
+name = "all"
+pattern = "{0}"
+schema = "account STRING, amount BIGINT"
+options = {{"kafka.max.poll.records" = 7}}
+
+[[source]]
+name = "again"
+topics = ["{0}"]
+schema = "account STRING, amount BIGINT"
+
+[[transform]]
+name = "both"
+sql = "SELECT *, 'all' AS way FROM all UNION ALL SELECT *, 'again' AS way FROM again"
+
+[[sink]]
+from = "both"
+topic = "{out}"
+key = "_key"
+value = "to_json(struct(account, amount, way))"
+"""
+
+
 @pytest.fixture(scope="module")
 def make(broker: EmbeddedBroker, topic: TopicFactory, tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
     def made(text: str, sources: int = 1, **values: str) -> Run:
@@ -170,6 +194,13 @@ def test_windows_are_judged(make: MakeRun, spark: SparkSession) -> None:
         assert run.expected().stateful
     finally:
         spark.conf.unset("spark.sql.maxPlanStringLength")
+
+
+def test_a_partition_that_two_sources_read_each_in_its_own_way_is_judged(make: MakeRun) -> None:
+    run = make(TWICE)
+    for _ in range(2):
+        run.batch(60)
+    check_good(run, 60)
 
 
 @pytest.mark.long

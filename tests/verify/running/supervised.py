@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import psutil
 
 from onceflow.config import load
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message
+from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.timeline import Timeline
@@ -35,9 +37,13 @@ def supervised(
     before: Callable[[Message | None], None] = lambda message: None,
     standbys: int = 1,
     engine: Engine = ENGINE,
+    passed_batches: int = 50,
     **behaviour: str,
 ) -> Iterator[DriverProcess]:
-    """Afterwards nothing may be left of it. ``before`` is called with each message before the supervisor hears it."""
+    """Afterwards nothing may be left of it. ``before`` is called with each message before the supervisor hears it.
+
+    Its batches take 50 ms, and an order to hold may take more to arrive: ``passed_batches`` may pass, more than of a real engine.
+    """
     checkpoint = directory / "checkpoint"
     checkpoint.mkdir()
     plan = directory / "plan.toml"
@@ -51,7 +57,10 @@ def supervised(
 
         return EngineProcess(engine.command, plan, directory / f"scratch-{number}", directory / f"log-{number}", told)
 
-    with DriverProcess(engine, launch, Timeline(), standbys) as driver:
+    with (
+        patch.object(driver_module, "_PASSED_BATCHES", passed_batches),
+        DriverProcess(engine, launch, Timeline(), standbys) as driver,
+    ):
         driver.start()
         yield driver
     assert not processes_of(plan)

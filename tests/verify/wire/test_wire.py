@@ -316,8 +316,12 @@ def test_where_what_a_rule_does_fails_its_connection_ends(
         raise ConfigurationError("in a test")
 
     rule = Rule(Do.DELAY, METADATA, direction, count=1, delay_s=0.01, then=fails)
+    serving = list(wire._links.values())
     with wire.rules.during(rule), pytest.raises(Again):
         metadata(client)
+    wire.cut()
+    for thread in serving:  # what one of them died of belongs to this test
+        thread.join(TIMEOUT_S)
     metadata(client)
 
 

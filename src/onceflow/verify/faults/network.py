@@ -78,10 +78,11 @@ class LateEndTxn:
             if not arrived.wait(_KEPT_OPEN_S):
                 ended.set()
 
-        late = Rule(Do.HOLD, _END, first=first, count=1)
+        next_one = _NextTransaction(world)
+        late = Rule(Do.HOLD, _END, first=first, count=1, then=next_one.look)
         next_end = Rule(Do.DELAY, _END, first=first + 1, count=1, delay_s=_MOMENT_S, then=keep_open)
-        with world.kafka.rules.during(late, next_end) as (held, _):
-            missed = self._arrives(world, held)
+        with next_one, world.kafka.rules.during(late, next_end) as (held, _):
+            missed = next_one.lacks() or self._arrives(world, held)
             arrived.set()
         if ended.is_set():
             missed = missed or "the next transaction ended before the late EndTxn had arrived"
@@ -90,15 +91,7 @@ class LateEndTxn:
 
     @staticmethod
     def _arrives(world: World, held: ActiveRule) -> str:
-        """Lets it go when the next transaction has begun, and waits until it is answered. Why it did not come to that, else."""
-        if not held.wait_applied(1, _PATIENCE_S):
-            return "no EndTxn came"
-        opening = Rule(Do.DELAY, _OPENING, Direction.ANSWER, count=1, delay_s=_MOMENT_S)
-        with world.kafka.rules.during(opening) as (opened,):
-            if not _comes(world, _END):
-                return "the EndTxn that was held was not sent again"
-            if not opened.wait_applied(1, _PATIENCE_S):
-                return "no transaction was begun before the late EndTxn arrived"
+        """Lets it go, and waits until it is answered. Why it did not come to that, else."""
         with world.kafka.rules.during(Rule(Do.DELAY, _END, Direction.ANSWER, count=1, delay_s=_MOMENT_S)) as (
             answered,
         ):
@@ -106,14 +99,52 @@ class LateEndTxn:
             return "" if answered.wait_applied(1, _PATIENCE_S) else "the late EndTxn was not answered"
 
 
-def _comes(world: World, kinds: Collection[int]) -> bool:
-    """Whether one more request of these kinds comes in time."""
-    before, deadline = _seen(world, kinds), time.monotonic() + _PATIENCE_S
-    while _seen(world, kinds) == before:
-        if time.monotonic() > deadline:
-            return False
-        world.sleep(_LOOK_AGAIN_S)
-    return True
+class _NextTransaction:
+    """Looks for what comes behind an EndTxn that is held, from the very moment at which it is.
+
+    ::
+
+        the EndTxn is held, and its connection breaks; the client asks again 5 ms later, is answered, begins the next transaction
+        whoever waits for the EndTxn to be held wakes, and looks for a beginning: it is past
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held = threading.Event()
+        self._ends = 0
+        self._opening: ActiveRule | None = None
+        self._over = False
+        self._changes = threading.Lock()
+
+    def look(self) -> None:
+        """From now on. Runs on the wire's thread, before the client can know."""
+        self._ends = _seen(self._world, _END)
+        with self._changes:
+            if not self._over:
+                opening = Rule(Do.DELAY, _OPENING, Direction.ANSWER, count=1, delay_s=_MOMENT_S)
+                self._opening = self._world.kafka.rules.add(opening)
+        self._held.set()
+
+    def lacks(self) -> str:
+        """Waits until it has begun; what did not come to that, else."""
+        if not self._held.wait(_PATIENCE_S) or self._opening is None:
+            return "no EndTxn came"
+        deadline = time.monotonic() + _PATIENCE_S
+        while _seen(self._world, _END) == self._ends:
+            if time.monotonic() > deadline:
+                return "the EndTxn that was held was not sent again"
+            self._world.sleep(_LOOK_AGAIN_S)
+        if not self._opening.wait_applied(1, _PATIENCE_S):
+            return "no transaction was begun before the late EndTxn arrived"
+        return ""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changes:
+            self._over = True
+        if self._opening is not None:
+            self._world.kafka.rules.remove(self._opening)
 
 
 def _seen(world: World, kinds: Collection[int]) -> int:

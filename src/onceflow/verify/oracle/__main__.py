@@ -71,6 +71,7 @@ def session(file: PlanFile, scratch: Path) -> SparkSession:
         "spark.sql.codegen.wholeStage": False,
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.minBatchesToRetain": 10_000_000,
+        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": False,  # its consumers would join the group of their source
         "spark.python.unix.domain.socket.enabled": len(os.fsencode(scratch)) <= _SOCKET_DIRECTORY_BYTES,
     }
     return spark_session("onceflow-oracle", config={**own, **quick}, log_level="error")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -34,7 +35,7 @@ def replayed(
     ``scratch`` is where the replay keeps its own checkpoint; it must not exist. ``committed`` as in ``expected_output``.
     """
     partitions = {name: len(numbers) for name, numbers in ClusterAdmin(settings).partitions().items()}
-    frame = check_plan(_of_one_group(file), spark, settings, ClusterCheck(), {})
+    frame = check_plan(_kept_consumers(file), spark, settings, ClusterCheck(), {})
     shuffled = shuffled_topics(file.plan, spark)
     replay = Replay(frame, file.plan.output.mode, scratch, partitions, shuffled, on_batch)
     log, before = read_offset_log(checkpoint), resumed_from(checkpoint)
@@ -43,13 +44,17 @@ def replayed(
     return replay.expected(log)
 
 
-def _of_one_group(file: PlanFile) -> PlanFile:
-    """Its sources read as one consumer group, by whose name Spark keeps its consumers.
+def _kept_consumers(file: PlanFile) -> PlanFile:
+    """Each of its sources reads as a consumer group with a name, by which Spark keeps consumers.
 
-    Else each batch, which is a query of its own here, would make new ones: a third of its time.
+    Else each batch, which is a query of its own here, would make new ones: a third of its time. Not one name for all: two sources
+    may read one partition with other options, and Spark refuses that of one group; nor may two replays in one JVM share it.
     """
+    replay = uuid4()
     sources = tuple(
-        source.model_copy(update={"options": {**source.options, "kafka.group.id": "onceflow-oracle"}})
-        for source in file.plan.source
+        source.model_copy(
+            update={"options": {**source.options, "kafka.group.id": f"onceflow-oracle-{replay}-{number}"}}
+        )
+        for number, source in enumerate(file.plan.source)
     )
     return replace(file, plan=file.plan.model_copy(update={"source": sources}))

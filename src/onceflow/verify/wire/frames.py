@@ -38,6 +38,8 @@ def request_head(frame: bytes) -> Head:
 
 def correlation_of(frame: bytes) -> int:
     """The correlation id of an answer."""
+    if len(frame) < 2 * _SIZE.size:
+        raise OSError(f"an answer of {len(frame)} bytes: that is not Kafka's protocol")
     (correlation,) = _SIZE.unpack_from(frame, _SIZE.size)
     return int(correlation)
 
