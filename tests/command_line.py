@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COMMAND = [sys.executable, "-m", "onceflow.cli"]
 PATIENCE_S = 400.0
-_MARKERS_S = 10.0
+_MARKERS_S = 30.0
 
 
 def onceflow_says(directory: Path, *arguments: str, given: str = "", code: int = 0) -> str:

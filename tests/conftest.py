@@ -42,7 +42,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(FAST_START))
 
 HEAP_MB = 256
 _ADMIN_TIMEOUT_S = 30
-_QUERY_TIMEOUT_S = 120
+_QUERY_TIMEOUT_S = 600
 _STABLE_S = 60.0
 _LOOK_S = 0.5
 

@@ -25,6 +25,7 @@ from onceflow.errors import BrokerUnreachable, ConfigurationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.preflight import check_cluster
+from onceflow.verify.cluster.processes import freeze
 
 Partitions = dict[str, tuple[int, ...]]
 
@@ -148,7 +149,7 @@ def hurried(broker: EmbeddedBroker) -> ClusterAdmin:
 def frozen(broker: EmbeddedBroker) -> Iterator[None]:
     """For a moment: a broker may be silent for seconds before its cluster goes on without it."""
     assert broker.pid is not None
-    os.kill(broker.pid, signal.SIGSTOP)
+    assert freeze(broker.pid)  # until all its threads stand still it may answer
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from onceflow.kafka.settings import ClusterSettings
 if TYPE_CHECKING:
     from tests.conftest import TopicFactory
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 def onceflow(*arguments: str | bytes, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

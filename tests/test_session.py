@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from tests.conftest import until_stable
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import ConfigurationError, UnsafeSession
@@ -57,6 +58,7 @@ def test_a_stream_reads_what_is_committed(
     name = topic(2)
     write(broker, name, range(10), commit=True)
     write(broker, name, range(1000), commit=False)
+    until_stable(broker, name)
     assert run_to_the_end(stream(spark, broker, name), tmp_path / "checkpoint") == 10
 
 

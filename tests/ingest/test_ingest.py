@@ -47,6 +47,7 @@ from tests.forkserver import Ended, ForkServer
 from tests.ingest.ingesting import Job
 from tests.ingest.support import DAY, files
 from tests.ingest.undefended import abort_commits_without_an_answer
+from tests.postgresql import is_gone
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, InputError, ProgressConflict, RecordTooLarge
@@ -259,8 +260,10 @@ def test_the_database_is_killed_between_two_pages(ingests: Ingests, read: Reader
 
         # The server process of an ingest that a test before has killed ends when it finds its connection broken.
         [(process,)] = eventually(processes, lambda found: len(found) == 1, "the server process of this ingest alone")
-    os.kill(process, signal.SIGKILL)
-    assert ingests.wake(waiting).error == "SOURCE_UNAVAILABLE"
+        os.kill(process, signal.SIGKILL)
+        assert ingests.wake(waiting).error == "SOURCE_UNAVAILABLE"
+        # The server notices a little later that one of its processes was killed; until then it answers.
+        eventually(lambda: is_gone(connection), bool, "the crash of the server")
     eventually(lambda: answers(postgresql), bool, "the server is back")
     ingests.finish(job)
     assert sorted(rows_of(read(job.topic))) == list(range(ROWS))

@@ -16,7 +16,7 @@ from tests.reader.support import Place
 from onceflow.broker import EmbeddedBroker
 from onceflow.reader import assignment, closing
 
-SESSION_TIMEOUT_S = 3.0
+SESSION_TIMEOUT_S = 5.0
 PROTOCOLS: dict[str, dict[str, Any]] = {"classic": {"session_timeout_s": SESSION_TIMEOUT_S}, "consumer": {}}
 """What a reader that is to be stopped or killed is told besides its group's protocol, so that the group soon notices.
 

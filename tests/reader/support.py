@@ -25,9 +25,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from tests.conftest import create_topic
+from tests.log_ends import log_ends
 from tests.reader.light import Job
 
 from onceflow.broker import EmbeddedBroker
@@ -76,13 +86,28 @@ class Place:
         self.ledger.close()
         self._counting.close()
 
+    def add_partition(self) -> None:
+        """Until the broker has heard of it, and leads it: the controller answers a moment earlier."""
+        self.partitions += 1
+        made = self.admin.create_partitions([NewPartitions(self.topic, self.partitions)], operation_timeout=TIMEOUT_S)
+        made[self.topic].result(TIMEOUT_S)
+        eventually(self._ends, lambda ends: len(ends) == self.partitions, "the new partition")
+
+    def _ends(self) -> dict[int, int]:
+        try:
+            return log_ends(self.admin, self.topic, range(self.partitions))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return {}
+
     # ------------------------------------------------------------------------------------------------------------ events
 
     def send(
         self, texts: Iterable[object], *, ids: bool = True, sequence: bool = False, partition: int | None = None
     ) -> None:
         """One event per text, the text is its value and its id; round robin over the partitions where none is named."""
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 0})
+        producer, failed = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 0}), list[object]()
         for number, text in enumerate(map(str, texts)):
             identity = EventIdentity("tests", text, sequence=int(text) if sequence else None)
             producer.produce(
@@ -91,8 +116,10 @@ class Place:
                 f"key {text}",
                 number % self.partitions if partition is None else partition,
                 headers=[*identity.headers()] if ids else None,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
             )
         assert producer.flush(TIMEOUT_S) == 0
+        assert not failed
 
     def effects(self) -> list[str]:
         """What the ledger holds, in the order it was written."""

@@ -17,7 +17,6 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.cimpl import NewPartitions
 from tests.reader.conftest import PROTOCOLS, SESSION_TIMEOUT_S, Places, soon_missed
 from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 from tests.reader.test_positions import abort_in_a_transaction, forget_offsets, keep_from, lose_the_store
@@ -31,12 +30,6 @@ from onceflow.reader.stores.interface import EventKey, Ownership, Retention, Sta
 from onceflow.reader.stores.sqlite import SqliteStore
 
 HISTORY = [f"old {number}" for number in range(8)]
-
-
-def add_partition(place: Place) -> None:
-    place.partitions += 1
-    made = place.admin.create_partitions([NewPartitions(place.topic, place.partitions)], operation_timeout=TIMEOUT_S)
-    made[place.topic].result(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "empty"])
@@ -57,7 +50,7 @@ def test_a_partition_that_is_added_later_is_read_from_its_beginning(place: Place
     place.book_all(start="latest")
     place.send(handled)
     place.book_all(start="latest")
-    add_partition(place)
+    place.add_partition()
     place.send(["2", "3"], partition=1)
     place.book_all(start="latest")
     assert place.effects() == [*handled, "2", "3"]
@@ -72,7 +65,7 @@ def test_a_reader_at_work_finds_an_added_partition_as_soon_as_it_is_told_to_look
     work.start()
     try:
         eventually(place.effects, ["1"].__eq__, "the first event is handled")
-        add_partition(place)
+        place.add_partition()
         place.send(["2"], partition=1)
         eventually(place.effects, ["1", "2"].__eq__, "the added partition is found")
     finally:
@@ -85,7 +78,7 @@ def test_a_member_that_gets_the_added_partition_alone_knows_by_kafka_that_the_gr
     """The store tells a reader of its own partitions only."""
     place.send(HISTORY)
     place.book_all(start="latest")
-    add_partition(place)
+    place.add_partition()
     place.send(["1"], partition=1)
     settings = place.reader(start="latest")._settings
     with closing(Consumer(settings.base_options())) as consumer, begun_by(place) as mine:
@@ -101,7 +94,7 @@ def test_a_member_that_gets_the_added_partition_alone_knows_by_the_store_when_ka
     place.send(HISTORY)
     place.book_all(start="latest")
     forget_offsets(place)
-    add_partition(place)
+    place.add_partition()
     place.send(["1"], partition=1)
     settings = place.reader(start="latest")._settings
     with closing(Consumer(settings.base_options())) as consumer, begun_by(place) as mine:
@@ -285,7 +278,7 @@ def test_a_partition_that_the_brokers_do_not_know_yet_begins_with_the_others(pla
         with pytest.raises(BrokerUnreachable):
             mine.noted(consumer, owned, {})
         assert place.committed() == {}
-        add_partition(place)
+        place.add_partition()
         told = mine.noted(consumer, owned, {})
     assert told == {
         (place.topic, 0): Committed(len(HISTORY), len(HISTORY), is_beginning=True),

@@ -153,7 +153,7 @@ def test_a_broker_that_is_killed_while_the_ids_are_read_again(
 
     place = places(on=revived)
     place.send(EVENTS)
-    first, reader = (place.reader(store="memory:", backoff_max_s=0.2) for _ in range(2))
+    first, reader = (place.reader(store="memory:", backoff_max_s=0.2, patience_s=3600) for _ in range(2))
     for each in (first, reader):
         booking(place, each, in_the_mode("claims", "memory", place, request))
     first.run(until_end=True)
@@ -198,7 +198,7 @@ def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
     """For the first letter its topic is not there yet, for the second it is. Its event waits, and what stands behind it."""
     place = places(on=revived)
     place.send(EVENTS)
-    killed = threading.Event()
+    killed, usual = threading.Event(), (ReaderSettings.answer_s, offsets.ANSWER_S)
 
     def fail(event: Event) -> None:
         text = (event.value or b"").decode()
@@ -212,7 +212,8 @@ def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
             raise ValueError("bad")
 
     effects = in_the_mode(mode, store, place, request)
-    reader = place.reader(store=effects.job["store"], retries=0, batch_size=10, backoff_max_s=0.2)
+    patient = {"patience_s": 3600}  # it also covers the broker's start
+    reader = place.reader(store=effects.job["store"], retries=0, batch_size=10, backoff_max_s=0.2, **patient)
     booking(place, reader, effects, fail)
     thread = threading.Thread(target=reader.run, kwargs={"until_end": True}, daemon=True)
     thread.start()
@@ -221,6 +222,8 @@ def test_a_broker_that_is_killed_when_a_letter_is_to_be_written(
     # The lane's own line, behind the good events. That the consumer waits for its brokers may be said before they are booked.
     eventually(lambda: re.search(r" waits \d", caplog.text), bool, "that the letter's brokers do not answer")
     assert effects.texts() == good(EVENTS[: int(at)])
+    monkeypatch.setattr(ReaderSettings, "answer_s", usual[0])
+    monkeypatch.setattr(offsets, "ANSWER_S", usual[1])
     revived.start()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()

@@ -33,7 +33,7 @@ from onceflow.reader.stores.memory import MemoryStore
 from onceflow.reader.stores.sqlite import SqliteStore
 from onceflow.reader.tally import Tally
 
-LEASE_S = 5.0
+LEASE_S = 10.0
 CLAIMS = math.ceil(2 * LEASE_S / ASK_AGAIN_S) + 1  # of a reader that waits: more than two leases
 KINDS = ["sqlite", "postgresql", "redis"]
 

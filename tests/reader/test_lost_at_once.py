@@ -17,7 +17,7 @@ from tests.reader.conftest import PROTOCOLS, Places, soon_missed
 from tests.reader.effects import effects_in, elsewhere
 from tests.reader.light import Job
 from tests.reader.support import Place, eventually
-from tests.reader.test_beginnings import HISTORY, add_partition
+from tests.reader.test_beginnings import HISTORY
 from tests.reader.test_made_anew import OTHERS, handle_all, make_anew, told_of
 from tests.reader.test_positions import forget_offsets, lose_the_store
 
@@ -206,7 +206,7 @@ def test_a_partition_that_was_added_later(place: Place) -> None:
     """The rows of that one alone are lost: what is known of the other one says nothing."""
     place.send(EVENTS)
     place.book_all()
-    add_partition(place)
+    place.add_partition()
     place.send(["20", "21"], partition=1)
     job = place.job(options={"batch_size": 1, "group_instance_id": "one"})
     kill_at(place, job, "committed")

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import IO
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.reader.conftest import Places
 from tests.reader.support import TIMEOUT_S, Place
 
@@ -133,8 +132,7 @@ def test_following_shows_what_comes_later(place: Place) -> None:
 
 def test_following_shows_a_partition_that_the_topic_gets_meanwhile(place: Place) -> None:
     with following(place) as lines:
-        admin = AdminClient({"bootstrap.servers": place.servers})
-        admin.create_partitions([NewPartitions(place.topic, 2)])[place.topic].result(TIMEOUT_S)
+        place.add_partition()
         place.send(["2"], partition=1)
         assert lines.readline().startswith("1@0\t")
 

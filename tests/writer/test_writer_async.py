@@ -340,7 +340,7 @@ def test_a_task_that_waits_while_the_producer_is_replaced_is_woken_also_where_th
     ordinary, tight = topic(), topic(config={"max.message.bytes": "20000"})
 
     async def work() -> None:
-        kafka = {"delivery.timeout.ms": 10_000}
+        kafka = {"delivery.timeout.ms": 120_000}
         async with AsyncWriter(bootstrap_servers=broker.bootstrap_servers, source="shop", kafka=kafka) as writer:
             await (await writer.send(ordinary, "1", id="1"))
             loop, sender = asyncio.get_running_loop(), writer._writer.sender()

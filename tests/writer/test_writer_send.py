@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.conftest import Reader, TopicFactory, create_topic
-from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import (
@@ -36,6 +34,7 @@ from onceflow.events import EventIdentity, identity_of
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.partitioner import partition_for_keys
+from onceflow.verify.cluster.processes import freeze
 from onceflow.writer import sender
 from onceflow.writer.delivery import Delivered, Delivery, Fate
 from onceflow.writer.limits import TopicLimits
@@ -305,17 +304,11 @@ def test_control_plain_confluent_kafka_raises_buffer_error_there(topic: TopicFac
 @contextmanager
 def stopped(broker: EmbeddedBroker) -> Iterator[None]:
     assert broker.pid is not None
-    os.kill(broker.pid, signal.SIGSTOP)
+    assert freeze(broker.pid)  # until all its threads stand still it may answer
     try:
-        wait_until(lambda: all_threads_stand_still(broker))  # until then it may answer
         yield
     finally:
         os.kill(broker.pid, signal.SIGCONT)
-
-
-def all_threads_stand_still(broker: EmbeddedBroker) -> bool:
-    stats = Path(f"/proc/{broker.pid}/task").glob("*/stat")
-    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
 def watch_librdkafka_alone(shop: Writer, bad: Delivery, behind: Sequence[Delivery]) -> None:

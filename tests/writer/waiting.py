@@ -10,7 +10,7 @@ from tests.log_ends import last_stable_offsets, log_ends
 
 from onceflow.broker import EmbeddedBroker
 
-_PATIENCE_S = 90
+_PATIENCE_S = 300
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -215,7 +215,7 @@ class LeaseIsNeverRenewed(Mutant):
             before = self._connection.execute("SELECT source, id, lease_until FROM onceflow_claims").fetchall()
             refused = super().put_claims(ownership, keys, lease_s)
             for source, name, lease_until in before:
-                if (source, name) in keys and lease_until is not None and lease_until > time.time():
+                if (source, name) in keys and lease_until is not None:
                     self._connection.execute(
                         "UPDATE onceflow_claims SET lease_until = ? WHERE source = ? AND id = ?",
                         (lease_until, source, name),

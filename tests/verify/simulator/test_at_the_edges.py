@@ -42,7 +42,7 @@ TOPIC = "out"
 PID_FROM_THE_LOG = 9_000_000  # far from those that the broker gives
 REQUESTS = 30
 FIRST_EPOCHS = (EXHAUSTED - 9, EXHAUSTED - 4, EXHAUSTED - 3, EXHAUSTED - 2, EXHAUSTED - 1, EXHAUSTED)
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 30_000
 LATE = ("produce", "again", "offsets", "commit", "abort", "initialise", "add", "describe", "producer", "fence")
 
 
