@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -241,7 +242,10 @@ def kill_once(cluster: Cluster, pipeline: Pipeline, in_transaction: bool, measur
     )
 
 
-def measure(directory: Path, broker: EmbeddedBroker, kills: int, chance: random.Random, *, standby: bool) -> Measured:
+def measure(
+    directory: Path, broker: EmbeddedBroker, kills: int, minutes: float, chance: random.Random, *, standby: bool
+) -> Measured:
+    end = time.monotonic() + minutes * 60
     cluster = Cluster(broker.bootstrap_servers)
     (directory / "pipeline.toml").write_text(PLAN.format(servers=broker.bootstrap_servers))
     pipeline = Pipeline(directory, standby=standby)
@@ -250,6 +254,8 @@ def measure(directory: Path, broker: EmbeddedBroker, kills: int, chance: random.
         wait_for(lambda: cluster.newest_ms > 0, "a first batch")
         for number in range(1, kills + 1):
             pipeline.wait_until_warm()
+            if time.monotonic() > end:
+                break
             time.sleep(chance.uniform(0.5, 3))
             told = kill_once(cluster, pipeline, number % 2 == 0, measured)
             print(f"{'standby' if standby else 'plain'}, kill {number} of {kills}: {told}", flush=True)
@@ -275,6 +281,7 @@ def place() -> Iterator[tuple[Path, EmbeddedBroker]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no more kills after that")
     parser.add_argument("--only", choices=("plain", "standby"))
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
@@ -294,7 +301,12 @@ def main() -> None:
             continue
         with place() as (directory, broker):
             found = measure(
-                directory, broker, arguments.kills, random.Random(arguments.seed), standby=name == "standby"
+                directory,
+                broker,
+                arguments.kills,
+                arguments.minutes,
+                random.Random(arguments.seed),
+                standby=name == "standby",
             )
         recovered, held = np.array(found.recovered), np.array([s for s in found.held if s] or [0.0])
         table.add_row(

@@ -74,6 +74,14 @@ def test_state_is_kept_in_files_that_no_zombie_can_replace(
     assert "stateUniqueIds" in (tmp_path / "checkpoint" / "commits" / "0").read_text()
 
 
+def test_snapshots_of_state_are_stored_often_enough_for_drivers_that_live_less_than_a_minute(
+    spark: SparkSession,
+) -> None:
+    """As Spark itself reads the setting."""
+    state = spark._jvm.org.apache.spark.sql.execution.streaming.state  # type: ignore[union-attr]
+    assert state.StateStoreConf(spark._jsparkSession.sessionState().conf()).maintenanceInterval() == 10_000
+
+
 def test_python_runs_in_the_workers_with_our_packages(spark: SparkSession) -> None:
     def executable(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
