@@ -78,8 +78,7 @@ def test_snapshots_of_state_are_stored_often_enough_for_drivers_that_live_less_t
     spark: SparkSession,
 ) -> None:
     """As Spark itself reads the setting."""
-    state = spark._jvm.org.apache.spark.sql.execution.streaming.state  # type: ignore[union-attr]
-    assert state.StateStoreConf(spark._jsparkSession.sessionState().conf()).maintenanceInterval() == 10_000
+    assert spark._jsparkSession.sessionState().conf().streamingMaintenanceInterval() == 10_000
 
 
 def test_python_runs_in_the_workers_with_our_packages(spark: SparkSession) -> None:
