@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from tests.faults.support import eventually
 
 _START_S = 180.0
 _PAUSE_S = 0.2
@@ -57,3 +60,20 @@ def is_gone(service: psycopg.Connection[Any]) -> bool:
     except psycopg.OperationalError:
         return True
     return False
+
+
+@contextmanager
+def wal_writer_stopped(url: str) -> Iterator[None]:
+    """What is committed asynchronously stays in memory; the server restarts by itself when the process is killed."""
+
+    def look() -> list[tuple[Any, ...]]:
+        """Behind a crash the server may answer before that process is there."""
+        with closing(psycopg.connect(url)) as connection:
+            return connection.execute("select pid from pg_stat_activity where backend_type = 'walwriter'").fetchall()
+
+    [(pid,)] = eventually(look, lambda rows: len(rows) == 1, "the process that writes the log")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)

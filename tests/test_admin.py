@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +15,7 @@ from uuid import uuid4
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException
+from tests.frozen import frozen
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.broker.settings import HOST
@@ -25,7 +24,6 @@ from onceflow.errors import BrokerUnreachable, ConfigurationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.preflight import check_cluster
-from onceflow.verify.cluster.processes import freeze
 
 Partitions = dict[str, tuple[int, ...]]
 
@@ -143,17 +141,6 @@ def hurried(broker: EmbeddedBroker) -> ClusterAdmin:
     admin._connect()
     admin._patience_s = 0.3
     return admin
-
-
-@contextmanager
-def frozen(broker: EmbeddedBroker) -> Iterator[None]:
-    """For a moment: a broker may be silent for seconds before its cluster goes on without it."""
-    assert broker.pid is not None
-    assert freeze(broker.pid)  # until all its threads stand still it may answer
-    try:
-        yield
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
 
 
 def metadata_with(*broker_ids: int) -> Any:

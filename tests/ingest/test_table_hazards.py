@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from psycopg import sql
 from tests.faults.support import eventually
 from tests.ingest.support import commit, ids, look, take, values
 from tests.ingest.test_tables import Table, next_number, postgresql_table, sqlite_table
-from tests.postgresql import is_gone
+from tests.postgresql import is_gone, wal_writer_stopped
 
 from onceflow.errors import ConfigurationError, InputError, SourceChanged, SourceUnavailable, SourceUnfinished
 from onceflow.ingest import horizon, tables
@@ -298,19 +297,6 @@ def test_child_tables_are_refused(postgresql: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------- commits not yet on disk
-
-
-@contextmanager
-def wal_writer_stopped(url: str) -> Iterator[None]:
-    """What is committed asynchronously stays in memory; the server restarts by itself when the process is killed."""
-    with closing(psycopg.connect(url)) as connection:
-        found = connection.execute("select pid from pg_stat_activity where backend_type = 'walwriter'").fetchone()
-    assert found is not None
-    os.kill(found[0], signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(found[0], signal.SIGKILL)
 
 
 def rows_after_a_crash(table: Table, *, read: bool) -> int:

@@ -24,7 +24,7 @@ from tests.ingest.undefended import abort_commits_without_an_answer
 from tests.left_open import left_open
 from tests.outbox.cut import CuttingProxy
 from tests.outbox.support import Shop, events, make_postgresql, make_sqlite
-from tests.postgresql import is_gone
+from tests.postgresql import is_gone, wal_writer_stopped
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, OnceflowError, OutboxUnavailable
@@ -396,25 +396,11 @@ def write_some(shop: Shop, writer: int) -> int:
 # ------------------------------------------------------------------------------------------- commits not yet on disk
 
 
-@contextmanager
-def wal_writer_stopped(shop: Shop) -> Iterator[int]:
-    """What is committed asynchronously stays in memory; the server restarts by itself when the process is killed."""
-    of_walwriter = "select pid from pg_stat_activity where backend_type = 'walwriter'"
-    [(pid,)] = eventually(
-        lambda: shop.query(of_walwriter), lambda rows: len(rows) == 1, "the process that writes the log"
-    )
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield pid
-    finally:
-        os.kill(pid, signal.SIGKILL)
-
-
 def crash_after(shop: Shop, look: str) -> list[tuple[object, ...]]:
     """An event committed asynchronously, seen by ``look``, and what is left after a crash of the server."""
     with psycopg.connect(shop.url) as service:
         service.execute("set synchronous_commit = off")
-        with wal_writer_stopped(shop):
+        with wal_writer_stopped(shop.url):
             shop.insert(service, "1", "1")
             service.commit()
             assert seen(shop, look) == 1

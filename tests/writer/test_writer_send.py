@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.conftest import Reader, TopicFactory, create_topic
+from tests.frozen import frozen
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import (
@@ -34,7 +35,6 @@ from onceflow.events import EventIdentity, identity_of
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.partitioner import partition_for_keys
-from onceflow.verify.cluster.processes import freeze
 from onceflow.writer import sender
 from onceflow.writer.delivery import Delivered, Delivery, Fate
 from onceflow.writer.limits import TopicLimits
@@ -301,16 +301,6 @@ def test_control_plain_confluent_kafka_raises_buffer_error_there(topic: TopicFac
     plain.flush(10)
 
 
-@contextmanager
-def stopped(broker: EmbeddedBroker) -> Iterator[None]:
-    assert broker.pid is not None
-    assert freeze(broker.pid)  # until all its threads stand still it may answer
-    try:
-        yield
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
-
-
 def watch_librdkafka_alone(shop: Writer, bad: Delivery, behind: Sequence[Delivery]) -> None:
     """Takes in what comes, but takes nothing back as the writer would; ``behind`` has its chance to be written wrongly.
 
@@ -333,7 +323,7 @@ def test_nothing_is_written_behind_an_event_that_the_broker_refuses(
     shop = writer(kafka={"linger.ms": 0, "batch.num.messages": 1, "compression.type": "gzip"})
     for n in range(20):
         shop.send(name, str(n), id=str(n)).result()
-    with stopped(broker):  # it answers when all of them are on their way
+    with frozen(broker):  # it answers when all of them are on their way
         bad = shop.send(name, os.urandom(5000), id="bad")
         behind = [shop.send(name, str(n), id=str(n)) for n in range(20, 25)]
     watch_librdkafka_alone(shop, bad, behind)

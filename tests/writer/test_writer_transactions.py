@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.conftest import Fill, Reader, TopicFactory, create_topic
+from tests.frozen import frozen
 from tests.writer.on_a_loop import OnLoop
-from tests.writer.test_writer_send import stopped
 from tests.writer.waiting import is_stable, wait_until
 
 from onceflow.broker import EmbeddedBroker
@@ -287,7 +287,7 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction() as bad:
         shop.send(small, b"never", id="before")  # which asks for the topic
         shop.flush()
-        with stopped(broker):  # so that one at least is behind the big one
+        with frozen(broker):  # so that one at least is behind the big one
             shop.send(small, os.urandom(50_000), id="big")
             shop.send(small, b"never", id="0")
         for n in itertools.islice(itertools.count(1), 200_000):  # until it is refused

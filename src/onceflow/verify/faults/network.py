@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -118,7 +118,7 @@ class _NextTransaction:
 
     def look(self) -> None:
         """From now on. Runs on the wire's thread, before the client can know."""
-        self._ends = _seen(self._world, _END)
+        self._ends = _ends_seen(self._world)
         with self._changes:
             if not self._over:
                 opening = Rule(Do.DELAY, _OPENING, Direction.ANSWER, count=1, delay_s=_MOMENT_S)
@@ -130,7 +130,7 @@ class _NextTransaction:
         if not self._held.wait(_PATIENCE_S) or self._opening is None:
             return "no EndTxn came"
         deadline = time.monotonic() + _PATIENCE_S
-        while _seen(self._world, _END) == self._ends:
+        while _ends_seen(self._world) == self._ends:
             if time.monotonic() > deadline:
                 return "the EndTxn that was held was not sent again"
             self._world.sleep(_LOOK_AGAIN_S)
@@ -147,8 +147,8 @@ class _NextTransaction:
             self._world.kafka.rules.remove(self._opening)
 
 
-def _seen(world: World, kinds: Collection[int]) -> int:
-    return sum(wire.seen[kind] for wire in world.kafka.wires for kind in kinds)
+def _ends_seen(world: World) -> int:
+    return sum(wire.seen[apis.END_TXN] for wire in world.kafka.wires)
 
 
 def _drawn(random: Random, kinds: Mapping[str, frozenset[int]]) -> tuple[str, frozenset[int]]:
