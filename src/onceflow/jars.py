@@ -65,28 +65,27 @@ class Jar:
 
 
 @lru_cache
-def locked(jar_set: JarSet) -> tuple[Jar, ...]:
+def locked(jar_set: JarSet, lock: Path = LOCK_FILE) -> tuple[Jar, ...]:
     """The jars of a set as the lock names them."""
-    lock = json.loads(LOCK_FILE.read_text())
-    return tuple(Jar(**fields) for fields in lock[jar_set])
+    return tuple(Jar(**fields) for fields in json.loads(lock.read_text())[jar_set])
 
 
-def class_path(jar_set: JarSet) -> list[Path]:
-    """The verified jars of a set, those that are missing fetched first.
+def class_path(jar_set: JarSet, lock: Path = LOCK_FILE) -> list[Path]:
+    """The verified jars of a set, those that are missing fetched first. ``lock``: another file of the same form.
 
     Raises SetupError if a jar cannot be fetched or is not the one of the lock. Runs on the driver.
     """
-    install(jar_set)
-    return [maven_cache() / jar.relative_path for jar in locked(jar_set)]
+    install(jar_set, lock=lock)
+    return [maven_cache() / jar.relative_path for jar in locked(jar_set, lock)]
 
 
-def install(jar_set: JarSet, progress: Progress | None = None) -> int:
+def install(jar_set: JarSet, progress: Progress | None = None, lock: Path = LOCK_FILE) -> int:
     """Fetch the jars of a set that are missing, verify all, and give the number fetched.
 
     A jar of another size than the lock's is half a download and fetched again. Raises SetupError if a jar cannot be
     fetched or its SHA-256 is not the lock's: nothing of that kind is ever put on a class path. Runs on the driver.
     """
-    jars = locked(jar_set)
+    jars = locked(jar_set, lock)
     cache = maven_cache()
     missing = [jar for jar in jars if not _is_there(cache / jar.relative_path, jar)]
     total = sum(jar.size_bytes for jar in jars)

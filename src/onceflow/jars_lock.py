@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,7 +30,12 @@ PROVIDER_VERSION = "4.0.0"
 def make_lock() -> str:
     """Resolve both sets anew and give the text of the lock. Needs the network and an installed PySpark."""
     sets = {"broker": _broker_artifacts(), "spark": _spark_artifacts()}
-    lock = {name: [asdict(jar) for jar in sorted(_locked_jars(artifacts))] for name, artifacts in sets.items()}
+    return as_lock(sets)
+
+
+def as_lock(sets: Mapping[str, Iterable[Artifact]]) -> str:
+    """The text of a lock of these sets."""
+    lock = {name: [asdict(jar) for jar in sorted(locked_jars(artifacts))] for name, artifacts in sets.items()}
     return json.dumps(lock, indent=1) + "\n"
 
 
@@ -42,10 +47,10 @@ def _broker_artifacts() -> list[Artifact]:
     word.
     """
     maven = maven_context(maven_cache())
-    kafka = _resolved(
+    kafka = resolved(
         maven, f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}"
     )
-    binding = _resolved(maven, f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}")
+    binding = resolved(maven, f"org.apache.logging.log4j:log4j-slf4j-impl:{LOG4J_VERSION}")
     known = {artifact.artifactId for artifact in kafka}
     artifacts = kafka + [artifact for artifact in binding if artifact.artifactId not in known]
     _check_against_pom(maven, artifacts)
@@ -89,7 +94,8 @@ def _pyspark_artifacts() -> set[str]:
     return {re.sub(r"-\d[^-]*(-.*)?\.jar$", "", jar.name) for jar in jars.glob("*.jar")}
 
 
-def _resolved(maven: MavenContext, *coordinates: str) -> list[Artifact]:
+def resolved(maven: MavenContext, *coordinates: str) -> list[Artifact]:
+    """These artifacts and all that they need to compile and to run."""
     return _resolve_dependencies(maven, [maven.create_dependency(_compile(each)) for each in coordinates])
 
 
@@ -102,7 +108,8 @@ def _resolve_dependencies(maven: MavenContext, dependencies: list[Dependency]) -
     return [each.artifact for each in direct + [t for t in transitive if t.scope in ("compile", "runtime")]]
 
 
-def _locked_jars(artifacts: Iterable[Artifact]) -> list[Jar]:
+def locked_jars(artifacts: Iterable[Artifact]) -> list[Jar]:
+    """What a lock says of each; those that are not there are fetched."""
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         return list(pool.map(_locked_jar, artifacts))
 

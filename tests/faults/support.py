@@ -81,7 +81,7 @@ class Cluster:
     def make_topic(self, partitions: int = PARTITIONS, **config: str) -> str:
         name = self.unique("faults")
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(name, partitions, 1, config=settings)
+        new = NewTopic(name, partitions, config=settings)  # as many replicas as a cluster of its size has
         made = self.admin.create_topics([new], operation_timeout=TIMEOUT_S, request_timeout=2 * TIMEOUT_S)
         made[name].result(3 * TIMEOUT_S)
         self.partitions(name)  # the controller made it, and tells the broker now

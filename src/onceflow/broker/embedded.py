@@ -12,6 +12,7 @@ from typing import Self
 
 from onceflow.broker import settings
 from onceflow.broker.home import BrokerHome, BrokerState
+from onceflow.broker.installation import LOCKED, Installation
 from onceflow.broker.process import BrokerProcess, new_cluster_id
 from onceflow.broker.readiness import wait_until_ready
 from onceflow.errors import BrokerStartError, SetupError
@@ -40,7 +41,7 @@ class EmbeddedBroker:
     same broker at the same address. ``transaction_version`` (1 or 2, KIP-890) is fixed at the first start. ``config``
     are Kafka's broker settings, over those of ``onceflow.broker.settings.DEFAULTS``. ``heap_mb`` is the JVM's largest
     heap in MiB. A broker ends with the process that started it, even if that is killed; ``detached`` makes it outlive
-    us.
+    us. ``installation`` is the Kafka to be run, that of the locked jars by default.
 
     Works as a context manager. One thread at a time; does not pickle; runs on the driver.
     """
@@ -55,6 +56,7 @@ class EmbeddedBroker:
         config: Mapping[str, str] | None = None,
         detached: bool = False,
         start_timeout_s: float = 180,
+        installation: Installation = LOCKED,
     ) -> None:
         if transaction_version not in TRANSACTION_VERSIONS:
             raise BrokerStartError(f"transaction_version is {transaction_version}, and may be 1 or 2")
@@ -63,7 +65,13 @@ class EmbeddedBroker:
         self._transaction_version = transaction_version
         self._config = dict(config or {})
         self._start_timeout_s = start_timeout_s
-        self._process = BrokerProcess(self._home, heap_mb=heap_mb, detached=detached, start_timeout_s=start_timeout_s)
+        self._process = BrokerProcess(
+            self._home,
+            heap_mb=heap_mb,
+            detached=detached,
+            start_timeout_s=start_timeout_s,
+            installation=installation,
+        )
 
     @classmethod
     def attach(cls, directory: str | Path) -> Self:

@@ -14,6 +14,7 @@ from typing import Literal
 from onceflow.broker import settings
 from onceflow.broker.guarded import Guarded
 from onceflow.broker.home import BrokerHome
+from onceflow.broker.installation import LOCKED, Installation
 from onceflow.broker.java_tool import java_command, run_java_tool
 from onceflow.broker.log_text import without_stack
 from onceflow.errors import BrokerStartError, SetupError
@@ -29,9 +30,21 @@ def new_cluster_id() -> str:
 
 
 class BrokerProcess:
-    """Starts and ends the node whose directory is ``home``. One thread at a time; does not pickle."""
+    """Starts and ends the node whose directory is ``home``. One thread at a time; does not pickle.
 
-    def __init__(self, home: BrokerHome, *, heap_mb: int, detached: bool = False, start_timeout_s: float = 180) -> None:
+    Another ``installation`` is that of its next start.
+    """
+
+    def __init__(
+        self,
+        home: BrokerHome,
+        *,
+        heap_mb: int,
+        detached: bool = False,
+        start_timeout_s: float = 180,
+        installation: Installation = LOCKED,
+    ) -> None:
+        self.installation = installation
         self._home = home
         self._heap_mb = heap_mb
         self._detached = detached
@@ -62,6 +75,7 @@ class BrokerProcess:
             arguments,
             timeout_s=self._start_timeout_s,
             jvm_options=[self._logging_option()],
+            installation=self.installation,
         )
         if said.returncode:
             told = "\n".join(without_stack(said.stdout + said.stderr))
@@ -79,10 +93,13 @@ class BrokerProcess:
             self._logging_option(),
             self._scratch_option(),
         ]
-        command = java_command("kafka.Kafka", [str(self._home.properties)], jvm_options=options)
+        command = java_command(
+            "kafka.Kafka", [str(self._home.properties)], jvm_options=options, installation=self.installation
+        )
         mode: Literal["attached", "detached"] = "detached" if self._detached else "attached"
         self._reap()  # of a node that ended by itself
-        self._guarded = Guarded(command, mode, self._home.output, lock=lock)
+        environment = self.installation.whole_environment()
+        self._guarded = Guarded(command, mode, self._home.output, lock=lock, environment=environment)
         pid = self._guarded.pid
         if pid is None or self._detached:
             self._reap()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Self
 
+from onceflow.broker.installation import LOCKED, Installation
 from onceflow.broker.process import new_cluster_id
 from onceflow.broker.readiness import wait_until_ready
 from onceflow.broker.settings import HOST, Place, free_ports
@@ -33,6 +34,7 @@ class KafkaCluster:
     ``directory`` holds a directory for each node. ``config`` are Kafka's broker settings over the defaults of
     ``onceflow.broker.settings``. With ``wire`` pipelines reach each node through a ``Wire``; all ``wires`` obey ``rules``, which
     draw from ``seed``. With ``between`` three nodes reach each other so, too: ``peer_wires``, which obey ``peer_rules``.
+    ``installation`` is the Kafka that the nodes run at first, that of the locked jars by default.
     The nodes end with this process, however it ends. Works as a context manager, which starts them and kills them; their files
     stay. Methods may be called from any thread, but not two that start or end
     the same node.
@@ -49,25 +51,33 @@ class KafkaCluster:
         wire: bool = False,
         between: bool = False,
         seed: int = 0,
+        installation: Installation = LOCKED,
     ) -> None:
         mistakes = [] if brokers in (1, 3) else [f"brokers is {brokers}, and may be 1 or 3"]
         mistakes += (
-            [] if transaction_version in (1, 2) else [f"transaction_version is {transaction_version}, not 1 or 2"]
+            [] if transaction_version in (0, 1, 2) else [f"transaction_version is {transaction_version}, not 0, 1 or 2"]
         )
         mistakes += ["between: a node that is alone has no peers"] if between and brokers == 1 else []
         if mistakes:
             raise ConfigurationError.of("the Kafka cluster", mistakes)
         self.directory = Path(directory).absolute()
         self.transaction_version = transaction_version
-        self.nodes = self._nodes(_places(brokers, wire=wire, between=between), dict(config or {}), heap_mb)
+        places = _places(brokers, wire=wire, between=between)
+        self.nodes = tuple(
+            Node(
+                self.directory / f"node-{place.node_id}",
+                place,
+                dict(config or {}),
+                heap_mb=heap_mb,
+                installation=installation,
+            )
+            for place in places
+        )
         self.rules, self.peer_rules = Rules(seed), Rules(seed)
         self.wires: tuple[Wire, ...] = ()
         self.peer_wires: tuple[Wire, ...] = ()
         self._client: KafkaClient | None = None
         self._client_is_made = threading.Lock()
-
-    def _nodes(self, places: list[Place], config: Mapping[str, str], heap_mb: int) -> tuple[Node, ...]:
-        return tuple(Node(self.directory / f"node-{place.node_id}", place, config, heap_mb=heap_mb) for place in places)
 
     # Addresses
 

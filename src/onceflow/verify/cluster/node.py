@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onceflow.broker.home import BrokerHome, BrokerState
+from onceflow.broker.installation import Installation
 from onceflow.broker.process import BrokerProcess
 from onceflow.broker.settings import HOST, Place, server_properties
 from onceflow.verify.cluster import processes
@@ -24,11 +25,13 @@ class Node:
     Its process ends with the process that started it, even if that is killed. One thread at a time; does not pickle.
     """
 
-    def __init__(self, directory: Path, place: Place, config: Mapping[str, str], *, heap_mb: int) -> None:
+    def __init__(
+        self, directory: Path, place: Place, config: Mapping[str, str], *, heap_mb: int, installation: Installation
+    ) -> None:
         self._home = BrokerHome(directory)
         self._place = place
         self._config = dict(config)
-        self._process = BrokerProcess(self._home, heap_mb=heap_mb, start_timeout_s=_START_S)
+        self._process = BrokerProcess(self._home, heap_mb=heap_mb, start_timeout_s=_START_S, installation=installation)
         self.is_paused = False
 
     def __repr__(self) -> str:
@@ -84,6 +87,10 @@ class Node:
         return server_properties(self._home.data, self._place, self._config)
 
     # Starting
+
+    def install(self, installation: Installation) -> None:
+        """Another Kafka, or another environment, from its next start on."""
+        self._process.installation = installation
 
     def launch(self, cluster_id: str, transaction_version: int) -> None:
         """Start the process, its storage formatted if it is the first time, and do not wait for it."""
