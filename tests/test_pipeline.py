@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -30,6 +30,7 @@ from onceflow.errors import (
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run
 from onceflow.pipeline.checkpoint import REHEARSALS, Checkpoint
+from onceflow.pipeline.control import ClockSetBack
 from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
 from onceflow.transaction.committed import read_committed as read_committed_progress
 from onceflow.transaction.sink import KafkaSink
@@ -545,20 +546,26 @@ value = '{{value}}'
 # -------------------------------------------------------------------------------------------------------------- stopping
 
 
-def test_a_stop_in_the_middle_of_a_batch_ends_after_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hourly(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Its query has a batch when it starts, and would have the next one in an hour."""
     lab.write_plan(available_now='processing_time = "1 hour"', amount_filter="")
     monkeypatch.setattr("onceflow.config.rules._trigger", lambda _: [])
+    return lab
+
+
+def test_a_stop_in_the_middle_of_a_batch_ends_after_it(hourly: Lab) -> None:
     control = Control()
 
     def stop(step: str, batch_id: int) -> None:
         if (step, batch_id) == ("WRITE", 0):
             control.stop("test")
 
-    lab.send(rows(1, 2, 3))
-    finished = lab.run(control=control, on_step=stop)
+    hourly.send(rows(1, 2, 3))
+    finished = hourly.run(control=control, on_step=stop)
     assert (finished.reason, finished.batches) == ("test", 1)
-    assert lab.ids() == [1, 2, 3]
-    assert lab.checkpoint("commits/0").exists(), "Spark knows of the batch too, so nothing is replayed"
+    assert hourly.ids() == [1, 2, 3]
+    assert hourly.checkpoint("commits/0").exists(), "Spark knows of the batch too, so nothing is replayed"
 
 
 def test_a_stop_before_any_data_ends_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -566,6 +573,53 @@ def test_a_stop_before_any_data_ends_at_once(lab: Lab, monkeypatch: pytest.Monke
     control = Control()
     control.stop("early")
     assert lab.run(control=control).reason == "early"
+
+
+@pytest.mark.parametrize(("mode", "repeated"), [(Mode.REFUSE, []), (Mode.RESTART, [0])])
+def test_a_query_begins_again_when_the_clock_is_set_back_that_it_waits_by(
+    hourly: Lab, mode: Mode, repeated: list[int]
+) -> None:
+    """What was allowed of the checkpoint is allowed once."""
+    control = Control()
+    allowed: list[str] = []
+
+    class Telling(KafkaSink):
+        def __init__(self, *args: Any, on_mismatch: str, **options: Any) -> None:
+            allowed.append(on_mismatch)
+            super().__init__(*args, on_mismatch=on_mismatch, **options)
+
+    def set_back_then_stop(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("WRITE", first):
+            hourly.send(rows(3))
+            control.inbox.put(ClockSetBack(3600.0))
+        if (step, batch_id) == ("WRITE", first + 1):
+            control.stop("test")
+
+    first = 0 if mode is Mode.RESTART else 1
+    hourly.send(rows(0))
+    stop_at_once = Control()
+    hourly.run(control=stop_at_once, on_step=lambda step, _: stop_at_once.stop("test") if step == "WRITE" else None)
+    hourly.send(rows(1, 2))
+    finished = hourly.run(mode, control, set_back_then_stop, Telling)
+    assert (finished.reason, finished.batches) == ("test", 2)
+    assert allowed == [mode.value, Mode.REFUSE.value]
+    assert hourly.ids() == sorted([*range(4), *repeated])
+    assert len(hourly.told(Started)) == 2
+    assert any("set back by 3600 s" in note.text for note in hourly.events if isinstance(note, Note))
+
+
+def test_a_stop_while_the_query_ends_to_begin_again_is_heard(hourly: Lab) -> None:
+    control = Control()
+
+    def set_back_and_stop(step: str, batch_id: int) -> None:
+        if step == "WRITE":
+            control.inbox.put(ClockSetBack(3600.0))
+            control.stop("test")
+
+    hourly.send(rows(1, 2))
+    assert hourly.run(control=control, on_step=set_back_and_stop).reason == "test"
+    assert hourly.ids() == [1, 2]
+    assert len(hourly.told(Started)) == 1
 
 
 # ----------------------------------------------------------------------------------------------------- resume and restart

@@ -23,8 +23,18 @@ class Progress:
     malformed: int
 
 
+@dataclass(frozen=True, slots=True)
 class Ended:
-    """The query runs no more."""
+    """A query, of Spark's ``run_id``, runs no more."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSetBack:
+    """The wall clock was set back by so many seconds."""
+
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Control:
 
     def __init__(self) -> None:
         # SimpleQueue.put may interrupt itself, as a signal handler does; an Event or a Queue would deadlock.
-        self.inbox: queue.SimpleQueue[StopAsked | Progress | Ended | Heard] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[StopAsked | Progress | Ended | ClockSetBack | Heard] = queue.SimpleQueue()
 
     def stop(self, reason: str) -> None:
         """Asks the pipeline to end after the running batch."""

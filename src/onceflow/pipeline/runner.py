@@ -7,6 +7,8 @@ The end of a running query, step by step::
     Spark's progress   of that batch shows that Spark has written its commit log too
     query.stop()       interrupts nothing but waiting
 
+A wall clock that is set back ends a query whose trigger goes by it in the same way, and the next one goes on where it ended.
+
 A second request does not wait for this: the process simply ends, as in a crash, and the next start finds out and
 finishes.
 """
@@ -20,6 +22,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -34,8 +37,9 @@ from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import topics
 from onceflow.pipeline.checkpoint import Checkpoint
+from onceflow.pipeline.clock_set_back import watched
 from onceflow.pipeline.cluster import connect
-from onceflow.pipeline.control import Control, Ended, Progress, StopAsked
+from onceflow.pipeline.control import ClockSetBack, Control, Ended, Progress, StopAsked
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
 from onceflow.pipeline.failures import explain, has_lost_jvm, reason_of, telling_of_a_lost_jvm
 from onceflow.pipeline.inbox import ProgressListener, Remembering
@@ -52,6 +56,7 @@ log = logging.getLogger(__name__)
 
 Mode = OnMismatch
 COMMIT_LOG_PATIENCE_S = 10.0
+SET_BACK = "the wall clock was set back by {:.0f} s, for which Spark would wait; the query is started again"
 
 
 @telling_of_a_lost_jvm()
@@ -92,10 +97,19 @@ def run(
             )
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
-        sink = _sink(make_sink, file, settings, allowed)
-        planned = checkpoint.has_batches
         at_once = file.plan.guarantee == "at_least_once" or read().progress is None
-        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute(planned, at_once=at_once)
+        total = _Total()
+        while True:
+            sink = _sink(make_sink, file, settings, allowed)
+            life = _Run(file, settings, spark, frame, sink, tell, control, triggered, total)
+            reason = life.execute(planned=checkpoint.has_batches, at_once=at_once)
+            if reason is not None:
+                break
+            if life.has_committed:  # what was allowed of the checkpoint once is done
+                allowed = Mode.REFUSE
+        finished = Finished(file.plan.name, total.batches, total.records, reason)
+        tell(finished)
+        return finished
     finally:
         if is_own:
             end_session(spark)
@@ -157,8 +171,16 @@ def _own_signal_handlers() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@dataclass(slots=True)
+class _Total:
+    """What is committed in one run, by all of its queries."""
+
+    batches: int = 0
+    records: int = 0
+
+
 class _Run:
-    """One run of one query."""
+    """One query, from its start to its end."""
 
     def __init__(
         self,
@@ -170,6 +192,7 @@ class _Run:
         tell: Listener,
         control: Control,
         triggered: Callable[[], None],
+        total: _Total,
     ) -> None:
         self._file = file
         self._settings = settings
@@ -183,11 +206,16 @@ class _Run:
         self._claiming = threading.Lock()
         self._is_open = True  # to a claim
         self._told = -1
-        self._batches = 0
-        self._records = 0
+        self._total = total
+        self._asked_to_stop: StopAsked | None = None
 
-    def execute(self, planned: bool, *, at_once: bool) -> Finished:
-        """Claims a name without progress (``at_once``), starts the query and sees it through.
+    @property
+    def has_committed(self) -> bool:
+        """Whether a batch of its query is."""
+        return self._batch.newest >= 0
+
+    def execute(self, *, planned: bool, at_once: bool) -> str | None:
+        """Claims a name without progress (``at_once``), starts the query and sees it through. Why it ended; None: begin again.
 
         Such a name is claimed before the query plans its first batch (``planned``: it did so in an earlier run), so that progress
         which is not there has been forgotten by the cluster, and never was missing. Another one may have a driver at work, and a
@@ -202,17 +230,22 @@ class _Run:
                 self._sink.open(planned=planned)
                 self._is_open = False
             query = self._start()
-            threading.Thread(target=self._watch, args=(query,), name="onceflow-watch", daemon=True).start()
+            run_id = str(query.runId)
+            threading.Thread(target=self._watch, args=(query, run_id), name="onceflow-watch", daemon=True).start()
             with self._ended_with_us(query):
                 self._tell_started(query)
-                reason = self._follow(query)
+                with self._clock_watched():
+                    return self._follow(query, run_id)
         finally:
             with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
                 self._spark.streams.removeListener(listener)
             self._close()
-        finished = Finished(self._file.plan.name, self._batches, self._records, reason)
-        self._tell(finished)
-        return finished
+
+    def _clock_watched(self) -> contextlib.AbstractContextManager[None]:
+        """Where Spark waits by the wall clock, which is for a trigger with a time."""
+        if self._file.plan.trigger.processing_time is None:
+            return contextlib.nullcontext()
+        return watched(lambda seconds: self._inbox.put(ClockSetBack(seconds)))
 
     @contextlib.contextmanager
     def _ended_with_us(self, query: StreamingQuery) -> Iterator[None]:
@@ -270,14 +303,14 @@ class _Run:
         plan, servers = self._file.plan, self._settings.bootstrap_servers
         self._tell(Started(plan.name, plan.guarantee, str(query.id), self._file.checkpoint, servers))
 
-    def _watch(self, query: StreamingQuery) -> None:
+    def _watch(self, query: StreamingQuery, run_id: str) -> None:
         # The query's exception is asked for where it can be raised.
         with contextlib.suppress(Exception):
             query.awaitTermination()
-        self._inbox.put(Ended())
+        self._inbox.put(Ended(run_id))
 
-    def _follow(self, query: StreamingQuery) -> str:
-        """Tells of batches until the query ends. Why it ended."""
+    def _follow(self, query: StreamingQuery, run_id: str) -> str | None:
+        """Tells of batches until the query ends. Why it ended; None: it waited by a clock that is not the same any more."""
         while True:
             message = self._inbox.get()
             if isinstance(message, Progress):
@@ -286,7 +319,11 @@ class _Run:
                 self._tell(Stopping(message.reason))
                 self._end(query)
                 return message.reason
-            else:
+            elif isinstance(message, ClockSetBack):
+                self._tell(Note(SET_BACK.format(message.seconds)))
+                self._end(query)
+                return None if self._asked_to_stop is None else self._asked_to_stop.reason
+            elif isinstance(message, Ended) and message.run_id == run_id:
                 self._raise_failure(query)
                 self._await_commit_log(time.monotonic() + COMMIT_LOG_PATIENCE_S)
                 return "all available data is processed"
@@ -306,6 +343,8 @@ class _Run:
                 return
             if isinstance(message, Progress):
                 self._report(message)
+            elif isinstance(message, StopAsked):
+                self._asked_to_stop = message
             elif isinstance(message, Ended) and self._batch.error is not None:
                 return
 
@@ -315,8 +354,8 @@ class _Run:
         if report is None:
             return
         self._told = progress.batch_id
-        self._batches += 1
-        self._records += report.records
+        self._total.batches += 1
+        self._total.records += report.records
         sink_ms = round(report.seconds * 1000)
         self._tell(
             BatchCommitted(

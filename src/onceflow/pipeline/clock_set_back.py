@@ -1,0 +1,63 @@
+"""A wall clock that is set back under a query whose trigger goes by it.
+
+::
+
+    query   has a trigger of 10 seconds: behind a batch Spark waits until the wall clock says that the next one is due
+    clock   is set back by an hour: by hand, by a time server, or because a virtual machine went on elsewhere
+    Spark   waits for an hour and 10 seconds (``SystemClock.waitTillTime`` of 4.2); records come in, and no batch begins
+
+So the clock is watched beside one that nobody sets, and whoever runs the query is told, to start it again. A few seconds are not
+worth that: they pass by themselves. Nothing that is written depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+LEAST_S = 5.0
+_LOOK_EACH_S = 1.0
+_AT_ONCE_S = 0.1  # for both clocks; where it took longer the process stood still in between, and the look says nothing
+
+
+class Wall:
+    """The wall clock beside the monotonic one."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._ahead_s = self._look()
+
+    def set_back_s(self) -> float:
+        """By how many seconds it was set back since the last look; 0 where that is less than ``LEAST_S``."""
+        before_s, self._ahead_s = self._ahead_s, self._look()
+        if before_s is None or self._ahead_s is None:
+            return 0.0
+        back_s = before_s - self._ahead_s
+        return back_s if back_s >= LEAST_S else 0.0
+
+    def _look(self) -> float | None:
+        began = self._steady()
+        now = self._wall()
+        return now - began if self._steady() - began < _AT_ONCE_S else None
+
+
+@contextlib.contextmanager
+def watched(tell: Callable[[float], None], wall: Wall | None = None) -> Iterator[None]:
+    """Calls ``tell``, on a thread of its own, with the seconds of each time that the clock is set back within the block."""
+    left, watched_one = threading.Event(), wall or Wall()
+
+    def watch() -> None:
+        while not left.wait(_LOOK_EACH_S):
+            if seconds := watched_one.set_back_s():
+                tell(seconds)
+
+    thread = threading.Thread(target=watch, name="onceflow-clock", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        left.set()
+        thread.join()
