@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -49,9 +50,9 @@ def await_markers(settings: ClusterSettings, topic: str) -> None:
 
 
 class Running:
-    """``onceflow run --json`` in a process of its own; its events are read as they come."""
+    """``onceflow run --json`` in a process of its own; its events are read as they come. ``environment``: variables over ours."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [*COMMAND, "run", "--json", *arguments],
             cwd=directory,
@@ -59,6 +60,7 @@ class Running:
             stderr=subprocess.DEVNULL,
             text=True,
             start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
         self.events: list[dict[str, Any]] = []
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()

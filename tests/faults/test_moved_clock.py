@@ -1,6 +1,6 @@
 """Wall clocks that are set, and jump to and fro at each look: nothing that decides what is written reads one.
 
-A clock of one Python process can be moved, by taking the place of ``time.time``; those of brokers and JVMs are the machine's.
+A clock of one Python process is moved by taking the place of ``time.time``; for brokers and JVMs see test_moved_jvm_clocks.py.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ READ_A_CLOCK = {
     "cli/ingest_display.py": "when a line was printed, for people",
     "cli/progress.py": "when a line was printed, for people",
     "ingest/committer.py": "the records' timestamp",
+    "pipeline/clock_set_back.py": "whether it was set back: Spark waits by it for the next trigger",
     "pipeline/rehearsal_checkpoints.py": "how old what standbys left behind is; no checkpoint of the pipeline",
     "reader/fence.py": "how long the process stood still, the machine's sleep too, by a clock that nobody sets (CLOCK_BOOTTIME)",
     "reader/stores/epochs.py": "epochs rise by time, and by one where the clock does not",
