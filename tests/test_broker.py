@@ -294,5 +294,5 @@ def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broker_of_no_known_transaction_version(tmp_path: Path) -> None:
-    with pytest.raises(BrokerStartError, match="may be 1 or 2"):
+    with pytest.raises(BrokerStartError, match="may be 0, 1 or 2"):
         EmbeddedBroker(tmp_path, transaction_version=3)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -20,6 +21,7 @@ from onceflow.config import load
 from onceflow.errors import (
     BrokerUnreachable,
     ConfigurationError,
+    Fenced,
     InputError,
     ProgressConflict,
     QueryFailed,
@@ -31,7 +33,7 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, Event, Finished, Mode, preflight, run
 from onceflow.pipeline.checkpoint import REHEARSALS, Checkpoint
 from onceflow.pipeline.control import ClockSetBack
-from onceflow.pipeline.events import BatchCommitted, Note, Started, TopicsCreated
+from onceflow.pipeline.events import BatchCommitted, Note, Started, Stopping, TopicsCreated
 from onceflow.transaction.committed import read_committed as read_committed_progress
 from onceflow.transaction.sink import KafkaSink
 
@@ -579,14 +581,7 @@ def test_a_stop_before_any_data_ends_at_once(lab: Lab, monkeypatch: pytest.Monke
 def test_a_query_begins_again_when_the_clock_is_set_back_that_it_waits_by(
     hourly: Lab, mode: Mode, repeated: list[int]
 ) -> None:
-    """What was allowed of the checkpoint is allowed once."""
-    control = Control()
-    allowed: list[str] = []
-
-    class Telling(KafkaSink):
-        def __init__(self, *args: Any, on_mismatch: str, **options: Any) -> None:
-            allowed.append(on_mismatch)
-            super().__init__(*args, on_mismatch=on_mismatch, **options)
+    control, first = Control(), 0 if mode is Mode.RESTART else 1
 
     def set_back_then_stop(step: str, batch_id: int) -> None:
         if (step, batch_id) == ("WRITE", first):
@@ -595,31 +590,58 @@ def test_a_query_begins_again_when_the_clock_is_set_back_that_it_waits_by(
         if (step, batch_id) == ("WRITE", first + 1):
             control.stop("test")
 
-    first = 0 if mode is Mode.RESTART else 1
-    hourly.send(rows(0))
-    stop_at_once = Control()
-    hourly.run(control=stop_at_once, on_step=lambda step, _: stop_at_once.stop("test") if step == "WRITE" else None)
+    run_of_one_batch(hourly)
     hourly.send(rows(1, 2))
-    finished = hourly.run(mode, control, set_back_then_stop, Telling)
-    assert (finished.reason, finished.batches) == ("test", 2)
-    assert allowed == [mode.value, Mode.REFUSE.value]
+    finished = hourly.run(mode, control, set_back_then_stop)
+    assert (finished.reason, finished.batches, len(hourly.batches())) == ("test", 2, 2)
     assert hourly.ids() == sorted([*range(4), *repeated])
     assert len(hourly.told(Started)) == 2
     assert any("set back by 3600 s" in note.text for note in hourly.events if isinstance(note, Note))
 
 
-def test_a_stop_while_the_query_ends_to_begin_again_is_heard(hourly: Lab) -> None:
+def run_of_one_batch(lab: Lab) -> None:
+    control = Control()
+    lab.send(rows(0))
+    lab.run(control=control, on_step=lambda step, _: control.stop("one batch") if step == "WRITE" else None)
+
+
+def test_a_query_that_begins_again_does_not_fence_a_newer_driver(hourly: Lab) -> None:
+    """Its clock is set back, perhaps, because it went on from a copy of its machine, and the newer one has the work by now."""
     control = Control()
 
-    def set_back_and_stop(step: str, batch_id: int) -> None:
+    class Overtaken(KafkaSink):
+        def go_on(self) -> None:
+            super().go_on()
+            newer.open(planned=True)
+
+    def set_back(step: str, _: int) -> None:
+        if step == "WRITE":
+            hourly.send(rows(1))
+            control.inbox.put(ClockSetBack(3600.0))
+
+    hourly.send(rows(0))
+    newer = KafkaSink(name=hourly.name, bootstrap_servers=hourly.settings.bootstrap_servers)
+    with closing(newer), pytest.raises(Fenced):
+        hourly.run(control=control, on_step=set_back, sink=Overtaken)
+    assert hourly.ids() == [0]
+
+
+def test_a_stop_while_the_query_ends_to_begin_again_is_heard(hourly: Lab) -> None:
+    """In the middle of a batch, for whose end the run waits, and at rest."""
+    control = Control()
+
+    def set_back_and_stop(step: str, _: int) -> None:
         if step == "WRITE":
             control.inbox.put(ClockSetBack(3600.0))
             control.stop("test")
 
     hourly.send(rows(1, 2))
     assert hourly.run(control=control, on_step=set_back_and_stop).reason == "test"
+    control.inbox.put(ClockSetBack(3600.0))
+    control.stop("at rest")
+    assert hourly.run(control=control).reason == "at rest"
     assert hourly.ids() == [1, 2]
-    assert len(hourly.told(Started)) == 1
+    assert [len(hourly.told(kind)) for kind in (Started, Stopping)] == [1, 1]
 
 
 # ----------------------------------------------------------------------------------------------------- resume and restart

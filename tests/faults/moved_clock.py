@@ -6,14 +6,11 @@ It is compiled when it is first asked for, and needs Linux and a C compiler; wit
 from __future__ import annotations
 
 import mmap
-import random
 import shutil
 import struct
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,7 +23,6 @@ NEEDS_A_COMPILER = pytest.mark.skipif(
 HOUR_S, DAY_S = 3600, 86_400
 
 _SOURCE = Path(__file__).with_suffix(".c")
-_JUMP_EACH_S = 0.05
 _SECONDS = struct.Struct("=q")
 
 
@@ -48,24 +44,6 @@ class MovedClock:
     def move(self, seconds: int) -> None:
         """To so many seconds before or behind the machine's, at once, and for as long as nobody moves it again."""
         _SECONDS.pack_into(self._page, 0, seconds)
-
-    @contextmanager
-    def jumping(self, most_s: int, seed: int) -> Iterator[None]:
-        """It jumps to and fro, 20 times a second, and is the machine's again in the end."""
-        ended, draws = threading.Event(), random.Random(seed)
-
-        def jump() -> None:
-            while not ended.wait(_JUMP_EACH_S):
-                self.move(draws.randint(-most_s, most_s))
-
-        thread = threading.Thread(target=jump)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-            self.move(0)
 
     def close(self) -> None:
         self._page.close()

@@ -16,7 +16,7 @@ from tests.faults.support import Cluster, LightDrivers, expected_records
 from tests.faults.test_driver_killed import finish, killed_at, points
 
 import onceflow
-from onceflow.broker import EmbeddedBroker, embedded
+from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka_python import ApiVersionsRequest
@@ -35,12 +35,8 @@ ENCODED = [(key.encode(), value.encode()) for key, value in WORDS]
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """It knows no transaction version, which is version 0."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "TRANSACTION_VERSIONS", (0,))
-        broker = EmbeddedBroker(
-            tmp_path_factory.mktemp("older"), transaction_version=0, heap_mb=256, installation=OLDER
-        )
-    with broker:
+    directory = tmp_path_factory.mktemp("older")
+    with EmbeddedBroker(directory, transaction_version=0, heap_mb=256, installation=OLDER) as broker:
         yield broker
 
 

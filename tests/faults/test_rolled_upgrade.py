@@ -6,7 +6,6 @@ Then the cluster is told that it may use what is new, and at last transaction ve
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +16,8 @@ from typing import Any, cast
 import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest
 from tests.faults.older import OLDER, RELEASE
-from tests.faults.support import Cluster, Ended, Job, LightDrivers, eventually, expected_records
+from tests.faults.support import Cluster, Job, LightDrivers, eventually, expected_records
+from tests.faults.test_upgraded import ASLEEP, BATCHES, KILL, PLACES, STOP, UPGRADE, check_went_on
 
 import onceflow
 from onceflow.broker import EmbeddedBroker
@@ -29,13 +29,7 @@ from onceflow.verify.cluster import KafkaCluster, Node
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 
-KILL, STOP = int(signal.SIGKILL), int(signal.SIGSTOP)
-START = [("FENCE", -1), ("CLAIM_STORE", -1), ("CLAIM_COMMIT", -1)]
-BATCH = [(step, batch) for batch in (0, 1) for step in ("WRITE", "HALF", "AUDIT", "STORE", "COMMIT", "DONE")]
-PLACES = [*START, *BATCH]
-ASLEEP = [("HALF", 0), ("COMMIT", 0), ("DONE", 0), ("WRITE", 1), ("AUDIT", 1), ("COMMIT", 1)]
-BATCHES, MANY_BATCHES = 3, 300
-UPGRADE = 1
+MANY_BATCHES = 300
 PATIENCE_S = 90
 API_VERSIONS = ApiVersionsRequest(client_software_name="tests", client_software_version="1", max_version=4)
 
@@ -110,7 +104,7 @@ def goes_on(cluster: Cluster, light: LightDrivers, place: tuple[str, int]) -> Un
     job = new_job(cluster, light)
     stopped = light.start_stopped(replace(job, interrupt=(*place, STOP)))
     yield
-    check_ended(light.wake(stopped), place)
+    check_went_on(light.wake(stopped), place)
     cluster.check_exactly(job.topic, expected_records(BATCHES))
 
 
@@ -118,7 +112,7 @@ def is_recovered(cluster: Cluster, light: LightDrivers, place: tuple[str, int]) 
     job = new_job(cluster, light)
     assert light.run(replace(job, interrupt=(*place, KILL))).signal == KILL, place
     yield
-    check_ended(light.run(job), place)
+    check_went_on(light.run(job), place)
     cluster.check_exactly(job.topic, expected_records(BATCHES))
 
 
@@ -127,7 +121,7 @@ def is_fenced(cluster: Cluster, light: LightDrivers, place: tuple[str, int]) -> 
     job = new_job(cluster, light)
     stopped = light.start_stopped(replace(job, interrupt=(*place, STOP)))
     yield
-    check_ended(light.run(job), place)
+    check_went_on(light.run(job), place)
     woken = light.wake(stopped)
     assert woken.error == "FENCED", f"{place}: {woken}"
     cluster.check_exactly(job.topic, expected_records(BATCHES))
@@ -140,8 +134,11 @@ def works_on(cluster: Cluster, light: LightDrivers) -> UnderWay:
     """It stands still nowhere: the step comes into the middle of its batches."""
     job = replace(new_job(cluster, light), batches=MANY_BATCHES)
     running = light.start(job)
+    done = Path(job.checkpoint)
+    eventually(done.exists, bool, "the first of many batches", PATIENCE_S)
+    assert int(done.read_text()) < MANY_BATCHES
     yield
-    check_ended(light.wait(running), "in full work")
+    check_went_on(light.wait(running), ("in full work", -1))
     cluster.check_exactly(job.topic, expected_records(MANY_BATCHES))
 
 
@@ -169,7 +166,3 @@ def writes_a_block(cluster: Cluster) -> UnderWay:
 
 def new_job(cluster: Cluster, light: LightDrivers) -> Job:
     return light.job(cluster, cluster.make_topic(1), batches=BATCHES, patience_s=PATIENCE_S)
-
-
-def check_ended(ended: Ended, place: object) -> None:
-    assert (ended.signal, ended.error) == (0, ""), f"{place}: {ended}"

@@ -15,7 +15,7 @@ from tests.faults.support import Cluster, LightDrivers, expected_records
 from tests.faults.test_driver_killed import finish, killed_at, points
 
 import onceflow
-from onceflow.broker import EmbeddedBroker, embedded
+from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka_python import ApiVersionsRequest
@@ -29,10 +29,7 @@ ASLEEP = [("HALF", 0), ("COMMIT", 0), ("DONE", 0)]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Of a broker that an embedded one would not be: nobody starts a new cluster like this."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "TRANSACTION_VERSIONS", (0,))
-        old = EmbeddedBroker(tmp_path_factory.mktemp("version-0"), transaction_version=0, heap_mb=256)
+    old = EmbeddedBroker(tmp_path_factory.mktemp("version-0"), transaction_version=0, heap_mb=256)
     with old, closing(Cluster(old)) as found:
         yield found
 

@@ -19,7 +19,7 @@ from onceflow.errors import BrokerStartError, SetupError
 
 _log = logging.getLogger("onceflow.broker")
 
-TRANSACTION_VERSIONS = (1, 2)
+TRANSACTION_VERSIONS = (0, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,11 @@ class EmbeddedBroker:
     """A real Kafka node (KRaft, broker and controller in one process) that listens on 127.0.0.1 alone.
 
     ``directory`` holds its data, settings, log and the ports once chosen: a later start in the same directory is the
-    same broker at the same address. ``transaction_version`` (1 or 2, KIP-890) is fixed at the first start. ``config``
+    same broker at the same address. ``transaction_version`` (1 or 2, KIP-890; 0: none, as a
+    cluster from before 4.0) is fixed at the first start. ``config``
     are Kafka's broker settings, over those of ``onceflow.broker.settings.DEFAULTS``. ``heap_mb`` is the JVM's largest
     heap in MiB. A broker ends with the process that started it, even if that is killed; ``detached`` makes it outlive
-    us. ``installation`` is the Kafka to be run, that of the locked jars by default.
+    us. ``installation`` is the Kafka to be run, that of the locked jars by default; it is not remembered in the directory.
 
     Works as a context manager. One thread at a time; does not pickle; runs on the driver.
     """
@@ -59,7 +60,7 @@ class EmbeddedBroker:
         installation: Installation = LOCKED,
     ) -> None:
         if transaction_version not in TRANSACTION_VERSIONS:
-            raise BrokerStartError(f"transaction_version is {transaction_version}, and may be 1 or 2")
+            raise BrokerStartError(f"transaction_version is {transaction_version}, and may be 0, 1 or 2")
         self._home = BrokerHome(Path(directory))
         self._port = port
         self._transaction_version = transaction_version
@@ -83,7 +84,8 @@ class EmbeddedBroker:
                 action="start one first: onceflow broker start",
                 directory=str(status.directory),
             )
-        return cls(directory, transaction_version=status.transaction_version or 2, detached=True)
+        version = 2 if status.transaction_version is None else status.transaction_version
+        return cls(directory, transaction_version=version, detached=True)
 
     # What is known
 

@@ -49,7 +49,14 @@ def run_java_tool(
     command = java_command(main_class, arguments, jvm_options=jvm_options, installation=installation)
     try:
         return subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=cwd
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            cwd=cwd,
+            env=installation.whole_environment(),
         )
     except subprocess.TimeoutExpired as error:
         raise SetupError(

@@ -6,6 +6,10 @@
     clock   is set back by an hour: by hand, by a time server, or because a virtual machine went on elsewhere
     Spark   waits for an hour and 10 seconds (``SystemClock.waitTillTime`` of 4.2); records come in, and no batch begins
 
+    query   has no such trigger, and nothing to do; Spark says so every 10 seconds by the same clock
+    clock   is set back by an hour
+    Spark   says nothing for an hour, and who watches takes the query for one that hangs
+
 So the clock is watched beside one that nobody sets, and whoever runs the query is told, to start it again. A few seconds are not
 worth that: they pass by themselves. Nothing that is written depends on it.
 """
@@ -28,20 +32,19 @@ class Wall:
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         self._wall = wall
         self._steady = steady
-        self._ahead_s = self._look()
+        self._ahead_s = wall() - steady()
 
     def set_back_s(self) -> float:
         """By how many seconds it was set back since the last look; 0 where that is less than ``LEAST_S``."""
         before_s, self._ahead_s = self._ahead_s, self._look()
-        if before_s is None or self._ahead_s is None:
-            return 0.0
         back_s = before_s - self._ahead_s
         return back_s if back_s >= LEAST_S else 0.0
 
-    def _look(self) -> float | None:
+    def _look(self) -> float:
+        """How far the wall clock is ahead of the steady one; what it was before where the process stood still between the two."""
         began = self._steady()
         now = self._wall()
-        return now - began if self._steady() - began < _AT_ONCE_S else None
+        return now - began if self._steady() - began < _AT_ONCE_S else self._ahead_s
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ The end of a running query, step by step::
     Spark's progress   of that batch shows that Spark has written its commit log too
     query.stop()       interrupts nothing but waiting
 
-A wall clock that is set back ends a query whose trigger goes by it in the same way, and the next one goes on where it ended.
+A wall clock that is set back (clock_set_back.py) ends the query in the same way, and another one goes on behind its last batch.
+The sink stays, and with it its claim: this may be an older driver, and must not fence a newer one by beginning again.
 
 A second request does not wait for this: the process simply ends, as in a crash, and the next start finds out and
 finishes.
@@ -22,7 +23,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -56,7 +56,8 @@ log = logging.getLogger(__name__)
 
 Mode = OnMismatch
 COMMIT_LOG_PATIENCE_S = 10.0
-SET_BACK = "the wall clock was set back by {:.0f} s, for which Spark would wait; the query is started again"
+UNHURRIED_S = 60.0  # nobody waits for a query that is only to begin again
+SET_BACK = "the wall clock was set back by {:.0f} s, by which Spark waits; the query is started again"
 
 
 @telling_of_a_lost_jvm()
@@ -97,19 +98,10 @@ def run(
             )
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)
+        sink = _sink(make_sink, file, settings, allowed)
+        planned = checkpoint.has_batches
         at_once = file.plan.guarantee == "at_least_once" or read().progress is None
-        total = _Total()
-        while True:
-            sink = _sink(make_sink, file, settings, allowed)
-            life = _Run(file, settings, spark, frame, sink, tell, control, triggered, total)
-            reason = life.execute(planned=checkpoint.has_batches, at_once=at_once)
-            if reason is not None:
-                break
-            if life.has_committed:  # what was allowed of the checkpoint once is done
-                allowed = Mode.REFUSE
-        finished = Finished(file.plan.name, total.batches, total.records, reason)
-        tell(finished)
-        return finished
+        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute(planned, at_once=at_once)
     finally:
         if is_own:
             end_session(spark)
@@ -171,16 +163,8 @@ def _own_signal_handlers() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@dataclass(slots=True)
-class _Total:
-    """What is committed in one run, by all of its queries."""
-
-    batches: int = 0
-    records: int = 0
-
-
 class _Run:
-    """One query, from its start to its end."""
+    """One run of a plan: one query, and another one behind each time that the clock was set back."""
 
     def __init__(
         self,
@@ -192,7 +176,6 @@ class _Run:
         tell: Listener,
         control: Control,
         triggered: Callable[[], None],
-        total: _Total,
     ) -> None:
         self._file = file
         self._settings = settings
@@ -202,20 +185,15 @@ class _Run:
         self._inbox = control.inbox
         self._triggered = triggered
         self._sink = sink
-        self._batch = Remembering(self._sink)
+        self._asked_to_stop: StopAsked | None = None
         self._claiming = threading.Lock()
         self._is_open = True  # to a claim
         self._told = -1
-        self._total = total
-        self._asked_to_stop: StopAsked | None = None
+        self._batches = 0
+        self._records = 0
 
-    @property
-    def has_committed(self) -> bool:
-        """Whether a batch of its query is."""
-        return self._batch.newest >= 0
-
-    def execute(self, *, planned: bool, at_once: bool) -> str | None:
-        """Claims a name without progress (``at_once``), starts the query and sees it through. Why it ended; None: begin again.
+    def execute(self, planned: bool, *, at_once: bool) -> Finished:
+        """Claims a name without progress (``at_once``), starts the query and sees it through.
 
         Such a name is claimed before the query plans its first batch (``planned``: it did so in an earlier run), so that progress
         which is not there has been forgotten by the cluster, and never was missing. Another one may have a driver at work, and a
@@ -229,23 +207,32 @@ class _Run:
             if at_once:
                 self._sink.open(planned=planned)
                 self._is_open = False
-            query = self._start()
-            run_id = str(query.runId)
-            threading.Thread(target=self._watch, args=(query, run_id), name="onceflow-watch", daemon=True).start()
-            with self._ended_with_us(query):
-                self._tell_started(query)
-                with self._clock_watched():
-                    return self._follow(query, run_id)
+            with self._clock_watched():
+                while (reason := self._see_through()) is None:
+                    self._sink.go_on()
         finally:
             with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
                 self._spark.streams.removeListener(listener)
             self._close()
+        finished = Finished(self._file.plan.name, self._batches, self._records, reason)
+        self._tell(finished)
+        return finished
 
     def _clock_watched(self) -> contextlib.AbstractContextManager[None]:
-        """Where Spark waits by the wall clock, which is for a trigger with a time."""
-        if self._file.plan.trigger.processing_time is None:
+        """By that clock Spark waits for a trigger, and tells of a query that has nothing to do."""
+        if self._file.plan.trigger.available_now:
             return contextlib.nullcontext()
         return watched(lambda seconds: self._inbox.put(ClockSetBack(seconds)))
+
+    def _see_through(self) -> str | None:
+        """One query, from its start to its end. Why it ended; None: another one is to begin."""
+        self._batch = Remembering(self._sink)
+        query = self._start()
+        run_id = str(query.runId)
+        threading.Thread(target=self._watch, args=(query, run_id), name="onceflow-watch", daemon=True).start()
+        with self._ended_with_us(query):
+            self._tell_started(query)
+            return self._follow(query, run_id)
 
     @contextlib.contextmanager
     def _ended_with_us(self, query: StreamingQuery) -> Iterator[None]:
@@ -310,29 +297,45 @@ class _Run:
         self._inbox.put(Ended(run_id))
 
     def _follow(self, query: StreamingQuery, run_id: str) -> str | None:
-        """Tells of batches until the query ends. Why it ended; None: it waited by a clock that is not the same any more."""
+        """Tells of batches until the query ends. Why it ended; None: the clock is set back, and another one is to begin."""
         while True:
             message = self._inbox.get()
             if isinstance(message, Progress):
                 self._report(message)
             elif isinstance(message, StopAsked):
                 self._tell(Stopping(message.reason))
-                self._end(query)
+                self._end(query, COMMIT_LOG_PATIENCE_S)
                 return message.reason
             elif isinstance(message, ClockSetBack):
                 self._tell(Note(SET_BACK.format(message.seconds)))
-                self._end(query)
-                return None if self._asked_to_stop is None else self._asked_to_stop.reason
+                self._end(query, UNHURRIED_S)
+                return self._asked_to_stop_meanwhile()
             elif isinstance(message, Ended) and message.run_id == run_id:
                 self._raise_failure(query)
                 self._await_commit_log(time.monotonic() + COMMIT_LOG_PATIENCE_S)
                 return "all available data is processed"
 
-    def _end(self, query: StreamingQuery) -> None:
+    def _end(self, query: StreamingQuery, patience_s: float) -> None:
         self._sink.drain()
-        self._await_commit_log(time.monotonic() + COMMIT_LOG_PATIENCE_S)
+        self._await_commit_log(time.monotonic() + patience_s)
         self._raise_failure(query)
         query.stop()
+
+    def _asked_to_stop_meanwhile(self) -> str | None:
+        """Why, where somebody asked for the end of all while a query was ended for another one."""
+        while self._asked_to_stop is None and not self._inbox.empty():
+            self._hear(self._inbox.get())
+        if self._asked_to_stop is None:
+            return None
+        self._tell(Stopping(self._asked_to_stop.reason))
+        return self._asked_to_stop.reason
+
+    def _hear(self, message: object) -> None:
+        """What comes while a query is being ended."""
+        if isinstance(message, Progress):
+            self._report(message)
+        elif isinstance(message, StopAsked):
+            self._asked_to_stop = message
 
     def _await_commit_log(self, deadline: float) -> None:
         """Waits until every batch of the sink is told of, unless the query fails or time runs out before."""
@@ -341,11 +344,8 @@ class _Run:
                 message = self._inbox.get(timeout=max(deadline - time.monotonic(), 0))
             except queue.Empty:
                 return
-            if isinstance(message, Progress):
-                self._report(message)
-            elif isinstance(message, StopAsked):
-                self._asked_to_stop = message
-            elif isinstance(message, Ended) and self._batch.error is not None:
+            self._hear(message)
+            if isinstance(message, Ended) and self._batch.error is not None:
                 return
 
     def _report(self, progress: Progress) -> None:
@@ -354,8 +354,8 @@ class _Run:
         if report is None:
             return
         self._told = progress.batch_id
-        self._total.batches += 1
-        self._total.records += report.records
+        self._batches += 1
+        self._records += report.records
         sink_ms = round(report.seconds * 1000)
         self._tell(
             BatchCommitted(

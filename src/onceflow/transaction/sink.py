@@ -139,6 +139,13 @@ class KafkaSink:
         with self._running:
             pass
 
+    def go_on(self) -> None:
+        """After ``drain``: batches may begin again, those of the query that is started behind the one that was stopped."""
+        with self._running:
+            self._draining = False
+            if self._driver is not None:
+                self._opened()
+
     def close(self) -> None:
         """Closes the connections, once the running batch has ended."""
         self._end_renewal()
