@@ -38,7 +38,7 @@ from onceflow.transaction.committed import read_committed as read_committed_prog
 from onceflow.transaction.sink import KafkaSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import Reader, TopicFactory
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -122,7 +122,7 @@ mode = "update"
         mode: Mode = Mode.REFUSE,
         control: Control | None = None,
         on_step: Callable[[str, int], None] | None = None,
-        sink: type[KafkaSink] = KafkaSink,
+        sink: Callable[..., KafkaSink] = KafkaSink,
     ) -> Finished:
         self.events.clear()
         return run(
@@ -577,22 +577,35 @@ def test_a_stop_before_any_data_ends_at_once(lab: Lab, monkeypatch: pytest.Monke
     assert lab.run(control=control).reason == "early"
 
 
-@pytest.mark.parametrize(("mode", "repeated"), [(Mode.REFUSE, []), (Mode.RESTART, [0])])
+@pytest.mark.parametrize(
+    ("mode", "guarantee", "driver_bytes", "repeated"),
+    [
+        (Mode.REFUSE, "exactly_once", None, []),
+        (Mode.RESTART, "exactly_once", None, [0]),
+        (Mode.REFUSE, "exactly_once", 0, []),
+        (Mode.REFUSE, "at_least_once", None, []),
+        (Mode.REFUSE, "at_most_once", None, []),
+    ],
+    ids=["driver", "driver, restart", "executors", "at_least_once", "at_most_once"],
+)
 def test_a_query_begins_again_when_the_clock_is_set_back_that_it_waits_by(
-    hourly: Lab, mode: Mode, repeated: list[int]
+    hourly: Lab, mode: Mode, guarantee: str, driver_bytes: int | None, repeated: list[int]
 ) -> None:
     control, first = Control(), 0 if mode is Mode.RESTART else 1
+    hourly.path.write_text(f'guarantee = "{guarantee}"\n{hourly.path.read_text()}')
 
-    def set_back_then_stop(step: str, batch_id: int) -> None:
-        if (step, batch_id) == ("WRITE", first):
-            hourly.send(rows(3))
-            control.inbox.put(ClockSetBack(3600.0))
-        if (step, batch_id) == ("WRITE", first + 1):
-            control.stop("test")
+    class Sink(KafkaSink):
+        def __call__(self, batch: DataFrame, batch_id: int) -> None:
+            super().__call__(batch, batch_id)
+            if batch_id == first:
+                hourly.send(rows(3))
+                control.inbox.put(ClockSetBack(3600.0))
+            if batch_id == first + 1:
+                control.stop("test")
 
     run_of_one_batch(hourly)
     hourly.send(rows(1, 2))
-    finished = hourly.run(mode, control, set_back_then_stop)
+    finished = hourly.run(mode, control, sink=partial(Sink, driver_bytes=driver_bytes))
     assert (finished.reason, finished.batches, len(hourly.batches())) == ("test", 2, 2)
     assert hourly.ids() == sorted([*range(4), *repeated])
     assert len(hourly.told(Started)) == 2
@@ -601,8 +614,14 @@ def test_a_query_begins_again_when_the_clock_is_set_back_that_it_waits_by(
 
 def run_of_one_batch(lab: Lab) -> None:
     control = Control()
+
+    class Sink(KafkaSink):
+        def __call__(self, batch: DataFrame, batch_id: int) -> None:
+            super().__call__(batch, batch_id)
+            control.stop("one batch")
+
     lab.send(rows(0))
-    lab.run(control=control, on_step=lambda step, _: control.stop("one batch") if step == "WRITE" else None)
+    lab.run(control=control, sink=Sink)
 
 
 def test_a_query_that_begins_again_does_not_fence_a_newer_driver(hourly: Lab) -> None:
@@ -611,18 +630,20 @@ def test_a_query_that_begins_again_does_not_fence_a_newer_driver(hourly: Lab) ->
 
     class Overtaken(KafkaSink):
         def go_on(self) -> None:
-            super().go_on()
             newer.open(planned=True)
+            super().go_on()
 
-    def set_back(step: str, _: int) -> None:
-        if step == "WRITE":
+    def set_back_then_stop(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("WRITE", 0):
             hourly.send(rows(1))
             control.inbox.put(ClockSetBack(3600.0))
+        if (step, batch_id) == ("WRITE", 1):
+            control.stop("not fenced")
 
     hourly.send(rows(0))
     newer = KafkaSink(name=hourly.name, bootstrap_servers=hourly.settings.bootstrap_servers)
     with closing(newer), pytest.raises(Fenced):
-        hourly.run(control=control, on_step=set_back, sink=Overtaken)
+        hourly.run(control=control, on_step=set_back_then_stop, sink=Overtaken)
     assert hourly.ids() == [0]
 
 

@@ -41,6 +41,24 @@ def test_it_is_told_once_by_how_much(moved_s: float, told_s: float) -> None:
     assert wall.set_back_s() == 0
 
 
+def test_many_small_steps_are_one_large_one() -> None:
+    clocks = Clocks()
+    wall = Wall(clocks.look_at_the_wall, lambda: clocks.steady)
+    told = []
+    for _ in range(5):
+        clocks.wall -= 2
+        told.append(wall.set_back_s())
+    assert told == [0, 0, 6, 0, 0]
+
+
+def test_it_is_set_back_too_where_that_ends_an_error() -> None:
+    clocks = Clocks()
+    wall = Wall(clocks.look_at_the_wall, lambda: clocks.steady)
+    for step_s, told_s in ((3000, 0), (0, 0), (-3000, 3000)):
+        clocks.wall += step_s
+        assert wall.set_back_s() == told_s
+
+
 def test_a_process_that_stood_still_between_the_two_looks_has_seen_nothing() -> None:
     clocks = Clocks()
     wall = Wall(clocks.look_at_the_wall, lambda: clocks.steady)

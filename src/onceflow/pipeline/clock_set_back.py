@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 
 LEAST_S = 5.0
-_LOOK_EACH_S = 1.0
+_LOOK_EACH_S = 0.1  # a clock may be ahead for a moment only, in which Spark plans its next trigger
 _AT_ONCE_S = 0.1  # for both clocks; where it took longer the process stood still in between, and the look says nothing
 
 
@@ -32,19 +32,21 @@ class Wall:
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
         self._wall = wall
         self._steady = steady
-        self._ahead_s = wall() - steady()
+        self._furthest_ahead_s = wall() - steady()
 
     def set_back_s(self) -> float:
-        """By how many seconds it was set back since the last look; 0 where that is less than ``LEAST_S``."""
-        before_s, self._ahead_s = self._ahead_s, self._look()
-        back_s = before_s - self._ahead_s
+        """By how many seconds it was set back, at once or little by little, since that was told; 0 for less than ``LEAST_S``."""
+        ahead_s = self._look()
+        back_s = self._furthest_ahead_s - ahead_s
+        if back_s >= LEAST_S or back_s < 0:
+            self._furthest_ahead_s = ahead_s
         return back_s if back_s >= LEAST_S else 0.0
 
     def _look(self) -> float:
-        """How far the wall clock is ahead of the steady one; what it was before where the process stood still between the two."""
+        """How far the wall clock is ahead of the steady one; if the process stood still between the two, what was seen before."""
         began = self._steady()
         now = self._wall()
-        return now - began if self._steady() - began < _AT_ONCE_S else self._ahead_s
+        return now - began if self._steady() - began < _AT_ONCE_S else self._furthest_ahead_s
 
 
 @contextlib.contextmanager

@@ -185,6 +185,7 @@ class _Run:
         self._inbox = control.inbox
         self._triggered = triggered
         self._sink = sink
+        self._batch = Remembering(self._sink)
         self._asked_to_stop: StopAsked | None = None
         self._claiming = threading.Lock()
         self._is_open = True  # to a claim
@@ -226,7 +227,7 @@ class _Run:
 
     def _see_through(self) -> str | None:
         """One query, from its start to its end. Why it ended; None: another one is to begin."""
-        self._batch = Remembering(self._sink)
+        self._batch = Remembering(self._sink, self._batch.reports)
         query = self._start()
         run_id = str(query.runId)
         threading.Thread(target=self._watch, args=(query, run_id), name="onceflow-watch", daemon=True).start()
@@ -320,6 +321,7 @@ class _Run:
         self._await_commit_log(time.monotonic() + patience_s)
         self._raise_failure(query)
         query.stop()
+        self._raise(self._batch.error)  # of a batch whose failure was on its way to us when the query was asked
 
     def _asked_to_stop_meanwhile(self) -> str | None:
         """Why, where somebody asked for the end of all while a query was ended for another one."""
@@ -347,6 +349,8 @@ class _Run:
             self._hear(message)
             if isinstance(message, Ended) and self._batch.error is not None:
                 return
+            if isinstance(message, Ended | StopAsked):  # there is less to wait for now, or somebody who waits
+                deadline = min(deadline, time.monotonic() + COMMIT_LOG_PATIENCE_S)
 
     def _report(self, progress: Progress) -> None:
         """Spark also reports triggers without a batch; only what went through the sink is told."""
@@ -381,6 +385,9 @@ class _Run:
         error = self._batch.error
         if error is None or (has_lost_jvm(ended) and not isinstance(error, OnceflowError)):
             error = ended
+        self._raise(error)
+
+    def _raise(self, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, Draining):
             raise explain(error, self._visible()) from error
 
