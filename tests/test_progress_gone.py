@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,6 +123,23 @@ def test_a_pipeline_that_finds_no_input_claims_its_name_all_the_same(lab: Lab) -
 
     finished = lab.run(control=control, on_step=stop)
     assert (finished.reason, finished.batches) == ("claimed", 0)
+
+
+def test_a_sink_that_goes_on_for_another_query_renews_again(broker: EmbeddedBroker, topic: TopicFactory) -> None:
+    """Also if that query has no input, and no batch."""
+
+    def renewals() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name == "onceflow-renewal"}
+
+    others = renewals()
+    with closing(KafkaSink(name=topic(), bootstrap_servers=broker.bootstrap_servers)) as sink:
+        sink.open(planned=False)
+        (first,) = renewals() - others
+        sink.drain()
+        first.join(PATIENCE_S)
+        assert not renewals() - others
+        sink.go_on()
+        assert len(renewals() - others) == 1
 
 
 class AwayAtFirst(KafkaSink):
