@@ -46,7 +46,7 @@ READ_A_CLOCK = {
     "reader/stores/memory.py": "leases, and how long ids are kept",
     "reader/stores/sqlite.py": "leases, and how long ids are kept",
     "training.py": "how old what a killed training left behind is",
-    "transaction/driver.py": "the records' timestamp, where the row has none",
+    "transaction/driver.py": "the records' timestamp, where the row has none; the age of a batch 0 whose sink was not opened",
     "verify/cluster/node.py": "when a node was started, for the report",
     "verify/cluster/spark.py": "since when workers were heard by a master that woke",
     "verify/cluster/transaction_log.py": "when an entry of a private cluster's transaction log was written",

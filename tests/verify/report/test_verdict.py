@@ -88,7 +88,10 @@ def test_percentiles_are_nearest_ranks_and_what_never_came_is_infinite() -> None
     times = Times.of([Recovery("kill", 0, float(n)) for n in range(1, 101)])
     assert [times.percentile(p) for p in (1, 50, 99, 100)] == [1, 50, 99, 100]
     assert Times.of([Recovery("kill", 0, 3.0)]).percentile(99) == 3
-    assert Times.of([]).percentile(50) is None
+    assert Times.of([]).percentile(99) is Times.of([]).median_s is None
+    of_two = Times.of([Recovery("kill", 0, 3.0), Recovery("kill", 0, 8.0)])
+    assert (times.median_s, of_two.median_s) == (50.5, 5.5), "the shorter one of two is no median"
+    assert Times.of([Recovery("kill", 0, None), Recovery("kill", 0, 1.0)]).median_s == float("inf")
     assert Times.of([Recovery("kill", 0, None), Recovery("kill", 0, 1.0)]).percentile(99) == float("inf")
     kinds = times_by_fault([Recovery("b", 0, 1.0), Recovery("a", 0, 2.0)])
     assert [each.fault for each in kinds] == ["a", "b", "all"]

@@ -35,7 +35,7 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
                     came right behind the one before), ``beside`` (it struck only what waits, and could disturb no work)
 ``recoveries``      list of ``fault``, ``at_s``, ``seconds`` (null: never), ``others`` (faults that had a hand in it)
 ``recovery_times``  list, one a fault and "all": ``fault``, ``samples``, ``unrecovered``, ``p50_s``, ``p99_s``, ``longest_s``
-                    (nearest rank; null where the one at this rank never ended)
+                    (``p50_s`` the median, ``p99_s`` by nearest rank; null where one that counts never ended)
 ``lso_held_s``      longest time for which a dead instance held the last stable offset
 ``lso_stood_s``     longest time for which the last stable offset of a partition of the output stood below its end, whatever
                     held it: a batch that was being written, a frozen process, a dead one; absent in earlier reports
@@ -149,7 +149,7 @@ def _times(times: Times) -> dict[str, Any]:
         "fault": times.fault,
         "samples": len(times.sorted_s),
         "unrecovered": sum(map(math.isinf, times.sorted_s)),
-        "p50_s": _finite(times.percentile(50)),
+        "p50_s": _finite(times.median_s),
         "p99_s": _finite(times.percentile(99)),
         "longest_s": _finite(times.longest_s),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,11 @@ class Times:
         if not self.sorted_s:
             return None
         return self.sorted_s[max(0, math.ceil(len(self.sorted_s) * percent / 100) - 1)]
+
+    @property
+    def median_s(self) -> float | None:
+        """The time in the middle, the mean of the two there if they are an even number; None when there is none."""
+        return statistics.median(self.sorted_s) if self.sorted_s else None
 
     @property
     def longest_s(self) -> float | None:
@@ -96,6 +102,6 @@ def _recovery_goals(of: str, meaning: str, times: Times) -> list[Goal]:
     number = len(times.sorted_s)
     longest = f"the longest, for they are few; {meaning}" if number < _ENOUGH_FOR_P99 else meaning
     return [
-        Goal(f"recovery{of} p50", meaning, RECOVERY_P50_S, times.percentile(50), number),
+        Goal(f"recovery{of} p50", meaning, RECOVERY_P50_S, times.median_s, number),
         Goal(f"recovery{of} p99", longest, RECOVERY_P99_S, times.percentile(99), number),
     ]
