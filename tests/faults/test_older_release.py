@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.older import OLDER, RELEASE
 from tests.faults.support import Cluster, LightDrivers, expected_records
 from tests.faults.test_driver_killed import finish, killed_at, points
+from tests.faults.test_moved_clock import book_all
 
 import onceflow
 from onceflow.broker import EmbeddedBroker
@@ -96,16 +97,7 @@ def test_events_through_the_writer_and_the_reader_have_one_effect_each(cluster: 
 
 def booked(cluster: Cluster, topic: str, file: Path) -> list[str]:
     """What a reader has booked that ran to the end of the topic, in this run or in an earlier one."""
-    cluster.stable_end(topic)
-    with closing(sqlite3.connect(file)) as ledger:
-        ledger.execute("CREATE TABLE IF NOT EXISTS ledger (event TEXT)")
-    reader = onceflow.Reader(topic, group=topic, store=f"sqlite:///{file}", bootstrap_servers=cluster.servers)
-
-    @reader.handler
-    def book(event: Any, tx: Any) -> None:
-        tx.execute("INSERT INTO ledger VALUES (?)", (event.value.decode(),))
-
-    reader.run(until_end=True)
+    book_all(cluster, topic, file)
     with closing(sqlite3.connect(file)) as ledger:
         return sorted(text for (text,) in ledger.execute("SELECT event FROM ledger"))
 

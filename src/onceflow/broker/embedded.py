@@ -38,11 +38,11 @@ class EmbeddedBroker:
     """A real Kafka node (KRaft, broker and controller in one process) that listens on 127.0.0.1 alone.
 
     ``directory`` holds its data, settings, log and the ports once chosen: a later start in the same directory is the
-    same broker at the same address. ``transaction_version`` (1 or 2, KIP-890; 0: none, as a
-    cluster from before 4.0) is fixed at the first start. ``config``
-    are Kafka's broker settings, over those of ``onceflow.broker.settings.DEFAULTS``. ``heap_mb`` is the JVM's largest
-    heap in MiB. A broker ends with the process that started it, even if that is killed; ``detached`` makes it outlive
-    us. ``installation`` is the Kafka to be run, that of the locked jars by default; it is not remembered in the directory.
+    same broker at the same address. ``transaction_version`` (1 or 2, KIP-890; 0: none, as in a cluster from before 4.0)
+    is fixed at the first start. ``config`` are Kafka's broker settings, over those of
+    ``onceflow.broker.settings.DEFAULTS``. ``heap_mb`` is the JVM's largest heap in MiB. A broker ends with the process that
+    started it, even if that is killed; ``detached`` makes it outlive us. ``installation`` is the Kafka to be run, that of the
+    locked jars by default; it is not remembered in the directory.
 
     Works as a context manager. One thread at a time; does not pickle; runs on the driver.
     """

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Self
 
+from onceflow.broker.embedded import TRANSACTION_VERSIONS
 from onceflow.broker.installation import LOCKED, Installation
 from onceflow.broker.process import new_cluster_id
 from onceflow.broker.readiness import wait_until_ready
@@ -55,7 +56,9 @@ class KafkaCluster:
     ) -> None:
         mistakes = [] if brokers in (1, 3) else [f"brokers is {brokers}, and may be 1 or 3"]
         mistakes += (
-            [] if transaction_version in (0, 1, 2) else [f"transaction_version is {transaction_version}, not 0, 1 or 2"]
+            []
+            if transaction_version in TRANSACTION_VERSIONS
+            else [f"transaction_version is {transaction_version}, not 0, 1 or 2"]
         )
         mistakes += ["between: a node that is alone has no peers"] if between and brokers == 1 else []
         if mistakes:
