@@ -64,6 +64,16 @@ class Signs:
         is_late = self.told is not None and now - self.told > limits.longest_start_s
         return f"started no query for {limits.longest_start_s:.0f} s and was killed" if is_late else ""
 
+    def begin(self) -> bool:
+        """Its query runs. False where one did before: a query that is started again (clock_set_back.py) makes no new driver, or
+        one that has run for long would be lost as if it had failed from the start.
+        """
+        self.progress = self.alive
+        if self.started is not None:
+            return False
+        self.started = self.alive
+        return True
+
     def forgive(self, seconds: float) -> None:
         """That much time has not passed for the limits."""
         self.alive += seconds

@@ -264,10 +264,8 @@ class _Supervisor:
     def _note(self, event: Event, driver: WarmDriver, signs: Signs) -> None:
         """What an event of the pipeline means here."""
         if isinstance(event, Started):
-            signs.progress = signs.alive
             self._begun = event.query_id
-            if signs.started is None:  # and not a query that is started again
-                signs.started = signs.alive
+            if signs.begin():
                 self._standby_due = signs.alive + IDLE_S
         elif isinstance(event, BatchCommitted):
             self._mode = OnMismatch.REFUSE
