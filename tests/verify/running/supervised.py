@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections import Counter
@@ -74,6 +76,13 @@ def world_of(driver: DriverProcess, directory: Path) -> PrivateWorld:
     timeline = driver._timeline
     checkpoint = directory / "checkpoint"
     return PrivateWorld(nothing, None, driver, plan, checkpoint, (), (), timeline, threading.Event())
+
+
+def end_by_itself(driver: DriverProcess) -> None:
+    """Nobody has asked the running one to end."""
+    life = driver._alive(60)
+    os.killpg(life.running.pid, signal.SIGKILL)
+    assert driver._await(lambda: life.ended, 60)
 
 
 def processes_of(plan: Path) -> list[psutil.Process]:

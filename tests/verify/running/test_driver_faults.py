@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.faults.light import Job, LightDriver
 from tests.verify.running.scripted import NUMBERS
-from tests.verify.running.supervised import IN_TWO, output, repeated, supervised, world_of
+from tests.verify.running.supervised import IN_TWO, end_by_itself, output, repeated, supervised, world_of
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import VerificationError
 from onceflow.verify.faults import checkpoint as checkpoint_faults
 from onceflow.verify.faults import driver as driver_faults
+from onceflow.verify.faults import standbys as standby_faults
 from onceflow.verify.faults.catalog import FAULTS, MIXES, Fault
 from onceflow.verify.faults.checkpoint import LoseCommitLog, LoseOffsets, TornCheckpointWrite
 from onceflow.verify.result import Lane
@@ -40,7 +41,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # A kill in the middle of a batch makes an engine without defence write that batch again. The others must do more than that.
-ZOMBIES = ("pause-driver", "pause-jvm", "second-driver")
+ZOMBIES = ("pause-driver", "pause-jvm", "pause-driver-python", "second-driver", "pause-standby")
 LOSSES = {"lose-commit-log": "lost commits/", "lose-offsets": "lost batch ", "torn-checkpoint-write": ""}
 
 
@@ -97,7 +98,7 @@ def test_a_killed_standby_breaks_an_engine_whose_standby_leaves_a_lock_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with its name in it, which is removed in order: it bars every next one."""
-    monkeypatch.setattr(driver_faults, "_STANDBY_PATIENCE_S", 1.0)
+    monkeypatch.setattr(standby_faults, "_STANDBY_PATIENCE_S", 1.0)
     with supervised(tmp_path, standby="locks") as driver:
         assert driver._await(lambda: driver.has_recovered(0), 60)
         driver.end_in_order()
@@ -109,15 +110,46 @@ def test_a_killed_standby_breaks_an_engine_whose_standby_leaves_a_lock_behind(
         assert driver._await(lambda: driver._standby_losses > 1, 60), "one after the other finds the lock"
 
 
-def test_where_no_standby_waits_none_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["kill-standby", "pause-standby"])
+def test_where_no_standby_waits_none_is_struck(tmp_path: Path, name: str) -> None:
     with supervised(tmp_path, standbys=0) as driver:
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
-        FAULTS["kill-standby"].inject(world, Random(1))
+        FAULTS[name].inject(world, Random(1))
+        assert (driver.generation, driver.strikes) == (1, [])
     assert world.said.missed == "no standby waited"
 
 
-@pytest.mark.parametrize("name", ["kill-jvm", "kill-driver-python", "pause-jvm"])
+def test_a_standby_that_is_frozen_is_told_to_take_over_and_wakes_beside_another(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        frozen = driver.pause_standby()
+        assert frozen is not None
+        first, before = driver._current, frozen.batches
+        driver.kill_for(frozen)
+        assert first is not None
+        assert first.ended
+        assert (driver._current, len(driver.strikes), driver.pauses) == (frozen, 1, [])
+        driver.replace(frozen)
+        assert driver.await_batches(1), "of the one in its place"
+        assert frozen.batches == before
+        frozen.running.resume()
+        assert driver._await(lambda: frozen.batches > before, 60), "it takes over, and has no defence"
+        assert not driver.await_end(frozen, 0.2)
+
+
+def test_a_standby_that_took_over_before_its_predecessor_was_to_be_killed_is_spared(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        (successor,) = driver._standbys
+        end_by_itself(driver)
+        assert driver._await(lambda: successor.generation == 2, 60)
+        driver.kill_for(successor)
+        assert not successor.ended
+        assert driver.strikes == []
+
+
+@pytest.mark.parametrize("name", ["kill-jvm", "kill-driver-python", "pause-jvm", "pause-driver-python"])
 def test_a_driver_without_a_jvm_is_spared(tmp_path: Path, name: str) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)

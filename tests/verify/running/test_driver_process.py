@@ -17,7 +17,16 @@ from random import Random
 import psutil
 import pytest
 from tests.faults.support import eventually
-from tests.verify.running.supervised import ENGINE, IN_TWO, output, processes_of, repeated, supervised, world_of
+from tests.verify.running.supervised import (
+    ENGINE,
+    IN_TWO,
+    end_by_itself,
+    output,
+    processes_of,
+    repeated,
+    supervised,
+    world_of,
+)
 
 from onceflow.errors import VerificationError
 from onceflow.verify.cluster import processes
@@ -370,12 +379,6 @@ def test_a_standby_that_is_killed_is_told_as_none_that_ended_by_itself(tmp_path:
         assert driver._await(lambda: not driver.lacking_standbys, 60)
         assert dead not in driver._standbys
         assert (notes_of(driver), driver.generation) == ([], 1)
-
-
-def end_by_itself(driver: DriverProcess) -> None:
-    life = driver._alive(60)
-    os.killpg(life.running.pid, signal.SIGKILL)
-    assert driver._await(lambda: life.ended, 60)
 
 
 def test_one_that_has_just_ended_by_itself_is_down_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

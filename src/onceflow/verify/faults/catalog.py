@@ -18,6 +18,7 @@ from onceflow.verify.faults.limits import LIMIT_FAULTS
 from onceflow.verify.faults.network import NETWORK_FAULTS
 from onceflow.verify.faults.readers import READER_FAULTS
 from onceflow.verify.faults.spark import SPARK_FAULTS
+from onceflow.verify.faults.standbys import STANDBY_FAULTS
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
@@ -43,7 +44,7 @@ def _by_name(*faults: Fault) -> dict[str, Fault]:
 
 MIXES: Mapping[str, Mapping[str, Fault]] = {
     "none": {},
-    "driver": _by_name(*DRIVER_FAULTS),
+    "driver": _by_name(*DRIVER_FAULTS, *STANDBY_FAULTS),
     "brokers": _by_name(*BROKER_FAULTS),
     "network": _by_name(*NETWORK_FAULTS, IsolateBroker()),
     "disk": _by_name(*DISK_FAULTS),

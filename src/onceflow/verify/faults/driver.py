@@ -1,7 +1,6 @@
 """Faults of the driver: killed, killed at a step, killed again while it recovers, frozen, and two at once.
 
-A driver is two processes, Python and its JVM, which are struck together, and each by itself. And faults of those that wait
-to take over.
+A driver is two processes, Python and its JVM, which are struck together, and each by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 _BEYOND_TIMEOUT_S = 3.0
 _ZOMBIE_PATIENCE_S = 60.0
-_STANDBY_PATIENCE_S = 600.0
 _NO_JVM = "the driver has no JVM, or none yet"
 
 
@@ -96,9 +94,9 @@ class PauseDriver:
         world.sleep(random.uniform(0, 1))
         driver.pause()
         old = driver.replace()
-        _sleep_beyond_timeout(world)
+        sleep_beyond_timeout(world)
         old.running.resume()
-        _await_end(world, old, "the zombie")
+        await_end(world, old, "the zombie")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class SecondDriver:
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
         world.strikes_now()
-        _await_end(world, world.driver.replace(), "the first driver")
+        await_end(world, world.driver.replace(), "the first driver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,7 @@ class KillJvm:
         if life is None:
             world.missed(_NO_JVM)
         else:
-            _await_end(world, life, "the driver without a JVM")
+            await_end(world, life, "the driver without a JVM")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ class KillDriverPython:
         if old is None:
             world.missed(_NO_JVM)
         else:
-            _await_end(world, world.driver.replace(old), "the JVM without its driver")
+            await_end(world, world.driver.replace(old), "the JVM without its driver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,53 +181,54 @@ class PauseJvm:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
-        paused = world.driver.pause_jvm()
-        if paused is None:
-            world.missed(_NO_JVM)
-            return
-        old, jvm = paused
-        try:
-            world.driver.replace(old)
-            _sleep_beyond_timeout(world)
-        finally:
-            processes.send(jvm, signal.SIGCONT)
-        _await_end(world, old, "the zombie")
+        _wakes_beside_another(world, world.driver.pause_jvm())
 
 
 @dataclass(frozen=True, slots=True)
-class KillStandby:
-    """SIGKILL to the warmest that waits to take over, until another one is warm: whoever waits holds nothing of the pipeline.
+class PauseDriverPython:
+    """SIGSTOP to the driver's Python process alone, for longer than the transaction timeout; another takes over; then SIGCONT.
 
-    It disturbs no work: the driver runs on beside it. So it proves nothing of work that is disturbed, and comes in no row, for
-    the one behind it would strike a pipeline that has recovered.
+    Unlike a driver that is paused as a whole (``pause-driver``), its JVM is awake all the time::
+
+        Python   SIGSTOP, while it writes a batch or waits for the tasks that do
+        JVM      goes on: its executors' tasks write to the end, or find their transaction ended
+        new      takes over: fences, runs the batch again
+        Python   SIGCONT: hears that all tasks have written, and commits as if no time had passed
     """
 
-    name: str = "kill-standby"
-    text: str = "SIGKILL to a standby; the driver goes on, and another standby is started"
+    name: str = "pause-driver-python"
+    text: str = "SIGSTOP to the driver's Python process alone beyond the transaction's timeout; it wakes when another has taken over"
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
-        world.strikes_now()
-        was_warm = world.driver.kill_standby()
-        if was_warm is None:
-            world.missed("no standby waited")
-            return
-        world.beside("a warm standby killed" if was_warm else "a standby killed that only warmed up")
-        world.wait_for(lambda: not world.driver.lacking_standbys, "another standby is warm", _STANDBY_PATIENCE_S)
+        _wakes_beside_another(world, world.driver.pause_python())
 
 
-def _sleep_beyond_timeout(world: World) -> None:
+def _wakes_beside_another(world: World, paused: tuple[Life, int] | None) -> None:
+    """One of a driver's two processes (the pid) is frozen."""
+    if paused is None:
+        world.missed(_NO_JVM)
+        return
+    old, pid = paused
+    try:
+        world.driver.replace(old)
+        sleep_beyond_timeout(world)
+    finally:
+        processes.send(pid, signal.SIGCONT)
+    await_end(world, old, "the zombie")
+
+
+def sleep_beyond_timeout(world: World) -> None:
+    """For longer than a transaction may be open."""
     world.sleep(world.plan.output.transaction_timeout.ms / 1000 + _BEYOND_TIMEOUT_S)
 
 
-def _await_end(world: World, life: Life, what: str) -> None:
+def await_end(world: World, life: Life, what: str) -> None:
+    """Of one that has to find out by itself that it is no driver any more."""
     if not world.driver.await_end(life, _ZOMBIE_PATIENCE_S):
         world.note(f"{what} did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
 
-
-COME_ALONE = frozenset({KillStandby().name})
-"""They last until the pipeline has recovered from them, so that none comes in a row with others."""
 
 DRIVER_FAULTS = (
     KillDriver(),
@@ -239,6 +238,6 @@ DRIVER_FAULTS = (
     KillDriverPython(),
     PauseDriver(),
     PauseJvm(),
+    PauseDriverPython(),
     SecondDriver(),
-    KillStandby(),
 )

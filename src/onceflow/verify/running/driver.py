@@ -227,13 +227,21 @@ class DriverProcess:
     def pause_jvm(self) -> tuple[Life, int] | None:
         """SIGSTOP to the JVM alone. Gives that life, and whom to wake; None: it has no JVM."""
         life, jvm = self._with_jvm()
-        if jvm is None or not processes.freeze(jvm):
+        return self._frozen(life, jvm)
+
+    def pause_python(self) -> tuple[Life, int] | None:
+        """SIGSTOP to the Python process alone. Gives that life, and whom to wake; None: it has no JVM."""
+        life, jvm = self._with_jvm()
+        return self._frozen(life, None if jvm is None else life.running.pid)
+
+    def _frozen(self, life: Life, pid: int | None) -> tuple[Life, int] | None:
+        if pid is None or not processes.freeze(pid):
             return None
         self.pauses.append(time.time())
         life.running.hear()
         with self._changed:
             self.struck.append(self._doing(life))
-        return life, jvm
+        return life, pid
 
     def _with_jvm(self) -> tuple[Life, int | None]:
         """The life that runs, all heard that it has told, and its JVM."""
@@ -244,13 +252,29 @@ class DriverProcess:
 
     def kill_standby(self) -> bool | None:
         """SIGKILL to the warmest that waits to take over, with its JVM. Whether it was warm; None: none waits."""
-        life = next((each for each in list(self._standbys) if not each.ended), None)
+        life = self._warmest()
         if life is None:
             return None
         was_warm, life.killed = life.is_warm, True
         life.running.kill()
         self._await(lambda: life.ended, _TAKE_OVER_S, "a killed standby did not end")
         return was_warm
+
+    def pause_standby(self) -> Life | None:
+        """SIGSTOP to the warmest that waits to take over, with its JVM. None: none waits."""
+        life = self._warmest()
+        if life is not None:
+            life.running.pause()
+        return life
+
+    def kill_for(self, successor: Life) -> None:
+        """Kills the one that runs, whom ``successor`` follows, which waits: returns when that is told to take over."""
+        if not successor.generation:  # else the one before it has ended meanwhile
+            self.kill()
+        self._await(lambda: successor.generation > 0 or successor.ended, _TAKE_OVER_S, "no driver took over")
+
+    def _warmest(self) -> Life | None:
+        return next((each for each in list(self._standbys) if not each.ended), None)
 
     def pause(self) -> None:
         """SIGSTOP to driver and JVM."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from onceflow.verify.faults.driver import COME_ALONE
+from onceflow.verify.faults.standbys import COME_ALONE
 
 if TYPE_CHECKING:
     from onceflow.verify.faults.catalog import Fault
