@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import tests.faults.light
 from confluent_kafka import Consumer, KafkaException, Message, Producer
+from pyspark.sql import SparkSession
 from tests.conftest import read_topic
 from tests.faults.light import FailsOnce, LightDriver, records_of
 from tests.faults.support import TIMEOUT_S, Cluster, eventually, expected_records
@@ -206,11 +207,36 @@ def test_control_what_is_prepared_before_a_checkpoint_is_lost_when_its_transacti
 # ------------------------------------------------- librdkafka #3020, franz-go: aborted records that are packed, or out of order
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_of_overlapping_transactions_only_the_committed_ones_are_read(punctual: Cluster, codec: str) -> None:
-    """They end in the opposite order of their beginnings, so the broker's list of aborted ones is not sorted by these."""
-    topic, expected = punctual.make_topic(1), []
-    producers = [transactional(punctual, f"{topic}-{number}", codec) for number in range(4)]
+    topic = punctual.make_topic(1)
+    expected = overlapping(punctual, topic, codec)
+    assert sorted(handled(punctual, topic)) == expected
+    assert sorted(value or "" for _, _, value in punctual.read(topic)) == expected
+    assert len(read_topic(punctual.broker, topic, committed=False)) == 4 * 4 * 3, "the others are there"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_of_overlapping_transactions_a_pipeline_s_source_reads_only_the_committed_ones(
+    punctual: Cluster, spark: SparkSession, codec: str
+) -> None:
+    """It reads by Kafka's Java consumer."""
+    topic = punctual.make_topic(1)
+    expected = overlapping(punctual, topic, codec)
+    punctual.stable_end(topic)
+    assert read_by_spark(punctual, spark, topic, "read_committed") == expected
+    assert len(read_by_spark(punctual, spark, topic, "read_uncommitted")) == 4 * 4 * 3, "the others are there"
+
+
+def overlapping(cluster: Cluster, topic: str, codec: str) -> list[str]:
+    """Transactions that end in the opposite order of their beginnings, so that the broker's list of aborted ones is not sorted by
+    these. The values that are committed, in order.
+    """
+    committed = []
+    producers = [transactional(cluster, f"{topic}-{number}", codec) for number in range(4)]
     for turn in range(4):
         for number, producer in enumerate(producers):
             producer.begin_transaction()
@@ -220,12 +246,21 @@ def test_of_overlapping_transactions_only_the_committed_ones_are_read(punctual: 
         for number, producer in reversed([*enumerate(producers)]):
             if (turn + number) % 3 == 0:
                 producer.commit_transaction(TIMEOUT_S)
-                expected += [f"{turn} {number} {part} ".ljust(500, "x") for part in range(3)]
+                committed += [f"{turn} {number} {part} ".ljust(500, "x") for part in range(3)]
             else:
                 producer.abort_transaction(TIMEOUT_S)
-    assert sorted(handled(punctual, topic)) == sorted(expected)
-    assert sorted(value or "" for _, _, value in punctual.read(topic)) == sorted(expected)
-    assert len(read_topic(punctual.broker, topic, committed=False)) == 4 * 4 * 3, "the others are there"
+    return sorted(committed)
+
+
+def read_by_spark(cluster: Cluster, spark: SparkSession, topic: str, isolation: str) -> list[str]:
+    options = {
+        "kafka.bootstrap.servers": cluster.servers,
+        "kafka.isolation.level": isolation,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+    frame = spark.read.format("kafka").options(**options).load()
+    return sorted(row.value for row in frame.selectExpr("cast(value AS string) AS value").collect())
 
 
 def transactional(cluster: Cluster, name: str, codec: str, timeout_ms: int = 60_000) -> Producer:

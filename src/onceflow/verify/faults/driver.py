@@ -197,7 +197,9 @@ class PauseDriverPython:
     """
 
     name: str = "pause-driver-python"
-    text: str = "SIGSTOP to the driver's Python process alone beyond the transaction's timeout; it wakes when another has taken over"
+    text: str = (
+        "SIGSTOP to the driver's Python process alone beyond its transaction's timeout; it wakes behind its successor"
+    )
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
