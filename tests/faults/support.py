@@ -16,11 +16,14 @@ from tests.forkserver import Ended, ForkServer
 from tests.log_ends import left_unstable
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.kafka_python import ApiVersionsRequest
 
 TIMEOUT_S = 60.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # of a broker: no leader asks the coordinator
 PARTITIONS = 3
+
+API_VERSIONS = ApiVersionsRequest(client_software_name="tests", client_software_version="1", max_version=4)
 
 T = TypeVar("T")
 Row = tuple[int, str | None, str | None]  # partition, key, value

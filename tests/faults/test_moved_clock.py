@@ -1,6 +1,7 @@
 """Wall clocks that are set, and jump to and fro at each look: nothing that decides what is written reads one.
 
-A clock of one Python process is moved by taking the place of ``time.time``; for brokers and JVMs see test_moved_jvm_clocks.py.
+A clock of one Python process is moved by taking the place of ``time.time``; for brokers and JVMs see
+test_moved_broker_clocks.py and test_moved_pipeline_clocks.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.older import OLDER, RELEASE
-from tests.faults.support import Cluster, LightDrivers, expected_records
+from tests.faults.support import API_VERSIONS, Cluster, LightDrivers, expected_records
 from tests.faults.test_driver_killed import finish, killed_at, points
 from tests.faults.test_moved_clock import book_all
 
@@ -20,7 +20,6 @@ import onceflow
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced
 from onceflow.kafka.client import KafkaClient
-from onceflow.kafka_python import ApiVersionsRequest
 
 if TYPE_CHECKING:
     from tests.conftest import Fill, Reader, RunQuery, TopicFactory
@@ -48,9 +47,8 @@ def cluster(older: EmbeddedBroker) -> Iterator[Cluster]:
 
 
 def test_it_is_the_older_one(older: EmbeddedBroker) -> None:
-    request = ApiVersionsRequest(client_software_name="tests", client_software_version="1", max_version=4)
     with KafkaClient({"bootstrap_servers": [older.bootstrap_servers]}, patience_s=60) as client:
-        answer = client.repeat(lambda: client.ask(None, request), "the cluster's features")
+        answer = client.repeat(lambda: client.ask(None, API_VERSIONS), "the cluster's features")
         assert "transaction.version" not in {feature.name for feature in answer.supported_features}
     assert f"Kafka version: {RELEASE}" in (older.directory / "broker.log").read_text()
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest
 from tests.faults.older import OLDER, RELEASE
-from tests.faults.support import Cluster, Job, LightDrivers, eventually, expected_records
+from tests.faults.support import API_VERSIONS, Cluster, Job, LightDrivers, eventually, expected_records
 from tests.faults.test_upgraded import ASLEEP, BATCHES, KILL, PLACES, STOP, UPGRADE, check_went_on
 
 import onceflow
@@ -24,14 +24,12 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.broker.installation import LOCKED
 from onceflow.errors import TransactionAborted
 from onceflow.jars_lock import KAFKA_VERSION
-from onceflow.kafka_python import ApiVersionsRequest
 from onceflow.verify.cluster import KafkaCluster, Node
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 MANY_BATCHES = 300
 PATIENCE_S = 90
-API_VERSIONS = ApiVersionsRequest(client_software_name="tests", client_software_version="1", max_version=4)
 
 UnderWay = Iterator[None]
 """What a step of the upgrade finds at work: up to its ``yield`` before the step, and what became of it behind that."""

@@ -11,14 +11,13 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from tests.faults.support import Cluster, LightDrivers, expected_records
+from tests.faults.support import API_VERSIONS, Cluster, LightDrivers, expected_records
 from tests.faults.test_driver_killed import finish, killed_at, points
 
 import onceflow
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced
 from onceflow.kafka.client import KafkaClient
-from onceflow.kafka_python import ApiVersionsRequest
 
 pytestmark = pytest.mark.faults
 
@@ -35,11 +34,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_it_names_no_version_and_is_taken_for_1(cluster: Cluster) -> None:
-    request = ApiVersionsRequest(client_software_name="tests", client_software_version="1", max_version=4)
     client = KafkaClient({"bootstrap_servers": [cluster.servers]}, patience_s=60)
     client.open()
     with closing(client):
-        answer = client.repeat(lambda: client.ask(None, request), "the cluster's features")
+        answer = client.repeat(lambda: client.ask(None, API_VERSIONS), "the cluster's features")
         assert FEATURE in {feature.name for feature in answer.supported_features}
         assert FEATURE not in {feature.name for feature in answer.finalized_features}
         assert client.transaction_version() == 1

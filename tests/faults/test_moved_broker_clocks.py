@@ -1,4 +1,4 @@
-"""Wall clocks of brokers, and of both processes of a pipeline, that are set while they work (F11).
+"""Wall clocks of brokers that are set while they work (F11); those of a pipeline: test_moved_pipeline_clocks.py.
 
 By them a broker gives a transaction up, and forgets ids and committed offsets, after Kafka's own minutes, days and weeks.
 What that does to a pipeline happens to it otherwise as well: a clock brings it about at once, or in the middle of something.
@@ -6,17 +6,14 @@ What that does to a pipeline happens to it otherwise as well: a clock brings it 
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from tests.command_line import Running, await_markers
-from tests.conftest import TopicFactory
 from tests.faults.light import Job
 from tests.faults.moved_clock import DAY_S, HOUR_S, NEEDS_A_COMPILER, MovedClock
 from tests.faults.support import TIMEOUT_S, Cluster, LightDrivers, eventually, expected_records
@@ -26,10 +23,8 @@ from tests.faults.test_upgraded import PLACES, STOP, check_went_on
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.broker.installation import Installation
-from onceflow.cli.records import read_committed, send_lines
 from onceflow.errors import ProgressGone
 from onceflow.kafka.client import KafkaClient
-from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.messages import Coordinated, Described
 from onceflow.transaction.requests import Requests
 from onceflow.verify.cluster import KafkaCluster
@@ -44,7 +39,6 @@ LOOKS_OFTEN = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
 }
-SOON_TOO_LATE_S = HOUR_S - 600  # message.timestamp.after.max.ms is an hour
 WORDS = [str(number) for number in range(40)]
 
 
@@ -216,83 +210,3 @@ def test_drivers_go_on_while_the_clock_of_one_broker_after_the_other_is_set_ahea
                 check_went_on(light.wait(pid), place)
             cluster.check_all_exactly([job.topic for job in jobs], expected_records(3))
             kafka.wait_until_healthy()
-
-
-PLAN = """
-name = "{target}"
-[trigger]
-{trigger}
-[kafka]
-bootstrap_servers = "{servers}"
-[[source]]
-name = "lines"
-topics = ["{source}"]
-format = "raw"
-[[sink]]
-from = "lines"
-topic = "{target}"
-value = "value"
-"""
-
-
-class Pipeline:
-    """A pipeline in a process of its own, Python and Java, whose clock is not the machine's."""
-
-    def __init__(self, directory: Path, broker: EmbeddedBroker, topic: TopicFactory, trigger: str) -> None:
-        self.settings = ClusterSettings.of(broker.bootstrap_servers)
-        self.source, self.target = topic(1), topic(1)
-        self.sent: list[str] = []
-        self._directory = directory
-        plan = PLAN.format(servers=broker.bootstrap_servers, source=self.source, target=self.target, trigger=trigger)
-        (directory / "pipeline.toml").write_text(plan)
-
-    @contextmanager
-    def running(self, clock: MovedClock) -> Iterator[Running]:
-        running = Running(self._directory, environment=clock.environment)
-        try:
-            running.wait_for("started")
-            yield running
-        finally:
-            running.kill()
-
-    def send_and_await(self, running: Running, count: int) -> None:
-        """Until so many new records are committed."""
-        new = [str(len(self.sent) + number) for number in range(count)]
-        send_lines(self.settings, self.source, new, key=None)
-        self.sent += new
-        while count > 0:
-            count -= running.wait_for("batch_committed")["records"]
-
-    def check(self) -> None:
-        await_markers(self.settings, self.target)
-        assert [record.value for record in read_committed(self.settings, self.target)] == self.sent
-
-
-@pytest.fixture(params=["", 'processing_time = "100 ms"'], ids=["at once", "by the clock"])
-def pipeline(request: pytest.FixtureRequest, broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path) -> Pipeline:
-    return Pipeline(tmp_path, broker, topic, request.param)
-
-
-@pytest.fixture
-def clock(tmp_path: Path) -> Iterator[MovedClock]:
-    with closing(MovedClock(tmp_path / "clock")) as found:
-        yield found
-
-
-def test_a_pipeline_whose_clock_is_set_goes_on(pipeline: Pipeline, clock: MovedClock) -> None:
-    """Spark waits by its clock for the next trigger, an hour and 100 ms where that was set back by an hour.
-
-    Not by more: a record whose timestamp is more than an hour ahead of the broker's clock is refused.
-    """
-    with pipeline.running(clock) as running:
-        pipeline.send_and_await(running, 20)
-        clock.move(SOON_TOO_LATE_S)
-        for _ in range(20):
-            pipeline.send_and_await(running, 1)
-        for moved_s in (0, -HOUR_S):
-            clock.move(moved_s)
-            running.wait_for("note", lambda note: "the wall clock was set back" in note["text"])
-            pipeline.send_and_await(running, 20)
-        running.process.send_signal(signal.SIGTERM)
-        assert running.end() == 0
-    pipeline.check()
