@@ -9,11 +9,11 @@ import pytest
 from onceflow.transaction.messages import Effect, Event, Halt, Offered, Stop
 from onceflow.transaction.protocol import Protocol, State
 from onceflow.verify.simulator import Scenario, run
+from onceflow.verify.simulator.anomalies import Anomaly
 from onceflow.verify.simulator.choices import Taken
 from onceflow.verify.simulator.run import Outcome
 from onceflow.verify.simulator.world import Variant
 
-STOPPED = "the newest driver stopped for good"
 NOT_KNOWN = "driver: the newest stops, for it cannot know that it is"
 CAUSES: dict[str, tuple[Taken, str]] = {
     "the coordinator moves": ({("move", 0): 1}, "broker: the transaction coordinator moves"),
@@ -44,7 +44,7 @@ def test_what_is_over_does_not_excuse_a_driver_that_stops_later(cause: str, vers
     taken, shows = CAUSES[cause]
     found = suffering(taken, version, Variant(StopsForNothing))
     assert shows in found.reached
-    assert STOPPED in found.anomalies
+    assert found.shows(Anomaly.NEWEST_STOPPED)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -32,6 +32,7 @@ from onceflow.transaction.protocol import State
 from onceflow.transaction.resuming import starts_elsewhere
 from onceflow.transaction.source_mark import mark_of, why_not_resumed, with_topics
 from onceflow.verify.simulator import coverage
+from onceflow.verify.simulator.anomalies import Anomaly
 from onceflow.verify.simulator.checkpoint import TornCheckpoint
 from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.coverage import reach
@@ -130,7 +131,7 @@ class Driver:
         for event in (Offered(Batch(0, "q", "", "")), Start(), Renew()):
             again = self._hear(event)
             if not isinstance(again, Halt) or again.stop is not Stop.FENCED:
-                self._world.anomaly(f"a stopped driver goes on: {again}")
+                self._world.anomaly(Anomaly.WENT_ON, again)
         return Fate.FENCED
 
     def _query(self) -> Generator[Wait, Any, Fate | Halt]:
@@ -265,7 +266,7 @@ class Driver:
         try:
             effect = self._machine.handle(event)
         except Exception as error:  # whatever breaks in a mutant is what we look for
-            self._world.anomaly(f"the machine failed in {state} on {event}: {error!r}")
+            self._world.anomaly(Anomaly.MACHINE_FAILED, state, event, error)
             raise _Killed from error
         self._world.note(self.order, "{} hears {} and asks for {}", state, event, effect)
         if isinstance(effect, Initialise):
@@ -279,7 +280,7 @@ class Driver:
             if effect.commit:
                 self._commit_sent = effect.identity
             elif effect.identity == self._commit_sent:
-                self._world.anomaly(f"an abort of {effect.identity} after its commit was sent")
+                self._world.anomaly(Anomaly.ABORTED_COMMIT, effect.identity)
 
     def _moment(self) -> Generator[Wait, Any, None]:
         """Before each effect, and each produce request of its own, the process may be killed, stopped or interrupted."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from onceflow.verify.simulator.anomalies import Anomaly, Shown
 from onceflow.verify.simulator.world import PARTITIONS, World
 
 
-def judge(world: World) -> list[str]:
+def judge(world: World) -> list[Shown]:
     """Every anomaly of a run that has ended."""
     found = list(world.anomalies)
     for partition in range(PARTITIONS):
@@ -17,7 +18,7 @@ def judge(world: World) -> list[str]:
     return found
 
 
-def _output(world: World, number: int) -> Iterator[str]:
+def _output(world: World, number: int) -> Iterator[Shown]:
     """Every input once, in order: the partition's committed records are its share of the input that gives output."""
     visible, silent = world.broker.partitions[number].visible, world.scenario.silent
     expected = [v for v in _input(world) if v % PARTITIONS == number and v not in silent]
@@ -25,11 +26,11 @@ def _output(world: World, number: int) -> Iterator[str]:
         return
     often, wanted = Counter(visible), Counter(expected)
     if repeated := sorted(often - wanted):
-        yield f"partition {number}: repeated {repeated}"
+        yield Anomaly.REPEATED.shown(number, repeated)
     if lost := sorted(wanted - often):
-        yield f"partition {number}: lost {lost}"
+        yield Anomaly.LOST.shown(number, lost)
     if not repeated and not lost:
-        yield f"partition {number}: out of order {visible}"
+        yield Anomaly.OUT_OF_ORDER.shown(number, visible)
 
 
 def _input(world: World) -> Iterator[int]:
@@ -44,20 +45,20 @@ def _input(world: World) -> Iterator[int]:
     yield from range(begin, world.scenario.records)
 
 
-def _rest(world: World) -> Iterator[str]:
+def _rest(world: World) -> Iterator[Shown]:
     group = world.broker.group
     source = group.committed.source or group.reached  # expired they are 0
     if source != world.scenario.records:
-        yield f"committed source offset {source} of {world.scenario.records}"
+        yield Anomaly.SOURCE_OFFSET.shown(source, world.scenario.records)
     yield from _progress(world)
     for number, partition in enumerate(world.broker.partitions):
         if partition.hanging:
-            yield f"partition {number}: a hanging transaction holds the last stable offset"
+            yield Anomaly.HANGING.shown(number)
     if world.broker.group.hanging:
-        yield "the group's offsets stay unstable"
+        yield Anomaly.UNSTABLE.shown()
 
 
-def _progress(world: World) -> Iterator[str]:
+def _progress(world: World) -> Iterator[Shown]:
     """What the next start compares with: the committed progress has the last batch, as the source offset has its end.
 
     It may have expired since. A driver that claims the name then finds nothing that it would have to write.
@@ -65,6 +66,6 @@ def _progress(world: World) -> Iterator[str]:
     progress = world.broker.group.committed.progress
     if progress is None or not progress.query_id:
         if not world.progress_expired:
-            yield "no progress is committed"
+            yield Anomaly.NO_PROGRESS.shown()
     elif not world.ends_with(progress, world.scenario.records):
-        yield f"the committed progress is not that of the last batch: {progress}"
+        yield Anomaly.OTHER_PROGRESS.shown(progress)

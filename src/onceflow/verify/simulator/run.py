@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from onceflow.verify.simulator import coverage
+from onceflow.verify.simulator.anomalies import Anomaly, Shown
 from onceflow.verify.simulator.choices import Choices, Key, Point, Taken
 from onceflow.verify.simulator.judge import judge
 from onceflow.verify.simulator.scenario import Scenario
@@ -20,11 +21,15 @@ class Outcome:
 
     seed: int
     scenario: Scenario
-    anomalies: tuple[str, ...]
+    anomalies: tuple[Shown, ...]
     reached: frozenset[str]
     taken: dict[Key, int]
     points: Sequence[Point]
     trace: Sequence[str] = field(repr=False, default=())
+
+    def shows(self, anomaly: Anomaly) -> bool:
+        """Whether it came about, among others or alone."""
+        return any(each.anomaly is anomaly for each in self.anomalies)
 
     def story(self) -> str:
         """The failure in words: the scenario, the faults, and the trace."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from onceflow.transaction.messages import (
     Audit,
@@ -35,8 +36,8 @@ from onceflow.transaction.messages import (
     Written,
 )
 from onceflow.transaction.progress import OnMismatch, Progress
-from onceflow.transaction.protocol import LAST_EPOCH, Protocol, Settings, State
-from onceflow.transaction.questions import Question, Questions
+from onceflow.transaction.protocol import LAST_EPOCH, IllegalMove, Protocol, Settings, State
+from onceflow.transaction.questions import Committed, Question, Questions
 from onceflow.verify.simulator.world import Variant
 from onceflow.verify.simulator.writer import Rules
 
@@ -268,6 +269,66 @@ class RenewsTheBatchBefore(Protocol):
         return effect
 
 
+class ForgetsSources(Protocol):
+    """Further attempts commit no source offsets, as if those of the one that was aborted were still there."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        if isinstance(effect, Store) and effect.batch is not None and self.context.attempt > 1:
+            return replace(effect, batch=None)
+        return effect
+
+
+class ForgetsProgress(Protocol):
+    """Further attempts commit no progress but the claim, as if that of the one that was aborted were still there."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        if isinstance(effect, Store) and effect.batch is not None and self.context.attempt > 1:
+            return replace(effect, progress=Progress.empty(self.context.name))
+        return effect
+
+
+class StartsAgainAfterItWasFenced(Protocol):
+    """A start makes it forget that another driver took over."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.STOPPED and isinstance(event, Start):
+            self.context = replace(self.context, state=State.READY)
+            return Ready()
+        return super().handle(event)
+
+
+class ExpectsAnAnswer(Protocol):
+    """Its table has no row for a commit that nobody answers."""
+
+    def handle(self, event: Event) -> Effect:
+        if self.context.state is State.COMMIT and isinstance(event, Unreachable):
+            raise IllegalMove(f"COMMIT has no transition for {event}")
+        return super().handle(event)
+
+
+class AsksTheUserAgain(Protocol):
+    """Reports a conflict and, when the user has said what to do about it, reports it once more."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(replace(settings, allowed=OnMismatch.REFUSE))
+
+
+class TrustsTheOffsets(Questions):
+    """Takes all source offsets that are committed for those of the newest batch, whatever that has noted of them."""
+
+    def committed(self, *, stable: bool) -> Question[Committed]:
+        asked = super().committed(stable=stable)
+        return Question(asked.kind, asked.request, self._without_mark)
+
+    def _without_mark(self, answer: Any) -> Committed:
+        found = self._committed(answer)
+        return replace(
+            found, progress=found.progress and replace(found.progress, sources=""), newest=frozenset(found.offsets)
+        )
+
+
 class DoubtsWhoHasResumed(Protocol):
     """Refuses the second batch of a query that was resumed, which continues the first: the user has to resume once more."""
 
@@ -298,6 +359,13 @@ VARIANTS: Mapping[str, Variant] = {
     "renews at any price": Variant(RenewsAtAnyPrice),
     "renews the batch before": Variant(RenewsTheBatchBefore),
     "doubts who has resumed": Variant(DoubtsWhoHasResumed),
+    "forgets the source offsets": Variant(ForgetsSources),
+    "forgets the progress": Variant(ForgetsProgress),
+    "starts again after it was fenced": Variant(StartsAgainAfterItWasFenced),
+    "expects an answer": Variant(ExpectsAnAnswer),
+    "asks the user again": Variant(AsksTheUserAgain),
+    "trusts the offsets": Variant(questions=TrustsTheOffsets),
+    "enrols once": Variant(rules=Rules(enrol_once=True)),
     "unknown is committed": Variant(UnknownIsCommitted),
     "repeats the epoch of an empty batch": Variant(RepeatsEmptyEpoch),
     "forgets an empty batch": Variant(ForgetsEmpty),

@@ -10,6 +10,7 @@ from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.transaction.questions import Committed as Found
 from onceflow.transaction.questions import Questions
+from onceflow.verify.simulator.anomalies import Anomaly, Shown
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.checkpoint import Checkpoint
 from onceflow.verify.simulator.choices import Choices
@@ -50,7 +51,7 @@ class World:
     def __init__(self, scenario: Scenario, choices: Choices, variant: Variant, *, tracing: bool = False) -> None:
         self.scenario = scenario
         self.choices = choices
-        self.anomalies: list[str] = []
+        self.anomalies: list[Shown] = []
         self.trace: list[str] = []
         self.done = False
         self._variant = variant
@@ -85,11 +86,12 @@ class World:
         if self._tracing:
             self.trace.append(f"{self._scheduler.now:6} driver {driver}: {text.format(*parts)}")
 
-    def anomaly(self, text: str) -> None:
+    def anomaly(self, anomaly: Anomaly, *known: object) -> None:
         """Something happened that never may."""
-        self.anomalies.append(text)
+        shown = anomaly.shown(*known)
+        self.anomalies.append(shown)
         if self._tracing:
-            self.trace.append(f"{self._scheduler.now:6} ANOMALY: {text}")
+            self.trace.append(f"{self._scheduler.now:6} ANOMALY: {shown}")
 
     def planned(self, query_id: str, number: int, end: int) -> None:
         """A driver planned a batch. Two plans of one batch explain a conflict."""
@@ -113,7 +115,7 @@ class World:
         self._scheduler.after(ROUND, self._round)
         while self._scheduler.step():
             if self._scheduler.happened > MOST_EVENTS:
-                self.anomaly(f"no end after {MOST_EVENTS} events")
+                self.anomaly(Anomaly.NO_END, MOST_EVENTS)
                 return
 
     def _round(self) -> None:
@@ -121,7 +123,7 @@ class World:
         scenario, now = self.scenario, self._scheduler.now
         self.choices.quiet = now > scenario.faults_until
         if now > scenario.faults_until + PATIENCE_AFTER_FAULTS:
-            self.anomaly("stuck: the faults are long over")
+            self.anomaly(Anomaly.STUCK)
             return
         self._surroundings()
         if not self._living and not self.done:
@@ -182,7 +184,7 @@ class World:
 
     def _start_driver(self) -> None:
         if self._started >= MOST_DRIVERS:
-            self.anomaly(f"{MOST_DRIVERS} drivers did not finish")
+            self.anomaly(Anomaly.TOO_MANY_DRIVERS, MOST_DRIVERS)
             self.done = True
             return
         self._started += 1
@@ -231,7 +233,7 @@ class World:
         elif self.broker.transactions.in_doubt:
             reach("driver: the newest stops, for it cannot know that it is")
         else:
-            self.anomaly("the newest driver stopped for good")
+            self.anomaly(Anomaly.NEWEST_STOPPED)
 
     def _check_conflict(self, *, resumes: bool) -> None:
         """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, no progress; or
@@ -247,7 +249,7 @@ class World:
         )
         astray = resumes and self._nobody_can_resume
         if not (planned_twice or self.checkpoint.damaged or overtaken or self._expired_under == ours or astray):
-            self.anomaly("a conflict, although checkpoint and progress agree")
+            self.anomaly(Anomaly.CONFLICT)
 
     def _is_ours(self, progress: Progress | None) -> bool:
         return progress is None or progress.query_id in ("", self.checkpoint.query_id)
@@ -280,9 +282,9 @@ class World:
         """A driver goes on where the offsets that it ``found`` say that another query has ended. They have to tell."""
         begun = found.progress is not None and bool(found.progress.query_id)
         if begun and not found.notes:
-            self.anomaly("resumed from offsets that the newest batch has not committed")
+            self.anomaly(Anomaly.RESUMED_UNCOMMITTED)
         if self.scenario.readings_differ and (begun or found.notes):
-            self.anomaly("resumed from an offset that cannot tell where both readings have ended")
+            self.anomaly(Anomaly.RESUMED_DIFFERENT)
 
     def may_begin_anew(self, *, planned: bool) -> bool:
         """Whether nothing tells a batch 0 from the first that there ever was: the progress has expired, and the driver did not

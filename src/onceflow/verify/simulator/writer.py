@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from onceflow.errors import BrokerUnreachable, NotAuthorized, OnceflowError
+from onceflow.kafka.client import Again
 from onceflow.transaction.coordinator import unwritten
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.lane import IN_FLIGHT_PER_PARTITION, Lane, Meaning, Sealed
@@ -38,6 +40,7 @@ class Rules:
 
     retry_tasks: bool = False  # a retried task writes, instead of failing the attempt
     continue_sequences: bool = False  # sequences go on where the last batch ended: epochs are not fresh
+    enrol_once: bool = False  # without an answer too, a partition is taken for one of the transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class Writer:
         """The acknowledged records by partition, or what ends the attempt."""
         sender = Sender(self._scheduler, self._network, self._order, moment)
         target = Target(identity, transactional_id("simulated"), self._output.version)
-        producing = _Noted(target, pace(self._scheduler), self._sequences)
+        producing = _Noted(target, pace(self._scheduler), self._sequences, self._rules)
         before = dict(self._sequences) if self._rules.continue_sequences else {}
         try:
             for partition, values in chunks:
@@ -147,9 +150,10 @@ def _note_without_output(attempt: int) -> None:
 class _Noted(Producing):
     """Production's producer, which notes what the answers meant, and how far each identity has come."""
 
-    def __init__(self, target: Target, pace: Pace, sequences: Sequences) -> None:
+    def __init__(self, target: Target, pace: Pace, sequences: Sequences, rules: Rules) -> None:
         super().__init__(target, pace)
         self._sequences = sequences
+        self._rules = rules
 
     def meaning(self, lane: Lane, sealed: Sealed, code: int) -> Meaning:
         meaning = super().meaning(lane, sealed, code)
@@ -169,8 +173,9 @@ class _Noted(Producing):
         return super()._send(leader, batches)
 
     def _enrol(self, batches: Batches) -> Talk[None]:
+        enrolling = super()._enrol(batches)
         try:
-            yield from super()._enrol(batches)
+            yield from _once(enrolling) if self._rules.enrol_once else enrolling
         except (IdentityRefused, AttemptFailed, NotAuthorized):
             reach("producer: a partition may not join the transaction")
             raise
@@ -183,3 +188,9 @@ class _Noted(Producing):
         if max(self._requests_in_flight.values(), default=0) == IN_FLIGHT_PER_BROKER:
             reach("producer: a broker has as many requests in flight as it may")
         return super()._wait()
+
+
+def _once(talk: Talk[None]) -> Talk[None]:
+    """What a talk asks first; that it would ask again is of no matter."""
+    with suppress(StopIteration, Again):
+        talk.send((yield next(talk)))

@@ -103,9 +103,9 @@ def simulator(file: str) -> str:
         frames += [(seed, frame(name, version, rates, seed)) for seed in range(CONTROL_SEEDS)]
     for seed, scenario in frames:
         try:
-            anomalies = run(seed, scenario=scenario).anomalies
+            anomalies = list(map(str, run(seed, scenario=scenario).anomalies))
         except Exception as error:  # noqa: BLE001
-            anomalies = (f"{type(error).__name__}: {error}",)
+            anomalies = [f"{type(error).__name__}: {error}"]
         if anomalies:
             return f"seed {seed}: {anomalies[0]}"
     return ""
