@@ -15,11 +15,15 @@ Damage = Callable[["Rows"], list[Row]]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A damage and the anomalies, exactly these, that a history must be found to have after it."""
+    """A damage and the anomalies, exactly these, that a history must be found to have after it.
+
+    ``told``: what of its output, which is held against the copiers' function then.
+    """
 
     name: str
     damage: Damage
     anomalies: tuple[str, ...]
+    told: str = ""
 
 
 MUTANTS: list[Mutant] = []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from onceflow.verify.checker import Function, per_record
 from onceflow.verify.history import Recorder
 from onceflow.verify.history.recorder import (
     Row,
@@ -29,6 +30,8 @@ from onceflow.verify.history.recorder import (
 )
 
 GROUP = "copy"
+COPY = Function(per_record(lambda key, _, value: [(key.replace("in", "out"), value)]), ["in-*"], ["out-*"], GROUP)
+"""What the copiers do."""
 OPEN, COMMITTED, ABORTED = range(3)
 
 
