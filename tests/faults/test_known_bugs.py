@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import tests.faults.light
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from pyspark.sql import SparkSession
 from tests.conftest import read_topic
-from tests.faults.light import FailsOnce, LightDriver, records_of
+from tests.faults.light import FailsOnce, Job, LightDriver, records_of
 from tests.faults.support import TIMEOUT_S, Cluster, eventually, expected_records
+from tests.faults.takeover import Dying, listen
 from tests.faults.test_lost_answers import job
 from tests.faults.test_timed_out import wait_for_the_abort
 from tests.verify.simulator.real import RealBroker
@@ -25,7 +27,7 @@ from tests.writer.wire import ProxiedBroker, WireProxy
 
 import onceflow
 from onceflow.broker import EmbeddedBroker
-from onceflow.errors import OnceflowError
+from onceflow.errors import OnceflowError, RequestFailed
 from onceflow.kafka import codes
 from onceflow.kafka.client import KafkaClient
 from onceflow.reader.event import Event as Consumed
@@ -375,3 +377,40 @@ def test_control_who_takes_a_commit_for_done_that_failed_for_a_reason_unknown_lo
     assert driver.done() == 2
     found = {value for _, _, value in cluster.read(driver.topic)}
     assert found == {value for _, value in records_of(1)}
+
+
+# -------------------------------------- franz-go: who takes over does not ask again after CONCURRENT_TRANSACTIONS
+
+
+@pytest.fixture
+def left_open(cluster: Cluster, tmp_path: Path) -> Job:
+    """The job of a driver that has ended with its first transaction open. Whoever takes over aborts that by asking at all."""
+    name = cluster.unique("left-open")
+    left = Job(cluster.servers, name, cluster.make_topic(), str(tmp_path / name))
+    Dying(left, "STORE").run()
+    return left
+
+
+def test_who_takes_over_asks_again_until_what_was_open_is_aborted(
+    cluster: Cluster, left_open: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While markers wait, for as long as they do: ``tests/verify/faults/test_isolated_broker.py``."""
+    told: list[int] = []
+    listen(monkeypatch, told.append)
+    LightDriver(left_open).run()
+    assert set(takewhile(lambda code: code != codes.NONE, told)) == {codes.CONCURRENT_TRANSACTIONS}
+    cluster.check_exactly(left_open.topic, expected_records(2))
+
+
+def test_control_who_gives_up_at_concurrent_transactions_does_not_take_over(
+    cluster: Cluster, left_open: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As franz-go did: the same client, to whom this one code does not say to ask again."""
+    monkeypatch.setattr(codes, "RETRIABLE", codes.RETRIABLE - {codes.CONCURRENT_TRANSACTIONS})
+    driver = LightDriver(left_open)
+    with pytest.raises(RequestFailed, match="InitProducerId: ConcurrentTransactions") as raised:
+        driver.run()
+    assert raised.value.fields["error_code"] == codes.CONCURRENT_TRANSACTIONS
+    assert driver.steps[-1] == ("FENCE", -1)
+    assert driver.done() == 0
+    assert cluster.read(left_open.topic) == []

@@ -1,12 +1,12 @@
 """A broker that its peers cannot reach, and its clients can: one way and both, whatever it leads and coordinates.
 
-And a leader that freezes with what nobody has followed yet.
+And a leader that freezes with what nobody has followed yet, and leaders that hear nothing of what is committed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -14,15 +14,18 @@ from typing import cast
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
-from tests.faults.support import Cluster, eventually
+from tests.faults.light import Job, LightDriver
+from tests.faults.support import Cluster, eventually, expected_records
+from tests.faults.takeover import Dying, listen
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.kafka import codes
 from onceflow.kafka.client import Again
 from onceflow.verify.cluster import KafkaCluster, Node, placement
 from onceflow.verify.faults.brokers import PauseBroker
 from onceflow.verify.faults.isolated import IsolateBroker, Way, cut_off
-from onceflow.verify.wire import Direction, Do, Rule, apis
+from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, apis
 from onceflow.writer.writer import Writer
 
 pytestmark = pytest.mark.faults
@@ -180,3 +183,47 @@ def test_control_with_acks_of_the_leader_alone_what_it_freezes_with_is_lost(
         assert lost.flush(TIMEOUT_S) == 0, "all of them are acknowledged"
         freeze(meshed, leader)
     assert not judge.read(topic)
+
+
+# ------------------------------------------------------------------------- markers that do not come to the leaders
+
+TIMES = 8  # that the next driver asks in vain
+
+
+class Unheard(Dying):
+    """Its commit is answered, and it ends; the leaders do not hear of it."""
+
+    def __init__(self, job: Job, lose_markers: Callable[[], object]) -> None:
+        super().__init__(job, "DONE")
+        self._lose_markers = lose_markers
+
+    def step(self, step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("COMMIT", 0):
+            self._lose_markers()
+        super().step(step, batch_id)
+
+
+def test_who_takes_over_asks_again_as_long_as_the_markers_of_the_one_before_are_not_written(
+    meshed: KafkaCluster, judge: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONCURRENT_TRANSACTIONS each time, at which franz-go gave up. See ``tests/faults/test_known_bugs.py`` for who gives up."""
+    topic, _ = topic_of(meshed, judge)
+    job = Job(meshed.bootstrap_servers, topic, topic, str(tmp_path / topic), patience_s=PATIENCE_S)
+    markers = Rule(Do.DROP, frozenset({apis.WRITE_TXN_MARKERS}))
+    lost: list[ActiveRule] = []
+    told: list[int] = []
+    with ExitStack() as losing:
+
+        def hear(code: int) -> None:
+            told.append(code)
+            if len(told) == TIMES:
+                losing.close()  # the coordinator finds the connection broken, and sends them again
+
+        Unheard(job, lambda: lost.extend(losing.enter_context(meshed.peer_rules.during(markers)))).run()
+        assert lost[0].wait_applied()
+        listen(monkeypatch, hear)
+        driver = LightDriver(job)
+        driver.run()
+    assert told[:TIMES] == [codes.CONCURRENT_TRANSACTIONS] * TIMES
+    assert driver.done() == 2
+    judge.check_exactly(topic, expected_records(2))
