@@ -113,7 +113,7 @@ class LightDriver:
             batch_of(batch_id, self.job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
         )
         self.step("DONE", batch_id)
-        new = self._commits.with_suffix(".new")  # whole or not at all: the process may be killed here, too
+        new = self._commits.with_suffix(f".{os.getpid()}")  # whole or not at all: the process may be killed here, too
         new.write_text(str(batch_id + 1))
         new.replace(self._commits)
 

@@ -1,26 +1,34 @@
 """An engine without Spark that commits with the production protocol: ``python light_engine.py PLAN``.
 
-It speaks the engines' lines. The plan's ``[spark]`` table names cluster, pipeline and topic, and a variant of the protocol that
-lacks a defence, if it shall.
+It speaks the engines' lines. The plan's ``[spark]`` table names cluster, pipeline, topic and the transaction's timeout, and a
+variant that lacks a defence, if it shall: one of the simulator's, or ``UNFENCED``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import tests.faults.light
 from tests.faults.light import Job, LightDriver
 
 from onceflow.errors import OnceflowError
+from onceflow.transaction.progress import OnMismatch
+from onceflow.transaction.protocol import Settings
 from onceflow.verify.engines.conversation import Conversation
 from onceflow.verify.engines.lines import Message, Told
 from onceflow.verify.simulator.variants import VARIANTS
 
 PATIENCE_S = 120.0
-TIMEOUT_MS = 10_000
+UNFENCED = "a name of its own"
+"""Each start takes a name that no other has, and with it a transactional id: all else is as ever, but nobody is fenced.
+
+Nor is there any progress of the one before it. Where it begins, its checkpoint alone says.
+"""
 
 
 class Telling(LightDriver):
@@ -38,12 +46,11 @@ class Telling(LightDriver):
 def main() -> int:
     plan = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     table = plan["spark"]
-    if table["variant"]:
-        vars(tests.faults.light)["Protocol"] = VARIANTS[table["variant"]].machine
+    name = without(table["variant"], table["name"])
     checkpoint = str(Path(plan["checkpoint"]) / "done")
     job = Job(
-        table["servers"], table["name"], table["topic"], checkpoint,
-        timeout_ms=TIMEOUT_MS, patience_s=PATIENCE_S, max_attempts=1000, options={"request_timeout_ms": 5_000},
+        table["servers"], name, table["topic"], checkpoint, timeout_ms=int(table["timeout_ms"]),
+        patience_s=PATIENCE_S, max_attempts=1000, options={"request_timeout_ms": 5_000},
     )  # fmt: skip
     conversation = Conversation()
     conversation.tell(Message(Told.READY))
@@ -58,6 +65,17 @@ def main() -> int:
         return 1
     conversation.tell(Message(Told.FINISHED))
     return 0
+
+
+def without(variant: str, name: str) -> str:
+    """Takes the variant's defence from all light drivers of this process. The name under which it commits."""
+    light = vars(tests.faults.light)
+    if variant == UNFENCED:
+        light["Settings"] = partial(Settings, allowed=OnMismatch.RESTART)
+        return f"{name}-{os.getpid()}"
+    if variant:
+        light["Protocol"] = VARIANTS[variant].machine
+    return name
 
 
 def run(driver: Telling, conversation: Conversation, stopped: threading.Event) -> None:

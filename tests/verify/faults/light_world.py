@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.light import records_of
 from tests.faults.support import Cluster
-from tests.verify.running.supervised import supervised
+from tests.verify.running.supervised import TWO_PROCESSES, supervised
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import load
@@ -26,11 +27,13 @@ from onceflow.verify.running.world import PrivateWorld
 from onceflow.verify.workload import builtin_plan
 
 ROOT = Path(__file__).parents[3]
+SCRIPT = str(Path(__file__).with_name("light_engine.py"))
 LIGHT = Engine(
-    "light", "light", (sys.executable, str(Path(__file__).with_name("light_engine.py"))),
+    "light", "light", (sys.executable, SCRIPT),
     steps=("WRITE", "AUDIT", "STORE", "COMMIT", "DONE"),
     transactions={"WRITE": OPENS, "AUDIT": THROUGHOUT, "COMMIT": ENDS, "DONE": NEVER}, visible_from="COMMIT",
 )  # fmt: skip
+LIGHT_IN_TWO = replace(LIGHT, command=(*TWO_PROCESSES, SCRIPT))
 PATIENCE_S = 240.0
 _names = (f"light-{number}" for number in itertools.count())
 
@@ -42,14 +45,19 @@ def make_tests_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def at_work(cluster: KafkaCluster, directory: Path, variant: str = "") -> Iterator[PrivateWorld]:
+def at_work(
+    cluster: KafkaCluster, directory: Path, variant: str = "", *, engine: Engine = LIGHT, timeout_s: int = 10
+) -> Iterator[PrivateWorld]:
     """A driver that commits one batch after the other, and one that waits to take over; ``variant`` lacks a defence."""
     name = next(_names)
     admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
     admin.create_topics([NewTopic(name, 2)])[name].result(PATIENCE_S)
-    plan = load(builtin_plan(), {}).plan.model_copy(update={"name": name})
-    servers = cluster.bootstrap_servers
-    with supervised(directory, engine=LIGHT, servers=servers, name=name, topic=name, variant=variant) as driver:
+    settings = {"ONCEFLOW_OUTPUT__TRANSACTION_TIMEOUT": f"{timeout_s} seconds"}
+    plan = load(builtin_plan(), settings).plan.model_copy(update={"name": name})
+    with supervised(
+        directory, engine=engine, servers=cluster.bootstrap_servers, name=name, topic=name, variant=variant,
+        timeout_ms=str(1000 * timeout_s),
+    ) as driver:  # fmt: skip
         assert driver._await(lambda: driver.has_recovered(2), PATIENCE_S)
         checkpoint = directory / "checkpoint"
         yield PrivateWorld(cluster, None, driver, plan, checkpoint, (), (name,), driver._timeline, threading.Event())

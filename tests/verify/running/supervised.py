@@ -28,8 +28,9 @@ from onceflow.verify.workload import builtin_plan
 
 SCRIPT = Path(__file__).with_name("scripted.py")
 ENGINE = Engine("scripted", "scripted", (sys.executable, str(SCRIPT)), visible_from="COMMIT")
-IN_TWO = replace(ENGINE, command=(sys.executable, str(SCRIPT.with_name("two_processes.py"))))
-"""In two processes, the second of which is called ``java``."""
+TWO_PROCESSES = (sys.executable, str(SCRIPT.with_name("two_processes.py")))
+"""What runs the script that follows in two processes, the second of which is called ``java``."""
+IN_TWO = replace(ENGINE, command=(*TWO_PROCESSES, str(SCRIPT)))
 
 
 @contextmanager

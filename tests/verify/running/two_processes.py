@@ -1,4 +1,4 @@
-"""The scripted engine in two processes, as Spark's drivers are: ``python two_processes.py PLAN``.
+"""An engine in two processes, as Spark's drivers are: ``python two_processes.py SCRIPT PLAN``. The script is the engine.
 
 The first, as Python does, has the orders; the second, which works, is called ``java``, hears the orders from the first, and ends
 when that is gone. When the second ends by itself, the first says so, and ends.
@@ -15,14 +15,12 @@ from typing import IO
 
 from onceflow.verify.engines.lines import Message, Told
 
-SCRIPT = Path(__file__).with_name("scripted.py")
-
 
 def main() -> int:
     java = Path.cwd() / "java"
     java.symlink_to(sys.executable)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [str(java), str(SCRIPT), sys.argv[1]]
+    command = [str(java), *sys.argv[1:]]
     jvm = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     assert jvm.stdin is not None
     threading.Thread(target=pass_on, args=(jvm.stdin,), daemon=True).start()

@@ -1,0 +1,152 @@
+"""Zombies on a real broker: what they break of a driver that nobody can fence, and not of one that the next one fences.
+
+The undefended one differs in nothing but its name: each start takes one of its own, and so a transactional id that nobody else
+asks for. Batches, transactions and the checkpoint are as ever, and one that wakes, or was there before, writes what the other one
+writes::
+
+    old   batch 7 is under way: SIGSTOP
+    new   begins where the checkpoint ends, with batch 7, and commits 7, 8, 9, …
+    old   SIGCONT: commits batch 7, or what timed out once more; then 8, 9, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import pytest
+from tests.faults.light import RECORDS_PER_BATCH, records_of
+from tests.faults.support import Cluster
+from tests.log_ends import last_stable_offsets, log_ends
+from tests.verify.faults.light_engine import UNFENCED
+from tests.verify.faults.light_world import LIGHT_IN_TWO, PATIENCE_S, at_work, make_tests_importable
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.verify.checker import Verdict, check_history
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.engines.lines import Do, Order
+from onceflow.verify.faults import driver as driver_faults
+from onceflow.verify.faults.driver import PauseDriver, PauseJvm, SecondDriver
+from onceflow.verify.history import Recorder
+from onceflow.verify.history.recorder import assign, log_end, poll, send, stable_end, window
+from onceflow.verify.running.driver import DriverProcess, Life
+from onceflow.verify.running.world import PrivateWorld
+
+pytestmark = pytest.mark.faults
+
+TIMEOUT_S = 1
+PUNCTUAL = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+BOTH = 2  # batches that both have committed: one of them a kill could repeat as well
+ZOMBIES = pytest.mark.parametrize(
+    "fault",
+    [PauseDriver(), pytest.param(PauseJvm(), marks=pytest.mark.long), SecondDriver()],
+    ids=lambda fault: fault.name,
+)
+
+
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.long), 2], ids=["v1", "v2"])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """One broker, which aborts a transaction soon after its timeout, and not up to 10 s later."""
+    directory = tmp_path_factory.mktemp("zombies")
+    with KafkaCluster(directory, transaction_version=request.param, heap_mb=192, config=PUNCTUAL) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tests_importable(monkeypatch)
+    monkeypatch.setattr(driver_faults, "_BEYOND_TIMEOUT_S", 1.0)
+
+
+@ZOMBIES
+def test_a_driver_that_the_next_one_fences_repeats_nothing(
+    cluster: KafkaCluster, tmp_path: Path, fault: PauseDriver | PauseJvm | SecondDriver
+) -> None:
+    with at_work(cluster, tmp_path, engine=LIGHT_IN_TWO, timeout_s=TIMEOUT_S) as world:
+        fault.inject(world, Random(1))
+        (old,) = world.driver._replaced
+        assert old.failure is not None
+        assert old.failure.code == "FENCED"
+        found = judged(world)
+    assert (found.violations, found.lack, found.not_judged) == ({}, "", ())
+
+
+@ZOMBIES
+def test_control_a_driver_that_nobody_fences_repeats_what_the_next_one_writes(
+    cluster: KafkaCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: PauseDriver | PauseJvm | SecondDriver,
+) -> None:
+    monkeypatch.setattr(DriverProcess, "await_end", end_when_both_have_written)
+    with at_work(cluster, tmp_path, UNFENCED, engine=LIGHT_IN_TWO, timeout_s=TIMEOUT_S) as world:
+        fault.inject(world, Random(1))
+        (old,) = world.driver._replaced
+        assert old.finished, "it went on until it was asked to end"
+        violations = judged(world).violations
+    assert violations["duplicated"] >= BOTH * RECORDS_PER_BATCH
+    assert "lost" not in violations
+
+
+@pytest.mark.long
+def test_without_a_zombie_a_driver_that_nobody_fences_repeats_nothing(cluster: KafkaCluster, tmp_path: Path) -> None:
+    """Where one begins when the other has ended: so it is the zombie that breaks it."""
+    with at_work(cluster, tmp_path, UNFENCED, engine=LIGHT_IN_TWO, timeout_s=TIMEOUT_S) as world:
+        world.driver.end_in_order()
+        found = judged(world)
+        assert world.driver.generation > 1
+    assert (found.violations, found.lack, found.not_judged) == ({}, "", ())
+
+
+def end_when_both_have_written(driver: DriverProcess, old: Life, patience_s: float) -> bool:
+    """In ``await_end``'s place, for one that nobody ends: it is asked to end once it has committed what the other has, too."""
+
+    def both_have_written() -> bool:
+        new = driver._current
+        if new is None or new.batches < BOTH:
+            return old.ended
+        first = new.committed - new.batches + 1
+        return old.ended or old.committed >= first + BOTH - 1
+
+    assert driver._await(both_have_written, PATIENCE_S)
+    by_itself = old.ended
+    old.running.order(Order(Do.STOP))
+    assert driver._await(lambda: old.ended, PATIENCE_S)
+    old.running.reap()
+    return by_itself
+
+
+def judged(world: PrivateWorld) -> Verdict:
+    """What the checker finds when the last driver has committed some batches more, and has ended in order."""
+    assert world.driver.await_batches(BOTH, PATIENCE_S)
+    assert world.driver.stop(PATIENCE_S) == ""
+    judge = Cluster(cast(EmbeddedBroker, world.kafka))
+    recorder = Recorder()
+    record_drivers(recorder, judge, world)
+    record_reader(recorder, judge, world.plan.name)
+    judge.close()
+    return check_history(recorder.table())
+
+
+def record_drivers(recorder: Recorder, judge: Cluster, world: PrivateWorld) -> None:
+    """Each batch was to be committed once, and by whom is all one; where a key's records go, the log itself tells."""
+    topic = world.plan.name
+    partition_of = {key: partition for partition, key, _ in judge.read(topic)}
+    for batch in range(max(world.driver.committed_batches) + 1):
+        sends = [send(f"{topic}-{partition_of[key]}", value) for key, value in records_of(batch)]
+        recorder.add("drivers", *sends, txn=batch)
+
+
+def record_reader(recorder: Recorder, judge: Cluster, topic: str) -> None:
+    """One that reads all that is committed, and what it is told of the ends."""
+    ends = log_ends(judge.admin, topic, judge.partitions(topic))
+    messages = judge.messages(topic)
+    for partition, end in ends.items():
+        lane = f"{topic}-{partition}"
+        mine = [(m.offset(), m.value().decode()) for m in messages if m.partition() == partition]
+        polls = [poll(lane, offset, value) for offset, value in mine]
+        recorder.add(f"reader-{partition}", assign(lane, 0), *polls, window(lane, 0, end))
+        stable = last_stable_offsets(judge.admin, topic, [partition])[partition]
+        recorder.add("observer", log_end(lane, end), stable_end(lane, stable))
