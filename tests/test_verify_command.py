@@ -67,6 +67,12 @@ def listener() -> Iterator[tuple[int, list[object]]]:
         thread.join(60)
 
 
+def users_plan(directory: Path, port: int) -> str:
+    plan = directory / "pipeline.toml"
+    plan.write_text(USERS.format(directory=directory, port=port))
+    return str(plan)
+
+
 def verify(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs the command with a temporary directory of its own, of which nothing may be left."""
     temporary = directory / "t"
@@ -94,11 +100,10 @@ def told_of(temporary: Path) -> list[str]:
 @pytest.mark.faults
 def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_path: Path) -> None:
     with listener() as (port, visitors):
-        plan = tmp_path / "pipeline.toml"
-        plan.write_text(USERS.format(directory=tmp_path, port=port))
+        plan = users_plan(tmp_path, port)
         (tmp_path / "core-site.xml").write_text(HADOOP.format(port=port))
         done = verify(
-            tmp_path, str(plan), "--for", "10s", "--rate", "100", "--seed", "4", "--json",
+            tmp_path, plan, "--for", "10s", "--rate", "100", "--seed", "4", "--json",
             "--faults", "kill-driver-at-step,lose-commit-log", HADOOP_CONF_DIR=str(tmp_path),
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -116,12 +121,17 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
 
 
 @pytest.mark.faults
-def test_an_engine_that_does_not_skip_committed_batches_is_found_out(tmp_path: Path) -> None:
-    """The positive control of the whole chain: what is broken is named, and shown by a history that anyone can check."""
-    engine = f"{sys.executable} {SABOTAGED} skip"
-    done = verify(
-        tmp_path, "--for", "5s", "--rate", "100", "--seed", "4", "--faults", "lose-commit-log", "--engine", engine
-    )
+@pytest.mark.parametrize(
+    ("defence", "fault"),
+    [("skip", "lose-commit-log"), pytest.param("refusal", "lose-offsets", marks=pytest.mark.long)],
+)
+def test_an_engine_without_one_of_its_defences_is_found_out(tmp_path: Path, defence: str, fault: str) -> None:
+    """The positive control of the whole chain: what is broken is named, and shown by a history that anyone can check.
+
+    The plan keeps no state: of one that does no batch may be lost.
+    """
+    engine, plan = f"{sys.executable} {SABOTAGED} {defence}", users_plan(tmp_path, port=9)
+    done = verify(tmp_path, plan, "--for", "5s", "--rate", "100", "--seed", "4", "--faults", fault, "--engine", engine)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "duplicated" in done.stdout
     assert "--seed 4" in done.stdout
