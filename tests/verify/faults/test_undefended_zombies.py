@@ -28,7 +28,9 @@ from onceflow.verify.checker import Verdict, check_history
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.engines.lines import Do, Order
 from onceflow.verify.faults import driver as driver_faults
-from onceflow.verify.faults.driver import PauseDriver, PauseJvm, SecondDriver
+from onceflow.verify.faults.catalog import Fault
+from onceflow.verify.faults.driver import PauseDriver, PauseDriverPython, PauseJvm, SecondDriver
+from onceflow.verify.faults.standbys import PauseStandby
 from onceflow.verify.history import Recorder
 from onceflow.verify.history.recorder import assign, log_end, poll, send, stable_end, window
 from onceflow.verify.running.driver import DriverProcess, Life
@@ -41,7 +43,11 @@ PUNCTUAL = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"
 BOTH = 2  # batches that both have committed: one of them a kill could repeat as well
 ZOMBIES = pytest.mark.parametrize(
     "fault",
-    [PauseDriver(), pytest.param(PauseJvm(), marks=pytest.mark.long), SecondDriver()],
+    [
+        PauseDriver(),
+        *(pytest.param(fault, marks=pytest.mark.long) for fault in (PauseJvm(), PauseDriverPython(), PauseStandby())),
+        SecondDriver(),
+    ],
     ids=lambda fault: fault.name,
 )
 
@@ -61,9 +67,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @ZOMBIES
-def test_a_driver_that_the_next_one_fences_repeats_nothing(
-    cluster: KafkaCluster, tmp_path: Path, fault: PauseDriver | PauseJvm | SecondDriver
-) -> None:
+def test_a_driver_that_the_next_one_fences_repeats_nothing(cluster: KafkaCluster, tmp_path: Path, fault: Fault) -> None:
     with at_work(cluster, tmp_path, engine=LIGHT_IN_TWO, timeout_s=TIMEOUT_S) as world:
         fault.inject(world, Random(1))
         (old,) = world.driver._replaced
@@ -78,7 +82,7 @@ def test_control_a_driver_that_nobody_fences_repeats_what_the_next_one_writes(
     cluster: KafkaCluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    fault: PauseDriver | PauseJvm | SecondDriver,
+    fault: Fault,
 ) -> None:
     monkeypatch.setattr(DriverProcess, "await_end", end_when_both_have_written)
     with at_work(cluster, tmp_path, UNFENCED, engine=LIGHT_IN_TWO, timeout_s=TIMEOUT_S) as world:
