@@ -40,10 +40,10 @@ proof: setup
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF)
 
 # The long part of the verification: faults that are drawn from all kinds (some ten in six minutes; FOR=30m has most of them), replicated
-# brokers, a Spark cluster, Spark's own sink beside ours; the same on transaction version 1; kills of the driver alone, for the goals of recovery; executors that write, what a plan without state allows to be lost, and
-# Kafka's transaction matrix; before all that the tests that are too long for `make test`, and every mutant of the commit protocol. Two to
-# three hours. A part that proves nothing (2) holds up none of the others; the status is 1 if any part is violated, else 2 if any proves
-# nothing.
+# brokers, a Spark cluster, Spark's own sink beside ours; the same on transaction version 1; kills of the driver alone, for the goals of
+# recovery; executors that write, what a plan without state allows to be lost, and Kafka's transaction matrix; before all that the tests
+# that are too long for `make test`, and every mutant of the commit protocol. Three hours to three and a half. A part that proves nothing
+# (2) holds up none of the others; the status is 1 if any part is violated, else 2 if any proves nothing.
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml

@@ -1,4 +1,4 @@
-"""What the supervisor counts as a loss in a row."""
+"""What a driver's signs of life mean to the supervisor: a loss in a row, a stall."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.light import records_of
 from tests.faults.support import Cluster
-from tests.verify.running.supervised import TWO_PROCESSES, supervised
+from tests.verify.running.supervised import BESIDE_JAVA, TWO_PROCESSES, supervised
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import load
@@ -34,6 +34,7 @@ LIGHT = Engine(
     transactions={"WRITE": OPENS, "AUDIT": THROUGHOUT, "COMMIT": ENDS, "DONE": NEVER}, visible_from="COMMIT",
 )  # fmt: skip
 LIGHT_IN_TWO = replace(LIGHT, command=(*TWO_PROCESSES, SCRIPT))
+LIGHT_IN_THE_FIRST = replace(LIGHT, command=(*BESIDE_JAVA, SCRIPT))
 PATIENCE_S = 240.0
 _names = (f"light-{number}" for number in itertools.count())
 

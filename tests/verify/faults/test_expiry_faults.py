@@ -85,7 +85,8 @@ def test_expire_ids_of_zombie(world: PrivateWorld, monkeypatch: pytest.MonkeyPat
 def test_a_zombie_whose_successor_has_committed_nothing_shows_nothing(
     cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It wakes to a name that nobody else has used: what the fault is about did not come."""
+    """It wakes to a name that nobody else has used: what the fault is about did not come. So it goes on, and is killed."""
+    monkeypatch.setattr(expiry, "_ZOMBIE_PATIENCE_S", 1.0)
     monkeypatch.setattr(expiry, "_quiet_step", lambda world, random: "DONE")
     with at_work(cluster, tmp_path) as world:
         monkeypatch.setattr(DriverProcess, "await_batches", lambda driver, count, patience_s: False)

@@ -216,7 +216,7 @@ def test_who_takes_over_asks_again_as_long_as_the_markers_of_the_one_before_are_
 
         def hear(code: int) -> None:
             told.append(code)
-            if len(told) == TIMES:
+            if told.count(codes.CONCURRENT_TRANSACTIONS) == TIMES:
                 losing.close()  # the coordinator finds the connection broken, and sends them again
 
         Unheard(job, lambda: lost.extend(losing.enter_context(meshed.peer_rules.during(markers)))).run()
@@ -224,6 +224,7 @@ def test_who_takes_over_asks_again_as_long_as_the_markers_of_the_one_before_are_
         listen(monkeypatch, hear)
         driver = LightDriver(job)
         driver.run()
-    assert told[:TIMES] == [codes.CONCURRENT_TRANSACTIONS] * TIMES
+    in_vain = told[: told.index(codes.NONE)]
+    assert in_vain.count(codes.CONCURRENT_TRANSACTIONS) >= TIMES
     assert driver.done() == 2
     judge.check_exactly(topic, expected_records(2))

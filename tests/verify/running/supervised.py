@@ -31,6 +31,9 @@ ENGINE = Engine("scripted", "scripted", (sys.executable, str(SCRIPT)), visible_f
 TWO_PROCESSES = (sys.executable, str(SCRIPT.with_name("two_processes.py")))
 """What runs the script that follows in two processes, the second of which is called ``java``."""
 IN_TWO = replace(ENGINE, command=(*TWO_PROCESSES, str(SCRIPT)))
+BESIDE_JAVA = (sys.executable, str(SCRIPT.with_name("beside_java.py")))
+"""What runs the script that follows in the first of two processes; the second does nothing."""
+IN_THE_FIRST = replace(ENGINE, command=(*BESIDE_JAVA, str(SCRIPT)))
 
 
 @contextmanager

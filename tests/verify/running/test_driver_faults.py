@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.faults.light import Job, LightDriver
 from tests.verify.running.scripted import NUMBERS
-from tests.verify.running.supervised import IN_TWO, end_by_itself, output, repeated, supervised, world_of
+from tests.verify.running.supervised import IN_THE_FIRST, IN_TWO, end_by_itself, output, repeated, supervised, world_of
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import VerificationError
@@ -22,6 +22,7 @@ from onceflow.verify.faults import standbys as standby_faults
 from onceflow.verify.faults.catalog import FAULTS, MIXES, Fault
 from onceflow.verify.faults.checkpoint import LoseCommitLog, LoseOffsets, TornCheckpointWrite
 from onceflow.verify.result import Lane
+from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.world import committed_end
 
@@ -47,8 +48,9 @@ LOSSES = {"lose-commit-log": "lost commits/", "lose-offsets": "lost batch ", "to
 
 def is_broken(fault: str, directory: Path, driver: DriverProcess, injected: int) -> bool:
     found = repeated(directory)
-    if fault in ZOMBIES:  # two that write at once
-        return len(found) > NUMBERS * injected
+    if fault in ZOMBIES:  # two that write at once; a kill by itself makes a batch be written again
+        kills = 2 if fault == "pause-standby" else 1
+        return len(found) > kills * NUMBERS * injected
     if (
         fault in LOSSES
     ):  # a batch that was committed; a torn end of a batch is taken for another number, and sends it back to 0
@@ -63,7 +65,8 @@ def lost_batches(driver: DriverProcess, words: str) -> list[int]:
 
 @pytest.mark.parametrize("fault", KINDS, ids=lambda fault: fault.name)
 def test_it_breaks_an_engine_without_defence(tmp_path: Path, fault: Fault) -> None:
-    with supervised(tmp_path, engine=IN_TWO) as driver:
+    engine = IN_THE_FIRST if fault.name == "pause-driver-python" else IN_TWO
+    with supervised(tmp_path, engine=engine) as driver:
         assert driver.await_batches(3)
         world = world_of(driver, tmp_path)
         # Which step, which moment: not every kill breaks it. A loss always does, and not by the kill that comes with it.
@@ -110,14 +113,14 @@ def test_a_killed_standby_breaks_an_engine_whose_standby_leaves_a_lock_behind(
         assert driver._await(lambda: driver._standby_losses > 1, 60), "one after the other finds the lock"
 
 
-@pytest.mark.parametrize("name", ["kill-standby", "pause-standby"])
-def test_where_no_standby_waits_none_is_struck(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "missed"), [("kill-standby", "no standby"), ("pause-standby", "no warm standby")])
+def test_where_no_standby_waits_none_is_struck(tmp_path: Path, name: str, missed: str) -> None:
     with supervised(tmp_path, standbys=0) as driver:
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
         FAULTS[name].inject(world, Random(1))
         assert (driver.generation, driver.strikes) == (1, [])
-    assert world.said.missed == "no standby waited"
+    assert world.said.missed == f"{missed} waited"
 
 
 def test_a_standby_that_is_frozen_is_told_to_take_over_and_wakes_beside_another(tmp_path: Path) -> None:
@@ -147,6 +150,30 @@ def test_a_standby_that_took_over_before_its_predecessor_was_to_be_killed_is_spa
         driver.kill_for(successor)
         assert not successor.ended
         assert driver.strikes == []
+
+
+def test_a_frozen_standby_is_not_killed_in_place_of_its_predecessor_that_has_just_ended_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "_backoff_s", lambda times: 1.0)  # before the next one is started
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        frozen = driver.pause_standby()
+        assert frozen is not None
+        end_by_itself(driver)
+        driver.kill_for(frozen)
+        assert (driver._current, frozen.ended, driver.strikes) == (frozen, False, [])
+        frozen.running.resume()
+        assert driver.await_batches(1)
+
+
+def test_a_standby_that_is_gone_is_not_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        (dead,) = driver._standbys
+        monkeypatch.setattr(DriverProcess, "_warmest", lambda driver: dead)  # nobody has heard of its end
+        dead.running.kill()
+        assert driver.pause_standby() is None
 
 
 @pytest.mark.parametrize("name", ["kill-jvm", "kill-driver-python", "pause-jvm", "pause-driver-python"])

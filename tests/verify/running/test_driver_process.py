@@ -19,6 +19,7 @@ import pytest
 from tests.faults.support import eventually
 from tests.verify.running.supervised import (
     ENGINE,
+    IN_THE_FIRST,
     IN_TWO,
     end_by_itself,
     output,
@@ -196,11 +197,12 @@ def test_all_that_a_driver_told_before_it_was_paused_is_heard(tmp_path: Path) ->
     assert when_paused == to_its_end
 
 
-def test_a_paused_group_wakes_and_ends_when_its_supervisor_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause", ["pause", "pause_python"])
+def test_who_is_paused_wakes_and_ends_when_the_supervisor_is_killed(tmp_path: Path, pause: str) -> None:
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom tests.verify.running.supervised import supervised\n"
-        "with supervised(Path(sys.argv[1])) as driver:\n"
-        "    assert driver.await_batches(1)\n    driver.pause()\n    print('paused', flush=True)\n    time.sleep(600)\n"
+        "import sys, time\nfrom pathlib import Path\nfrom tests.verify.running.supervised import IN_THE_FIRST, supervised\n"
+        "with supervised(Path(sys.argv[1]), engine=IN_THE_FIRST) as driver:\n"
+        f"    assert driver.await_batches(1)\n    driver.{pause}()\n    print('paused', flush=True)\n    time.sleep(600)\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
@@ -366,6 +368,23 @@ def test_a_jvm_is_paused_while_its_driver_is_not_and_wakes_beside_another(tmp_pa
         driver.replace(old)
         before = old.batches
         os.kill(jvm, signal.SIGCONT)
+        assert driver._await(lambda: old.batches > before, 60), "it goes on, and has no defence"
+        assert not driver.await_end(old, 0.2)
+
+
+def test_a_python_process_is_paused_while_its_jvm_is_not_and_wakes_beside_another(tmp_path: Path) -> None:
+    with supervised(tmp_path, engine=IN_THE_FIRST) as driver:
+        assert driver.await_batches(1)
+        old = driver.pause_python()
+        assert old is not None
+        jvm = old.running.jvm
+        assert jvm is not None
+        assert psutil.Process(old.running.pid).status() == psutil.STATUS_STOPPED
+        assert psutil.Process(jvm).status() != psutil.STATUS_STOPPED
+        assert (len(driver.pauses), len(driver.struck), driver.strikes) == (1, 1, [])
+        driver.replace(old)
+        before = old.batches
+        old.running.resume()
         assert driver._await(lambda: old.batches > before, 60), "it goes on, and has no defence"
         assert not driver.await_end(old, 0.2)
 

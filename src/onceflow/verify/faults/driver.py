@@ -6,6 +6,7 @@ A driver is two processes, Python and its JVM, which are struck together, and ea
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -94,7 +95,7 @@ class PauseDriver:
         world.sleep(random.uniform(0, 1))
         driver.pause()
         old = driver.replace()
-        sleep_beyond_timeout(world)
+        _sleep_beyond_timeout(world)
         old.running.resume()
         await_end(world, old, "the zombie")
 
@@ -181,7 +182,12 @@ class PauseJvm:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
-        _wakes_beside_another(world, world.driver.pause_jvm())
+        paused = world.driver.pause_jvm()
+        if paused is None:
+            world.missed(_NO_JVM)
+        else:
+            old, jvm = paused
+            _outlive(world, old, lambda: processes.send(jvm, signal.SIGCONT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,25 +210,24 @@ class PauseDriverPython:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
-        _wakes_beside_another(world, world.driver.pause_python())
+        old = world.driver.pause_python()
+        if old is None:
+            world.missed(_NO_JVM)
+        else:
+            _outlive(world, old, old.running.resume)
 
 
-def _wakes_beside_another(world: World, paused: tuple[Life, int] | None) -> None:
-    """One of a driver's two processes (the pid) is frozen."""
-    if paused is None:
-        world.missed(_NO_JVM)
-        return
-    old, pid = paused
+def _outlive(world: World, old: Life, wake: Callable[[], object]) -> None:
+    """Another takes over from one of which something is frozen, and the transaction of that times out, before it wakes."""
     try:
         world.driver.replace(old)
-        sleep_beyond_timeout(world)
+        _sleep_beyond_timeout(world)
     finally:
-        processes.send(pid, signal.SIGCONT)
+        wake()
     await_end(world, old, "the zombie")
 
 
-def sleep_beyond_timeout(world: World) -> None:
-    """For longer than a transaction may be open."""
+def _sleep_beyond_timeout(world: World) -> None:
     world.sleep(world.plan.output.transaction_timeout.ms / 1000 + _BEYOND_TIMEOUT_S)
 
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from onceflow.verify.faults.driver import await_end, sleep_beyond_timeout
+from onceflow.verify.faults.driver import await_end
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
 
 _STANDBY_PATIENCE_S = 600.0
-_NONE_WAITED = "no standby waited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class KillStandby:
         world.strikes_now()
         was_warm = world.driver.kill_standby()
         if was_warm is None:
-            world.missed(_NONE_WAITED)
+            world.missed("no standby waited")
             return
         world.beside("a warm standby killed" if was_warm else "a standby killed that only warmed up")
         world.wait_for(lambda: not world.driver.lacking_standbys, "another standby is warm", _STANDBY_PATIENCE_S)
@@ -46,7 +45,7 @@ class PauseStandby:
 
         standby   SIGSTOP
         driver    SIGKILL; the standby is told to take over, and does not hear it
-        new       takes over: fences, runs the open batch again, and goes on
+        new       takes over: fences, runs the open batch again, and commits; with one standby it starts from cold
         standby   SIGCONT: hears the order, takes over as if no time had passed, and fences the new one in the middle of its batch
         new       finds itself fenced and ends; the next one fences the standby
     """
@@ -59,14 +58,18 @@ class PauseStandby:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
+        world.strikes_now()
         frozen = world.driver.pause_standby()
         if frozen is None:
-            world.missed(_NONE_WAITED)
+            world.missed("no warm standby waited")
             return
         try:
             world.driver.kill_for(frozen)
             world.driver.replace(frozen)
-            sleep_beyond_timeout(world)
+            if not world.driver.await_batches(1, _STANDBY_PATIENCE_S):
+                world.lacked(f"the one in its place committed nothing within {_STANDBY_PATIENCE_S:.0f} s")
+            if frozen.ended:
+                world.lacked("the standby died while it was frozen")
         finally:
             frozen.running.resume()
         await_end(world, frozen, "the standby that woke")

@@ -227,21 +227,25 @@ class DriverProcess:
     def pause_jvm(self) -> tuple[Life, int] | None:
         """SIGSTOP to the JVM alone. Gives that life, and whom to wake; None: it has no JVM."""
         life, jvm = self._with_jvm()
-        return self._frozen(life, jvm)
-
-    def pause_python(self) -> tuple[Life, int] | None:
-        """SIGSTOP to the Python process alone. Gives that life, and whom to wake; None: it has no JVM."""
-        life, jvm = self._with_jvm()
-        return self._frozen(life, None if jvm is None else life.running.pid)
-
-    def _frozen(self, life: Life, pid: int | None) -> tuple[Life, int] | None:
-        if pid is None or not processes.freeze(pid):
+        if jvm is None or not processes.freeze(jvm):
             return None
+        self._note_pause(life)
+        return life, jvm
+
+    def pause_python(self) -> Life | None:
+        """SIGSTOP to the Python process alone. Gives that life; None: it has no JVM."""
+        life, jvm = self._with_jvm()
+        if jvm is None:
+            return None
+        life.running.pause(alone=True)
+        self._note_pause(life)
+        return life
+
+    def _note_pause(self, life: Life) -> None:
         self.pauses.append(time.time())
         life.running.hear()
-        with self._changed:
+        with self._changed:  # its last words are heard
             self.struck.append(self._doing(life))
-        return life, pid
 
     def _with_jvm(self) -> tuple[Life, int | None]:
         """The life that runs, all heard that it has told, and its JVM."""
@@ -261,17 +265,33 @@ class DriverProcess:
         return was_warm
 
     def pause_standby(self) -> Life | None:
-        """SIGSTOP to the warmest that waits to take over, with its JVM. None: none waits."""
+        """SIGSTOP to the one that is to take over next, with its JVM. None: none is warm, or it has just died."""
         life = self._warmest()
-        if life is not None:
+        if life is None or not life.is_warm:
+            return None
+        try:
             life.running.pause()
+        except VerificationError:  # it is gone
+            return None
         return life
 
     def kill_for(self, successor: Life) -> None:
-        """Kills the one that runs, whom ``successor`` follows, which waits: returns when that is told to take over."""
-        if not successor.generation:  # else the one before it has ended meanwhile
-            self.kill()
-        self._await(lambda: successor.generation > 0 or successor.ended, _TAKE_OVER_S, "no driver took over")
+        """Kills the one that runs, whom ``successor`` follows, which waits: returns when that is told to take over.
+
+        ::
+
+            driver       ends by itself: it was fenced
+            supervisor   waits a moment before it starts the successor
+            fault        kills whoever runs next: the successor
+        """
+        running = self._current
+        if running is not None and running is not successor and not running.ended:
+            self._kill(running)
+
+        def is_told() -> bool:
+            return successor.generation > 0 or successor.ended or self._is_hopeless()
+
+        self._await(is_told, _TAKE_OVER_S, "no driver took over")
 
     def _warmest(self) -> Life | None:
         return next((each for each in list(self._standbys) if not each.ended), None)
@@ -280,9 +300,7 @@ class DriverProcess:
         """SIGSTOP to driver and JVM."""
         life = self._alive(_TAKE_OVER_S)
         life.running.pause()
-        self.pauses.append(time.time())
-        with self._changed:  # its last words are heard: ``running.pause`` sees to it
-            self.struck.append(self._doing(life))
+        self._note_pause(life)
 
     def resume(self) -> None:
         """SIGCONT to the life that is paused."""

@@ -20,9 +20,9 @@ from onceflow.verify.running.hearing import Hearing
 _END_TIMEOUT_S = 120
 _LOG_LINES = 15
 
-# Stops a process group, and lets it go on as soon as its own input ends: also when we die meanwhile. Nobody else would
-# ever wake the group again, and it ends by itself once it is awake.
-_STOPPER = 'kill -STOP -"$1" && echo stopped && read -r _; kill -CONT -"$1"'
+# Stops a process, or a group by its number with a minus, and lets it go on as soon as its own input ends: also when we die
+# meanwhile. Nobody else would ever wake it again, and it ends by itself once it is awake.
+_STOPPER = 'kill -STOP "$1" && echo stopped && read -r _; kill -CONT "$1"'
 
 
 class EngineProcess:
@@ -85,13 +85,13 @@ class EngineProcess:
             return False
         return True
 
-    def pause(self) -> None:
-        """SIGSTOP to the whole group; when it returns, all that was told before has been heard.
+    def pause(self, *, alone: bool = False) -> None:
+        """SIGSTOP to the whole group, or to the process ``alone``; when it returns, all that was told before has been heard.
 
         Raises VerificationError if it is gone.
         """
         stopper = subprocess.Popen(
-            ["/bin/sh", "-c", _STOPPER, "sh", str(self.pid)],
+            ["/bin/sh", "-c", _STOPPER, "sh", str(self.pid if alone else -self.pid)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
