@@ -51,7 +51,7 @@ def test_what_lasts_until_the_pipeline_has_recovered_comes_in_no_row() -> None:
     alone = [n for n, turn in enumerate(found) if turn.fault is FAULTS["kill-standby"]]
     assert len(alone) > 10
     assert not any(found[n].in_row or found[n + 1].in_row for n in alone if n + 1 < len(found))
-    rows = "".join("r" if turn.in_row else "." for turn in found[:1990]).split(".")
+    *rows, _ = "".join("r" if turn.in_row else "." for turn in found).split(".")  # the last one may be cut off
     assert {len(row) + 1 for row in rows if row} == {3, 4, 5}, "the rows stay as long as they are"
     by_itself = list(islice(turns([FAULTS["kill-standby"]], 3), 200))
     assert not any(turn.in_row for turn in by_itself)
