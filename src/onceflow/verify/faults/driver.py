@@ -91,13 +91,9 @@ class PauseDriver:
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
-        driver = world.driver
         world.sleep(random.uniform(0, 1))
-        driver.pause()
-        old = driver.replace()
-        _sleep_beyond_timeout(world)
-        old.running.resume()
-        await_end(world, old, "the zombie")
+        old = world.driver.pause()
+        _outlive(world, old, old.running.resume)
 
 
 @dataclass(frozen=True, slots=True)

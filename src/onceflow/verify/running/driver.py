@@ -229,6 +229,7 @@ class DriverProcess:
         life, jvm = self._with_jvm()
         if jvm is None or not processes.freeze(jvm):
             return None
+        life.running.hear()
         self._note_pause(life)
         return life, jvm
 
@@ -242,9 +243,9 @@ class DriverProcess:
         return life
 
     def _note_pause(self, life: Life) -> None:
+        """Its last words are heard."""
         self.pauses.append(time.time())
-        life.running.hear()
-        with self._changed:  # its last words are heard
+        with self._changed:
             self.struck.append(self._doing(life))
 
     def _with_jvm(self) -> tuple[Life, int | None]:
@@ -296,11 +297,12 @@ class DriverProcess:
     def _warmest(self) -> Life | None:
         return next((each for each in list(self._standbys) if not each.ended), None)
 
-    def pause(self) -> None:
-        """SIGSTOP to driver and JVM."""
+    def pause(self) -> Life:
+        """SIGSTOP to driver and JVM. Gives that life."""
         life = self._alive(_TAKE_OVER_S)
         life.running.pause()
         self._note_pause(life)
+        return life
 
     def resume(self) -> None:
         """SIGCONT to the life that is paused."""
