@@ -28,13 +28,17 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
 from onceflow.verify.cluster import KafkaCluster, SparkCluster, processes
 from onceflow.verify.faults import at_work
+from onceflow.verify.faults.python_workers import (
+    KillPythonDaemon,
+    KillPythonWorker,
+    PausePythonDaemon,
+    PausePythonWorker,
+)
 from onceflow.verify.faults.spark import (
     KillExecutor,
-    KillPythonWorker,
     KillSparkMaster,
     KillSparkWorker,
     PauseExecutor,
-    PausePythonWorker,
     PauseSparkMaster,
     PauseSparkWorker,
 )
@@ -201,8 +205,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkWorld]:
             world.end()
         finally:
             world.kill()
-            executors = spark.executors()
-    assert not any(map(processes.is_there, executors)), "nothing stays"
+            started = [*spark.executors(), *spark.python_daemons(), *spark.python_workers()]
+    assert not any(map(processes.is_there, started)), "nothing stays"
 
 
 def test_each_worker_runs_an_executor_and_all_listen_on_the_loopback_alone(world: SparkWorld) -> None:
@@ -273,6 +277,46 @@ def test_pause_python_worker(world: SparkWorld, monkeypatch: pytest.MonkeyPatch)
     assert re.fullmatch(
         r"Python worker \d+ went on in its write, of a transaction that was given up", world.meetings[-1]
     )
+    world.goes_on()
+
+
+def test_a_python_worker_that_has_outlived_its_daemon_is_known(world: SparkWorld) -> None:
+    worker = eventually(world.spark.python_workers, bool, "a Python worker", PATIENCE_S)[0]
+    daemon = world.spark.python_daemon(worker)
+    assert daemon is not None
+    assert daemon not in world.spark.python_workers()
+    processes.kill(daemon)
+    assert worker in world.spark.python_workers(world.driver.pid)
+    assert world.spark.python_daemon(worker) is None
+    processes.kill(worker)  # the next one has to come from another daemon
+    world.goes_on()
+
+
+def test_kill_python_daemon(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_work, "_BATCHES", MANY)
+    with world.under_load():
+        KillPythonDaemon().inject(world.as_world(), Random(1))
+    met = re.fullmatch(r"Python worker (\d+) killed while it wrote to Kafka, and its daemon (\d+)", world.meetings[-1])
+    assert met
+    assert not any(processes.is_there(int(pid)) for pid in met.groups())
+
+    def daemons() -> int:
+        world.goes_on()
+        return len(world.spark.python_daemons())
+
+    eventually(daemons, lambda count: count == 2, "another daemon in its place", PATIENCE_S)
+
+
+def test_pause_python_daemon(world: SparkWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is committed meanwhile, and then all of it once."""
+    monkeypatch.setattr(at_work, "_BATCHES", MANY)
+    with world.under_load():
+        PausePythonDaemon().inject(world.as_world(), Random(1))
+    met = re.fullmatch(
+        r"Python worker (\d+) killed while it wrote to Kafka, and its daemon (\d+) woke", world.meetings[-1]
+    )
+    assert met
+    assert not processes.is_there(int(met[1]))
     world.goes_on()
 
 

@@ -17,6 +17,7 @@ from random import Random
 import psutil
 import pytest
 from tests.faults.support import eventually
+from tests.verify.running.injected import injected
 from tests.verify.running.supervised import (
     ENGINE,
     IN_THE_FIRST,
@@ -40,11 +41,8 @@ from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running import process as process_module
 from onceflow.verify.running.driver import DriverProcess, Effect, Life
 from onceflow.verify.running.encounters import NOTHING
-from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.recovery import Strike, recoveries
-from onceflow.verify.running.run import _encounter
-from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.timeline import Timeline
 
 
@@ -104,7 +102,7 @@ def test_a_clean_bounce_whose_step_does_not_come_has_met_nothing(tmp_path: Path)
         driver._doing = lambda life: NOTHING  # type: ignore[method-assign]  # it is between two batches
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
-        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, BounceClient(How.CLEAN, 0), "seed"))
+        found = injected(world, BounceClient(How.CLEAN, 0))
     assert not found.met
     assert found.found == "its moment did not come: NEVER did not come, asked to stop between two batches"
 

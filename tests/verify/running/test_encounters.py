@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.verify.running.injected import injected
 from tests.verify.running.supervised import supervised, world_of
 
 from onceflow.transaction.messages import Unreachable
@@ -162,7 +163,7 @@ class WaitsFirst:
 def test_what_came_while_a_fault_waited_it_has_not_met(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver, ExitStack() as until_rest:
         world = world_of(driver, tmp_path)
-        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, WaitsFirst(until_rest), "seed"))
+        found = injected(world, WaitsFirst(until_rest))
     assert (found.met, found.found) == (False, "no batch was under way")
 
 
@@ -175,7 +176,7 @@ def test_a_signal_to_a_process_that_has_just_ended_strikes_nothing(tmp_path: Pat
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         world = replace(world_of(driver, tmp_path), spark=one)
-        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, fault, "seed"))
+        found = injected(world, fault)
     assert not found.met
     assert "had just ended" in found.found
 
@@ -265,7 +266,7 @@ def test_a_first_kill_that_met_work_counts_although_the_second_did_not_come(tmp_
         assert life.running.order(Order(Do.HOLD, step="WRITE"))
         assert driver._await(lambda: life.held is not None, 60)
         world = world_of(driver, tmp_path)
-        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, KillDriverTwice(), "seed"))
+        found = injected(world, KillDriverTwice())
     assert found.met
     assert found.found.startswith(f"batch {life.committed + 1} right before WRITE, perhaps a transaction open; then ")
     assert found.found.endswith(" (killed twice, NEVER did not come)")
@@ -277,7 +278,7 @@ def test_a_kill_elsewhere_than_it_should_be_is_told_and_counts_by_what_it_met(tm
         driver.engine = replace(driver.engine, steps=("NEVER",))
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
-        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, fault, "seed"))
+        found = injected(world, fault)
         (struck,) = driver.struck
     assert found.met == bool(struck.step)
     assert found.found == f"{struck.text} (NEVER did not come, killed elsewhere)"
@@ -309,7 +310,7 @@ def test_a_fault_counts_from_where_it_struck(tmp_path: Path, fault: Fault) -> No
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         world, before = world_of(driver, tmp_path), driver.commits
-        found = _encounter(world, Raw(driver.engine, world), Turn(1.0, fault, "seed"))
+        found = injected(world, fault)
         waited_for = driver.effects[before + 1]
     assert found.at_s > waited_for.at - world.timeline.began_at
     if driver.strikes:

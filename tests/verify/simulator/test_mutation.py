@@ -14,7 +14,7 @@ from tests.verify.simulator.mutation.mutants import ROOT, Mutant, mutants
 from tests.verify.simulator.mutation.running import parts_of_the_suite
 from tests.verify.simulator.mutation.targets import TARGETS
 
-SAMPLE = 150
+SAMPLE = 75
 SEED = 1
 PAGE = ROOT / "docs/simulator.md"
 IMPORTED = re.compile(r"\btests(?:\.\w+)+")

@@ -161,6 +161,16 @@ def _states(pid: int) -> AbstractSet[str]:
     return found or {_DEAD}
 
 
+def variable(pid: int, name: str) -> str | None:
+    """What a process found in its environment when it was started; None: nothing, or it has ended, or is another user's."""
+    with contextlib.suppress(OSError):
+        for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            found, _, value = entry.decode(errors="replace").partition("=")
+            if found == name:
+                return value
+    return None
+
+
 def is_there(pid: int) -> bool:
     """Whether a process has that pid, and is no zombie."""
     try:

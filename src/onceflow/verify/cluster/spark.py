@@ -36,6 +36,7 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _PYTHON_WORKER = " pyspark.worker"  # what any daemon is told to run
+_WHOSE = "SPARK_LOG_URL_STDERR"  # the environment of an executor and of what it starts: application, number and worker
 _ALIVE = "ALIVE"  # of a worker, and of a master that is at work
 _DRIVER_URL = re.compile(r"--driver-url spark://[^ ]+:(\d+)")
 _CORES = 16  # what a worker says that it has: no driver ever waits for another one's
@@ -195,8 +196,8 @@ class SparkCluster:
         return self
 
     def kill(self) -> None:
-        """Kill everything, executors, their Python workers and what is frozen too; when it returns all of that has ended."""
-        orphans = [*self.python_workers(), *self.executors()]
+        """Kill everything, executors, their Python processes and what is frozen too; when it returns all of that has ended."""
+        orphans = [*self.python_workers(), *self.python_daemons(), *self.executors()]
         for each in (*self.workers, self.master):
             each.end_all()
         for pid in orphans:  # of workers that were killed before
@@ -224,7 +225,7 @@ class SparkCluster:
             each.resume()
             if not each.is_running:
                 each.start()
-        for pid in (*self.executors(), *self.python_workers()):
+        for pid in (*self.executors(), *self.python_daemons(), *self.python_workers()):
             processes.send(pid, signal.SIGCONT)
         self.wait_until_healthy(patience_s, heard_since=woken_at)
 
@@ -277,11 +278,32 @@ class SparkCluster:
         return [pid for pid, command in found.items() if (of := _DRIVER_URL.search(command)) and int(of[1]) in ports]
 
     def python_workers(self, driver: int | None = None) -> list[int]:
-        """The pids of the Python processes that run tasks for the executors (not of the daemon that they come from)."""
-        executors = set(self.executors(driver))
-        pythons = {pid: parent for pid, parent, command in processes.running() if _PYTHON_WORKER in command}
-        daemons = {pid for pid, parent in pythons.items() if parent in executors}
-        return [pid for pid, parent in pythons.items() if parent in daemons]
+        """The pids of the Python processes that run tasks for the executors, whatever became of their daemon."""
+        executors = self.executors(driver)
+        pythons = self._pythons()
+        # Nothing but what it inherits tells of an executor whose worker has outlived its daemon.
+        theirs = {processes.variable(pid, _WHOSE) for pid in executors} - {None}
+        return [
+            pid
+            for pid, parent in pythons.items()
+            if parent not in executors and processes.variable(pid, _WHOSE) in theirs
+        ]
+
+    def python_daemon(self, worker: int) -> int | None:
+        """The pid of the daemon that a Python worker was forked from; None: it has ended."""
+        pythons = self._pythons()
+        daemon = pythons.get(worker)
+        return daemon if daemon in pythons else None
+
+    def python_daemons(self) -> list[int]:
+        """The pids of the daemons of all executors."""
+        executors = self.executors()
+        return [pid for pid, parent in self._pythons().items() if parent in executors]
+
+    @staticmethod
+    def _pythons() -> dict[int, int]:
+        """Daemons and workers of all executors, and who their parents are."""
+        return {pid: parent for pid, parent, command in processes.running() if _PYTHON_WORKER in command}
 
 
 def _remembering(directory: Path) -> list[str]:

@@ -16,6 +16,7 @@ from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition
 from onceflow.verify.faults.isolated import IsolateBroker
 from onceflow.verify.faults.limits import LIMIT_FAULTS
 from onceflow.verify.faults.network import NETWORK_FAULTS
+from onceflow.verify.faults.python_workers import PYTHON_FAULTS
 from onceflow.verify.faults.readers import READER_FAULTS
 from onceflow.verify.faults.spark import SPARK_FAULTS
 from onceflow.verify.faults.standbys import STANDBY_FAULTS
@@ -49,7 +50,7 @@ MIXES: Mapping[str, Mapping[str, Fault]] = {
     "network": _by_name(*NETWORK_FAULTS, IsolateBroker()),
     "disk": _by_name(*DISK_FAULTS),
     "limits": _by_name(*LIMIT_FAULTS),
-    "spark": _by_name(*SPARK_FAULTS),
+    "spark": _by_name(*SPARK_FAULTS, *PYTHON_FAULTS),
     "identity": _by_name(HijackTransactionalId(), *EXPIRY_FAULTS),
     "checkpoint": _by_name(*CHECKPOINT_FAULTS),
     "readers": _by_name(*READER_FAULTS),

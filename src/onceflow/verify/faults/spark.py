@@ -1,4 +1,4 @@
-"""Faults of Spark's own processes in a cluster: executors, their Python workers, workers, and the master (F2, F3, F6).
+"""Faults of Spark's own processes in a cluster: executors, workers, and the master (F2, F3, F6).
 
 What runs in the driver's process (a local master) has none of them; there a driver is killed as a whole. Standbys have executors
 of their own, which have nothing to do: those of the driver that runs are meant.
@@ -7,28 +7,21 @@ of their own, which have nothing to do: those of the driver that runs are meant.
 from __future__ import annotations
 
 import signal
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from onceflow.verify.cluster import processes
-from onceflow.verify.cluster.transaction_log import entry_of
-from onceflow.verify.engines.transaction import Transaction
-from onceflow.verify.faults.at_work import frozen_at_work
 from onceflow.verify.report.text import counted
 
 if TYPE_CHECKING:
     from onceflow.verify.cluster.spark import SparkCluster
-    from onceflow.verify.cluster.transaction_log import Entry
     from onceflow.verify.running.world import World
 
 SPARK = "spark cluster"
 _PATIENCE_S = 300.0
 _BEYOND_SILENCE_S = 6.0
 _NOTICES_SILENCE_S = 4.0  # a driver looks every 2 s (spark.network.timeoutInterval), and has other work
-_BEYOND_TIMEOUT_S = 3.0
-_NOTICED_WITHIN_S = 60.0  # a coordinator looks every 10 s, and has other work
 _WITHOUT_MASTER, _WITHOUT_MASTER_S = 2, 30.0  # batches, and how long they are waited for
 
 
@@ -77,59 +70,6 @@ class PauseExecutor:
         finally:
             woke = processes.send(pid, signal.SIGCONT)
         world.note(f"executor {pid} {'goes on' if woke else 'was ended by its worker'}")
-
-
-@dataclass(frozen=True, slots=True)
-class KillPythonWorker:
-    """SIGKILL to a Python worker of the driver's executors, in the middle of its task: it fails, and Spark runs that again."""
-
-    name: str = "kill-python-worker"
-    text: str = "SIGKILL to a Python worker that writes to Kafka"
-    needs: tuple[str, ...] = (SPARK,)
-
-    def inject(self, world: World, random: Random) -> None:
-        pid = frozen_at_work(world, random)
-        if pid is None:
-            return
-        at = world.driver.under_way
-        world.strikes_now()
-        processes.kill(pid)
-        world.met(f"Python worker {pid} killed while it wrote to Kafka", at)
-
-
-@dataclass(frozen=True, slots=True)
-class PausePythonWorker:
-    """SIGSTOP to a Python worker of the driver's executors, in the middle of its task, until its transaction was given up.
-
-    ::
-
-        worker       frozen; its executor goes on telling the driver that all is well, so its task is not given to another one
-        coordinator  ends the transaction when it has lasted for too long, and fences its epoch
-        worker       wakes: a zombie goes on to send what belongs to a transaction that was aborted
-        driver       hears of it from the task alone, or not at all, and must not commit without its records
-    """
-
-    name: str = "pause-python-worker"
-    text: str = "SIGSTOP to a Python worker that writes to Kafka, beyond its transaction's timeout, then SIGCONT"
-    needs: tuple[str, ...] = (SPARK,)
-
-    def inject(self, world: World, random: Random) -> None:
-        pid = frozen_at_work(world, random, in_transaction=True)
-        if pid is None:
-            return
-        at = world.driver.under_way
-        world.strikes_now()
-        world.note(f"Python worker {pid} frozen while it wrote to Kafka")
-        try:
-            given_up = _is_given_up(world)
-            world.sleep(random.uniform(0, _BEYOND_TIMEOUT_S))
-        finally:
-            woke = processes.send(pid, signal.SIGCONT)
-        text = f"Python worker {pid} {'went on' if woke else 'was ended'} in its write"
-        if given_up:
-            world.met(f"{text}, of a transaction that was given up", replace(at, transaction=Transaction.OPEN))
-        else:
-            world.missed(f"{text}, and no transaction was given up meanwhile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,26 +164,6 @@ def _work_without_master(world: World) -> None:
         world.missed("no batch was run while there was no master")
 
 
-def _is_given_up(world: World) -> bool:
-    """Waits until the coordinator, or the driver, ends the transaction under way. False: nobody did, so none was open, it seems.
-
-    Whoever ends it gives the id another epoch, and the coordinator looks for those that have lasted too long now and then.
-    """
-    client, name = world.kafka.client, world.transactional_id
-    frozen = entry_of(client, name)
-    deadline = time.monotonic() + world.plan.output.transaction_timeout.ms / 1000 + _NOTICED_WITHIN_S
-
-    def is_over() -> bool:
-        return _identity(entry_of(client, name)) != _identity(frozen)
-
-    world.wait_for(lambda: is_over() or time.monotonic() > deadline, "its transaction is given up", _PATIENCE_S)
-    return is_over()
-
-
-def _identity(entry: Entry | None) -> tuple[int, int] | None:
-    return None if entry is None else (entry.producer_id, entry.epoch)
-
-
 def _spark(world: World) -> SparkCluster:
     assert world.spark is not None
     return world.spark
@@ -263,8 +183,6 @@ def _executor(world: World, random: Random) -> tuple[int, set[int]]:
 SPARK_FAULTS = (
     KillExecutor(),
     PauseExecutor(),
-    KillPythonWorker(),
-    PausePythonWorker(),
     KillSparkWorker(),
     PauseSparkWorker(),
     KillSparkMaster(),
