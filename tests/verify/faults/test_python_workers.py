@@ -252,7 +252,7 @@ def test_a_daemon_is_killed_and_of_its_workers_the_one_that_writes(
         assert not processes.is_there(daemon.writing)
         assert daemon.goes_on(daemon.other)
     text = f"Python worker {daemon.writing} killed while it wrote to Kafka, and its daemon {daemon.process.pid}"
-    assert (found.met, found.found) == (True, text)
+    assert (found.met, found.found, found.transaction) == (True, text, Transaction.OPEN)
 
 
 @pytest.mark.parametrize("commits", [False, True], ids=["waited for", "not waited for"])

@@ -164,7 +164,7 @@ def _kill_under_a_frozen_daemon(world: World, random: Random) -> _Killed | None:
         if daemon is None or not processes.freeze(daemon):
             world.missed(f"the daemon of Python worker {worker} had ended before")
             return None
-        under_way = world.driver.under_way
+        under_way = replace(world.driver.under_way, transaction=Transaction.OPEN)
         world.strikes_now()
         processes.kill(worker)
     finally:
