@@ -13,6 +13,8 @@ from onceflow.verify.simulator.scenario import KINDS
 from onceflow.verify.simulator.variants import VARIANTS
 from onceflow.verify.simulator.world import Variant
 
+pytestmark = pytest.mark.slow  # a minute of a processor; at the end of the queue the others wait for it
+
 SEEDS = 1500
 TORN = {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}
 """Where nobody can restart with the checkpoint that there is, and the user resumes."""
