@@ -36,7 +36,8 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _PYTHON_WORKER = " pyspark.worker"  # what any daemon is told to run
-_WHOSE = "SPARK_LOG_URL_STDERR"  # the environment of an executor and of what it starts: application, number and worker
+# In the environment of an executor, by its worker, and of what it starts: it names application, executor and worker.
+_WHOSE = "SPARK_LOG_URL_STDERR"
 _ALIVE = "ALIVE"  # of a worker, and of a master that is at work
 _DRIVER_URL = re.compile(r"--driver-url spark://[^ ]+:(\d+)")
 _CORES = 16  # what a worker says that it has: no driver ever waits for another one's
