@@ -19,6 +19,9 @@ export UV_INSECURE_HOST ?= $(PIP_TRUSTED_HOST)
 export SSL_CERT_FILE ?= $(PIP_CERT)
 $(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($(name)),,$(eval unexport $(name))))
 
+# The tests start hundreds of processes, and without it each compiles all that it imports: more than a second of a processor.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check setup bench proof verify lock clean
 .DELETE_ON_ERROR:
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -22,12 +23,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import Cluster, eventually
-from tests.verify.cluster.retried_driver import ROWS, TASKS
+from tests.verify.cluster.retried_driver import ROWS, TASKS, in_transactions_of_each_task, through_sparks_own_sink
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
 from onceflow.verify.cluster import KafkaCluster, SparkCluster, processes
 from onceflow.verify.faults import at_work
+from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.python_workers import (
     KillPythonDaemon,
     KillPythonWorker,
@@ -84,6 +86,18 @@ class SparkDriver:
         while self.commits < wanted:
             self._world.goes_on()
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class DriverWithoutBatches:
+    """What faults of Spark use of a driver that has one job."""
+
+    pid: int  # the process group, too
+    commits = 0
+    under_way: UnderWay = NOTHING
+
+    def await_batches(self, count: int, patience_s: float) -> bool:  # noqa: ARG002  the interface
+        return False
 
 
 class SparkWorld:
@@ -150,10 +164,10 @@ class SparkWorld:
         self._judge.check_exactly("target", [(str(each % 7), str(each)) for each in range(total)])
         self._judge.close()
 
-    def beside(self, process: subprocess.Popen[bytes]) -> World:
+    def beside(self, process: subprocess.Popen[bytes], *, transactional_id: str) -> World:
         """The same world for faults that are to meet another driver."""
         other = copy.copy(self)
-        other.driver = cast(SparkDriver, process)  # of which they ask the pid
+        other.driver, other.transactional_id = cast(SparkDriver, DriverWithoutBatches(process.pid)), transactional_id
         return other.as_world()
 
     def make_topic(self) -> str:
@@ -252,6 +266,7 @@ def test_the_executor_is_the_running_drivers_and_not_a_standbys(world: SparkWorl
     world.goes_on()
 
 
+@pytest.mark.long
 def test_pause_executor(world: SparkWorld) -> None:
     before = set(world.spark.executors())
     PauseExecutor().inject(world.as_world(), Random(1))
@@ -320,9 +335,8 @@ def test_pause_python_daemon(world: SparkWorld, monkeypatch: pytest.MonkeyPatch)
     world.goes_on()
 
 
-@pytest.mark.parametrize(
-    "fault", [KillSparkWorker(), pytest.param(PauseSparkWorker(), marks=pytest.mark.long)], ids=lambda fault: fault.name
-)
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [KillSparkWorker(), PauseSparkWorker()], ids=lambda fault: fault.name)
 def test_spark_worker(world: SparkWorld, fault: KillSparkWorker | PauseSparkWorker) -> None:
     before = [worker.pid for worker in world.spark.workers]
     fault.inject(world.as_world(), Random(1))
@@ -358,31 +372,40 @@ def test_a_master_that_wakes_is_at_work_when_it_has_heard_of_its_workers(world: 
     assert world.spark.alive_workers(woken_at) == sorted(worker.port for worker in world.spark.workers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "way"),
     [
-        KillExecutor(),
-        pytest.param(PauseExecutor(), marks=pytest.mark.long),
-        pytest.param(KillSparkWorker(), marks=pytest.mark.long),
+        (KillExecutor(), through_sparks_own_sink),
+        (PauseExecutor(), through_sparks_own_sink),
+        (KillSparkWorker(), through_sparks_own_sink),
+        (PauseSparkWorker(), through_sparks_own_sink),
+        (PauseSparkMaster(), through_sparks_own_sink),
+        (KillPythonWorker(), in_transactions_of_each_task),
+        (KillPythonDaemon(), in_transactions_of_each_task),
+        (PausePythonDaemon(), in_transactions_of_each_task),
     ],
-    ids=lambda fault: fault.name,
+    ids=lambda each: getattr(each, "name", ""),
 )
-def test_control_sparks_own_sink_repeats_what_a_task_had_written_that_is_run_again(
-    world: SparkWorld, tmp_path: Path, fault: KillExecutor | PauseExecutor | KillSparkWorker
+def test_control_what_a_task_had_written_that_is_run_again_is_repeated(
+    world: SparkWorld, tmp_path: Path, fault: Fault, way: Callable[..., None]
 ) -> None:
-    """The same faults as above. Each executor has a task in hand, with half of its records in the topic."""
+    """The same faults as above. Each executor has a task in hand, with half of its records in the topic: those that Spark's own
+    sink has written, or a Python worker, in transactions that nobody but its task knows of.
+    """
     topic, gate = world.make_topic(), tmp_path / "gate"
     arguments = [world.spark.master_url, json.dumps(dict(world.spark.settings)), world.kafka.bootstrap_servers, topic]
-    command = [sys.executable, str(RETRIED), *arguments, str(gate)]
-    with subprocess.Popen(command, start_new_session=True) as driver:
+    command = [sys.executable, str(RETRIED), way.__name__, *arguments, str(gate)]
+    with subprocess.Popen(command, start_new_session=True) as process:
         try:
             halves = len(range(0, ROWS, 2)) - TASKS * 5  # but for some that are still on their way to Spark
             eventually(lambda: len(world.committed(topic)), halves.__le__, "half of the records", PATIENCE_S)
-            fault.inject(world.beside(driver), Random(1))
+            fault.inject(world.beside(process, transactional_id=f"{topic}-0"), Random(1))
+            assert not [note for note in world.notes if note.startswith("missed: no Python worker")]
             gate.touch()
-            assert driver.wait(PATIENCE_S) == 0
+            assert process.wait(PATIENCE_S) == 0
         finally:
-            driver.kill()
+            process.kill()
     found = world.committed(topic)
     assert set(found) == {str(number) for number in range(ROWS)}, "its tasks were run again, so none is lost"
     assert len(found) > ROWS

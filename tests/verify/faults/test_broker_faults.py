@@ -152,7 +152,7 @@ def test_bounce_broker(world: BareWorld, how: How, monkeypatch: pytest.MonkeyPat
     ("fault", "find"),
     [
         (KillCoordinator("kill", Role.TRANSACTIONS), KafkaCluster.transaction_coordinator),
-        (KillCoordinator("kill", Role.OFFSETS), KafkaCluster.group_coordinator),
+        pytest.param(KillCoordinator("kill", Role.OFFSETS), KafkaCluster.group_coordinator, marks=pytest.mark.long),
     ],
     ids=["transactions", "group"],
 )

@@ -82,6 +82,7 @@ def test_expire_ids_of_zombie(world: PrivateWorld, monkeypatch: pytest.MonkeyPat
     assert (world.driver.strikes, world.driver.outages) == ([], [])
 
 
+@pytest.mark.long
 def test_a_zombie_whose_successor_has_committed_nothing_shows_nothing(
     cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_zombie_whose_successor_has_committed_nothing_shows_nothing(
     assert world.said.missed == "the one that took over committed nothing within 120 s"
 
 
+@pytest.mark.long
 def test_last_epochs(world: PrivateWorld) -> None:
     for seed in range(2):
         before = entry(world).producer_id
@@ -103,6 +105,7 @@ def test_last_epochs(world: PrivateWorld) -> None:
     assert world.driver.strikes == []
 
 
+@pytest.mark.long
 def test_of_three_brokers_another_one_takes_the_log_over(three_brokers: KafkaCluster, tmp_path: Path) -> None:
     with proved(three_brokers, tmp_path) as world:
         before = three_brokers.transaction_coordinator(world.transactional_id)

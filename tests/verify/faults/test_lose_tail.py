@@ -44,6 +44,7 @@ def test_lose_tail_of_a_batch_that_is_not_committed(cluster: KafkaCluster, tmp_p
 
 
 @pytest.mark.faults
+@pytest.mark.long
 def test_lose_tail_of_one_of_three(three_brokers: KafkaCluster, tmp_path: Path) -> None:
     with proved(three_brokers, tmp_path) as world:
         for seed in range(3):

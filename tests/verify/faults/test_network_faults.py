@@ -144,6 +144,7 @@ def test_a_late_endtxn_that_comes_when_the_next_transaction_has_ended_has_missed
     assert silent.misses == ["the next transaction ended before the late EndTxn had arrived"]
 
 
+@pytest.mark.long
 def test_late_endtxn_that_nothing_follows_has_missed(silent: BareWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no reason to break the run off."""
     monkeypatch.setattr(network, "_OPENING", frozenset[int]())

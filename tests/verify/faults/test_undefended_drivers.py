@@ -63,7 +63,7 @@ class Settled(KafkaClient):
         pytest.param(MoveCoordinator("move", Role.TRANSACTIONS), TRANSACTION, id="move-transaction-coordinator"),
         pytest.param(MoveCoordinator("move", Role.OFFSETS), GROUP, id="move-group-coordinator"),
         pytest.param(KillCoordinator("kill", Role.TRANSACTIONS), TRANSACTION, id="kill-coordinator"),
-        pytest.param(KillCoordinator("kill", Role.OFFSETS), GROUP, id="kill-group-coordinator"),
+        pytest.param(KillCoordinator("kill", Role.OFFSETS), GROUP, id="kill-group-coordinator", marks=pytest.mark.long),
         pytest.param(MoveLeader(), LEADERS, id="move-leader"),
     ],
 )

@@ -46,8 +46,10 @@ ZOMBIES = pytest.mark.parametrize(
     "fault",
     [
         PauseDriver(),
-        *(pytest.param(fault, marks=pytest.mark.long) for fault in (PauseJvm(), PauseDriverPython(), PauseStandby())),
-        SecondDriver(),
+        *(
+            pytest.param(fault, marks=pytest.mark.long)
+            for fault in (PauseJvm(), PauseDriverPython(), PauseStandby(), SecondDriver())
+        ),
     ],
     ids=lambda fault: fault.name,
 )

@@ -67,7 +67,12 @@ def lives(directory: Path, version: int) -> Generator[KafkaClient]:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("topic", "moving"), [("all-move", EVERYTHING), ("leaders-move", LEADERS), ("coordinators-move", COORDINATORS)]
+    ("topic", "moving"),
+    [
+        ("all-move", EVERYTHING),
+        pytest.param("leaders-move", LEADERS, marks=pytest.mark.long),
+        pytest.param("coordinators-move", COORDINATORS, marks=pytest.mark.long),
+    ],
 )
 def test_the_model_answers_as_three_brokers_that_take_over_from_each_other(
     brokers: KafkaCluster, direct: KafkaClient, topic: str, moving: Moving

@@ -16,7 +16,7 @@ from onceflow.verify.simulator.variants import VARIANTS
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 12_000
+SEEDS = 10_000
 
 
 CONFLICTS = Scenario(

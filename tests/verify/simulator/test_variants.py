@@ -92,6 +92,17 @@ UNVERIFIED = frozenset({"aborts under the epoch of the attempt", "enrols once"})
 READINGS_DIFFER = frozenset({"trusts the offsets"})
 """Of the variant that resumes from offsets which do not tell where: no one offset can tell."""
 
+SEARCHED_FROM = {
+    ("no confirmation", 1): 200,
+    ("trusts what follows the last epoch", 1): 235,
+    ("reports old conflicts", 1): 190,
+    ("gives up and goes on", 2): 945,
+    ("asks again for the last epoch", 1): 130,
+    ("asks again for the last epoch", 2): 70,
+}
+"""Of the variants that break seldom: the seeds before break none of them, and cost a minute of a processor."""
+REST_SEARCHED_FROM = 470
+
 
 def frame(name: str, version: int, rates: dict[str, float], seed: int) -> Scenario:
     """In what a variant is held against production; the drivers are one or two, by the seed."""
@@ -149,7 +160,8 @@ def test_it_is_this_fault_that_breaks_it(
     def breaks(seed: int, rates: dict[str, float]) -> bool:
         return run(seed, VARIANTS[name], scenario=Scenario(version=version, rates=rates)).shows(anomaly)
 
-    assert any(breaks(seed, {**others, kind: 0.1}) for seed in range(SEEDS))
+    first = REST_SEARCHED_FROM if kind == "rest" else 0
+    assert any(breaks(seed, {**others, kind: 0.1}) for seed in range(first, first + SEEDS))
     assert not any(breaks(seed, others) for seed in range(WITHOUT))
 
 
@@ -159,7 +171,8 @@ def test_every_variant_has_a_control() -> None:
 
 @pytest.mark.parametrize(("name", "version", "anomaly", "rates"), CONTROLS)
 def test_faults_break_what_is_not_defended(name: str, version: int, anomaly: Anomaly, rates: dict[str, float]) -> None:
-    for seed in range(SEEDS):
+    first = SEARCHED_FROM.get((name, version), 0)
+    for seed in range(first, first + SEEDS):
         scenario = frame(name, version, rates, seed)
         assert not run(seed, scenario=scenario).anomalies
         if run(seed, VARIANTS[name], scenario=scenario).shows(anomaly):
