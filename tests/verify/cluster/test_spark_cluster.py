@@ -23,7 +23,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import Cluster, eventually
-from tests.verify.cluster.retried_driver import ROWS, TASKS, in_transactions_of_each_task, through_sparks_own_sink
+from tests.verify.cluster.retried_driver import ROWS, TASKS
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
@@ -164,10 +164,10 @@ class SparkWorld:
         self._judge.check_exactly("target", [(str(each % 7), str(each)) for each in range(total)])
         self._judge.close()
 
-    def beside(self, process: subprocess.Popen[bytes], *, transactional_id: str) -> World:
+    def beside(self, process: subprocess.Popen[bytes]) -> World:
         """The same world for faults that are to meet another driver."""
         other = copy.copy(self)
-        other.driver, other.transactional_id = cast(SparkDriver, DriverWithoutBatches(process.pid)), transactional_id
+        other.driver = cast(SparkDriver, DriverWithoutBatches(process.pid))
         return other.as_world()
 
     def make_topic(self) -> str:
@@ -374,34 +374,27 @@ def test_a_master_that_wakes_is_at_work_when_it_has_heard_of_its_workers(world: 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("fault", "way"),
-    [
-        (KillExecutor(), through_sparks_own_sink),
-        (PauseExecutor(), through_sparks_own_sink),
-        (KillSparkWorker(), through_sparks_own_sink),
-        (PauseSparkWorker(), through_sparks_own_sink),
-        (PauseSparkMaster(), through_sparks_own_sink),
-        (KillPythonWorker(), in_transactions_of_each_task),
-        (KillPythonDaemon(), in_transactions_of_each_task),
-        (PausePythonDaemon(), in_transactions_of_each_task),
-    ],
-    ids=lambda each: getattr(each, "name", ""),
+    "fault",
+    [KillExecutor(), PauseExecutor(), KillSparkWorker(), PauseSparkWorker(), PauseSparkMaster()],
+    ids=lambda fault: fault.name,
 )
-def test_control_what_a_task_had_written_that_is_run_again_is_repeated(
-    world: SparkWorld, tmp_path: Path, fault: Fault, way: Callable[..., None]
+def test_control_sparks_own_sink_repeats_what_a_task_had_written_that_is_run_again(
+    world: SparkWorld, tmp_path: Path, fault: Fault
 ) -> None:
-    """The same faults as above. Each executor has a task in hand, with half of its records in the topic: those that Spark's own
-    sink has written, or a Python worker, in transactions that nobody but its task knows of.
-    """
+    """The same faults as above. Each executor has a task in hand, with half of its records in the topic."""
     topic, gate = world.make_topic(), tmp_path / "gate"
     arguments = [world.spark.master_url, json.dumps(dict(world.spark.settings)), world.kafka.bootstrap_servers, topic]
-    command = [sys.executable, str(RETRIED), way.__name__, *arguments, str(gate)]
+    command = [sys.executable, str(RETRIED), *arguments, str(gate)]
     with subprocess.Popen(command, start_new_session=True) as process:
         try:
             halves = len(range(0, ROWS, 2)) - TASKS * 5  # but for some that are still on their way to Spark
-            eventually(lambda: len(world.committed(topic)), halves.__le__, "half of the records", PATIENCE_S)
-            fault.inject(world.beside(process, transactional_id=f"{topic}-0"), Random(1))
-            assert not [note for note in world.notes if note.startswith("missed: no Python worker")]
+
+            def written() -> int:
+                assert process.poll() is None, "the driver ended"
+                return len(world.committed(topic))
+
+            eventually(written, halves.__le__, "half of the records", PATIENCE_S)
+            fault.inject(world.beside(process), Random(1))
             gate.touch()
             assert process.wait(PATIENCE_S) == 0
         finally:
