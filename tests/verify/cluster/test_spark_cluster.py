@@ -23,7 +23,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import Cluster, eventually
-from tests.verify.cluster.retried_driver import ROWS, TASKS
+from tests.verify.cluster.retried_driver import (
+    ROWS,
+    TASKS,
+    by_sparks_own_sink,
+    by_transactions_of_tasks,
+    standing,
+    transactional_id,
+)
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
@@ -164,9 +171,10 @@ class SparkWorld:
         self._judge.check_exactly("target", [(str(each % 7), str(each)) for each in range(total)])
         self._judge.close()
 
-    def beside(self, process: subprocess.Popen[bytes]) -> World:
-        """The same world for faults that are to meet another driver."""
+    def beside(self, process: subprocess.Popen[bytes], transactional_id: str | None = None) -> World:
+        """The same world for faults that are to meet another driver, and its transaction if it has any."""
         other = copy.copy(self)
+        other.transactional_id = transactional_id or self.transactional_id
         other.driver = cast(SparkDriver, DriverWithoutBatches(process.pid))
         return other.as_world()
 
@@ -372,6 +380,39 @@ def test_a_master_that_wakes_is_at_work_when_it_has_heard_of_its_workers(world: 
     assert world.spark.alive_workers(woken_at) == sorted(worker.port for worker in world.spark.workers)
 
 
+@contextmanager
+def tasks_in_hand(world: SparkWorld, directory: Path, way: Callable[..., None], topic: str) -> Iterator[InHand]:
+    """A driver that writes to ``topic``: its tasks are to come to their middle within, and end behind it."""
+    gate = directory / "gate"
+    settings, servers = json.dumps(dict(world.spark.settings)), world.kafka.bootstrap_servers
+    arguments = [way.__name__, world.spark.master_url, settings, servers, topic, str(gate)]
+    with subprocess.Popen([sys.executable, str(RETRIED), *arguments], start_new_session=True) as process:
+        try:
+            yield InHand(process, gate)
+            gate.touch()
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    process: subprocess.Popen[bytes]
+    gate: Path
+
+    def eventually(self, count: Callable[[], int], enough: int, what: str) -> None:
+        def counted() -> int:
+            assert self.process.poll() is None, "the driver ended"
+            return count()
+
+        eventually(counted, enough.__le__, what, PATIENCE_S)
+
+
+def check_repeated(found: list[str]) -> None:
+    assert set(found) == {str(number) for number in range(ROWS)}, "its tasks were run again, so none is lost"
+    assert len(found) > ROWS
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
@@ -382,26 +423,32 @@ def test_control_sparks_own_sink_repeats_what_a_task_had_written_that_is_run_aga
     world: SparkWorld, tmp_path: Path, fault: Fault
 ) -> None:
     """The same faults as above. Each executor has a task in hand, with half of its records in the topic."""
-    topic, gate = world.make_topic(), tmp_path / "gate"
-    arguments = [world.spark.master_url, json.dumps(dict(world.spark.settings)), world.kafka.bootstrap_servers, topic]
-    command = [sys.executable, str(RETRIED), *arguments, str(gate)]
-    with subprocess.Popen(command, start_new_session=True) as process:
-        try:
-            halves = len(range(0, ROWS, 2)) - TASKS * 5  # but for some that are still on their way to Spark
+    topic = world.make_topic()
+    with tasks_in_hand(world, tmp_path, by_sparks_own_sink, topic) as driver:
+        halves = len(range(0, ROWS, 2)) - TASKS * 5  # but for some that are still on their way to Spark
+        driver.eventually(lambda: len(world.committed(topic)), halves, "half of the records")
+        fault.inject(world.beside(driver.process), Random(1))
+    check_repeated(world.committed(topic))
+    world.goes_on()
 
-            def written() -> int:
-                assert process.poll() is None, "the driver ended"
-                return len(world.committed(topic))
 
-            eventually(written, halves.__le__, "half of the records", PATIENCE_S)
-            fault.inject(world.beside(process), Random(1))
-            gate.touch()
-            assert process.wait(PATIENCE_S) == 0
-        finally:
-            process.kill()
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "fault", [KillPythonWorker(), KillPythonDaemon(), PausePythonDaemon()], ids=lambda fault: fault.name
+)
+def test_control_tasks_that_commit_by_themselves_repeat_what_they_had_committed(
+    world: SparkWorld, tmp_path: Path, fault: Fault
+) -> None:
+    """The same faults as above. Each Python worker has committed half of its task's records when one is killed."""
+    topic, met = world.make_topic(), len(world.meetings)
+    with tasks_in_hand(world, tmp_path, by_transactions_of_tasks, topic) as driver:
+        stand = [standing(driver.gate, task) for task in range(TASKS)]
+        driver.eventually(lambda: sum(each.exists() for each in stand), TASKS, "each task in its second transaction")
+        fault.inject(world.beside(driver.process, transactional_id(topic, 0)), Random(1))
+    assert len(world.meetings) == met + 1, world.notes
     found = world.committed(topic)
-    assert set(found) == {str(number) for number in range(ROWS)}, "its tasks were run again, so none is lost"
-    assert len(found) > ROWS
+    check_repeated(found)
+    assert len(found) == ROWS + ROWS // TASKS // 2, "the half of one task"
     world.goes_on()
 
 
