@@ -13,9 +13,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 from tests.faults.support import eventually
+
+from onceflow.verify.cluster import processes
 
 _START_S = 180.0
 _PAUSE_S = 0.2
@@ -69,30 +70,28 @@ def is_gone(service: psycopg.Connection[Any]) -> bool:
 def wal_writer_stopped(url: str) -> Iterator[None]:
     """What is committed asynchronously stays in memory; the server restarts by itself when the process is killed.
 
-    It is stopped where it rests. Anywhere else it may hold the lock of the log, which every commit then waits for, for ever::
+    It is stopped where it rests. Elsewhere it may hold the lock of the log, for which synchronous commits then wait for ever::
 
     it writes the log out, its wait event is WalSync        SIGSTOP
     an ingest's synchronous commit                          waits for the lock
     """
 
-    def look() -> list[tuple[Any, ...]]:
+    def look() -> list[tuple[int, str]]:
         """Behind a crash the server may answer before that process is there."""
-        with closing(psycopg.connect(url)) as connection:
-            query = "select pid, wait_event from pg_stat_activity where backend_type = 'walwriter'"
-            return connection.execute(query).fetchall()
+        query = "select pid, wait_event from pg_stat_activity where backend_type = 'walwriter'"
+        return connection.execute(query).fetchall()
 
-    def stopped_at() -> Any:
-        """The signal comes to it a little later than it is sent."""
-        os.kill(pid, signal.SIGSTOP)
-        eventually(psutil.Process(pid).status, lambda status: status == psutil.STATUS_STOPPED, "the process is stopped")
+    def stops_at_rest() -> bool:
+        assert processes.freeze(pid)
         [(_, event)] = look()
         if event != _AT_REST:
             os.kill(pid, signal.SIGCONT)
-        return event
+        return event == _AT_REST
 
-    [(pid, _)] = eventually(look, lambda rows: len(rows) == 1, "the process that writes the log")
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        [(pid, _)] = eventually(look, lambda rows: len(rows) == 1, "the process that writes the log")
+        eventually(stops_at_rest, bool, "it is stopped where it holds no lock")
     try:
-        eventually(stopped_at, lambda event: event == _AT_REST, "the process is stopped where it holds no lock")
         yield
     finally:
         os.kill(pid, signal.SIGKILL)

@@ -15,6 +15,8 @@ import psutil
 import redis
 from tests.postgresql import start_patiently
 
+from onceflow.verify.cluster import processes
+
 PATIENCE_S = 60.0
 _PAUSE_S = 0.02
 
@@ -94,8 +96,9 @@ def _directory() -> Iterator[Path]:
 
 
 def _kill_all(postmaster: int) -> None:
-    """A backend outlives its postmaster for a moment; here all go at once."""
+    """A backend outlives its postmaster for a moment; here all go at once. It is frozen first, and forks none meanwhile."""
     with suppress(psutil.NoSuchProcess):
+        processes.freeze(postmaster)
         parent = psutil.Process(postmaster)
         doomed = [parent, *parent.children(recursive=True)]
         for process in doomed:

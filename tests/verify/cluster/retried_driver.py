@@ -13,33 +13,35 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from onceflow import spark_session
 
 ROWS, TASKS = 100, 2
+TIMEOUT_S = 30  # of a task's own transactions: the fault comes within it, and waits until it is over
 _BYTES = 10_000  # so that what a task has made leaves the buffer between its Python and Spark
 _WAIT_S = 800.0
 _LOOK_AGAIN_S = 0.05
 
-_Write = Callable[[DataFrame, str, str, Path], None]
+_Write = Callable[[SparkSession, str, str, Path], None]
 
 
-def by_sparks_own_sink(rows: DataFrame, servers: str, topic: str, gate: Path) -> None:
-    def standing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def by_sparks_own_sink(spark: SparkSession, servers: str, topic: str, gate: Path) -> None:
+    def waiting(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in batches for number in batch["id"].to_pylist()):
-            if _is_half(number):
+            if number % (ROWS // TASKS) == ROWS // TASKS // 2:
                 _wait_for(gate)
             yield pa.RecordBatch.from_pydict({"key": [str(number)], "value": [str(number).ljust(_BYTES)]})
 
-    made = rows.mapInArrow(standing, "key string, value string")
-    made.write.format("kafka").options(**{"kafka.bootstrap.servers": servers, "topic": topic}).save()
+    rows = spark.range(0, ROWS, 1, TASKS).mapInArrow(waiting, "key string, value string")
+    rows.write.format("kafka").options(**{"kafka.bootstrap.servers": servers, "topic": topic}).save()
 
 
-def by_transactions_of_tasks(rows: DataFrame, servers: str, topic: str, gate: Path) -> None:
-    """Each Python worker commits by itself: one half of its task's rows, and then the other.
+def by_its_own_transactions(spark: SparkSession, servers: str, topic: str, gate: Path) -> None:
+    """A task whose Python worker commits by itself: one half of the rows, and then the other.
 
-    Its transactional id is the task's (``transactional_id``), so a task that is run again fences the attempt before.
+    The topic's name is its transactional id, so a task that is run again fences the attempt before. Another task keeps the
+    other executor busy: the first one is run again where it was.
     """
 
     def write(task: Iterable[Any]) -> None:
@@ -48,41 +50,39 @@ def by_transactions_of_tasks(rows: DataFrame, servers: str, topic: str, gate: Pa
 
         context = TaskContext.get()
         assert context is not None
-        number_of_task = context.partitionId()
+        if context.partitionId() > 0:
+            _wait_for(gate)
+            return
         producer = Producer(
             {
                 "bootstrap.servers": servers,
-                "transactional.id": transactional_id(topic, number_of_task),
-                "transaction.timeout.ms": int(_WAIT_S * 1000),  # nobody but the fault ends it
+                "transactional.id": topic,
+                "transaction.timeout.ms": 1000 * TIMEOUT_S,
             }
         )
         producer.init_transactions(_WAIT_S)
         producer.begin_transaction()
         for (number,) in task:
-            if _is_half(number):
+            if number == ROWS // 2:
                 producer.commit_transaction(_WAIT_S)
                 producer.begin_transaction()
             producer.produce(topic, str(number), key=str(number))
-            if _is_half(number):
+            if number == ROWS // 2:
                 producer.flush(_WAIT_S)
-                standing(gate, number_of_task).touch()
+                _sign(gate, context.attemptNumber()).touch()
                 _wait_for(gate)
         producer.commit_transaction(_WAIT_S)
 
-    rows.foreachPartition(write)
+    spark.range(0, TASKS * ROWS, 1, TASKS).foreachPartition(write)
 
 
-def transactional_id(topic: str, task: int) -> str:
-    return f"{topic}-{task}"
+def attempts(gate: Path) -> int:
+    """How many of its attempts have committed the first half so far, and opened their second transaction."""
+    return sum(1 for _ in gate.parent.glob(_sign(gate, "*").name))
 
 
-def standing(gate: Path, task: int) -> Path:
-    """Is there when a worker's first transaction is committed, and its second one open."""
-    return gate.with_name(f"task-{task}-stands")
-
-
-def _is_half(number: int) -> bool:
-    return number % (ROWS // TASKS) == ROWS // TASKS // 2
+def _sign(gate: Path, attempt: int | str) -> Path:
+    return gate.with_name(f"attempt-{attempt}-waits")
 
 
 def _wait_for(gate: Path) -> None:
@@ -91,12 +91,12 @@ def _wait_for(gate: Path) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-WAYS: dict[str, _Write] = {each.__name__: each for each in (by_sparks_own_sink, by_transactions_of_tasks)}
+WAYS: dict[str, _Write] = {each.__name__: each for each in (by_sparks_own_sink, by_its_own_transactions)}
 
 
 def main(way: str, master: str, settings: str, servers: str, topic: str, gate: str) -> None:
     spark = spark_session("retried", master=master, config=json.loads(settings))
-    WAYS[way](spark.range(0, ROWS, 1, TASKS).toDF("id"), servers, topic, Path(gate))
+    WAYS[way](spark, servers, topic, Path(gate))
     spark.stop()
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,10 +27,9 @@ from tests.faults.support import Cluster, eventually
 from tests.verify.cluster.retried_driver import (
     ROWS,
     TASKS,
+    attempts,
+    by_its_own_transactions,
     by_sparks_own_sink,
-    by_transactions_of_tasks,
-    standing,
-    transactional_id,
 )
 
 from onceflow.broker import EmbeddedBroker
@@ -96,15 +96,32 @@ class SparkDriver:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverWithoutBatches:
-    """What faults of Spark use of a driver that has one job."""
+class TasksInHand:
+    """What faults of Spark use of a driver: this one has no batches, but one job, and a task of it is run again."""
 
-    pid: int  # the process group, too
-    commits = 0
+    process: subprocess.Popen[bytes]
+    gate: Path
     under_way: UnderWay = NOTHING
+
+    @property
+    def pid(self) -> int:
+        """The process group, too."""
+        return self.process.pid
+
+    @property
+    def commits(self) -> int:
+        """Of the task that commits by itself."""
+        return attempts(self.gate)
 
     def await_batches(self, count: int, patience_s: float) -> bool:  # noqa: ARG002  the interface
         return False
+
+    def eventually(self, count: Callable[[], int], enough: int, what: str) -> None:
+        def counted() -> int:
+            assert self.process.poll() is None, "the driver ended"
+            return count()
+
+        eventually(counted, enough.__le__, what, PATIENCE_S)
 
 
 class SparkWorld:
@@ -171,11 +188,11 @@ class SparkWorld:
         self._judge.check_exactly("target", [(str(each % 7), str(each)) for each in range(total)])
         self._judge.close()
 
-    def beside(self, process: subprocess.Popen[bytes], transactional_id: str | None = None) -> World:
-        """The same world for faults that are to meet another driver, and its transaction if it has any."""
+    def beside(self, driver: TasksInHand, transactional_id: str) -> World:
+        """The same world for faults that are to meet another driver."""
         other = copy.copy(self)
-        other.transactional_id = transactional_id or self.transactional_id
-        other.driver = cast(SparkDriver, DriverWithoutBatches(process.pid))
+        other.transactional_id = transactional_id
+        other.driver = cast(SparkDriver, driver)
         return other.as_world()
 
     def make_topic(self) -> str:
@@ -381,36 +398,24 @@ def test_a_master_that_wakes_is_at_work_when_it_has_heard_of_its_workers(world: 
 
 
 @contextmanager
-def tasks_in_hand(world: SparkWorld, directory: Path, way: Callable[..., None], topic: str) -> Iterator[InHand]:
+def tasks_in_hand(world: SparkWorld, directory: Path, way: Callable[..., None], topic: str) -> Iterator[TasksInHand]:
     """A driver that writes to ``topic``: its tasks are to come to their middle within, and end behind it."""
     gate = directory / "gate"
     settings, servers = json.dumps(dict(world.spark.settings)), world.kafka.bootstrap_servers
     arguments = [way.__name__, world.spark.master_url, settings, servers, topic, str(gate)]
     with subprocess.Popen([sys.executable, str(RETRIED), *arguments], start_new_session=True) as process:
         try:
-            yield InHand(process, gate)
+            yield TasksInHand(process, gate)
             gate.touch()
             assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()
 
 
-@dataclass(frozen=True, slots=True)
-class InHand:
-    process: subprocess.Popen[bytes]
-    gate: Path
-
-    def eventually(self, count: Callable[[], int], enough: int, what: str) -> None:
-        def counted() -> int:
-            assert self.process.poll() is None, "the driver ended"
-            return count()
-
-        eventually(counted, enough.__le__, what, PATIENCE_S)
-
-
-def check_repeated(found: list[str]) -> None:
-    assert set(found) == {str(number) for number in range(ROWS)}, "its tasks were run again, so none is lost"
-    assert len(found) > ROWS
+def repeated(world: SparkWorld, topic: str) -> set[int]:
+    times = Counter(map(int, world.committed(topic)))
+    assert set(times) == set(range(ROWS)), "its tasks were run again, so none is lost"
+    return {number for number, count in times.items() if count > 1}
 
 
 @pytest.mark.long
@@ -427,28 +432,29 @@ def test_control_sparks_own_sink_repeats_what_a_task_had_written_that_is_run_aga
     with tasks_in_hand(world, tmp_path, by_sparks_own_sink, topic) as driver:
         halves = len(range(0, ROWS, 2)) - TASKS * 5  # but for some that are still on their way to Spark
         driver.eventually(lambda: len(world.committed(topic)), halves, "half of the records")
-        fault.inject(world.beside(driver.process), Random(1))
-    check_repeated(world.committed(topic))
+        fault.inject(world.beside(driver, topic), Random(1))
+    assert repeated(world, topic)
     world.goes_on()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "fault", [KillPythonWorker(), KillPythonDaemon(), PausePythonDaemon()], ids=lambda fault: fault.name
+    "fault",
+    [KillPythonWorker(), PausePythonWorker(), KillPythonDaemon(), PausePythonDaemon()],
+    ids=lambda fault: fault.name,
 )
-def test_control_tasks_that_commit_by_themselves_repeat_what_they_had_committed(
+def test_control_a_task_that_commits_by_itself_repeats_what_it_had_committed(
     world: SparkWorld, tmp_path: Path, fault: Fault
 ) -> None:
-    """The same faults as above. Each Python worker has committed half of its task's records when one is killed."""
+    """The same faults as above. Half of the records are committed when they come, and the transaction of the others is open."""
     topic, met = world.make_topic(), len(world.meetings)
-    with tasks_in_hand(world, tmp_path, by_transactions_of_tasks, topic) as driver:
-        stand = [standing(driver.gate, task) for task in range(TASKS)]
-        driver.eventually(lambda: sum(each.exists() for each in stand), TASKS, "each task in its second transaction")
-        fault.inject(world.beside(driver.process, transactional_id(topic, 0)), Random(1))
-    assert len(world.meetings) == met + 1, world.notes
-    found = world.committed(topic)
-    check_repeated(found)
-    assert len(found) == ROWS + ROWS // TASKS // 2, "the half of one task"
+    with tasks_in_hand(world, tmp_path, by_its_own_transactions, topic) as driver:
+        driver.eventually(lambda: driver.commits, 1, "the second transaction")
+        fault.inject(world.beside(driver, topic), Random(1))
+    [told] = world.meetings[met:] or world.notes[-1:]
+    assert re.match(r"Python worker \d+ (killed|went on)", told), told
+    assert "nobody had waited" not in told
+    assert repeated(world, topic) == set(range(ROWS // 2)), "what was open is aborted"
     world.goes_on()
 
 

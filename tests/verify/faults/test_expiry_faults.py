@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.faults.support import eventually
 from tests.verify.faults.light_world import PATIENCE_S, at_work, found, make_tests_importable, proved
 
 from onceflow.config import load
@@ -138,6 +139,23 @@ def test_control_who_trusts_a_new_identity_writes_again_what_another_has_committ
         ExpireIdsOfZombie().inject(world, Random(1))
         assert any(each.startswith("the zombie did not end by itself") for each in notes(world.driver))
     assert max(Counter(found(world)).values()) > 1
+
+
+@pytest.mark.parametrize(
+    "fault", [ExpireIds(), pytest.param(LastEpochs(), marks=pytest.mark.long)], ids=lambda fault: fault.name
+)
+def test_control_who_takes_another_producer_id_for_another_driver_stops_and_there_is_none(
+    cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: ExpireIds | LastEpochs
+) -> None:
+    """The same faults as above, under which ours goes on."""
+    monkeypatch.setattr(expiry, "_LIVES_ON", 1.0)
+    with at_work(cluster, tmp_path, variant="takes another producer id for another driver") as world:
+        before = world.driver.generation
+        fault.inject(world, Random(1))
+        first = before if isinstance(fault, ExpireIds) else before + 1  # that one has another start behind it
+        told = f"driver {first} ended with FENCED"
+        eventually(lambda: notes(world.driver), lambda found: any(each.startswith(told) for each in found), told)
+        assert world.driver.strikes == [], "nobody has killed or replaced it"
 
 
 @pytest.mark.parametrize("fault", EXPIRY_FAULTS, ids=lambda fault: fault.name)

@@ -42,6 +42,8 @@ CONTROLS = [
     ("no fresh epoch", 1, Anomaly.ABORTED_COMMIT, {"marker": 0.2}),
     ("trusts a new identity", 1, Anomaly.REPEATED, {"driver": 0.05, "second": 0.1, "expire": 0.1}),
     ("trusts what follows the last epoch", 1, Anomaly.REPEATED, {"driver": 0.05, "second": 0.1, "expire": 0.1}),
+    ("takes another producer id for another driver", 1, Anomaly.NEWEST_STOPPED, {}),
+    ("takes another producer id for another driver", 2, Anomaly.NEWEST_STOPPED, {}),
     ("reports old conflicts", 1, Anomaly.CONFLICT, {"driver": 0.1, "second": 0.2}),
     ("gives up and goes on", 2, Anomaly.CONFLICT, {"task": 0.2, "second": 0.2}),
     ("asks again for the last epoch", 1, Anomaly.STUCK, {"request": 0.1}),
@@ -80,6 +82,7 @@ SILENT = {"repeats the epoch of an empty batch": SECOND_BATCH, "forgets an empty
 NEAR_THE_LAST_EPOCH = {
     "asks again for the last epoch": range(32755, 32766),
     "trusts what follows the last epoch": range(32760, 32767),
+    "takes another producer id for another driver": range(32755, 32766),
 }
 """Of the variants that err about the last epoch (32766): the first one, by the seed."""
 

@@ -179,6 +179,23 @@ class TrustsWhatFollowsTheLastEpoch(TrustsNewIdentity):
         return super().handle(event) if own is not None and own.epoch >= LAST_EPOCH else Protocol.handle(self, event)
 
 
+class TakesAnotherIdForAnotherDriver(Protocol):
+    """Stops where it goes on under another producer id than it fenced with: also when that one is forgotten, or used up."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._fenced_with = 0
+
+    def handle(self, event: Event) -> Effect:
+        given = event.identity if isinstance(event, Initialised | Ended) else None
+        if given is not None and self.context.state is State.FENCE:
+            self._fenced_with = given.producer_id
+        elif given is not None and given.producer_id != self._fenced_with:
+            self.context = replace(self.context, state=State.STOPPED)
+            return Halt(Stop.FENCED, f"{given} follows producer {self._fenced_with}")
+        return super().handle(event)
+
+
 class RenewsAtAnyPrice(Protocol):
     """Takes the name for a renewal, from whoever has it by now, and puts what it knows over what is committed."""
 
@@ -353,6 +370,7 @@ VARIANTS: Mapping[str, Variant] = {
     "refused is aborted": Variant(RefusedIsAborted),
     "trusts a new identity": Variant(TrustsNewIdentity),
     "trusts what follows the last epoch": Variant(TrustsWhatFollowsTheLastEpoch),
+    "takes another producer id for another driver": Variant(TakesAnotherIdForAnotherDriver),
     "reports old conflicts": Variant(ReportsOldConflicts),
     "gives up and goes on": Variant(GivesUpAndGoesOn),
     "asks again for the last epoch": Variant(AsksAgainForTheLastEpoch),
