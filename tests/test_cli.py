@@ -7,15 +7,23 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from tests.command_line import Running, Slow, onceflow_says
+from tests.faults.support import eventually
 
 import onceflow
 from onceflow.broker import EmbeddedBroker
+from onceflow.kafka.client import KafkaClient
+from onceflow.pipeline.last_driver import LOCK, DriverLock
+from onceflow.transaction.anchor import ensure_anchor_topic
+from onceflow.transaction.messages import Coordinated, Described, Initialised, Stored
+from onceflow.transaction.progress import Progress
+from onceflow.transaction.requests import Requests
 
 if TYPE_CHECKING:
     from tests.conftest import TopicFactory
@@ -143,6 +151,83 @@ def test_a_killed_run_is_finished_by_the_next(slow: Slow, start: Callable[..., R
     again.process.send_signal(signal.SIGTERM)
     assert again.end() == 0
     slow.check_written(sent)
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """No Spark starts before this file is there; ``asked`` beside it tells that one is about to."""
+    found, settings = tmp_path / "gate", tmp_path / "conf"
+    settings.mkdir()
+    (settings / "spark-env.sh").write_text(BEFORE_SPARK.format(gate=found, asked=found.with_name("asked")))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
+    yield found
+    found.touch()
+
+
+BEFORE_SPARK = """
+touch {asked}
+tries=0
+while [ ! -e {gate} ] && [ $tries -lt 4000 ]; do sleep 0.1; tries=$((tries + 1)); done
+"""
+
+
+class LeftOpen:
+    """A transaction of a plan, as one that is killed leaves it."""
+
+    def __init__(self, slow: Slow) -> None:
+        self._client = KafkaClient(slow.settings.for_protocol())
+        ensure_anchor_topic(self._client)
+        self._requests = Requests(self._client, f"slow-{slow.lines}", self._client.transaction_version(), 600_000)
+        begun = self._requests.initialise(None)
+        assert isinstance(begun, Initialised)
+        self._identity = begun.identity
+        assert isinstance(self._requests.store(begun.identity, Progress.empty("the driver before"), {}), Stored)
+
+    def is_open(self) -> bool:
+        described = self._requests.describe(settle=False)
+        assert isinstance(described, Described)
+        return described.snapshot.state is Coordinated.ONGOING
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def test_what_a_killed_run_left_open_is_ended_before_the_next_one_has_spark(
+    slow: Slow, start: Callable[..., Running], gate: Path
+) -> None:
+    gate.touch()
+    sent = slow.send(20)
+    running = start(slow.directory)
+    slow.wait_until_under_way(running)
+    checkpoint = next((slow.directory / ".onceflow" / "checkpoints").iterdir())
+    eventually((checkpoint / LOCK).read_bytes, bool, "the lock")
+    running.process.kill()
+    assert running.end() == -signal.SIGKILL
+    gate.unlink()
+    with closing(LeftOpen(slow)) as left:
+        again = start(slow.directory)
+        eventually(left.is_open, lambda is_open: not is_open, "it is ended")
+    gate.touch()
+    again.wait_for("batch_committed")
+    again.process.send_signal(signal.SIGTERM)
+    assert again.end() == 0
+    slow.check_written(sent)
+    assert (checkpoint / LOCK).read_bytes() == b"", "it has left nothing open"
+
+
+def test_beside_a_run_that_lives_the_next_one_fences_when_it_has_spark(
+    slow: Slow, start: Callable[..., Running], gate: Path
+) -> None:
+    """It may come to nothing."""
+    checkpoint = slow.directory / ".onceflow" / "checkpoints" / f"slow-{slow.lines}"
+    checkpoint.mkdir(parents=True)
+    lock = DriverLock(checkpoint, f"slow-{slow.lines} {slow.settings.bootstrap_servers}")
+    with lock, closing(LeftOpen(slow)) as left:
+        lock.take()
+        eventually((checkpoint / LOCK).read_bytes, bool, "the lock")
+        start(slow.directory)
+        eventually(gate.with_name("asked").exists, bool, "Spark is to start")
+        assert left.is_open()
 
 
 def test_a_jvm_that_is_killed_is_told_and_no_traceback(slow: Slow, start: Callable[..., Running]) -> None:

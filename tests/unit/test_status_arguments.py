@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onceflow.cli.main import app
-from onceflow.cli.status import local_path
+from onceflow.pipeline.local_checkpoint import local_path
 
 
 @pytest.mark.parametrize(

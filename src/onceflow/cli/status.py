@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -68,6 +67,8 @@ def _place(
     if bootstrap_servers is None and (plan is not None or PLAN.exists()):
         file = load(plan or PLAN, os.environ)
         is_own = name in (None, file.plan.name)
+        from onceflow.pipeline.local_checkpoint import local_path
+
         return find_settings(file), name or file.plan.name, local_path(file.checkpoint) if is_own else None
     if name is None:
         raise ConfigurationError("there is no pipeline.toml here: give the pipeline's NAME, or a plan with --plan")
@@ -76,12 +77,6 @@ def _place(
         name,
         None,
     )
-
-
-def local_path(checkpoint: str) -> Path | None:
-    """The directory of a checkpoint (a path or a URI); None where it is on no disk of this machine. Hadoop knows no escapes."""
-    path = re.sub(r"^file:(//)?(?=/[^/])", "", checkpoint)
-    return Path(path) if path.startswith("/") else None
 
 
 def _document(found: PipelineStatus) -> dict[str, Any]:

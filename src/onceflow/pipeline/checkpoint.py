@@ -19,6 +19,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from onceflow.pipeline.last_driver import LOCK
 from onceflow.pipeline.local_checkpoint import source_offsets
 from onceflow.transaction.progress import digest_of
 
@@ -80,8 +81,8 @@ class Checkpoint:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in it, but what standbys rehearse, which nobody would look for."""
-        return not {*self._names(self._path)} - {REHEARSALS}
+        """Whether there is nothing in it, but what standbys rehearse and a driver's lock, which nobody would look for."""
+        return not {*self._names(self._path)} - {REHEARSALS, LOCK}
 
     def set_aside(self, why: str) -> str | None:
         """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing in it."""

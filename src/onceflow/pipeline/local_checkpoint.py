@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,12 @@ class LocalCheckpoint:
                 action="ask as the user that runs the pipeline; or leave the checkpoint out: onceflow status NAME "
                 "--bootstrap-servers SERVERS",
             ) from error
+
+
+def local_path(checkpoint: str) -> Path | None:
+    """The directory of a checkpoint (a path or a URI); None where it is on no disk of this machine. Hadoop knows no escapes."""
+    path = re.sub(r"^file:(//)?(?=/[^/])", "", checkpoint)
+    return Path(path) if path.startswith("/") else None
 
 
 def source_offsets(entry: str) -> list[Any]:

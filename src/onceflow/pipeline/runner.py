@@ -40,9 +40,12 @@ from onceflow.pipeline.checkpoint import Checkpoint
 from onceflow.pipeline.clock_set_back import watched
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.control import ClockSetBack, Control, Ended, Progress, StopAsked
+from onceflow.pipeline.early_fence import EarlyFence
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
 from onceflow.pipeline.failures import explain, has_lost_jvm, reason_of, telling_of_a_lost_jvm
 from onceflow.pipeline.inbox import ProgressListener, Remembering
+from onceflow.pipeline.last_driver import DriverLock
+from onceflow.pipeline.local_checkpoint import local_path
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
@@ -80,13 +83,20 @@ def run(
     OnceflowError, where possible before anything is read or written. Runs on the driver, blocks.
     """
     settings = settings or connect(file, tell)
+    fence = EarlyFence(file.plan, settings)
+    lock = DriverLock(local_path(file.checkpoint), f"{file.plan.name} {settings.bootstrap_servers}")
+    is_own = SparkSession.getActiveSession() is None
+    if is_own and lock.take_from_dead():  # with a session it is fenced in a moment
+        fence.begin()
     admin = ClusterAdmin(settings)
     cluster = check_cluster(file, settings, admin)
     for note in cluster.notes:
         tell(Note(note))
     read = _read_once(file, settings)
-    is_own = SparkSession.getActiveSession() is None
-    spark = session(file, spark_log)
+    try:
+        spark = session(file, spark_log)
+    finally:
+        fence.wait()
     try:
         frame = check_plan(file, spark, settings, cluster, {})
         topics.create(file, admin, cluster.missing, tell)
@@ -101,7 +111,9 @@ def run(
         sink = _sink(make_sink, file, settings, allowed)
         planned = checkpoint.has_batches
         at_once = file.plan.guarantee == "at_least_once" or read().progress is None
-        return _Run(file, settings, spark, frame, sink, tell, control, triggered).execute(planned, at_once=at_once)
+        return _Run(file, settings, spark, frame, sink, tell, control, triggered, lock).execute(
+            planned, at_once=at_once
+        )
     finally:
         if is_own:
             end_session(spark)
@@ -176,6 +188,7 @@ class _Run:
         tell: Listener,
         control: Control,
         triggered: Callable[[], None],
+        lock: DriverLock,
     ) -> None:
         self._file = file
         self._settings = settings
@@ -184,6 +197,7 @@ class _Run:
         self._tell = tell
         self._inbox = control.inbox
         self._triggered = triggered
+        self._lock = lock
         self._sink = sink
         self._batch = Remembering(self._sink)
         self._asked_to_stop: StopAsked | None = None
@@ -204,17 +218,18 @@ class _Run:
         self._planned = planned
         listener = ProgressListener(self._inbox.put, readings(self._frame), self._ran)
         self._spark.streams.addListener(listener)
-        try:
-            if at_once:
-                self._sink.open(planned=planned)
-                self._is_open = False
-            with self._clock_watched():
-                while (reason := self._see_through()) is None:
-                    self._sink.go_on()
-        finally:
-            with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
-                self._spark.streams.removeListener(listener)
-            self._close()
+        with self._lock:
+            try:
+                if at_once:
+                    self._sink.open(planned=planned)
+                    self._is_open = False
+                with self._clock_watched():
+                    while (reason := self._see_through()) is None:
+                        self._sink.go_on()
+            finally:
+                with contextlib.suppress(Py4JError, ConnectionError):  # of a JVM that has died
+                    self._spark.streams.removeListener(listener)
+                self._close()
         finished = Finished(self._file.plan.name, self._batches, self._records, reason)
         self._tell(finished)
         return finished
@@ -229,6 +244,7 @@ class _Run:
         """One query, from its start to its end. Why it ended; None: another one is to begin."""
         self._batch = Remembering(self._sink, self._batch.reports)
         query = self._start()
+        self._lock.take()
         run_id = str(query.runId)
         threading.Thread(target=self._watch, args=(query, run_id), name="onceflow-watch", daemon=True).start()
         with self._ended_with_us(query):
