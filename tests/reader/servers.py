@@ -98,8 +98,8 @@ def _directory() -> Iterator[Path]:
 def _kill_all(postmaster: int) -> None:
     """A backend outlives its postmaster for a moment; here all go at once. It is frozen first, and forks none meanwhile."""
     with suppress(psutil.NoSuchProcess):
-        processes.freeze(postmaster)
         parent = psutil.Process(postmaster)
+        processes.freeze(parent.pid)
         doomed = [parent, *parent.children(recursive=True)]
         for process in doomed:
             with suppress(psutil.NoSuchProcess):
