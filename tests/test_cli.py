@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,12 @@ import psutil
 import pytest
 from tests.command_line import Running, Slow, onceflow_says
 from tests.faults.support import eventually
+from tests.open_transaction import OpenTransaction
 
 import onceflow
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka.client import KafkaClient
 from onceflow.pipeline.last_driver import LOCK, DriverLock
-from onceflow.transaction.anchor import ensure_anchor_topic
-from onceflow.transaction.messages import Coordinated, Described, Initialised, Stored
-from onceflow.transaction.progress import Progress
-from onceflow.transaction.requests import Requests
 
 if TYPE_CHECKING:
     from tests.conftest import TopicFactory
@@ -171,29 +167,14 @@ while [ ! -e {gate} ] && [ $tries -lt 4000 ]; do sleep 0.1; tries=$((tries + 1))
 """
 
 
-class LeftOpen:
-    """A transaction of a plan, as one that is killed leaves it."""
-
-    def __init__(self, slow: Slow) -> None:
-        self._client = KafkaClient(slow.settings.for_protocol())
-        ensure_anchor_topic(self._client)
-        self._requests = Requests(self._client, f"slow-{slow.lines}", self._client.transaction_version(), 600_000)
-        begun = self._requests.initialise(None)
-        assert isinstance(begun, Initialised)
-        self._identity = begun.identity
-        assert isinstance(self._requests.store(begun.identity, Progress.empty("the driver before"), {}), Stored)
-
-    def is_open(self) -> bool:
-        described = self._requests.describe(settle=False)
-        assert isinstance(described, Described)
-        return described.snapshot.state is Coordinated.ONGOING
-
-    def close(self) -> None:
-        self._client.close()
+@pytest.fixture
+def client(slow: Slow) -> Iterator[KafkaClient]:
+    with KafkaClient(slow.settings.for_protocol()) as found:
+        yield found
 
 
 def test_what_a_killed_run_left_open_is_ended_before_the_next_one_has_spark(
-    slow: Slow, start: Callable[..., Running], gate: Path
+    slow: Slow, start: Callable[..., Running], gate: Path, client: KafkaClient
 ) -> None:
     gate.touch()
     sent = slow.send(20)
@@ -204,9 +185,9 @@ def test_what_a_killed_run_left_open_is_ended_before_the_next_one_has_spark(
     running.process.kill()
     assert running.end() == -signal.SIGKILL
     gate.unlink()
-    with closing(LeftOpen(slow)) as left:
-        again = start(slow.directory)
-        eventually(left.is_open, lambda is_open: not is_open, "it is ended")
+    left = OpenTransaction(client, f"slow-{slow.lines}")
+    again = start(slow.directory)
+    eventually(left.is_open, lambda is_open: not is_open, "it is ended")
     gate.touch()
     again.wait_for("batch_committed")
     again.process.send_signal(signal.SIGTERM)
@@ -216,14 +197,15 @@ def test_what_a_killed_run_left_open_is_ended_before_the_next_one_has_spark(
 
 
 def test_beside_a_run_that_lives_the_next_one_fences_when_it_has_spark(
-    slow: Slow, start: Callable[..., Running], gate: Path
+    slow: Slow, start: Callable[..., Running], gate: Path, client: KafkaClient
 ) -> None:
     """It may come to nothing."""
     checkpoint = slow.directory / ".onceflow" / "checkpoints" / f"slow-{slow.lines}"
     checkpoint.mkdir(parents=True)
     lock = DriverLock(checkpoint, f"slow-{slow.lines} {slow.settings.bootstrap_servers}")
-    with lock, closing(LeftOpen(slow)) as left:
+    with lock:
         lock.take()
+        left = OpenTransaction(client, f"slow-{slow.lines}")
         eventually((checkpoint / LOCK).read_bytes, bool, "the lock")
         start(slow.directory)
         eventually(gate.with_name("asked").exists, bool, "Spark is to start")

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from tests.command_line import Running, Slow, onceflow_says
 from tests.faults.support import eventually
+from tests.open_transaction import OpenTransaction
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.cli.progress import as_line
@@ -48,10 +49,7 @@ from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.driver_process import _still_to_do
 from onceflow.pipeline.standby import Failed, Go, Gone, Prepare, Ready, Said, WarmDriver
 from onceflow.pipeline.supervisor import Limits, run_with_standby
-from onceflow.transaction.anchor import ensure_anchor_topic
-from onceflow.transaction.messages import Coordinated, Described, Ended, Initialised, Refused, Stored
-from onceflow.transaction.progress import Progress
-from onceflow.transaction.requests import Requests
+from onceflow.transaction.messages import Ended, Refused
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 if TYPE_CHECKING:
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from tests.conftest import Fill, TopicFactory
 
 PATIENCE_S = 400.0
-_OUTLIVES_A_START_MS = 600_000
 SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_driver.py")))
 
 # ------------------------------------------------------------------------------------------------------- scripted drivers
@@ -463,15 +460,10 @@ def test_whether_to_restart_is_asked_when_nothing_can_change_it(tmp_path: Path, 
     file = a_plan(tmp_path, broker.bootstrap_servers, "asked-at-last")
     settings = connect(file, _ignore)
     with KafkaClient(settings.for_protocol()) as client:
-        ensure_anchor_topic(client)
-        before = Requests(client, file.plan.name, client.transaction_version(), _OUTLIVES_A_START_MS)
-        begun = before.initialise(None)
-        assert isinstance(begun, Initialised)
-        progress = Progress.empty("the driver before")
-        assert isinstance(before.store(begun.identity, progress, {}), Stored)
+        left = OpenTransaction(client, file.plan.name)
         go, prepared = Go(Mode.RESTART, "query"), Prepare(file, settings, "off", tmp_path)
         assert _still_to_do(go, prepared) is Mode.RESTART
-        assert isinstance(before.end(begun.identity, commit=True), Refused), "a commit that comes later is none"
+        assert isinstance(left.commit(), Refused), "a commit that comes later is none"
 
 
 # -------------------------------------------------------------------------------------------------------- the early fence
@@ -501,26 +493,16 @@ class Lost:
         self._up = directory / "up"
         self._said: queue.SimpleQueue[Said] = queue.SimpleQueue()
         file = a_plan(directory, broker.bootstrap_servers, name)
-        ensure_anchor_topic(client)
-        self._requests = Requests(client, name, client.transaction_version(), _OUTLIVES_A_START_MS)
-        begun = self._requests.initialise(None)
-        assert isinstance(begun, Initialised)
-        self._identity = begun.identity
-        assert isinstance(self._requests.store(begun.identity, Progress.empty("the driver before"), {}), Stored)
+        self._left = OpenTransaction(client, name)
         program = (sys.executable, "-c", SLOW_START, str(self._up))
         settings = connect(file, _ignore)
         self.next = WarmDriver(file, settings, lambda _, said: self._said.put(said), program=program)
 
     def wait_until_ended(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while self._state() is Coordinated.ONGOING:
+        while self._left.is_open():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-    def _state(self) -> Coordinated:
-        described = self._requests.describe(settle=False)
-        assert isinstance(described, Described)
-        return described.snapshot.state
 
     def let_spark_start(self) -> None:
         self._up.touch()
@@ -530,7 +512,7 @@ class Lost:
             pass
 
     def can_still_commit(self) -> bool:
-        return isinstance(self._requests.end(self._identity, commit=True), Ended)
+        return isinstance(self._left.commit(), Ended)
 
 
 @pytest.fixture

@@ -61,14 +61,13 @@ def _place(
     from onceflow.config import load
     from onceflow.kafka.settings import ClusterSettings
     from onceflow.pipeline.cluster import BROKER_DIRECTORY, find_settings
+    from onceflow.pipeline.local_checkpoint import local_path
 
     if plan is not None and bootstrap_servers is not None:
         raise ConfigurationError("--plan names a cluster: leave out --bootstrap-servers, or --plan and give NAME")
     if bootstrap_servers is None and (plan is not None or PLAN.exists()):
         file = load(plan or PLAN, os.environ)
         is_own = name in (None, file.plan.name)
-        from onceflow.pipeline.local_checkpoint import local_path
-
         return find_settings(file), name or file.plan.name, local_path(file.checkpoint) if is_own else None
     if name is None:
         raise ConfigurationError("there is no pipeline.toml here: give the pipeline's NAME, or a plan with --plan")

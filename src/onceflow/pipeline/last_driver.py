@@ -10,7 +10,6 @@ But who starts may not get as far as running, and must not end a driver that is 
     the driver before lives     it holds the lock, so the start fences when it runs
     it has died, by whatever    the lock is free: what it left is ended at once, and nothing is lost if the start fails then
     it ended in order           it has left nothing open, and no mark in the lock
-
     another one fenced it       what is open is that one's: no mark either
 
 The mark is of one file of one host, a name and a cluster: a copy of a checkpoint is nobody's, and one that hosts share is of one.

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from onceflow import spark_session
 
 ROWS, TASKS = 100, 2
-TIMEOUT_S = 30  # of a task's own transactions: the fault comes within it, and waits until it is over
+_TIMEOUT_S = 30  # of a task's own transactions: the fault comes within it, and waits until it is over
 _BYTES = 10_000  # so that what a task has made leaves the buffer between its Python and Spark
 _WAIT_S = 800.0
 _LOOK_AGAIN_S = 0.05
@@ -57,7 +57,7 @@ def by_its_own_transactions(spark: SparkSession, servers: str, topic: str, gate:
             {
                 "bootstrap.servers": servers,
                 "transactional.id": topic,
-                "transaction.timeout.ms": 1000 * TIMEOUT_S,
+                "transaction.timeout.ms": 1000 * _TIMEOUT_S,
             }
         )
         producer.init_transactions(_WAIT_S)
