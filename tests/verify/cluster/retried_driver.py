@@ -27,10 +27,30 @@ _Write = Callable[[SparkSession, str, str, Path], None]
 
 
 def by_sparks_own_sink(spark: SparkSession, servers: str, topic: str, gate: Path) -> None:
+    _by_sparks_own_sink(spark, servers, topic, lambda: _wait_for(gate))
+
+
+def by_sparks_own_sink_with_a_slow_attempt(spark: SparkSession, servers: str, topic: str, gate: Path) -> None:
+    """The first attempt of the last task waits alone; where Spark speculates, another one overtakes it."""
+
+    def wait() -> None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        if (context.partitionId(), context.attemptNumber()) == (TASKS - 1, 0):
+            _wait_for(gate)
+
+    _by_sparks_own_sink(spark, servers, topic, wait)
+
+
+def _by_sparks_own_sink(spark: SparkSession, servers: str, topic: str, wait: Callable[[], None]) -> None:
+    """Each task waits before the second half of its rows."""
+
     def waiting(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in batches for number in batch["id"].to_pylist()):
             if number % (ROWS // TASKS) == ROWS // TASKS // 2:
-                _wait_for(gate)
+                wait()
             yield pa.RecordBatch.from_pydict({"key": [str(number)], "value": [str(number).ljust(_BYTES)]})
 
     rows = spark.range(0, ROWS, 1, TASKS).mapInArrow(waiting, "key string, value string")
@@ -91,7 +111,10 @@ def _wait_for(gate: Path) -> None:
         time.sleep(_LOOK_AGAIN_S)
 
 
-WAYS: dict[str, _Write] = {each.__name__: each for each in (by_sparks_own_sink, by_its_own_transactions)}
+WAYS: dict[str, _Write] = {
+    each.__name__: each
+    for each in (by_sparks_own_sink, by_sparks_own_sink_with_a_slow_attempt, by_its_own_transactions)
+}
 
 
 def main(way: str, master: str, settings: str, servers: str, topic: str, gate: str) -> None:
