@@ -218,14 +218,20 @@ def followers_frozen_until_a_kill(cluster: KafkaCluster, leader: Node) -> Iterat
 
     def kill_and_resume(self: Node) -> None:
         kill(self)
+        resume_all()
+
+    def resume_all() -> None:
         for follower in cluster.others(leader):
             follower.resume()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Node, "kill", kill_and_resume)
-        for follower in cluster.others(leader):
-            follower.pause()
-        yield
+        try:
+            for follower in cluster.others(leader):
+                follower.pause()
+            yield
+        finally:
+            resume_all()
 
 
 @pytest.mark.parametrize("fault", [KillBroker(), RollBrokersHard()], ids=lambda fault: fault.name)

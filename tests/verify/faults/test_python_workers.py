@@ -15,9 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.faults.support import eventually
 from tests.verify.running.injected import injected
 from tests.verify.running.supervised import supervised, world_of
 
+from onceflow.errors import VerificationError
 from onceflow.verify.cluster import processes
 from onceflow.verify.cluster.transaction_log import Entry
 from onceflow.verify.engines.transaction import Transaction
@@ -278,6 +280,22 @@ def test_a_daemon_sleeps_for_longer_than_a_transaction_when_its_worker_is_killed
     assert seconds >= world.plan.output.transaction_timeout.ms / 1000
     text = f"Python worker {daemon.writing} killed while it wrote to Kafka, and its daemon {daemon.process.pid} woke"
     assert (found.met, found.found) == (True, text + ", for which nobody had waited" * commits)
+
+
+@OF_A_DAEMON
+def test_nobody_stays_frozen_whose_worker_cannot_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    def refuse(pid: int) -> bool:
+        raise VerificationError(f"{pid} does not end")
+
+    with with_daemon(tmp_path, monkeypatch) as (world, daemon):
+        monkeypatch.setattr(processes, "kill", refuse)
+        with pytest.raises(VerificationError, match="does not end"):
+            injected(world, fault)
+        for pid in (daemon.writing, daemon.process.pid):
+            eventually(psutil.Process(pid).status, lambda status: status != psutil.STATUS_STOPPED, f"{pid} woke")
+            assert daemon.goes_on(pid)
 
 
 def ended() -> int:

@@ -166,7 +166,11 @@ def _kill_under_a_frozen_daemon(world: World, random: Random) -> _Killed | None:
             return None
         under_way = replace(world.driver.under_way, transaction=Transaction.OPEN)
         world.strikes_now()
-        processes.kill(worker)
+        try:
+            processes.kill(worker)
+        except BaseException:  # nobody else would wake it
+            processes.send(daemon, signal.SIGCONT)
+            raise
     finally:
         processes.send(worker, signal.SIGCONT)  # of whatever had to be left alive
     return _Killed(daemon, f"Python worker {worker} killed while it wrote to Kafka", under_way)
