@@ -19,7 +19,7 @@ from onceflow.verify.checker.streams import NOTHING_PROVED, carry_anything, guar
 from onceflow.verify.checker.users_file import load
 from onceflow.verify.checker.verdict import Verdict, check_history
 from onceflow.verify.directories import unusable
-from onceflow.verify.history import read_history, write_history
+from onceflow.verify.history import Columns, read_history, write_history
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def _chosen(arguments: list[str] | None) -> argparse.Namespace:
 def _checked(chosen: argparse.Namespace) -> int:
     try:
         function = _function(chosen)
-        verdict = check_history(read_history(chosen.file), where=str(chosen.file), function=function)
+        verdict = check_history(Columns.of_valid(read_history(chosen.file)), function=function)
     except (HistoryInvalid, FunctionInvalid) as error:
         print(error, file=sys.stderr)
         return NOTHING_PROVED

@@ -87,7 +87,7 @@ class Compared:
     def __init__(
         self, evidence: Evidence, replay: Replay, inputs: Collection[str], outputs: Collection[str], doubts: Doubts
     ) -> None:
-        self._evidence = evidence
+        self._evidence, self.doubts = evidence, doubts
         self.given = Log.of(evidence, inputs, acknowledged=True)
         self.expected = Expected.of(evidence, output_of(replay, self.given.table(evidence)))
         self.seen = Log.of(evidence, outputs, acknowledged=False)

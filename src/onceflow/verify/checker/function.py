@@ -11,11 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.errors import FunctionInvalid
-from onceflow.verify.checker.compared import Log
-from onceflow.verify.checker.doubtful import Doubts, doubts_of
+from onceflow.verify.checker.compared import Compared, Log
+from onceflow.verify.checker.doubtful import doubts_of
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import Check
-from onceflow.verify.checker.replay import diverged_output, unjudged_output, unproved_output, without_position
+from onceflow.verify.checker.replay import (
+    diverged,
+    diverged_output,
+    unjudged_output,
+    unproved_output,
+    without_position,
+)
 from onceflow.verify.checker.replays import Replay, output_of
 from onceflow.verify.checker.unproved import listed
 
@@ -37,8 +43,7 @@ class Function:
 
         @functools.wraps(diverged_output)
         def find(evidence: Evidence) -> pa.Table:
-            inputs, outputs, doubts = *self._keys_held(evidence), evidence.once(self._doubts)
-            return diverged_output(evidence, self._answered(evidence), inputs, outputs, self.group, doubts)
+            return diverged(evidence, evidence.once(self._compared), self.group)
 
         return Check(find)
 
@@ -63,8 +68,7 @@ class Function:
 
     def not_judged(self, evidence: Evidence) -> Iterator[str]:
         """Of which input nothing says how far it was processed, which output may be of input in doubt, and which be missing."""
-        inputs, outputs, doubts = *self._keys_held(evidence), evidence.once(self._doubts)
-        yield from unjudged_output(evidence, self._answered(evidence), inputs, outputs, self.group, doubts)
+        yield from unjudged_output(evidence, evidence.once(self._compared), self.group)
         if keys := without_position(evidence, _named(evidence, self.inputs), self.group):
             yield (
                 f"output behind the last one of {listed(keys)} that is visible: no position of "
@@ -75,14 +79,10 @@ class Function:
         """The keys of the history whose records are held against the function."""
         return _named(evidence, self.outputs)
 
-    def _keys_held(self, evidence: Evidence) -> tuple[list[str], list[str]]:
-        return _named(evidence, self.inputs), _named(evidence, self.outputs)
-
-    def _answered(self, evidence: Evidence) -> Replay:
-        return lambda _: evidence.once(self._output)
-
-    def _doubts(self, evidence: Evidence) -> Doubts:
-        return doubts_of(evidence, self.replay, _named(evidence, self.inputs))
+    def _compared(self, evidence: Evidence) -> Compared:
+        inputs, outputs = _named(evidence, self.inputs), _named(evidence, self.outputs)
+        doubts = doubts_of(evidence, self.replay, inputs)
+        return Compared(evidence, lambda _: evidence.once(self._output), inputs, outputs, doubts)
 
     def _output(self, evidence: Evidence) -> pa.Table:
         given = Log.of(evidence, _named(evidence, self.inputs), acknowledged=True)

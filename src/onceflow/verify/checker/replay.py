@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.checker.compared import Compared, offsets
-from onceflow.verify.checker.doubtful import Doubts, doubts_of
+from onceflow.verify.checker.doubtful import doubts_of
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.missing_output import MissingOutput
@@ -36,16 +36,18 @@ def diverged_output(
     inputs: Collection[str],
     outputs: Collection[str],
     group: str | None = None,
-    doubts: Doubts | None = None,
 ) -> pa.Table:
     """The committed output is not what the function makes of the committed input, up to one place, in order.
 
     The place is the position of ``group`` where one is named and recorded, else that of the last output visible. That nothing
-    is found proves nothing where nobody looked: ``unproved_output``. ``doubts`` are what input that nobody knows of may have
-    led to, if that was found out already.
+    is found proves nothing where nobody looked: ``unproved_output``.
     """
-    doubts = doubts_of(evidence, replay, inputs) if doubts is None else doubts
-    compared = Compared(evidence, replay, inputs, outputs, doubts)
+    doubts = doubts_of(evidence, replay, inputs)
+    return diverged(evidence, Compared(evidence, replay, inputs, outputs, doubts), group)
+
+
+def diverged(evidence: Evidence, compared: Compared, group: str | None) -> pa.Table:
+    """The same of what is compared already."""
     source, found = compared.source, compared.found
     is_processed = processed(evidence, compared, group)
     early, missing = ~is_processed & (found >= 0), MissingOutput.of(evidence, compared, group).proved
@@ -71,19 +73,11 @@ def diverged_output(
     return joined(history, tables)
 
 
-def unjudged_output(
-    evidence: Evidence,
-    replay: Replay,
-    inputs: Collection[str],
-    outputs: Collection[str],
-    group: str | None,
-    doubts: Doubts,
-) -> Iterator[str]:
+def unjudged_output(evidence: Evidence, compared: Compared, group: str | None) -> Iterator[str]:
     """Of which output nobody knows what it comes from, for it may be of doubtful input; and which may be missing."""
-    compared = Compared(evidence, replay, inputs, outputs, doubts)
     rows = compared.seen.rows[compared.excused]
-    if doubts.inputs and len(rows):
-        yield doubts.sentence(len(rows), keys_text(evidence, rows))
+    if compared.doubts.inputs and len(rows):
+        yield compared.doubts.sentence(len(rows), keys_text(evidence, rows))
     yield from MissingOutput.of(evidence, compared, group).sentences(compared)
 
 

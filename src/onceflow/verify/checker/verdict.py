@@ -54,7 +54,7 @@ class Verdict:
 
 
 def check_history(
-    table: pa.Table,
+    history: pa.Table | Columns,
     checks: Iterable[Check] | None = None,
     where: str = "the history",
     function: Function | None = None,
@@ -63,7 +63,7 @@ def check_history(
 
     Raises HistoryInvalid; FunctionInvalid where a function from a file fails, or its names are of nothing in the history.
     """
-    history = Columns.of(table, where)
+    history = history if isinstance(history, Columns) else Columns.of(history, where)
     evidence = Evidence(history)
     if function:
         function.require(evidence)

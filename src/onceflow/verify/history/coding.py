@@ -37,7 +37,9 @@ def dense(numbers: Ints) -> Ints:
         occurs = np.zeros(highest + 2, bool)
         occurs[numbers] = True
         occurs[-1] = False
-        small = np.cumsum(occurs, dtype=np.int64) - 1
+        if occurs[:-1].all():
+            return numbers
+        small = np.cumsum(occurs.view(np.int8), dtype=np.int64) - 1
         small[-1] = -1
         return small[numbers]
     coded = pa.array(numbers, mask=numbers < 0).dictionary_encode()

@@ -42,7 +42,11 @@ class Columns:
     @classmethod
     def of(cls, table: pa.Table, where: str = "the history") -> Columns:
         """The columns of a history. Raises HistoryInvalid with every mistake found."""
-        table = validate(table, where)
+        return cls.of_valid(validate(table, where))
+
+    @classmethod
+    def of_valid(cls, table: pa.Table) -> Columns:
+        """The columns of a history that is validated, as one from a file is."""
         txn, op = dense(plain_numbers(table["txn"])), dense(plain_numbers(table["op"]))
         in_txn = txn >= 0
         key, keys = codes_of(table["key"])

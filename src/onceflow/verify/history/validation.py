@@ -150,21 +150,27 @@ def _word_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
 def _number_mistakes(table: pa.Table) -> Iterator[str]:
     """Columns that cannot be read are empty here, and nothing is wrong with what is empty."""
     for name in _NUMBERS:
-        if len(rows := _true(pc.less(table[name], 0))):
-            yield f"{name} is negative in {rows_text(rows)}"
+        if (pc.min(table[name]).as_py() or 0) < 0:
+            yield f"{name} is negative in {rows_text(_true(pc.less(table[name], 0)))}"
     for name in ("offset", "until"):
-        if len(rows := _true(pc.greater(table[name], MAX_OFFSET))):
-            yield f"{name} is above {MAX_OFFSET} in {rows_text(rows)}"
+        if (pc.max(table[name]).as_py() or 0) > MAX_OFFSET:
+            yield f"{name} is above {MAX_OFFSET} in {rows_text(_true(pc.greater(table[name], MAX_OFFSET)))}"
     if len(rows := _true(pc.less(table["until"], table["offset"]))):
         yield f"until is below offset in {rows_text(rows)}"
 
 
 def _kind_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
+    codes, words = codes_of(table["kind"])
+    without: dict[str, npt.NDArray[np.int64]] = {}  # the rows that have none
     for kind, required in REQUIRED_BY_KIND.items():
-        of_kind = pc.equal(table["kind"], kind.name.lower())
-        for name in required:
-            if name in readable and len(rows := _true(pc.and_(of_kind, table[name].is_null()))):
-                yield f"{kind.name.lower()} without {name} in {rows_text(rows)}"
+        word = kind.name.lower()
+        code = pc.index(words, word).as_py()
+        for name in (each for each in required if each in readable):
+            if name not in without:
+                without[name] = _true(table[name].is_null()) if table[name].null_count else np.empty(0, np.int64)
+            rows = without[name][codes[without[name]] == code] if code >= 0 else without[name][:0]
+            if len(rows):
+                yield f"{word} without {name} in {rows_text(rows)}"
 
 
 def _fate_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
@@ -173,19 +179,26 @@ def _fate_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
         if unit not in readable:
             continue
         numbers = dense(np.maximum(plain_numbers(table[unit]), -1))  # one that is negative is a mistake of its own
-        rows = np.flatnonzero(numbers >= 0)
-        first = _first_rows(numbers, rows)
+        first = _first_rows(numbers)
         for name in (each for each in names if each in readable):
             codes = codes_of(table[name])[0]
-            bad = rows[codes[rows] != codes[first[numbers[rows]]]]
-            if len(bad):
+            if len(bad := _different(codes, first, numbers)):
                 yield f"{name} differs from that of the first row of the same {unit} in {rows_text(bad)}"
 
 
-def _first_rows(numbers: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    first = np.zeros(int(numbers.max(initial=-1)) + 1, np.int64)
-    first[numbers[rows][::-1]] = rows[::-1]
+def _first_rows(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each number, and behind them for -1, the first row that has it."""
+    first = np.zeros(int(numbers.max(initial=-1)) + 2, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
     return first
+
+
+def _different(
+    codes: npt.NDArray[np.int64], first: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The rows with a number that have not the code of the first row of that number."""
+    of_first = codes[first[:-1]]
+    return np.flatnonzero((codes != np.append(of_first, -1)[numbers]) & (numbers >= 0))
 
 
 def _true(mask: pa.ChunkedArray) -> npt.NDArray[np.int64]:
