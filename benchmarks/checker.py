@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.checker import CHECKS, Evidence, Function, expand
+from onceflow.verify.checker.memory import keep_freed_memory
 from onceflow.verify.checker.not_judged import not_judged
 from onceflow.verify.history import SCHEMA, Columns, read_history, write_history
 from onceflow.verify.history.schema import KINDS, STATUSES, Kind, Status
@@ -200,6 +201,7 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=10_000_000)
     parser.add_argument("--records", type=int, default=1)
     options = parser.parse_args()
+    keep_freed_memory()  # as the command does
     copied = Function(expand(dict(zip(_keys("in"), _keys("out"), strict=True))), _keys("in"), _keys("out"), GROUP_NAME)
     with TemporaryDirectory() as directory:
         file = Path(directory) / "history.parquet"

@@ -1768,3 +1768,153 @@ def groups_have_positions_of_their_own(history: Recorder) -> None:
 def a_position_whose_transaction_nobody_recorded_is_not_judged(history: Recorder) -> None:
     history.add("probe", position("k", 3, "copy"))
     history.add("probe", position("k", 5, "copy"))
+
+
+# After doubt: where a process stands that nobody knows of lies between two places, and what is neither is found.
+
+
+@shows("nonmonotonic_poll")
+def a_process_goes_back_before_where_it_stood_before_a_transaction_in_doubt(history: Recorder) -> None:
+    history.add("writer", send("k", 0, 0), send("k", 1, 1))
+    history.add("reader", assign("k", 0), poll("k", 0, 0), txn=1)
+    history.add("reader", poll("k", 1, 1), txn=2, status="info")
+    history.add("reader", poll("k", 0, 0), txn=3)
+
+
+@shows()
+def a_process_reads_again_what_a_transaction_in_doubt_had_read(history: Recorder) -> None:
+    history.add("writer", send("k", 0, 0), send("k", 1, 1))
+    history.add("reader", assign("k", 0), poll("k", 0, 0), txn=1)
+    history.add("reader", poll("k", 1, 1), txn=2, status="info")
+    history.add("reader", poll("k", 1, 1), txn=3, status="info")
+    history.add("reader", poll("k", 1, 1), txn=4)
+
+
+@shows()
+def where_a_process_began_in_doubt_nobody_knows_how_far_it_may_go_back(history: Recorder) -> None:
+    history.add("writer", send("k", 0, 0), send("k", 1, 1))
+    history.add("reader", poll("k", 1, 1), txn=2, status="info")
+    history.add("reader", poll("k", 0, 0), txn=3)
+
+
+@shows("nonmonotonic_poll")
+def what_came_before_a_certain_step_says_nothing_of_the_lowest_place(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(4)])
+    history.add("reader", assign("k", 0), poll("k", 0, 0))
+    history.add("reader", poll("k", 1, 1), status="info")
+    history.add("reader", assign("k", 3), poll("k", 3, 3))
+    history.add("reader", poll("k", 2, 2))
+
+
+@shows("nonmonotonic_poll")
+def a_process_goes_back_behind_what_it_may_have_handled(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(6)])
+    history.add("reader", assign("k", 0), *[poll("k", number, number) for number in range(5)])
+    history.add("reader", poll("k", 5, 5), status="info")
+    history.add("reader", poll("k", 1, 1))
+
+
+# What certainly did not happen says nothing, and what may have is no certainty.
+
+
+@shows()
+def a_seek_that_was_refused_moves_nothing(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(6)])
+    history.add("reader", assign("k", 0), *[poll("k", number, number) for number in range(5)])
+    history.add("reader", assign("k", 0), status="fail")
+    history.add("reader", poll("k", 5, 5))
+
+
+@shows("nonmonotonic_poll")
+def a_seek_that_was_refused_excuses_nothing(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(6)])
+    history.add("reader", assign("k", 0), *[poll("k", number, number) for number in range(5)])
+    history.add("reader", assign("k", 0), status="fail")
+    history.add("reader", poll("k", 0, 0))
+
+
+@shows()
+def whether_a_seek_without_an_answer_was_done_nobody_knows(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(6)])
+    history.add("reader", assign("k", 0), poll("k", 0, 0))
+    history.add("reader", assign("k", 4), status="info")
+    history.add("reader", poll("k", 1, 1))
+
+
+@shows()
+def whoever_seeks_in_a_transaction_has_done_so_though_that_is_aborted(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(6)])
+    history.add("reader", assign("k", 0), *[poll("k", number, number) for number in range(5)])
+    history.add("reader", assign("k", 0), txn=1, status="fail")
+    history.add("reader", poll("k", 0, 0))
+
+
+@shows("poll_skip")
+def who_was_refused_as_a_member_reads_as_before(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(6)])
+    history.add("reader", assign("k", 0), poll("k", 0, 0))
+    history.add("reader", subscribe(), status="fail")
+    history.add("reader", poll("k", 5, 5))
+    history.add("judge", assign("k", 0), window("k", 0, 6), *[poll("k", number, number) for number in range(6)])
+
+
+@shows("lost")
+def what_was_not_dropped_excuses_nothing(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 0), send("k", 2, 1))
+    history.add("admin", gone("k", 0, 1), status="fail")
+    history.add("reader", assign("k", 0), poll("k", 1, 2), window("k", 0, 2))
+
+
+# One operation that begins anew.
+
+
+@shows()
+def what_lies_between_two_places_that_an_operation_was_assigned_it_did_not_ask_for(history: Recorder) -> None:
+    history.add("writer", send("k", "a", 0), send("k", "b", 3), txn=1)
+    history.add("other", send("k", "c", 5))
+    history.add("reader", assign("k", 5), poll("k", 5, "c"), assign("k", 0), poll("k", 0, "a"))
+    history.add("judge", assign("k", 0), poll("k", 0, "a"), poll("k", 3, "b"), poll("k", 5, "c"), window("k", 0, 6))
+
+
+@shows("intermediate_read", "int_poll_skip")
+def what_an_operation_hides_behind_the_place_that_it_was_assigned_last_is_hidden(history: Recorder) -> None:
+    history.add("writer", send("k", "a", 0), send("k", "b", 3), txn=1)
+    history.add("other", send("k", "c", 5))
+    history.add("reader", assign("k", 5), poll("k", 5, "c"), assign("k", 0), poll("k", 0, "a"), poll("k", 5, "c"))
+    history.add("judge", assign("k", 0), poll("k", 0, "a"), poll("k", 3, "b"), poll("k", 5, "c"), window("k", 0, 6))
+
+
+# Positions that are not stable yet.
+
+
+@shows()
+def where_a_group_had_stood_may_be_seen_until_the_marker_is_written(history: Recorder) -> None:
+    """EndTxn is answered before: who asks without ``require_stable`` is told the position before it."""
+    history.add("writer", *[send("k", number, number) for number in range(4)])
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", assign("k", 0), poll("k", 0, 0, "g"), poll("k", 1, 1, "g"), position("k", 2, "g"), txn=1)
+    history.add("probe", position("k", 0, "g"))
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", poll("k", 2, 2, "g"), poll("k", 3, 3, "g"), position("k", 4, "g"), txn=2)
+    history.add("probe", position("k", 4, "g"))
+
+
+# Attempts of which nobody knows which was committed.
+
+
+@shows()
+def a_record_that_two_attempts_may_have_written_was_perhaps_not_its_own(history: Recorder) -> None:
+    history.add("one", send("k", 1), poll("k", 0, 1), txn=2, status="info")
+    history.add("other", send("k", 1), txn=1, status="info")
+    history.add("judge", assign("k", 0), poll("k", 0, 1), window("k", 0, 4))
+
+
+# The edge of what an offset can be.
+
+
+@shows("lost", "unseen")
+def a_record_at_the_highest_offset_is_the_last_one_that_can_be(history: Recorder) -> None:
+    history.add("writer", send("k", 1, 2**43 - 1))
+    history.add("writer", send("k", 2))
+    history.add("reader", assign("k", 0), poll("k", 2**43 - 1, 1))
+    history.add("reader", log_end("k", 1))

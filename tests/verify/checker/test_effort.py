@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+import numpy as np
 import pytest
 
-from onceflow.verify.checker import Evidence
-from onceflow.verify.checker.isolation import intermediate_read
+from onceflow.verify.checker import Evidence, read_edges
+from onceflow.verify.checker.cycles import cycles_in
+from onceflow.verify.checker.isolation import intermediate_read, wr_cycle
 from onceflow.verify.checker.views import Views
 from onceflow.verify.history import Columns, Recorder
 from onceflow.verify.history.coding import Ints
@@ -48,6 +50,48 @@ def test_of_windows_that_reach_back_few_places_are_looked_at(monkeypatch: pytest
 def test_a_value_with_many_senders_costs_no_step_for_each() -> None:
     many, few = repeated(400), repeated(20)
     assert steps(lambda: many.writer) < 2 * steps(lambda: few.writer)
+
+
+def test_of_attempts_that_share_little_few_reads_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of unknown outcome reads and sends much, and each of what it sent another one may have sent."""
+    looked_at, expanded = [], read_edges._expanded
+
+    def counting(begin: Ints, end: Ints, name: Ints) -> tuple[Ints, Ints]:
+        looked_at.append(int((end - begin).sum()))
+        return expanded(begin, end, name)
+
+    monkeypatch.setattr(read_edges, "_expanded", counting)
+    assert len(wr_cycle(sent_again_one_by_one(300))) == 0
+    assert looked_at
+    assert sum(looked_at) <= 3 * 300
+
+
+def sent_again_one_by_one(records: int) -> Evidence:
+    history = Recorder()
+    for number in range(records):
+        history.add("writer", send("in", number, number), txn=number)
+    both = [row for number in range(records) for row in (poll("in", number, number), send("out", number))]
+    history.add("copier", *both, status="info", txn=records)
+    for number in range(records):
+        step = poll("in", number, number), send("out", number)
+        history.add(f"next {number}", *step, status="info", txn=records + 1 + number)
+    history.add("reader", *[poll("out", number, number) for number in range(records)])
+    return Evidence(Columns.of(history.table()))
+
+
+def test_the_walk_to_many_circles_is_not_begun_anew_for_each() -> None:
+    many, few = circles_behind_a_long_way(400), circles_behind_a_long_way(40)
+    assert steps(many) < 20 * steps(few)
+
+
+def circles_behind_a_long_way(count: int) -> Callable[[], object]:
+    """From vertex 0 a way of as many steps to one from which each of the circles is reached, and from the last one back."""
+    edges = [(number, number + 1) for number in range(count)]
+    for number in range(count):
+        one, other = count + 1 + 2 * number, count + 2 + 2 * number
+        edges += [(count, one), (one, other), (other, one)]
+    source, target = np.array([*edges, (count + 2 * count, 0)]).T
+    return lambda: list(cycles_in(source, target, np.arange(3 * count + 1)))
 
 
 def cumulative(write: Writes, records: int) -> Evidence:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from tests.verify.checker.world import GROUP, World
 
 from onceflow.verify.checker import Evidence, check_history, diverged_output, expand
+from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.report import first_findings
 from onceflow.verify.history import Columns
 
@@ -23,7 +24,9 @@ def test_output_of_a_good_history_is_f_of_its_input(seed: int, steps: int) -> No
     evidence = Evidence(Columns.of(world.run(steps)))
     replay = expand(dict(zip(world.inputs, world.outputs, strict=True)))
     for group in (GROUP, None):
-        assert diverged_output(evidence, replay, world.inputs, world.outputs, group).to_pylist() == []
+        assert (
+            diverged_output(evidence, Compared(evidence, replay, world.inputs, world.outputs), group).to_pylist() == []
+        )
 
 
 def test_a_good_history_holds_what_could_be_mistaken() -> None:

@@ -16,8 +16,18 @@ from hypothesis import strategies as st
 from tests.verify.checker.world import World
 
 from onceflow.errors import HistoryInvalid
-from onceflow.verify.history import SCHEMA, VERSION, Kind, Recorder, Status, read_history, validate, write_history
-from onceflow.verify.history.recorder import assign, poll, send, window
+from onceflow.verify.history import (
+    SCHEMA,
+    VERSION,
+    Kind,
+    Recorder,
+    Status,
+    read_history,
+    validate,
+    validation,
+    write_history,
+)
+from onceflow.verify.history.recorder import assign, poll, position, send, window
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
 
@@ -311,3 +321,17 @@ def test_the_documented_example_is_what_it_says(tmp_path: Path, monkeypatch: pyt
     code, shown = DOCUMENTED.split("```python\n")[1].split("```", 1)
     exec(compile(code, "docs/history-format.md", "exec"), {})
     assert (tmp_path / "run.jsonl").read_text() == shown.split("```\n")[1]
+
+
+def test_more_pairs_of_key_and_group_than_have_a_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would not fit into 64 bits with an offset, and one pair be taken for another one."""
+    monkeypatch.setattr(validation, "MAX_KEYS", 8)
+
+    def pairs(count: int) -> pa.Table:
+        recorder = Recorder()
+        recorder.add("probe", *[position(f"k{n % 3}", 0, f"g{n // 3}") for n in range(count)])
+        return recorder.table()
+
+    assert len(validate(pairs(8))) == 8
+    with pytest.raises(HistoryInvalid, match="more than 8 different pairs of key and group"):
+        pairs(9)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.verify.checker import Evidence, Replay, diverged_output, expand, per_record, unproved_output
+from onceflow.verify.checker.compared import Compared
 from onceflow.verify.history import Columns, Recorder
 from onceflow.verify.history.recorder import Row, assign, gone, log_end, poll, position, send, window
 
@@ -17,7 +18,7 @@ PARITY = per_record(lambda _, __, value: [(f"out-{int(str(value)) % 2}", value)]
 
 def found(history: Recorder, replay: Replay = IDENTITY, group: str | None = None) -> list[tuple[Any, ...]]:
     evidence = Evidence(Columns.of(history.table()))
-    table = diverged_output(evidence, replay, ["in-0", "in-1"], ["out-0", "out-1"], group)
+    table = diverged_output(evidence, Compared(evidence, replay, ["in-0", "in-1"], ["out-0", "out-1"]), group)
     assert set(table["anomaly"].to_pylist()) <= {"diverged_output"}
     return [(row["key"], row["offset"], row["value"], row["detail"]) for row in table.to_pylist()]
 

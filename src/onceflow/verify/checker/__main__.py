@@ -13,6 +13,7 @@ from rich.console import Console
 
 from onceflow.errors import FunctionInvalid, HistoryInvalid
 from onceflow.verify.checker.function import Function
+from onceflow.verify.checker.memory import keep_freed_memory
 from onceflow.verify.checker.report import as_json, first_findings, show
 from onceflow.verify.checker.shrink import shrink
 from onceflow.verify.checker.streams import NOTHING_PROVED, carry_anything, guarded, print_json, writing
@@ -25,6 +26,7 @@ from onceflow.verify.history import Columns, read_history, write_history
 def main(arguments: list[str] | None = None) -> int:
     """Checks a history file and prints what was found."""
     carry_anything()
+    keep_freed_memory()
     chosen = _chosen(arguments)
     return guarded(lambda: _checked(chosen))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from onceflow.verify.checker.evidence import Evidence, offset_of, place
 from onceflow.verify.history.coding import Ints, among
-from onceflow.verify.history.schema import OFFSET_BITS, Status
+from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Status
 
 
 def lowest_offsets(evidence: Evidence, rows: Ints) -> Ints:
@@ -50,4 +50,4 @@ def _reached(evidence: Evidence, key: Ints, known: Ints) -> Ints:
     furthest = np.append(np.maximum.accumulate(place(history.key[told], history.offset[told])), -1)
     at = np.searchsorted(history.key[told] * count + when, key * count + known, side="right") - 1
     is_told = furthest[at] >> OFFSET_BITS == key
-    return np.where(is_told, offset_of(furthest[at]) + 1, 0)
+    return np.where(is_told, np.minimum(offset_of(furthest[at]) + 1, MAX_OFFSET), 0)

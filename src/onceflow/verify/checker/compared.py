@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.verify.checker.doubtful import Doubts, record_codes
+from onceflow.verify.checker.doubtful import doubts_of, record_codes
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.replays import Replay, output_of
 from onceflow.verify.history.coding import Ints, numbered, occurrence
@@ -84,13 +84,11 @@ class Compared:
     knows.
     """
 
-    def __init__(
-        self, evidence: Evidence, replay: Replay, inputs: Collection[str], outputs: Collection[str], doubts: Doubts
-    ) -> None:
-        self._evidence, self.doubts = evidence, doubts
+    def __init__(self, evidence: Evidence, replay: Replay, inputs: Collection[str], outputs: Collection[str]) -> None:
         self.given = Log.of(evidence, inputs, acknowledged=True)
         self.expected = Expected.of(evidence, output_of(replay, self.given.table(evidence)))
         self.seen = Log.of(evidence, outputs, acknowledged=False)
+        self.doubts = doubts = doubts_of(evidence, replay, inputs)
         match, unexpected = _matched(evidence, self.seen, self.expected)
         records = self.seen.records(evidence)
         excused = doubts.excused(self.seen.key, records, unexpected)

@@ -37,23 +37,23 @@ class _Graph:
     def __init__(self, edges: Ints, source: Ints, target: Ints) -> None:
         self._out: dict[int, dict[int, int]] = defaultdict(dict)  # vertex -> next vertex -> edge
         self._in: dict[int, set[int]] = defaultdict(set)
+        self._path: list[int] = []  # the walk, as far as its vertices are still there
+        self._place: dict[int, int] = {}  # of each of them in it
         for edge, a, b in zip(edges.tolist(), source.tolist(), target.tolist(), strict=True):
             self._out[a].setdefault(b, edge)
             self._in[b].add(a)
         self._remove([v for v in {*self._out, *self._in} if not self._on_a_path(v)])
 
     def take_circle(self) -> list[int] | None:
-        """The edges of one circle, whose vertices are then removed; None when there is none."""
+        """The edges of one circle, whose vertices are then removed; None when there is none. The walk goes on where it was."""
         if not self._out:
             return None
-        path: list[int] = []
-        seen: dict[int, int] = {}
-        vertex = next(iter(self._out))
-        while vertex not in seen:  # every vertex left has a next one, so the walk must come back to itself
-            seen[vertex] = len(path)
-            path.append(vertex)
+        vertex = next(iter(self._out[self._path[-1]] if self._path else self._out))
+        while vertex not in self._place:  # every vertex left has a next one, so the walk must come back to itself
+            self._place[vertex] = len(self._path)
+            self._path.append(vertex)
             vertex = next(iter(self._out[vertex]))
-        circle = path[seen[vertex] :]
+        circle = self._path[self._place[vertex] :]
         edges = [self._out[a][b] for a, b in zip(circle, [*circle[1:], circle[0]], strict=True)]
         self._remove(circle)
         return edges
@@ -66,9 +66,14 @@ class _Graph:
         queue = list(vertices)
         while queue:
             vertex = queue.pop()
+            self._go_back_before(vertex)
             after, before = self._out.pop(vertex, {}), self._in.pop(vertex, set())
             for other in after:
                 self._in.get(other, set()).discard(vertex)
             for other in before:
                 self._out.get(other, {}).pop(vertex, None)
             queue.extend(other for other in (*after, *before) if not self._on_a_path(other))
+
+    def _go_back_before(self, vertex: int) -> None:
+        while vertex in self._place:
+            del self._place[self._path.pop()]

@@ -11,18 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.errors import FunctionInvalid
-from onceflow.verify.checker.compared import Compared, Log
-from onceflow.verify.checker.doubtful import doubts_of
+from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.registry import Check
-from onceflow.verify.checker.replay import (
-    diverged,
-    diverged_output,
-    unjudged_output,
-    unproved_output,
-    without_position,
-)
-from onceflow.verify.checker.replays import Replay, output_of
+from onceflow.verify.checker.replay import diverged_output, unjudged_output, unproved_output, without_position
+from onceflow.verify.checker.replays import Replay
 from onceflow.verify.checker.unproved import listed
 
 
@@ -43,7 +36,7 @@ class Function:
 
         @functools.wraps(diverged_output)
         def find(evidence: Evidence) -> pa.Table:
-            return diverged(evidence, evidence.once(self._compared), self.group)
+            return diverged_output(evidence, evidence.once(self._compared), self.group)
 
         return Check(find)
 
@@ -80,16 +73,10 @@ class Function:
         return _named(evidence, self.outputs)
 
     def _compared(self, evidence: Evidence) -> Compared:
-        inputs, outputs = _named(evidence, self.inputs), _named(evidence, self.outputs)
-        doubts = doubts_of(evidence, self.replay, inputs)
-        return Compared(evidence, lambda _: evidence.once(self._output), inputs, outputs, doubts)
-
-    def _output(self, evidence: Evidence) -> pa.Table:
-        given = Log.of(evidence, _named(evidence, self.inputs), acknowledged=True)
-        return output_of(self.replay, given.table(evidence))
+        return Compared(evidence, self.replay, _named(evidence, self.inputs), _named(evidence, self.outputs))
 
     def _keys(self, evidence: Evidence) -> list[str]:
-        keys: list[str] = pc.unique(evidence.once(self._output)["key"]).to_pylist()
+        keys: list[str] = pc.unique(evidence.once(self._compared).expected.names).to_pylist()
         return keys
 
 

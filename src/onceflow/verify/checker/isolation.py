@@ -25,7 +25,7 @@ def aborted_read(evidence: Evidence) -> pa.Table:
 def precommitted_read(evidence: Evidence) -> pa.Table:
     """A record was read before it was committed: by its own transaction, or by who read it before its sender came to that."""
     history, writer = evidence.history, evidence.writer[evidence.polls]
-    own = history.in_txn[writer] & (history.unit[writer] == history.unit[evidence.polls])
+    own = history.in_txn[writer] & (history.unit[writer] == history.unit[evidence.polls]) & evidence.is_certain
     early = (writer != NOBODY) & (own | _is_early(evidence))
     return findings(history, "precommitted_read", evidence.polls[early], writer[early])
 

@@ -2,8 +2,9 @@
 
 A process' position on a partition is known after each poll that it kept (an operation that committed), and where it says so
 by an ``assign`` row. It is unknown after ``subscribe`` and ``crash``, and after a poll of unknown outcome, unless something
-proves that its transaction was committed; but behind all that the process had polled it is not, whatever became of it. The
-polls of a failed operation move nothing, so that a consumer which goes on behind an aborted transaction is caught::
+proves that its transaction was committed; but it is not behind all that the process had polled, whatever became of it, nor
+before where it stood for certain. The polls of a failed operation move nothing, so that a consumer which goes on behind an
+aborted transaction is caught::
 
     transaction 1 polls 0 to 4, commits
     transaction 2 polls 5 to 9, aborts          the consumer's own position is 10 now
@@ -101,7 +102,7 @@ class _Steps:
 
 
 class PollSteps:
-    """Each kept poll whose process had a known position, and that position (after doubt the furthest that it can be)."""
+    """Each kept poll whose process had a known position, and that position (after doubt the lowest and the furthest one)."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -110,21 +111,28 @@ class PollSteps:
         moves = history.rows(Kind.POLL, Kind.ASSIGN)
         is_poll = history.kind[moves] == Kind.POLL
         # A failed poll in a group moves nothing either, but the partition may have moved since: what was stated is stale.
-        kept = ~is_poll | (history.status[moves] != Status.FAIL) | sessions.in_group[moves]
+        # Whoever seeks in a transaction has done so, whatever became of that.
+        held = np.where(is_poll, sessions.in_group[moves], history.in_txn[moves])
+        kept = (history.status[moves] != Status.FAIL) | held
         steps = _Steps.of(history, moves[kept])
         rows, previous = steps.rows, steps.previous
         self._stated = history.kind[previous] != Kind.POLL
         self._same_unit = history.unit[rows] == history.unit[previous]
         judged = (history.kind[rows] == Kind.POLL) & evidence.happened[rows]
-        doubtful = ~self._stated & ~evidence.happened[previous] & history.in_txn[previous]
-        doubtful &= history.status[previous] == Status.INFO
+        stood = history.offset[previous]
+        in_doubt = history.status[previous] == Status.INFO
+        stood[self._stated & in_doubt & ~history.in_txn[previous]] = -1  # whether it was done nobody knows
+        doubtful = ~self._stated & ~evidence.happened[previous] & in_doubt
         judged &= self._stated | evidence.happened[previous] | doubtful
-        judged &= history.offset[previous] >= 0
+        judged &= stood >= 0
         judged &= sessions.number[rows] == sessions.number[previous]
         judged &= self._stated | self._same_unit | ~sessions.in_group[rows]
         self.rows, self.previous = rows[judged], previous[judged]
-        self._doubtful = doubtful[judged]
-        self.position = _positions(history, steps, sessions.number, doubtful)[judged]
+        after = stood + (history.kind[previous] == Kind.POLL)
+        # Of an operation without an answer nobody knows what else it read.
+        further = doubtful & ~history.in_txn[previous]
+        lowest, furthest = _positions(steps, sessions.number, after, stood < 0, doubtful, further)
+        self._lowest, self.position = lowest[judged], furthest[judged]
         self._stated, self._same_unit = self._stated[judged], self._same_unit[judged]
 
     @cached_property
@@ -134,7 +142,7 @@ class PollSteps:
 
     @cached_property
     def goes_back(self) -> Mask:
-        back: Mask = ~self._doubtful & (self._history.offset[self.rows] < self.position)
+        back: Mask = self._history.offset[self.rows] < self._lowest
         return back
 
     @cached_property
@@ -148,30 +156,49 @@ class PollSteps:
         return findings(self._history, anomaly, self.rows[mask], self.previous[mask])
 
 
-def _positions(history: Columns, steps: _Steps, session: Ints, doubtful: Mask) -> Ints:
-    """For each step where the process stands before it; after a transaction in doubt the furthest place that it can stand at.
+def _positions(
+    steps: _Steps, session: Ints, after: Ints, unknown: Mask, doubtful: Mask, further: Mask
+) -> tuple[Ints, Ints]:
+    """For each step the lowest and the furthest place at which the process can stand before it: one, but for steps after doubt.
 
-    ::
+    ``after`` is where it stands if the row before did happen, unless that is ``unknown``, or perhaps ``further``. ::
 
         transaction 1 polls 0, commits              it stands at 1
         transaction 2 polls 1, in doubt             it stands at 1 again, or at 2
-        transaction 3 polls 5, commits              2 to 4 were skipped in any case
+        transaction 3 polls 5, commits              2 to 4 were skipped in any case; had it polled 0, it had gone back
 
     Where it began is not known without an ``assign`` row or an earlier step: then it can stand anywhere.
     """
-    previous = steps.previous
-    after: Ints = history.offset[previous] + (history.kind[previous] == Kind.POLL)
+    lowest, furthest = after.copy(), after.copy()
     if not np.any(doubtful):
-        return after
+        return lowest, furthest
+    previous = steps.previous
     begins = np.ones(len(previous), bool)
     begins[1:] = (previous[1:] != steps.rows[:-1]) | (session[previous[1:]] != session[previous[:-1]])
-    anywhere = (history.offset[previous] < 0) | (begins & doubtful)
+    anywhere = unknown | (begins & doubtful)
     lane = np.cumsum(begins) - 1
-    concerned = among(lane, lane[doubtful])
-    reach, rank = np.unique(np.where(anywhere, MAX_OFFSET, after)[concerned], return_inverse=True)
-    band = lane[concerned] * len(reach)
-    after[concerned] = np.where(doubtful[concerned], reach[np.maximum.accumulate(band + rank) - band], after[concerned])
-    return after
+    concerned = np.flatnonzero(among(lane, lane[doubtful]))
+    after, anywhere, doubtful = after[concerned], anywhere[concerned], doubtful[concerned]
+    # What came before a certain step says nothing of the lowest place.
+    certain: Ints = np.cumsum(~doubtful | begins[concerned], dtype=np.int64)
+    least = _least(np.where(anywhere, 0, after), certain)
+    most = _most(np.where(anywhere | further[concerned], MAX_OFFSET, after), lane[concerned])
+    lowest[concerned] = np.where(doubtful, least, after)
+    furthest[concerned] = np.where(doubtful, most, after)
+    return lowest, furthest
+
+
+def _most(numbers: Ints, group: Ints) -> Ints:
+    """For each element the highest one up to it in its group; groups lie together and ascend."""
+    values, rank = np.unique(numbers, return_inverse=True)
+    band = group * len(values)
+    most: Ints = values[np.maximum.accumulate(band + rank) - band]
+    return most
+
+
+def _least(numbers: Ints, group: Ints) -> Ints:
+    """For each element the lowest one up to it in its group."""
+    return -_most(-numbers, group)
 
 
 class _Sessions:
@@ -181,10 +208,13 @@ class _Sessions:
         self.number = np.zeros(len(history.op), np.int64)
         self.in_group = np.zeros(len(history.op), bool)
         changes = history.rows(Kind.SUBSCRIBE, Kind.CRASH)
+        changes = changes[(history.status[changes] != Status.FAIL) | history.in_txn[changes]]
         if not len(changes):
             return
         order = np.argsort(history.process, kind="stable")
-        is_change = np.isin(history.kind[order], (Kind.SUBSCRIBE, Kind.CRASH))
+        is_change = np.zeros(len(order), bool)
+        is_change[changes] = True
+        is_change = is_change[order]
         self.number[order] = np.cumsum(is_change)  # goes on from one process to the next, which does no harm
         last = np.maximum.accumulate(np.where(is_change, np.arange(len(order)), 0))
         subscribed = history.kind[order[last]] == Kind.SUBSCRIBE

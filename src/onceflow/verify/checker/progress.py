@@ -196,7 +196,7 @@ def torn_progress(evidence: Evidence) -> pa.Table:
         transaction 1 polls 0, commits position 50, for what its client counts is not the log's
         the log is seen to end at 1                                 1 to 49 will never be handled
 
-    So is one that was seen in between, after a first one was given, and that nobody gave::
+    So is one that was seen in between, after a first one was given, and that nobody gave, nor anybody had seen before::
 
         transaction 1 commits position 2
         the group's position is seen to be 3
@@ -267,6 +267,9 @@ def _given_by_nobody(evidence: Evidence, lane: Ints, positions: Ints, last: Ints
     first = np.full(len(last), -1, np.int64)
     first[lane[done][::-1]] = positions[done][::-1]
     rows = rows[first[lane[rows]] >= 0]
+    # Where it had stood before is seen until the marker is written, by whoever does not ask for a stable position.
+    old = ~history.in_txn[positions] & evidence.happened[positions] & (positions < first[lane])
+    rows = rows[~among(places[rows], places[old])]
     seen, before = positions[rows], first[lane[rows]]
     after = evidence.surely_after(before, seen) if len(seen) else np.zeros(0, bool)
     return seen[after], before[after]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onceflow.verify.checker.evidence import NOBODY, Evidence
-from onceflow.verify.history.coding import Ints
+from onceflow.verify.history.coding import Ints, among
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,32 @@ class _Sets:
         return cls(of_record[evidence.record], pairs[:, 0], pairs[:, 1], size, last)
 
     def read_by_all(self, source: Ints, reader: Ints) -> tuple[Ints, Ints]:
-        """The edges into sets: of each source that all attempts of a set read, a number of one edge, and the set."""
-        low, high = np.searchsorted(self.member, reader), np.searchsorted(self.member, reader, side="right")
-        edge = np.repeat(np.arange(len(reader)), high - low)
-        begins = np.cumsum(high - low) - (high - low)
-        nth = np.arange(len(edge)) - np.repeat(begins, high - low)
-        into = self.set_of[low[edge] + nth]
-        each = np.stack([source[edge], into, reader[edge]], axis=1)
-        different, first = np.unique(each, axis=0, return_index=True)
-        if not len(different):
-            return different[:, 0], different[:, 1]
-        both, at, readers = np.unique(different[:, :2], axis=0, return_index=True, return_counts=True)
-        by_all = readers == self.size[both[:, 1]]
-        return edge[first[at[by_all]]], both[by_all, 1]
+        """The edges into sets: of each source that all attempts of a set read, a number of one edge, and the set.
+
+        What one attempt did not read not all did, so of each set only what the one read is looked at that read least::
+
+            attempt 1 polls 10,000 records, and sends 10,000 values
+            10,000 other attempts send one of them each, and read nothing       10,000 sets of two; nothing is to be looked at
+        """
+        members = among(reader, self.member)
+        pairs, edge = np.unique(np.stack([reader[members], source[members]], axis=1), axis=0, return_index=True)
+        edge = np.flatnonzero(members)[edge]
+        readers, sources = pairs[:, 0], pairs[:, 1]
+        begin, end = np.searchsorted(readers, self.member), np.searchsorted(readers, self.member, side="right")
+        order = np.lexsort((end - begin, self.set_of))
+        least = order[np.diff(self.set_of[order], prepend=-1) != 0]
+        at, into = _expanded(begin[least], end[least], self.set_of[least])
+        by_set = np.argsort(self.set_of, kind="stable")
+        first = np.searchsorted(self.set_of[by_set], into)
+        nth, candidate = _expanded(first, first + self.size[into], np.arange(len(into)))
+        code = int(sources.max(initial=0)) + 1
+        has_read = among(self.member[by_set[nth]] * code + sources[at[candidate]], readers * code + sources)
+        by_all = np.bincount(candidate[has_read], minlength=len(into)) == self.size[into]
+        return edge[at[by_all]], into[by_all]
+
+
+def _expanded(begin: Ints, end: Ints, name: Ints) -> tuple[Ints, Ints]:
+    """All numbers of these ranges, and for each the name of its range."""
+    count = end - begin
+    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(begin, count) + nth, np.repeat(name, count)

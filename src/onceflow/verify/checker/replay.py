@@ -17,12 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.checker.compared import Compared, offsets
-from onceflow.verify.checker.doubtful import doubts_of
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.findings import findings, joined
 from onceflow.verify.checker.missing_output import MissingOutput
 from onceflow.verify.checker.processed import final_positions, is_of_group, processed
-from onceflow.verify.checker.replays import Replay
 from onceflow.verify.checker.unproved import keys_text
 from onceflow.verify.history.coding import Ints, among, distinct
 from onceflow.verify.history.schema import Kind
@@ -30,24 +28,12 @@ from onceflow.verify.history.schema import Kind
 ANOMALY = "diverged_output"
 
 
-def diverged_output(
-    evidence: Evidence,
-    replay: Replay,
-    inputs: Collection[str],
-    outputs: Collection[str],
-    group: str | None = None,
-) -> pa.Table:
+def diverged_output(evidence: Evidence, compared: Compared, group: str | None = None) -> pa.Table:
     """The committed output is not what the function makes of the committed input, up to one place, in order.
 
     The place is the position of ``group`` where one is named and recorded, else that of the last output visible. That nothing
     is found proves nothing where nobody looked: ``unproved_output``.
     """
-    doubts = doubts_of(evidence, replay, inputs)
-    return diverged(evidence, Compared(evidence, replay, inputs, outputs, doubts), group)
-
-
-def diverged(evidence: Evidence, compared: Compared, group: str | None) -> pa.Table:
-    """The same of what is compared already."""
     source, found = compared.source, compared.found
     is_processed = processed(evidence, compared, group)
     early, missing = ~is_processed & (found >= 0), MissingOutput.of(evidence, compared, group).proved

@@ -20,6 +20,7 @@ import numpy as np
 from onceflow.verify.checker.evidence import NOBODY, Evidence, place
 from onceflow.verify.checker.ranges import Ranges
 from onceflow.verify.history.coding import Ints, among, distinct
+from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Kind
 
 # Of a known record's number; above them stands what it belongs to: a view, an operation, a transaction.
@@ -74,8 +75,10 @@ class Views:
         explicit = np.zeros(len(self._starts), bool)
         explicit[view[~self._is_read]] = True
         places = place(history.key[rows], history.offset[rows])
-        whole = np.flatnonzero(~explicit)  # these views have polls only
-        low, high = (self._reduce(of, places)[whole] for of in (np.minimum, np.maximum))
+        parts = self._parts(explicit)
+        low, high = (_reduce(of, places, parts) for of in (np.minimum, np.maximum))
+        polled = ~explicit[view[parts]]  # these views have polls only
+        whole, low, high = view[parts[polled]], low[polled], high[polled]
         windows = rows[~self._is_read]
         until = place(history.key[windows], history.until[windows])
         return Ranges.of(
@@ -83,12 +86,37 @@ class Views:
             np.concatenate([self._numbered(whole, high + 1), self._numbered(view[~self._is_read], until)]),
         )
 
+    def _parts(self, explicit: Mask) -> Ints:
+        """Where views begin, and inside of those without a window where they begin anew, behind an ``assign`` of the key.
+
+        ::
+
+            assign 5, poll 5, assign 0, poll 0          what lies between 0 and 5 nobody asked for
+        """
+        history = self._history
+        assigns = history.rows(Kind.ASSIGN)
+        names, codes = (history.op[rows] * len(history.keys) + history.key[rows] for rows in (self._first, assigns))
+        at = np.searchsorted(names, codes)
+        mine = np.append(names, -1)[at] == codes
+        mine[mine] = ~explicit[at[mine]]
+        view, assigns = at[mine], assigns[mine]
+        split = np.zeros(len(self._starts) + 1, bool)
+        split[view] = True
+        rows = np.flatnonzero(split[self._view])  # in order inside of each view
+        behind = np.searchsorted(_together(self._view[rows], self._rows[rows]), _together(view, assigns))
+        behind, view = behind[behind < len(rows)], view[behind < len(rows)]
+        anew = rows[behind]
+        return distinct(np.concatenate([self._starts, anew[self._view[anew] == view]]))
+
+    @property
+    def _first(self) -> Ints:
+        """The first row of each view."""
+        first: Ints = self._rows[self._starts]
+        return first
+
     def _numbered(self, view: Ints, places: Ints) -> Ints:
         """For each place the number of the first known record from there on, behind the number of the view."""
         return _together(view, np.searchsorted(self._evidence.known, places))
-
-    def _reduce(self, combine: np.ufunc, numbers: Ints) -> Ints:
-        return combine.reduceat(numbers, self._starts) if len(self._starts) else numbers
 
     def _read_of_what_was_asked(self) -> Ints:
         """For each view how many of the known records that it asked for it read, each counted once."""
@@ -179,6 +207,10 @@ class Views:
         at = np.searchsorted(asked.high, here, side="right")
         low = np.append(asked.low, -1)[at]
         return np.where(low >> _NUMBER_BITS == op, np.maximum(low, here) & _NUMBER, len(self._sender))
+
+
+def _reduce(combine: np.ufunc, numbers: Ints, starts: Ints) -> Ints:
+    return combine.reduceat(numbers, starts) if len(starts) else numbers
 
 
 def _together(upper: Ints, number: Ints | int) -> Ints:

@@ -38,6 +38,7 @@ def validate(table: pa.Table, where: str = "the history", unreadable: Mapping[st
     whole = _complete(table, wrong)
     readable = frozenset(SCHEMA.names) - set(wrong)
     values = [*_null_mistakes(whole, readable), *_word_mistakes(whole, readable), *_number_mistakes(whole)]
+    values += _lane_mistakes(whole)
     fates = [*_kind_mistakes(whole, readable), *_fate_mistakes(whole, readable)]
     refuse(where, [*_version_mistakes(table), *wrong.values(), *_unknown_columns(table), *values, *fates])
     return whole
@@ -145,6 +146,15 @@ def _word_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
                 yield f"unknown {name} {word!r} in {rows_text(rows)}; known are {', '.join(known)}"
     if table["key"].num_chunks and len(pc.unique(table["key"])) > MAX_KEYS:
         yield f"more than {MAX_KEYS} different keys"
+
+
+def _lane_mistakes(table: pa.Table) -> Iterator[str]:
+    """So many pairs of key and group have no number that fits into 64 bits with an offset."""
+    (key, keys), (group, groups) = codes_of(table["key"]), codes_of(table["group"])
+    if len(keys) * (len(groups) + 1) > MAX_KEYS:
+        pairs = dense(key * (len(groups) + 1) + group + 1)
+        if int(pairs.max(initial=-1)) >= MAX_KEYS:
+            yield f"more than {MAX_KEYS} different pairs of key and group"
 
 
 def _number_mistakes(table: pa.Table) -> Iterator[str]:
