@@ -1814,6 +1814,26 @@ def a_process_goes_back_behind_what_it_may_have_handled(history: Recorder) -> No
     history.add("reader", poll("k", 1, 1))
 
 
+@shows("poll_skip")
+def how_far_a_process_went_without_an_answer_says_nothing_behind_a_certain_step(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(7)])
+    history.add("reader", assign("k", 0), poll("k", 0, 0))
+    history.add("reader", poll("k", 1, 1), status="info")
+    history.add("reader", poll("k", 2, 2))
+    history.add("reader", poll("k", 3, 3), txn=1, status="info")
+    history.add("reader", poll("k", 6, 6), txn=2)
+    history.add("judge", assign("k", 0), window("k", 0, 7), *[poll("k", number, number) for number in range(7)])
+
+
+@shows("nonmonotonic_poll")
+def inside_of_a_transaction_in_doubt_a_process_stands_nowhere(history: Recorder) -> None:
+    """It stands behind all of it, or where it had stood before."""
+    history.add("writer", *[send("k", number, number) for number in range(7)])
+    history.add("reader", assign("k", 0), *[poll("k", number, number) for number in range(6)])
+    history.add("reader", poll("k", 1, 1), poll("k", 2, 2), txn=2, status="info")
+    history.add("reader", poll("k", 2, 2))
+
+
 # What certainly did not happen says nothing, and what may have is no certainty.
 
 
@@ -1899,6 +1919,19 @@ def where_a_group_had_stood_may_be_seen_until_the_marker_is_written(history: Rec
     history.add("probe", position("k", 4, "g"))
 
 
+@shows("torn_progress", "torn_progress")
+def where_a_group_had_stood_is_seen_again_behind_a_later_position(history: Recorder) -> None:
+    history.add("writer", *[send("k", number, number) for number in range(3)])
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", assign("k", 0), poll("k", 0, 0, "g"), position("k", 1, "g"), txn=1)
+    history.add("copier", poll("k", 1, 1, "g"), position("k", 2, "g"), txn=2)
+    history.add("probe", position("k", 2, "g"))
+    history.add("probe", position("k", 0, "g"))
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", poll("k", 2, 2, "g"), position("k", 3, "g"), txn=3)
+    history.add("probe", position("k", 3, "g"))
+
+
 # Attempts of which nobody knows which was committed.
 
 
@@ -1907,6 +1940,22 @@ def a_record_that_two_attempts_may_have_written_was_perhaps_not_its_own(history:
     history.add("one", send("k", 1), poll("k", 0, 1), txn=2, status="info")
     history.add("other", send("k", 1), txn=1, status="info")
     history.add("judge", assign("k", 0), poll("k", 0, 1), window("k", 0, 4))
+
+
+@shows("precommitted_read")
+def a_transaction_that_failed_had_read_its_own_record(history: Recorder) -> None:
+    history.add("one", send("k", 1), poll("k", 0, 1), txn=1, status="fail")
+
+
+@shows("precommitted_read")
+def a_transaction_reads_its_own_record_that_it_sent_twice(history: Recorder) -> None:
+    history.add("one", send("k", 1), send("k", 1), poll("k", 0, 1), txn=1)
+
+
+@shows("precommitted_read")
+def a_transaction_reads_at_its_own_place_what_another_may_have_sent_as_well(history: Recorder) -> None:
+    history.add("one", send("k", 1, 0), poll("k", 0, 1), txn=2, status="info")
+    history.add("other", send("k", 1), txn=1, status="info")
 
 
 # The edge of what an offset can be.
@@ -1918,3 +1967,13 @@ def a_record_at_the_highest_offset_is_the_last_one_that_can_be(history: Recorder
     history.add("writer", send("k", 2))
     history.add("reader", assign("k", 0), poll("k", 2**43 - 1, 1))
     history.add("reader", log_end("k", 1))
+
+
+@shows("nonmonotonic_poll")
+def a_process_that_goes_back_from_the_highest_offset_skips_nothing(history: Recorder) -> None:
+    history.add("writer", send("i", 0, 0), send("k", 0, 0), send("k", 3, 3), send("k", 4, 2**43 - 1))
+    history.add("reader", assign("k", 2**43 - 1), poll("k", 2**43 - 1, 4))
+    history.add("reader", poll("k", 3, 3))
+    history.add(
+        "judge", *[poll("k", offset, value) for offset, value in [(0, 0), (3, 3), (2**43 - 1, 4)]], poll("i", 0, 0)
+    )

@@ -27,7 +27,7 @@ from onceflow.verify.history import (
     validation,
     write_history,
 )
-from onceflow.verify.history.recorder import assign, poll, position, send, window
+from onceflow.verify.history.recorder import assign, crash, poll, position, send, window
 
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "history-format.md").read_text()
 
@@ -325,13 +325,26 @@ def test_the_documented_example_is_what_it_says(tmp_path: Path, monkeypatch: pyt
 
 def test_more_pairs_of_key_and_group_than_have_a_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would not fit into 64 bits with an offset, and one pair be taken for another one."""
-    monkeypatch.setattr(validation, "MAX_KEYS", 8)
+    monkeypatch.setattr(validation, "MAX_PAIRS", 8)
 
     def pairs(count: int) -> pa.Table:
         recorder = Recorder()
+        recorder.add("reader", crash())  # without a key
+        recorder.add("writer", *[send(f"k{n}", n) for n in range(3)])  # pairs of key and no group, which nobody counts
         recorder.add("probe", *[position(f"k{n % 3}", 0, f"g{n // 3}") for n in range(count)])
         return recorder.table()
 
-    assert len(validate(pairs(8))) == 8
+    assert len(validate(pairs(8))) == 12
+    assert len(validate(validate(pairs(8)).slice(0, 5))) == 5  # with the names of all
     with pytest.raises(HistoryInvalid, match="more than 8 different pairs of key and group"):
         pairs(9)
+
+
+def test_a_name_that_a_dictionary_has_twice_is_one_name() -> None:
+    kinds = pa.DictionaryArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array(["send", "poll", "poll"]))
+    assert mistakes(rows_table({}, {}, kind=kinds)) == ("poll without offset in row 1",)
+
+
+def test_a_null_in_a_dictionary_is_none() -> None:
+    keys = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["k", None]))
+    assert mistakes(rows_table({}, {}, key=keys)) == ("send without key in row 1",)

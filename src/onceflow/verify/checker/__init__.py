@@ -1,5 +1,6 @@
 """The checker: finds in any history what must not happen. One pure function an anomaly, a history in, findings out."""
 
+from onceflow.verify.checker.compared import Compared
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.function import Function
 from onceflow.verify.checker.registry import CHECKS, Check
@@ -11,6 +12,7 @@ from onceflow.verify.checker.verdict import Verdict, check_history
 __all__ = [
     "CHECKS",
     "Check",
+    "Compared",
     "Evidence",
     "Function",
     "Replay",

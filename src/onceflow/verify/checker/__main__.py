@@ -26,7 +26,6 @@ from onceflow.verify.history import Columns, read_history, write_history
 def main(arguments: list[str] | None = None) -> int:
     """Checks a history file and prints what was found."""
     carry_anything()
-    keep_freed_memory()
     chosen = _chosen(arguments)
     return guarded(lambda: _checked(chosen))
 
@@ -101,4 +100,5 @@ def keep_smallest(verdict: Verdict, directory: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     sys.exit(main())

@@ -131,23 +131,14 @@ class Evidence:
             attempt 2 sends v, its outcome is unknown (it was committed)        v is read once
         """
         history, rows = self.history, np.concatenate([self.polls, self.effects])
-        writer, certain = self.writer[rows], self._is_certain(rows)
-        first = np.full(int(history.unit.max(initial=-1)) + 1, -1, np.int64)
-        first[history.unit[writer[certain][::-1]]] = rows[certain][::-1]
-        return first
-
-    @cached_property
-    def is_certain(self) -> Mask:
-        """For each poll whether its writer is known, and could not have been another attempt."""
-        return self._is_certain(self.polls)
-
-    def _is_certain(self, rows: Ints) -> Mask:
-        history, writer = self.history, self.writer[rows]
+        writer = self.writer[rows]
         writers = self.sends[history.status[self.sends] != Status.FAIL]
         attempts = np.bincount(self.record[writers], minlength=int(self.record.max(initial=-1)) + 1)
         same_place = (history.offset[writer] == history.offset[rows]) & (history.offset[rows] >= 0)
-        certain: Mask = ((attempts[self.record[rows]] == 1) | same_place) & (writer != NOBODY)
-        return certain
+        certain = ((attempts[self.record[rows]] == 1) | same_place) & (writer != NOBODY)
+        first = np.full(int(history.unit.max(initial=-1)) + 1, -1, np.int64)
+        first[history.unit[writer[certain][::-1]]] = rows[certain][::-1]
+        return first
 
     @cached_property
     def seen_position(self) -> Ints:

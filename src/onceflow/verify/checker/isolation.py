@@ -10,6 +10,7 @@ from onceflow.verify.checker.evidence import NOBODY, Evidence
 from onceflow.verify.checker.findings import findings, joined, one_finding
 from onceflow.verify.checker.read_edges import ReadEdges
 from onceflow.verify.checker.views import Views
+from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
 from onceflow.verify.history.schema import Status
 
@@ -25,9 +26,32 @@ def aborted_read(evidence: Evidence) -> pa.Table:
 def precommitted_read(evidence: Evidence) -> pa.Table:
     """A record was read before it was committed: by its own transaction, or by who read it before its sender came to that."""
     history, writer = evidence.history, evidence.writer[evidence.polls]
-    own = history.in_txn[writer] & (history.unit[writer] == history.unit[evidence.polls]) & evidence.is_certain
-    early = (writer != NOBODY) & (own | _is_early(evidence))
+    early = (writer != NOBODY) & (_is_own(evidence) | _is_early(evidence))
     return findings(history, "precommitted_read", evidence.polls[early], writer[early])
+
+
+def _is_own(evidence: Evidence) -> Mask:
+    """For each poll whether its own transaction sent what it read, at that place or alone."""
+    history, polls, writer = evidence.history, evidence.polls, evidence.writer[evidence.polls]
+    own: Mask = (writer != NOBODY) & history.in_txn[writer] & (history.unit[writer] == history.unit[polls])
+    rows = np.flatnonzero(own)
+    same_place = history.offset[polls[rows]] == history.offset[writer[rows]]
+    own[rows] = same_place | ~_may_be_of_another(evidence, polls[rows])
+    return own
+
+
+def _may_be_of_another(evidence: Evidence, polls: Ints) -> Mask:
+    """For each of these polls whether another unit than its own sent such a record, and has not failed."""
+    history, record, sends = evidence.history, evidence.record, evidence.sends
+    if not len(polls):
+        return np.zeros(0, bool)
+    attempts = sends[(history.status[sends] != Status.FAIL) & among(record[sends], record[polls])]
+    first, last = np.full(int(record.max()) + 1, len(evidence.unit_end)), np.full(int(record.max()) + 1, -1)
+    np.minimum.at(first, record[attempts], history.unit[attempts])
+    np.maximum.at(last, record[attempts], history.unit[attempts])
+    first, last, own = first[record[polls]], last[record[polls]], history.unit[polls]
+    another: Mask = (last >= 0) & ((first != own) | (last != own))
+    return another
 
 
 def _is_early(evidence: Evidence) -> Mask:

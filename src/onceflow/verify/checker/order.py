@@ -2,8 +2,8 @@
 
 A process' position on a partition is known after each poll that it kept (an operation that committed), and where it says so
 by an ``assign`` row. It is unknown after ``subscribe`` and ``crash``, and after a poll of unknown outcome, unless something
-proves that its transaction was committed; but it is not behind all that the process had polled, whatever became of it, nor
-before where it stood for certain. The polls of a failed operation move nothing, so that a consumer which goes on behind an
+proves that its transaction was committed; but it is not before where the process stood for certain, nor, behind transactions,
+behind all that these had polled. The polls of a failed operation move nothing, so that a consumer which goes on behind an
 aborted transaction is caught::
 
     transaction 1 polls 0 to 4, commits
@@ -111,9 +111,9 @@ class PollSteps:
         moves = history.rows(Kind.POLL, Kind.ASSIGN)
         is_poll = history.kind[moves] == Kind.POLL
         # A failed poll in a group moves nothing either, but the partition may have moved since: what was stated is stale.
-        # Whoever seeks in a transaction has done so, whatever became of that.
-        held = np.where(is_poll, sessions.in_group[moves], history.in_txn[moves])
-        kept = (history.status[moves] != Status.FAIL) | held
+        # And whoever seeks in a transaction has done so, whatever became of that.
+        kept_though_failed = np.where(is_poll, sessions.in_group[moves], history.in_txn[moves])
+        kept = (history.status[moves] != Status.FAIL) | kept_though_failed
         steps = _Steps.of(history, moves[kept])
         rows, previous = steps.rows, steps.previous
         self._stated = history.kind[previous] != Kind.POLL
@@ -128,10 +128,11 @@ class PollSteps:
         judged &= sessions.number[rows] == sessions.number[previous]
         judged &= self._stated | self._same_unit | ~sessions.in_group[rows]
         self.rows, self.previous = rows[judged], previous[judged]
-        after = stood + (history.kind[previous] == Kind.POLL)
+        after = np.minimum(stood + (history.kind[previous] == Kind.POLL), MAX_OFFSET)
         # Of an operation without an answer nobody knows what else it read.
         further = doubtful & ~history.in_txn[previous]
-        lowest, furthest = _positions(steps, sessions.number, after, stood < 0, doubtful, further)
+        ends = _Ends(after, stood < 0, doubtful, further, doubtful & self._same_unit)
+        lowest, furthest = ends.positions(steps, sessions.number)
         self._lowest, self.position = lowest[judged], furthest[judged]
         self._stated, self._same_unit = self._stated[judged], self._same_unit[judged]
 
@@ -156,36 +157,46 @@ class PollSteps:
         return findings(self._history, anomaly, self.rows[mask], self.previous[mask])
 
 
-def _positions(
-    steps: _Steps, session: Ints, after: Ints, unknown: Mask, doubtful: Mask, further: Mask
-) -> tuple[Ints, Ints]:
-    """For each step the lowest and the furthest place at which the process can stand before it: one, but for steps after doubt.
+@dataclass(frozen=True)
+class _Ends:
+    """For each step where the process stands behind the row before it, if that did happen."""
 
-    ``after`` is where it stands if the row before did happen, unless that is ``unknown``, or perhaps ``further``. ::
+    after: Ints
+    unknown: Mask
+    doubtful: Mask  # whether it did happen nobody knows
+    further: Mask  # nor how far it went, perhaps further
+    inside: (
+        Mask  # of a unit in doubt, which goes on: there the process stands only if it did happen, and not behind that
+    )
 
-        transaction 1 polls 0, commits              it stands at 1
-        transaction 2 polls 1, in doubt             it stands at 1 again, or at 2
-        transaction 3 polls 5, commits              2 to 4 were skipped in any case; had it polled 0, it had gone back
+    def positions(self, steps: _Steps, session: Ints) -> tuple[Ints, Ints]:
+        """For each step the lowest and the furthest place at which the process can stand before it: one, but after doubt.
 
-    Where it began is not known without an ``assign`` row or an earlier step: then it can stand anywhere.
-    """
-    lowest, furthest = after.copy(), after.copy()
-    if not np.any(doubtful):
+        ::
+
+            transaction 1 polls 0, commits              it stands at 1
+            transaction 2 polls 1, in doubt             it stands at 1 again, or at 2
+            transaction 3 polls 5, commits              2 to 4 were skipped in any case; had it polled 0, it had gone back
+
+        Where it began is not known without an ``assign`` row or an earlier step: then it can stand anywhere.
+        """
+        lowest, furthest = self.after.copy(), self.after.copy()
+        if not np.any(self.doubtful):
+            return lowest, furthest
+        previous = steps.previous
+        begins = np.ones(len(previous), bool)
+        begins[1:] = (previous[1:] != steps.rows[:-1]) | (session[previous[1:]] != session[previous[:-1]])
+        lane = np.cumsum(begins) - 1
+        at = np.flatnonzero(among(lane, lane[self.doubtful]))
+        after, doubtful, begins = self.after[at], self.doubtful[at], begins[at]
+        anywhere = self.unknown[at] | (begins & doubtful)
+        # What came before a certain step says nothing of what comes behind it.
+        certain: Ints = np.cumsum(~doubtful | begins, dtype=np.int64)
+        least = _least(np.where(anywhere, 0, np.where(self.inside[at], MAX_OFFSET, after)), certain)
+        most = _most(np.where(anywhere | self.further[at], MAX_OFFSET, after), certain)
+        lowest[at] = np.where(doubtful, least, after)
+        furthest[at] = np.where(doubtful, most, after)
         return lowest, furthest
-    previous = steps.previous
-    begins = np.ones(len(previous), bool)
-    begins[1:] = (previous[1:] != steps.rows[:-1]) | (session[previous[1:]] != session[previous[:-1]])
-    anywhere = unknown | (begins & doubtful)
-    lane = np.cumsum(begins) - 1
-    concerned = np.flatnonzero(among(lane, lane[doubtful]))
-    after, anywhere, doubtful = after[concerned], anywhere[concerned], doubtful[concerned]
-    # What came before a certain step says nothing of the lowest place.
-    certain: Ints = np.cumsum(~doubtful | begins[concerned], dtype=np.int64)
-    least = _least(np.where(anywhere, 0, after), certain)
-    most = _most(np.where(anywhere | further[concerned], MAX_OFFSET, after), lane[concerned])
-    lowest[concerned] = np.where(doubtful, least, after)
-    furthest[concerned] = np.where(doubtful, most, after)
-    return lowest, furthest
 
 
 def _most(numbers: Ints, group: Ints) -> Ints:

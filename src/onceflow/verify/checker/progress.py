@@ -268,8 +268,12 @@ def _given_by_nobody(evidence: Evidence, lane: Ints, positions: Ints, last: Ints
     first[lane[done][::-1]] = positions[done][::-1]
     rows = rows[first[lane[rows]] >= 0]
     # Where it had stood before is seen until the marker is written, by whoever does not ask for a stable position.
-    old = ~history.in_txn[positions] & evidence.happened[positions] & (positions < first[lane])
-    rows = rows[~among(places[rows], places[old])]
+    saw = ~history.in_txn[positions] & evidence.happened[positions]
+    old = saw & (positions < first[lane])
+    new = np.flatnonzero(saw & ~old & among(places, places[given]) & ~among(places, places[old]))
+    is_written = np.full(len(last), len(history.op))
+    is_written[lane[new][::-1]] = positions[new][::-1]
+    rows = rows[~among(places[rows], places[old]) | (positions[rows] > is_written[lane[rows]])]
     seen, before = positions[rows], first[lane[rows]]
     after = evidence.surely_after(before, seen) if len(seen) else np.zeros(0, bool)
     return seen[after], before[after]

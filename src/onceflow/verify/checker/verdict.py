@@ -61,6 +61,8 @@ def check_history(
 ) -> Verdict:
     """Runs the checks (all of ``CHECKS`` by default) on a history, and holds its output against ``function``, if one is given.
 
+    One that comes as ``Columns`` is validated already; ``where`` names any other one in what is raised.
+
     Raises HistoryInvalid; FunctionInvalid where a function from a file fails, or its names are of nothing in the history.
     """
     history = history if isinstance(history, Columns) else Columns.of(history, where)

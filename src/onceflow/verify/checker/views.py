@@ -95,7 +95,8 @@ class Views:
         """
         history = self._history
         assigns = history.rows(Kind.ASSIGN)
-        names, codes = (history.op[rows] * len(history.keys) + history.key[rows] for rows in (self._first, assigns))
+        first = self._rows[self._starts]
+        names, codes = (history.op[rows] * len(history.keys) + history.key[rows] for rows in (first, assigns))
         at = np.searchsorted(names, codes)
         mine = np.append(names, -1)[at] == codes
         mine[mine] = ~explicit[at[mine]]
@@ -107,12 +108,6 @@ class Views:
         behind, view = behind[behind < len(rows)], view[behind < len(rows)]
         anew = rows[behind]
         return distinct(np.concatenate([self._starts, anew[self._view[anew] == view]]))
-
-    @property
-    def _first(self) -> Ints:
-        """The first row of each view."""
-        first: Ints = self._rows[self._starts]
-        return first
 
     def _numbered(self, view: Ints, places: Ints) -> Ints:
         """For each place the number of the first known record from there on, behind the number of the view."""

@@ -12,7 +12,7 @@ VERSION_KEY = b"onceflow.history"  # in the metadata of the Arrow schema
 # A key and an offset travel through the checks as one 64-bit number.
 OFFSET_BITS = 43
 MAX_OFFSET = (1 << OFFSET_BITS) - 1
-MAX_KEYS = 1 << 20
+MAX_KEYS = MAX_PAIRS = 1 << 20  # what fits into 64 bits beside an offset, of keys, and of pairs of key and group
 
 
 class Kind(IntEnum):

@@ -15,12 +15,14 @@ from onceflow.verify.history.schema import (
     KINDS,
     MAX_KEYS,
     MAX_OFFSET,
+    MAX_PAIRS,
     OPTIONAL,
     REQUIRED_BY_KIND,
     SCHEMA,
     STATUSES,
     VERSION,
     VERSION_KEY,
+    Kind,
 )
 
 ROWS_NAMED = 5
@@ -38,7 +40,7 @@ def validate(table: pa.Table, where: str = "the history", unreadable: Mapping[st
     whole = _complete(table, wrong)
     readable = frozenset(SCHEMA.names) - set(wrong)
     values = [*_null_mistakes(whole, readable), *_word_mistakes(whole, readable), *_number_mistakes(whole)]
-    values += _lane_mistakes(whole)
+    values += _pair_mistakes(whole)
     fates = [*_kind_mistakes(whole, readable), *_fate_mistakes(whole, readable)]
     refuse(where, [*_version_mistakes(table), *wrong.values(), *_unknown_columns(table), *values, *fates])
     return whole
@@ -111,12 +113,22 @@ def _complete(table: pa.Table, wrong: dict[str, str]) -> pa.Table:
             continue
         column = table[field.name]
         try:
-            columns.append(column.cast(_target(field, column.type)))
+            columns.append(_plainly_coded(column.cast(_target(field, column.type))))
         except pa.ArrowInvalid as error:
             wrong[field.name] = f"column {field.name} cannot be read as {_expected(field.name)}: {error}"
             columns.append(empty)
     fields = [pa.field(field.name, column.type) for field, column in zip(SCHEMA, columns, strict=True)]
     return pa.table(columns, schema=pa.schema(fields, metadata=SCHEMA.metadata))
+
+
+def _plainly_coded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column, whose dictionaries have each name once, and no null: a number is a name, and no row hides that it has none."""
+    if not pa.types.is_dictionary(column.type) or all(
+        not each.dictionary.null_count and len(pc.unique(each.dictionary)) == len(each.dictionary)
+        for each in column.chunks
+    ):
+        return column
+    return column.cast(column.type.value_type).cast(column.type)
 
 
 def _target(field: pa.Field, given: pa.DataType) -> pa.DataType:
@@ -144,17 +156,18 @@ def _word_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
             rows = _true(pc.equal(words, word)) if word not in known else np.empty(0, np.int64)
             if len(rows):
                 yield f"unknown {name} {word!r} in {rows_text(rows)}; known are {', '.join(known)}"
-    if table["key"].num_chunks and len(pc.unique(table["key"])) > MAX_KEYS:
+    if table["key"].num_chunks and len(pc.unique(table["key"]).drop_null()) > MAX_KEYS:
         yield f"more than {MAX_KEYS} different keys"
 
 
-def _lane_mistakes(table: pa.Table) -> Iterator[str]:
-    """So many pairs of key and group have no number that fits into 64 bits with an offset."""
+def _pair_mistakes(table: pa.Table) -> Iterator[str]:
+    """More than have a number that fits into 64 bits beside an offset: one pair would be taken for another."""
     (key, keys), (group, groups) = codes_of(table["key"]), codes_of(table["group"])
-    if len(keys) * (len(groups) + 1) > MAX_KEYS:
-        pairs = dense(key * (len(groups) + 1) + group + 1)
-        if int(pairs.max(initial=-1)) >= MAX_KEYS:
-            yield f"more than {MAX_KEYS} different pairs of key and group"
+    if len(groups) and len(keys) * (len(groups) + 1) > MAX_PAIRS:
+        is_position, is_poll = (_is_of_kind(table, kind) for kind in (Kind.POSITION, Kind.POLL))
+        rows = np.flatnonzero((is_position | (is_poll & (group >= 0))) & (key >= 0))
+        if int(dense(key[rows] * (len(groups) + 1) + group[rows] + 1).max(initial=-1)) >= MAX_PAIRS:
+            yield f"more than {MAX_PAIRS} different pairs of key and group"
 
 
 def _number_mistakes(table: pa.Table) -> Iterator[str]:
@@ -181,6 +194,12 @@ def _kind_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
             rows = without[name][codes[without[name]] == code] if code >= 0 else without[name][:0]
             if len(rows):
                 yield f"{word} without {name} in {rows_text(rows)}"
+
+
+def _is_of_kind(table: pa.Table, kind: Kind) -> npt.NDArray[np.bool_]:
+    codes, words = codes_of(table["kind"])
+    found: npt.NDArray[np.bool_] = codes == pc.index(words, kind.name.lower()).as_py()
+    return found & (codes >= 0)
 
 
 def _fate_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
