@@ -1908,6 +1908,18 @@ def what_an_operation_hides_behind_the_place_that_it_was_assigned_last_is_hidden
 
 
 @shows()
+def a_position_is_seen_before_the_transaction_that_gives_it_goes_on(history: Recorder) -> None:
+    """That had told the coordinator already; it is committed behind its last operation."""
+    history.add("writer", send("in", 1, 0))
+    history.add("copier", poll("in", 0, 1, "g"), position("in", 1, "g"), txn=1)
+    history.add("probe", log_end("in", 1))
+    history.add("probe", position("in", 0, "g"), stable_end("in", 1))
+    history.add("worker", send("out", 1, 0), txn=1)
+    history.add("judge", assign("in", 0), poll("in", 0, 1), window("in", 0, 1))
+    history.add("judge", assign("out", 0), poll("out", 0, 1), window("out", 0, 2))
+
+
+@shows()
 def where_a_group_had_stood_may_be_seen_until_the_marker_is_written(history: Recorder) -> None:
     """EndTxn is answered before: who asks without ``require_stable`` is told the position before it."""
     history.add("writer", *[send("k", number, number) for number in range(4)])

@@ -234,7 +234,7 @@ class Torn:
         seen = _last_of_lane(lane, positions, ~said)
         last = _last_of_lane(lane, positions, said & _happened_when(evidence, positions, seen[lane]))
         open_ended = said & (status == Status.INFO)
-        settled = np.maximum(last, _last_of_lane(lane, positions, open_ended)) < seen
+        settled = _ended_last(evidence, lane, positions, (last[lane] == positions) | open_ended) < seen
         # What a transaction of unknown outcome gave it may be there as well: its marker may come late.
         may_be = place(lane[open_ended], history.offset[positions[open_ended]])
         settled &= ~among(place(np.arange(len(seen)), history.offset[seen]), may_be)
@@ -349,6 +349,20 @@ def _applied_though_failed(evidence: Evidence, lane: Ints, positions: Ints, seen
     return failed
 
 
+def _ended_last(evidence: Evidence, lane: Ints, rows: Ints, mask: Mask) -> Ints:
+    """For each lane the last row of any unit of the rows that the mask names, -1 for none.
+
+    What a transaction gives is not to be seen before it is committed, though an earlier operation of it says so::
+
+        transaction 1 gives position 1
+        the group's position is seen to be 0
+        transaction 1 sends, and is committed
+    """
+    last = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(last, lane[mask], evidence.unit_end[evidence.history.unit[rows[mask]]])
+    return last
+
+
 def _last_of_lane(lane: Ints, rows: Ints, mask: Mask) -> Ints:
     """For each lane the last of the rows that the mask names, -1 for none."""
     last = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
@@ -363,8 +377,8 @@ def went_on(evidence: Evidence, seen: Ints) -> Mask:
     rows = np.concatenate([given[history.in_txn[given]], evidence.polls])
     rows = rows[(history.status[rows] != Status.FAIL) & among(history.group[rows], history.group[seen])]
     lane = lanes(history, np.concatenate([seen, rows]))
-    last = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
-    np.maximum.at(last, lane[len(seen) :], rows)
+    is_theirs = np.arange(len(lane)) >= len(seen)
+    last = _ended_last(evidence, lane, np.concatenate([seen, rows]), is_theirs)
     went_on: Mask = last[lane[: len(seen)]] > seen
     return went_on
 
