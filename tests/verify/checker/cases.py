@@ -1931,6 +1931,22 @@ def where_a_group_had_stood_may_be_seen_until_the_marker_is_written(history: Rec
     history.add("probe", position("k", 4, "g"))
 
 
+@shows()
+def where_a_group_stood_while_a_transaction_was_under_way_is_seen_until_the_marker_is_written(
+    history: Recorder,
+) -> None:
+    """The first of its operations had told the position before anybody saw where the group stands."""
+    history.add("writer", *[send("k", number, number) for number in range(4)])
+    history.add("copier", assign("k", 0), poll("k", 0, 0, "g"), poll("k", 1, 1, "g"), position("k", 2, "g"), txn=1)
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", send("out", 1, 0), txn=1)
+    history.add("probe", position("k", 0, "g"))
+    history.add("probe", position("k", 0, "g"))
+    history.add("copier", poll("k", 2, 2, "g"), poll("k", 3, 3, "g"), position("k", 4, "g"), txn=2)
+    history.add("probe", position("k", 4, "g"))
+    history.add("judge", assign("out", 0), poll("out", 0, 1), window("out", 0, 2))
+
+
 @shows("torn_progress", "torn_progress")
 def where_a_group_had_stood_is_seen_again_behind_a_later_position(history: Recorder) -> None:
     history.add("writer", *[send("k", number, number) for number in range(3)])

@@ -269,7 +269,7 @@ def _given_by_nobody(evidence: Evidence, lane: Ints, positions: Ints, last: Ints
     rows = rows[first[lane[rows]] >= 0]
     # Where it had stood before is seen until the marker is written, by whoever does not ask for a stable position.
     saw = ~history.in_txn[positions] & evidence.happened[positions]
-    old = saw & (positions < first[lane])
+    old = saw & (positions < np.where(first >= 0, evidence.unit_end[history.unit[first]], -1)[lane])
     new = np.flatnonzero(saw & ~old & among(places, places[given]) & ~among(places, places[old]))
     is_written = np.full(len(last), len(history.op))
     is_written[lane[new][::-1]] = positions[new][::-1]
