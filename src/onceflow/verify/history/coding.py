@@ -20,6 +20,13 @@ def codes_of(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
     return plain_numbers(coded.indices), coded.dictionary
 
 
+def words_of(column: pa.ChunkedArray, words: tuple[str, ...]) -> npt.NDArray[np.int8]:
+    """For each row the place of its word among these, -1 for null and for any other word."""
+    codes, names = codes_of(column)
+    place = np.asarray(pc.index_in(names, pa.array(words)).fill_null(-1), np.int8)
+    return np.append(place, np.int8(-1))[codes]
+
+
 def plain_numbers(column: pa.ChunkedArray | pa.Array) -> Ints:
     """An integer column as numpy has it, -1 for null."""
     return np.asarray(column.cast(pa.int64()).fill_null(-1))

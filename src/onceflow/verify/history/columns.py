@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
+from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers, words_of
 from onceflow.verify.history.schema import KINDS, STATUSES, Kind
 from onceflow.verify.history.validation import validate
 
@@ -56,8 +56,8 @@ class Columns:
             unit=np.where(in_txn, txn, op + int(txn.max(initial=-1)) + 1),
             op=op,
             process=codes_of(table["process"])[0],
-            kind=_words(table["kind"], KINDS),
-            status=_words(table["status"], STATUSES),
+            kind=words_of(table["kind"], KINDS),
+            status=words_of(table["status"], STATUSES),
             in_txn=in_txn,
             key=key,
             offset=plain_numbers(table["offset"]),
@@ -78,9 +78,3 @@ class Columns:
         for kind in kinds[1:]:
             mask |= self.kind == kind
         return np.flatnonzero(mask)
-
-
-def _words(column: pa.ChunkedArray, words: tuple[str, ...]) -> npt.NDArray[np.int8]:
-    codes, names = codes_of(column)
-    place = np.asarray(pc.index_in(names, pa.array(words)).fill_null(-1), np.int8)
-    return place[codes] if len(place) else np.empty(0, np.int8)

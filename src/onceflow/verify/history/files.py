@@ -51,7 +51,7 @@ def write_history(table: pa.Table, path: Path | str) -> None:
     path = Path(path)
     table = validate(table, str(path))
     if path.suffix == ".parquet":
-        # Numbers that rise row by row, as those of operations and offsets do: a quarter of the size that a dictionary gives them.
+        # Numbers that rise row by row, as operations and offsets do, take a fraction of what they take in a dictionary.
         numbers = [field.name for field in table.schema if pa.types.is_integer(field.type) and field.name != "process"]
         names = [name for name in table.column_names if name not in numbers]
         pq.write_table(table, path, use_dictionary=names, column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.errors import HistoryInvalid
-from onceflow.verify.history.coding import codes_of, dense, plain_numbers
+from onceflow.verify.history.coding import codes_of, dense, plain_numbers, words_of
 from onceflow.verify.history.schema import (
     KINDS,
     MAX_KEYS,
@@ -164,8 +164,8 @@ def _pair_mistakes(table: pa.Table) -> Iterator[str]:
     """More than have a number that fits into 64 bits beside an offset: one pair would be taken for another."""
     (key, keys), (group, groups) = codes_of(table["key"]), codes_of(table["group"])
     if len(groups) and len(keys) * (len(groups) + 1) > MAX_PAIRS:
-        is_position, is_poll = (_is_of_kind(table, kind) for kind in (Kind.POSITION, Kind.POLL))
-        rows = np.flatnonzero((is_position | (is_poll & (group >= 0))) & (key >= 0))
+        kinds = words_of(table["kind"], KINDS)
+        rows = np.flatnonzero(((kinds == Kind.POSITION) | ((kinds == Kind.POLL) & (group >= 0))) & (key >= 0))
         if int(dense(key[rows] * (len(groups) + 1) + group[rows] + 1).max(initial=-1)) >= MAX_PAIRS:
             yield f"more than {MAX_PAIRS} different pairs of key and group"
 
@@ -183,23 +183,14 @@ def _number_mistakes(table: pa.Table) -> Iterator[str]:
 
 
 def _kind_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
-    codes, words = codes_of(table["kind"])
+    kinds = words_of(table["kind"], KINDS)
     without: dict[str, npt.NDArray[np.int64]] = {}  # the rows that have none
     for kind, required in REQUIRED_BY_KIND.items():
-        word = kind.name.lower()
-        code = pc.index(words, word).as_py()
         for name in (each for each in required if each in readable):
             if name not in without:
                 without[name] = _true(table[name].is_null()) if table[name].null_count else np.empty(0, np.int64)
-            rows = without[name][codes[without[name]] == code] if code >= 0 else without[name][:0]
-            if len(rows):
-                yield f"{word} without {name} in {rows_text(rows)}"
-
-
-def _is_of_kind(table: pa.Table, kind: Kind) -> npt.NDArray[np.bool_]:
-    codes, words = codes_of(table["kind"])
-    found: npt.NDArray[np.bool_] = codes == pc.index(words, kind.name.lower()).as_py()
-    return found & (codes >= 0)
+            if len(rows := without[name][kinds[without[name]] == kind]):
+                yield f"{kind.name.lower()} without {name} in {rows_text(rows)}"
 
 
 def _fate_mistakes(table: pa.Table, readable: frozenset[str]) -> Iterator[str]:
