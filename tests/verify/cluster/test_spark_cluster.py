@@ -34,7 +34,7 @@ from tests.verify.cluster.retried_driver import (
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
-from onceflow.verify.cluster import KafkaCluster, SparkCluster, processes
+from onceflow.verify.cluster import KafkaCluster, SparkCluster, processes, spark
 from onceflow.verify.faults import at_work
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.python_workers import (
@@ -395,6 +395,21 @@ def test_a_master_that_wakes_is_at_work_when_it_has_heard_of_its_workers(world: 
     woken_at = time.time()
     world.spark.heal()
     assert world.spark.alive_workers(woken_at) == sorted(worker.port for worker in world.spark.workers)
+
+
+def test_a_master_that_counts_executors_that_do_not_run_is_started_again(
+    world: SparkWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One core more, as a master does that was told of an executor twice: one too few would be replaced."""
+    monkeypatch.setattr(spark, "_COUNTS_S", 5.0)
+    miscounts = world.spark.master.pid
+    count = world.spark._cores_given  # what it says cannot be brought about at will
+    too_many = lambda: (count() or 0) + (world.spark.master.pid == miscounts)  # noqa: E731
+    monkeypatch.setattr(world.spark, "_cores_given", too_many)
+    assert world.spark.heal() == 1
+    assert world.spark.master.pid != miscounts
+    assert world.spark.heal() == 0
+    world.goes_on()
 
 
 @contextmanager

@@ -31,6 +31,8 @@ from onceflow.verify.private import private_environment
 _log = logging.getLogger(__name__)
 
 _START_S = 300.0
+_COUNTS_S = 30.0  # executors that were just promised are on their way
+_RECOUNTS = 3
 _ANSWERS_S = 15.0  # a master that is asked; one that has just woken has other work
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -40,6 +42,7 @@ _PYTHON_WORKER = " pyspark.worker"  # what any daemon is told to run
 _WHOSE = "SPARK_LOG_URL_STDERR"
 _ALIVE = "ALIVE"  # of a worker, and of a master that is at work
 _DRIVER_URL = re.compile(r"--driver-url spark://[^ ]+:(\d+)")
+_CORES_OF = re.compile(r"--cores (\d+)")
 _CORES = 16  # what a worker says that it has: no driver ever waits for another one's
 _MEMORY_MB = 16_384
 
@@ -212,8 +215,10 @@ class SparkCluster:
     def __exit__(self, *exception: object) -> None:
         self.kill()
 
-    def heal(self, patience_s: float = _START_S) -> None:
-        """Let what is frozen go on, start what does not run, and wait until the master knows all workers.
+    def heal(self, patience_s: float = _START_S) -> int:
+        """Let what is frozen go on, start what does not run, and wait until the master knows all workers and their executors.
+
+        How often the master was started once more because it counted executors that do not run.
 
         A master that was frozen believes for a moment what was true before::
 
@@ -229,6 +234,47 @@ class SparkCluster:
         for pid in (*self.executors(), *self.python_daemons(), *self.python_workers()):
             processes.send(pid, signal.SIGCONT)
         self.wait_until_healthy(patience_s, heard_since=woken_at)
+        return self._correct_its_count(patience_s)
+
+    def _correct_its_count(self, patience_s: float) -> int:
+        """Start the master again while it counts executors that do not run: their drivers would never get others.
+
+        One that is still recovering may hear of a worker's executors too late (seen with Spark 4.2)::
+
+            master   another one, which has told the workers of itself, and waits for what they run
+            worker   has not read that, but tries to register, as it does every few seconds
+            master   takes it for back, has nobody else to wait for, and gives out all cores anew, with numbers from 0 on
+            worker   tells what it runs; what has the same number as a new one is counted twice, and is ended
+            master   gives the driver nothing for what has ended: it counts it once more
+
+        Most often nothing is counted twice, and the driver merely has three or four executors where it asked for two.
+        """
+        for again in range(_RECOUNTS):
+            if self._counts_right():
+                return again
+            _log.warning("Spark's master counts other executors than those that run: it is started again")
+            self.master.kill()
+            self.master.start()
+            self.wait_until_healthy(patience_s)
+        return _RECOUNTS
+
+    def _counts_right(self) -> bool:
+        """Whether the cores that the master has given out come to be those of the executors that run."""
+        pause = Pause(_COUNTS_S)
+        while self._cores_given() != self._cores_taken():
+            if pause.expired:
+                return False
+            pause.wait()
+        return True
+
+    def _cores_given(self) -> int | None:
+        """By the master, to all drivers; None: it does not say."""
+        state = self._state()
+        return sum(each["cores"] for each in state["activeapps"]) if state.get("status") == _ALIVE else None
+
+    def _cores_taken(self) -> int:
+        """By executors that run."""
+        return sum(int(of[1]) for command in self._executors().values() if (of := _CORES_OF.search(command)))
 
     def wait_until_healthy(self, patience_s: float = _START_S, *, heard_since: float = 0.0) -> None:
         """Wait until the master is at work and knows every worker as alive, heard since then (seconds since the epoch).
@@ -266,17 +312,21 @@ class SparkCluster:
 
         What a JVM starts has the JVM's command line until it has its own, and is no executor.
         """
+        found = self._executors()
+        if driver is None:
+            return list(found)
+        ports = processes.listening_ports(driver)
+        return [pid for pid, command in found.items() if (of := _DRIVER_URL.search(command)) and int(of[1]) in ports]
+
+    def _executors(self) -> dict[int, str]:
+        """The executors of all drivers, and their command lines."""
         ours = [f"spark://Worker@{HOST}:{worker.port}" for worker in self.workers]
         alike = {
             pid: (parent, command)
             for pid, parent, command in processes.running()
             if _EXECUTOR in command and any(url in command for url in ours)
         }
-        found = {pid: command for pid, (parent, command) in alike.items() if parent not in alike}
-        if driver is None:
-            return list(found)
-        ports = processes.listening_ports(driver)
-        return [pid for pid, command in found.items() if (of := _DRIVER_URL.search(command)) and int(of[1]) in ports]
+        return {pid: command for pid, (parent, command) in alike.items() if parent not in alike}
 
     def python_workers(self, driver: int | None = None) -> list[int]:
         """The pids of the Python processes that run tasks for the executors, whatever became of their daemon."""
