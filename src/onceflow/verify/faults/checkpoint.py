@@ -36,6 +36,12 @@ class LoseCommitLog:
         fault    commits/38 is lost; an engine without defence runs the batch again, writes none again, and passes for a good one
         driver   commits/40 is written, and it is killed before it tells how much that batch wrote: it is spared as well
 
+    Of an engine whose output is no transaction what the lost plan had written stays, and is the output of no batch::
+
+        driver   Spark's own sink has written totals of batch 85, up to where that was planned; it is killed
+        fault    commits/84 is lost, and offsets/85 with it
+        driver   84 is run again (duplicated), and 85 planned anew, over more input: the first totals are phantoms
+
     One of a plan with state that Kafka has committed must stay: Spark would plan it anew, and only a resume with empty state
     were left, which leaves nothing to judge::
 
