@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,10 +24,12 @@ from onceflow.errors import DeliveryFailed, Fenced, TransactionAborted, WriterEr
 from onceflow.writer.coordination import State
 from onceflow.writer.delivery import Fate
 from onceflow.writer.marker import PROGRESS_BYTES
+from onceflow.writer.sender import Sender
 from onceflow.writer.writer import Writer
 
 MakeWriter = Callable[..., Writer]
 LATE_MS = 8000
+PATIENCE_S = 60.0
 COMPRESSED = {"compression.type": "gzip"}  # so that the broker alone can tell what is too large for a topic
 _numbers = itertools.count()
 
@@ -304,6 +307,36 @@ def test_an_event_that_the_broker_refuses_is_told_whatever_was_sent_behind_it(
     with shop.transaction():
         shop.send(small, "next", id="next")
     assert values(read, small) == ["met", "next"]
+
+
+@pytest.mark.parametrize("writer", [OnLoop], indirect=True, ids=["AsyncWriter"])
+def test_all_that_is_taken_back_is_told_though_another_thread_does_it(
+    broker: EmbeddedBroker, writer: MakeWriter, topic: TopicFactory, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sends is told of the refused event as soon as the other thread has heard of it."""
+    begins, is_told, take_back = threading.Event(), threading.Event(), Sender._take_back
+
+    def held(sender: Sender) -> None:
+        begins.set()
+        assert is_told.wait(PATIENCE_S)
+        take_back(sender)
+
+    small = topic(config={"max.message.bytes": "20000"})
+    shop = writer(name, kafka=COMPRESSED)
+    meet(shop, small)
+    monkeypatch.setattr(Sender, "_take_back", held)
+    with pytest.raises(DeliveryFailed, match="shop big") as caught, shop.transaction():
+        shop.send(small, b"never", id="before")  # which asks for the topic
+        shop.flush()
+        with frozen(broker):
+            shop.send(small, os.urandom(50_000), id="big")
+            shop.send(small, b"never", id="behind")
+        assert begins.wait(PATIENCE_S)
+        try:
+            shop.send(small, b"never", id="refused at once")
+        finally:
+            is_told.set()
+    assert [each.identity.id for each in caught.value.fields["failures"]] == ["big", "behind"]
 
 
 def test_it_is_told_too_where_the_consumed_offsets_are_refused_for_it(

@@ -180,16 +180,19 @@ class Transaction:
         """What the failure means for the caller. Raises Fenced where another writer has the id, which only a look shows.
 
         librdkafka takes nothing more, neither events nor offsets, before it reports the event that the broker refused: which
-        failure came first is known after the abort.
+        failure came first is known after the abort. And which others there are::
+
+            another thread   hears that an event was refused, and begins to take back those behind it
+            sending          is told of that one event; the others are taken back
         """
         if not isinstance(error, DeliveryFailed | TransactionAborted):
             return
         self._transactions.take_back()
-        if _is_refused(error.fields.get("failures", ())):
-            return
-        found = self._transactions.failed
-        if _is_refused(found):
+        told, found = error.fields.get("failures", ()), self._transactions.failed
+        if _is_refused(found) and len(found) > len(told):
             raise self._transactions.sender.error_of(found) from error
+        if _is_refused(told):
+            return
         if isinstance(error, DeliveryFailed):
             raise self._transactions.aborted(reason, self._with_failures(error, found)) from error
 
