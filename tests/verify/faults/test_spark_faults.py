@@ -92,8 +92,9 @@ class Master:
         self.silence_s = 0.1
         self.master = SimpleNamespace(kill=lambda: self._note("kill"), pause=lambda: self._note("pause"))
 
-    def heal(self) -> None:
+    def heal(self) -> int:
         self._note("heal")
+        return 0
 
     def _note(self, what: str) -> None:
         self.done.append((what, self._driver.commits))
