@@ -10,7 +10,7 @@ import pytest
 
 import onceflow
 from onceflow.verify.running import revision as module
-from onceflow.verify.running.revision import revision
+from onceflow.verify.running.revision import revision, revision_since
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 SOMEBODY = ("-c", "user.name=onceflow", "-c", "user.email=onceflow@localhost")
@@ -51,3 +51,15 @@ def test_what_is_installed_has_its_version_alone(
     assert revision() == onceflow.__version__
     monkeypatch.setattr(module, "_SOURCES", tmp_path / "nowhere")
     assert revision() == onceflow.__version__
+
+
+def test_a_commit_during_a_run_is_told(sources: Path) -> None:
+    git(sources, "add", ".")
+    git(sources, "commit", "--quiet", "-m", "all")
+    began = revision()
+    assert revision_since(began) == began
+    (sources / "onceflow" / "new.py").touch()
+    git(sources, "add", ".")
+    git(sources, "commit", "--quiet", "-m", "more")
+    assert revision_since(began) == f"{began}; changed while it ran, to {revision()}"
+    assert revision() != began

@@ -27,7 +27,7 @@ from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.output_behind import no_output_behind
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
-from onceflow.verify.running.revision import revision
+from onceflow.verify.running.revision import revision_since
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.world import PrivateWorld
 
@@ -279,7 +279,7 @@ def versions(settings: Settings) -> dict[str, str]:
     """What ran."""
     kafka = next(jar.version for jar in locked("broker") if jar.artifact.startswith("kafka_"))
     return {
-        "onceflow": revision(),
+        "onceflow": revision_since(settings.revision),
         "Kafka": f"{kafka}, transaction version {settings.transaction_version}",
         "Spark": version("pyspark"),
         "Python": platform.python_version(),

@@ -20,6 +20,19 @@ def revision() -> str:
     return f"{onceflow.__version__}, commit {commit}{changed}"
 
 
+def revision_since(began: str) -> str:
+    """That of what ran from then on: one that is committed or edited meanwhile is started by drivers, but does not judge.
+
+    ::
+
+        a verification begins on one commit, and has loaded the checker of that
+        another one is committed
+        the control's drivers start on that; the report names it, also for what judged
+    """
+    now = revision()
+    return began if now == began else f"{began}; changed while it ran, to {now}"
+
+
 def _git(*words: str) -> str:
     """What it says; nothing where there is no git, or no repository."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onceflow.config import Plan
@@ -13,6 +13,7 @@ from onceflow.verify.engines import Engine
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.isolated import BETWEEN
 from onceflow.verify.faults.network import WIRE
+from onceflow.verify.running.revision import revision
 from onceflow.verify.running.schedule import Schedule
 from onceflow.verify.workload import Record
 from onceflow.verify.workload.writer import MOST_RECORDS
@@ -50,6 +51,7 @@ class Settings:
     stuck_s: float = 300.0
     directory: Path | None = None  # where the cluster's and the drivers' files are, instead of a temporary directory
     arguments: tuple[str, ...] = ()  # of the command line, without the seed
+    revision: str = field(default_factory=revision)  # when it was asked for
 
     @property
     def command(self) -> str:
