@@ -113,6 +113,9 @@ class LightDriver:
             batch_of(batch_id, self.job.topic), offsets, lambda identity, attempt: self._write(identity, batch_id)
         )
         self.step("DONE", batch_id)
+        self.note_done(batch_id)
+
+    def note_done(self, batch_id: int) -> None:
         new = self._commits.with_suffix(f".{os.getpid()}")  # whole or not at all: the process may be killed here, too
         new.write_text(str(batch_id + 1))
         new.replace(self._commits)

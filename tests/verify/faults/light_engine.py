@@ -1,7 +1,7 @@
 """An engine without Spark that commits with the production protocol: ``python light_engine.py PLAN``.
 
 It speaks the engines' lines. The plan's ``[spark]`` table names cluster, pipeline, topic and the transaction's timeout, and a
-variant that lacks a defence, if it shall: one of the simulator's, or ``UNFENCED``.
+variant, if it shall be one: it lacks a defence (one of the simulator's, ``UNFENCED``, ``BY_NOTES``) or none (``NOTES_LATE``).
 """
 
 from __future__ import annotations
@@ -29,6 +29,15 @@ UNFENCED = "a name of its own"
 
 Nor is there any progress of the one before it. Where it begins, its checkpoint alone says.
 """
+NOTES_LATE = "notes late"
+"""It notes that a batch is done when it has committed the next one: whenever it is killed, the note is a batch behind."""
+BY_NOTES = "a name of its own, and notes late"
+"""Where it begins that note alone says, as with a consumer whose offsets are committed now and then."""
+
+
+class NotesLate(LightDriver):
+    def note_done(self, batch_id: int) -> None:
+        super().note_done(batch_id - 1)
 
 
 class Telling(LightDriver):
@@ -41,6 +50,10 @@ class Telling(LightDriver):
     def step(self, step: str, batch_id: int) -> None:
         super().step(step, batch_id)
         self._conversation.step(step, batch_id)
+
+
+class TellingLate(Telling, NotesLate):
+    pass
 
 
 def main() -> int:
@@ -58,8 +71,9 @@ def main() -> int:
     stopped = threading.Event()
     conversation.on_stop(stopped.set)
     conversation.tell(Message(Told.STARTED))
+    driver = TellingLate if table["variant"] in {NOTES_LATE, BY_NOTES} else Telling
     try:
-        run(Telling(job, conversation), conversation, stopped)
+        run(driver(job, conversation), conversation, stopped)
     except OnceflowError as error:
         conversation.tell(Message(Told.FAILED, code=error.code, error=str(error)))
         return 1
@@ -70,10 +84,10 @@ def main() -> int:
 def without(variant: str, name: str) -> str:
     """Takes the variant's defence from all light drivers of this process. The name under which it commits."""
     light = vars(tests.faults.light)
-    if variant == UNFENCED:
+    if variant in {UNFENCED, BY_NOTES}:
         light["Settings"] = partial(Settings, allowed=OnMismatch.RESTART)
         return f"{name}-{os.getpid()}"
-    if variant:
+    if variant and variant != NOTES_LATE:
         light["Protocol"] = VARIANTS[variant].machine
     return name
 

@@ -14,17 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import cast
 
 import pytest
-from tests.faults.light import RECORDS_PER_BATCH, records_of
-from tests.faults.support import Cluster
-from tests.log_ends import last_stable_offsets, log_ends
+from tests.faults.light import RECORDS_PER_BATCH
 from tests.verify.faults.light_engine import UNFENCED
+from tests.verify.faults.light_history import judged
 from tests.verify.faults.light_world import LIGHT_IN_THE_FIRST, LIGHT_IN_TWO, PATIENCE_S, at_work, make_tests_importable
 
-from onceflow.broker import EmbeddedBroker
-from onceflow.verify.checker import Verdict, check_history
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Order
@@ -32,10 +28,7 @@ from onceflow.verify.faults import driver as driver_faults
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.driver import PauseDriver, PauseDriverPython, PauseJvm, SecondDriver
 from onceflow.verify.faults.standbys import PauseStandby
-from onceflow.verify.history import Recorder
-from onceflow.verify.history.recorder import assign, log_end, poll, send, stable_end, window
 from onceflow.verify.running.driver import DriverProcess, Life
-from onceflow.verify.running.world import PrivateWorld
 
 pytestmark = pytest.mark.faults
 
@@ -128,37 +121,3 @@ def end_when_both_have_written(driver: DriverProcess, old: Life, patience_s: flo
     assert driver._await(lambda: old.ended, PATIENCE_S)
     old.running.reap()
     return by_itself
-
-
-def judged(world: PrivateWorld) -> Verdict:
-    """What the checker finds when the last driver has committed some batches more, and has ended in order."""
-    assert world.driver.await_batches(BOTH, PATIENCE_S)
-    assert world.driver.stop(PATIENCE_S) == ""
-    judge = Cluster(cast(EmbeddedBroker, world.kafka))
-    recorder = Recorder()
-    record_drivers(recorder, judge, world)
-    record_reader(recorder, judge, world.plan.name)
-    judge.close()
-    return check_history(recorder.table())
-
-
-def record_drivers(recorder: Recorder, judge: Cluster, world: PrivateWorld) -> None:
-    """Each batch was to be committed once, and by whom is all one; where a key's records go, the log itself tells."""
-    topic = world.plan.name
-    partition_of = {key: partition for partition, key, _ in judge.read(topic)}
-    for batch in range(max(world.driver.committed_batches) + 1):
-        sends = [send(f"{topic}-{partition_of[key]}", value) for key, value in records_of(batch)]
-        recorder.add("drivers", *sends, txn=batch)
-
-
-def record_reader(recorder: Recorder, judge: Cluster, topic: str) -> None:
-    """One that reads all that is committed, and what it is told of the ends."""
-    ends = log_ends(judge.admin, topic, judge.partitions(topic))
-    messages = judge.messages(topic)
-    for partition, end in ends.items():
-        lane = f"{topic}-{partition}"
-        mine = [(m.offset(), m.value().decode()) for m in messages if m.partition() == partition]
-        polls = [poll(lane, offset, value) for offset, value in mine]
-        recorder.add(f"reader-{partition}", assign(lane, 0), *polls, window(lane, 0, end))
-        stable = last_stable_offsets(judge.admin, topic, [partition])[partition]
-        recorder.add("observer", log_end(lane, end), stable_end(lane, stable))
