@@ -189,9 +189,11 @@ class Transaction:
             return
         self._transactions.take_back()
         told, found = error.fields.get("failures", ()), self._transactions.failed
-        if _is_refused(found) and len(found) > len(told):
+        if _is_refused(told) and len(told) >= len(found):
+            return
+        if _is_refused(found):
             raise self._transactions.sender.error_of(found) from error
-        if _is_refused(told):
+        if _is_refused(told):  # by another writer, in this one's block
             return
         if isinstance(error, DeliveryFailed):
             raise self._transactions.aborted(reason, self._with_failures(error, found)) from error
