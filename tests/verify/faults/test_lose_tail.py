@@ -45,11 +45,26 @@ def test_lose_tail_of_a_batch_that_is_not_committed(cluster: KafkaCluster, tmp_p
 
 @pytest.mark.faults
 @pytest.mark.long
-def test_lose_tail_of_one_of_three(three_brokers: KafkaCluster, tmp_path: Path) -> None:
+def test_lose_tail_of_one_of_three(
+    three_brokers: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output, and what coordinators have: the progress that commits, and that a transaction is open."""
+    cut: list[str] = []
+    cut_tail = disk._cut_tail
+
+    def noted(segment: Path, *, markers_too: bool) -> bool:
+        is_cut = cut_tail(segment, markers_too=markers_too)
+        cut.extend([segment.parent.name] * is_cut)
+        return is_cut
+
+    monkeypatch.setattr(disk, "_cut_tail", noted)
     with proved(three_brokers, tmp_path) as world:
         for seed in range(3):
+            cut.clear()
             LoseTail().inject(world, Random(seed))
-            assert "lost the newest batch of 2 logs" in world.said.met
+            assert f"lost the newest batch of {len(cut)} logs" in world.said.met
+            topics = {log.rpartition("-")[0] for log in cut}
+            assert topics == {*world.topics_out, "__consumer_offsets", "__transaction_state"}
 
 
 @pytest.mark.faults

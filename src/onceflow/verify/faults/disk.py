@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from onceflow.verify.cluster.placement import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+
 if TYPE_CHECKING:
     from onceflow.verify.cluster import Node
     from onceflow.verify.running.encounters import UnderWay
@@ -20,6 +22,10 @@ _MOST_MORE_BYTES = 2_000
 _STEP_S = 120.0
 # Before these, by engine, all records of a batch are acknowledged, and none of them is committed.
 _ACKNOWLEDGED = ("AUDIT", "WRITTEN")
+_COORDINATED = (
+    GROUPS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)  # what coordinators remember: progress, and which transactions are open
 # A record batch in a segment begins with its first offset and how many bytes follow.
 _PREFIX_BYTES, _ATTRIBUTES_AT, _IS_CONTROL = 12, 21, 0x20
 
@@ -58,7 +64,8 @@ class FullDisk:
 class LoseTail:
     """A node is killed, and its disk does not have the newest batch of the output: acknowledged, and not yet written to it.
 
-    Of three nodes any one, whenever: the others have what it lost, and it gets that from them. A node that is alone while what it
+    Of three nodes any one, whenever: the others have what it lost, and it gets that from them; input and coordinators' logs lose
+    theirs as well. A node that is alone while what it
     loses is not committed yet; what it loses later is lost, which no client can prevent. Whoever writes must look for it::
 
         driver   all records of a batch are acknowledged
@@ -82,7 +89,8 @@ class LoseTail:
         at = world.driver.under_way
         node.kill()
         world.wait_for(lambda: world.kafka.is_fenced(node), "the others know that it is gone", _PATIENCE_S)
-        _tell(world, node, cut_tails(node.directory, world.topics_out, markers_too=True), at)
+        topics = (*world.topics_in, *world.topics_out, *_COORDINATED)
+        _tell(world, node, cut_tails(node.directory, topics, markers_too=True), at)
         world.kafka.heal()
 
     @staticmethod
