@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.faults
 
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-BEFORE, HALF, ALL, LATER = (
-    40,
-    70,
-    100,
-    130,
-)  # records: of the committed batches, the zombie's and the successor's, and behind them
+# Records: of the first batch, up to the end of the zombie's and of the successor's, and behind them.
+BEFORE, HALF, ALL, LATER = 40, 70, 100, 130
 
 
 @pytest.fixture(params=["1", "2"])

@@ -35,11 +35,6 @@ BY_NOTES = "a name of its own, and notes late"
 """Where it begins that note alone says, as with a consumer whose offsets are committed now and then."""
 
 
-class NotesLate(LightDriver):
-    def note_done(self, batch_id: int) -> None:
-        super().note_done(batch_id - 1)
-
-
 class Telling(LightDriver):
     """Tells each step, and waits where it is told to."""
 
@@ -52,8 +47,9 @@ class Telling(LightDriver):
         self._conversation.step(step, batch_id)
 
 
-class TellingLate(Telling, NotesLate):
-    pass
+class TellingLate(Telling):
+    def note_done(self, batch_id: int) -> None:
+        super().note_done(batch_id - 1)
 
 
 def main() -> int:

@@ -23,6 +23,7 @@ from onceflow.config import load
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.transaction import ENDS, NEVER, OPENS, THROUGHOUT
+from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.running.world import PrivateWorld
 from onceflow.verify.workload import builtin_plan
 
@@ -37,6 +38,11 @@ LIGHT_IN_TWO = replace(LIGHT, command=(*TWO_PROCESSES, SCRIPT))
 LIGHT_IN_THE_FIRST = replace(LIGHT, command=(*BESIDE_JAVA, SCRIPT))
 PATIENCE_S = 240.0
 _names = (f"light-{number}" for number in itertools.count())
+
+
+def engine_for(fault: Fault) -> Engine:
+    """One whose process that the fault strikes is the one that works."""
+    return LIGHT_IN_THE_FIRST if fault.name in {"kill-driver-python", "pause-driver-python"} else LIGHT_IN_TWO
 
 
 def make_tests_importable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,9 @@ import pytest
 from tests.faults.light import RECORDS_PER_BATCH
 from tests.verify.faults.light_engine import BY_NOTES, NOTES_LATE
 from tests.verify.faults.light_history import judged
-from tests.verify.faults.light_world import LIGHT_IN_THE_FIRST, LIGHT_IN_TWO, at_work, make_tests_importable
+from tests.verify.faults.light_world import at_work, engine_for, make_tests_importable
 
 from onceflow.verify.cluster import KafkaCluster
-from onceflow.verify.engines import Engine
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.driver import KillDriver, KillDriverPython, KillDriverTwice, KillJvm
 
@@ -42,11 +41,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(autouse=True)
 def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     make_tests_importable(monkeypatch)
-
-
-def engine_for(fault: Fault) -> Engine:
-    """One whose killed process is the one that works."""
-    return LIGHT_IN_THE_FIRST if fault.name == "kill-driver-python" else LIGHT_IN_TWO
 
 
 @KILLS

@@ -19,10 +19,9 @@ import pytest
 from tests.faults.light import RECORDS_PER_BATCH
 from tests.verify.faults.light_engine import UNFENCED
 from tests.verify.faults.light_history import judged
-from tests.verify.faults.light_world import LIGHT_IN_THE_FIRST, LIGHT_IN_TWO, PATIENCE_S, at_work, make_tests_importable
+from tests.verify.faults.light_world import LIGHT_IN_TWO, PATIENCE_S, at_work, engine_for, make_tests_importable
 
 from onceflow.verify.cluster import KafkaCluster
-from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Order
 from onceflow.verify.faults import driver as driver_faults
 from onceflow.verify.faults.catalog import Fault
@@ -60,11 +59,6 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     make_tests_importable(monkeypatch)
     monkeypatch.setattr(driver_faults, "_BEYOND_TIMEOUT_S", 1.0)
-
-
-def engine_for(fault: Fault) -> Engine:
-    """One whose frozen process is the one that works."""
-    return LIGHT_IN_THE_FIRST if fault.name == "pause-driver-python" else LIGHT_IN_TWO
 
 
 @ZOMBIES

@@ -250,17 +250,17 @@ class SparkCluster:
             driver   answers, the last one awaited: the cores that are missing are given out anew, numbered behind those heard of
             worker   tells what it runs: a number that was given again is counted twice, and its end subtracted once
         """
-        for again in range(_RECOUNTS + 1):
-            if not (miscounted := self._miscounted()):
-                return again
-            if again < _RECOUNTS:
-                _log.warning("Spark's master counts more executors of %s than run: it is started again", miscounted)
-                self.master.kill()
-                self.master.start()
-                self.wait_until_healthy(patience_s)
-        raise SetupError(
-            f"the Spark master counts more executors of {miscounted} than run", action=f"see {self.master.output}"
-        )
+        again = 0
+        while miscounted := self._miscounted():
+            wrong = f"the Spark master counts more executors of {', '.join(miscounted)} than run"
+            if again == _RECOUNTS:
+                raise SetupError(wrong, action=f"see {self.master.output}")
+            _log.warning("%s: it is started again", wrong)
+            self.master.kill()
+            self.master.start()
+            self.wait_until_healthy(patience_s)
+            again += 1
+        return again
 
     def _miscounted(self) -> list[str]:
         """The applications of which the master has given out more cores than their executors have.

@@ -22,10 +22,8 @@ _MOST_MORE_BYTES = 2_000
 _STEP_S = 120.0
 # Before these, by engine, all records of a batch are acknowledged, and none of them is committed.
 _ACKNOWLEDGED = ("AUDIT", "WRITTEN")
-_COORDINATED = (
-    GROUPS_TOPIC,
-    TRANSACTIONS_TOPIC,
-)  # what coordinators remember: progress, and which transactions are open
+# What coordinators remember: progress, and which transactions are open.
+_COORDINATED = (GROUPS_TOPIC, TRANSACTIONS_TOPIC)
 # A record batch in a segment begins with its first offset and how many bytes follow.
 _PREFIX_BYTES, _ATTRIBUTES_AT, _IS_CONTROL = 12, 21, 0x20
 
@@ -62,11 +60,11 @@ class FullDisk:
 
 @dataclass(frozen=True, slots=True)
 class LoseTail:
-    """A node is killed, and its disk does not have the newest batch of the output: acknowledged, and not yet written to it.
+    """A node is killed, and its disk does not have the newest batch of its logs: acknowledged, and not yet written to it.
 
-    Of three nodes any one, whenever: the others have what it lost, and it gets that from them; input and coordinators' logs lose
-    theirs as well. A node that is alone while what it
-    loses is not committed yet; what it loses later is lost, which no client can prevent. Whoever writes must look for it::
+    Of three nodes any one, whenever; of output, input and what coordinators remember: the others have what it lost, and it gets
+    that from them. A node that is alone: of the output, while that is not committed yet; what it loses later is lost, which no
+    client can prevent. Whoever writes must look for it::
 
         driver   all records of a batch are acknowledged
         node     killed, and without some of them when it is back

@@ -21,13 +21,11 @@ def revision() -> str:
 
 
 def revision_since(began: str) -> str:
-    """That of what ran from then on: one that is committed or edited meanwhile is started by drivers, but does not judge.
+    """``began``, and what it has changed to, if it has: drivers that were started later run that, and it does not judge::
 
-    ::
-
-        a verification begins on one commit, and has loaded the checker of that
-        another one is committed
-        the control's drivers start on that; the report names it, also for what judged
+    a verification begins on one commit, and has loaded the checker of that
+    another one is committed
+    the control's drivers start on that; the report names it, also for what judged
     """
     now = revision()
     return began if now == began else f"{began}; changed while it ran, to {now}"
