@@ -14,6 +14,7 @@ from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse, InitProducerIdRequest
 from tests.conftest import Reader, TopicFactory
+from tests.faults.support import eventually
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import ConfigurationError
@@ -183,10 +184,24 @@ def test_a_held_request_arrives_when_it_is_released(
     assert epoch(client, name) == 0  # the repeated one
     with KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=TIMEOUT_S) as direct:
         assert epoch_of(direct, name) == 0
+        assert not active.is_answered
         active.release()
         direct.repeat(lambda: arrived(direct, name, 1), "the late request")
+        eventually(lambda: active.is_answered, bool, "its answer", TIMEOUT_S)
     assert active.applied == 1
     wire.rules.remove(active)
+
+
+def test_a_held_request_that_is_discarded_never_arrives(
+    client: KafkaClient, broker: EmbeddedBroker, wire: Wire, name: str
+) -> None:
+    before = wire.connections
+    with wire.rules.during(Rule(Do.HOLD, INIT, count=1)) as (active,):
+        assert epoch(client, name) == 0
+        active.discard()
+    eventually(lambda: wire.connections, lambda left: left == before, "its connection has ended", TIMEOUT_S)
+    assert epoch(client, name) == 1
+    assert not active.is_answered
 
 
 def epoch_of(client: KafkaClient, transactional_id: str) -> int:

@@ -14,6 +14,7 @@ from onceflow.verify.faults.driver import DRIVER_FAULTS
 from onceflow.verify.faults.expiry import EXPIRY_FAULTS
 from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition, HijackTransactionalId
 from onceflow.verify.faults.isolated import IsolateBroker
+from onceflow.verify.faults.late import LATE_FAULTS
 from onceflow.verify.faults.limits import LIMIT_FAULTS
 from onceflow.verify.faults.network import NETWORK_FAULTS
 from onceflow.verify.faults.python_workers import PYTHON_FAULTS
@@ -47,7 +48,7 @@ MIXES: Mapping[str, Mapping[str, Fault]] = {
     "none": {},
     "driver": _by_name(*DRIVER_FAULTS, *STANDBY_FAULTS),
     "brokers": _by_name(*BROKER_FAULTS),
-    "network": _by_name(*NETWORK_FAULTS, IsolateBroker()),
+    "network": _by_name(*NETWORK_FAULTS, *LATE_FAULTS, IsolateBroker()),
     "disk": _by_name(*DISK_FAULTS),
     "limits": _by_name(*LIMIT_FAULTS),
     "spark": _by_name(*SPARK_FAULTS, *PYTHON_FAULTS),

@@ -22,4 +22,9 @@ KINDS: Mapping[str, frozenset[int]] = {
 }
 """The requests of the commit protocol by the step that they make; ADD_PARTITIONS comes in transaction version 1 alone."""
 
-COMMIT_PROTOCOL = frozenset().union(*KINDS.values())
+READS: Mapping[str, frozenset[int]] = {
+    "FETCH": frozenset({FETCH}),
+    "LIST_OFFSETS": frozenset({LIST_OFFSETS}),
+    "METADATA": frozenset({METADATA}),
+}
+"""The requests of whoever reads topics: the pipeline's source."""

@@ -37,11 +37,12 @@ _RESET = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request without an answer; whether that is swallowed, or with which error code the client is answered instead."""
+    """A request without an answer: whether that is swallowed, which error code the client is answered instead, what held it."""
 
     head: Head
     swallowed: bool = False
     error: int = 0
+    held_by: ActiveRule | None = None
 
 
 class Link:
@@ -72,6 +73,8 @@ class Link:
         if self._closed.is_set():
             return
         self._closed.set()
+        with self._answered:
+            self._answered.notify_all()
         for each in (self._client, self._broker):
             with contextlib.suppress(OSError):
                 if reset:
@@ -116,7 +119,9 @@ class Link:
         with contextlib.suppress(OSError):
             self._client.shutdown(socket.SHUT_RDWR)
         self._wait_released(active)
-        self._send(_Asked(head), frame)
+        if active and active.is_discarded:
+            return False
+        self._send(_Asked(head, held_by=active), frame)
         with self._answered:
             self._answered.wait_for(lambda: not self._asked or self._closed.is_set(), _LAST_ANSWER_S)
         return False
@@ -134,6 +139,8 @@ class Link:
 
     def _pass_answer(self, frame: bytes, stream: BinaryIO) -> bool:
         asked = self._question(correlation_of(frame))
+        if asked.held_by:
+            asked.held_by.was_answered()
         if asked.swallowed:
             return True
         frame = failed(asked.head, asked.error) if asked.error else frame

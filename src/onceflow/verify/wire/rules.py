@@ -112,6 +112,8 @@ class ActiveRule:
         self.seen = 0
         self.applied = 0
         self._released = threading.Event()
+        self._answered = threading.Event()
+        self._discarded = False
         self._changed = threading.Condition()
         self._silenced: list[Severed] = []
         self._ended = False
@@ -120,6 +122,15 @@ class ActiveRule:
         """What is held goes on, and what would be held from now on too."""
         self._released.set()
 
+    def discard(self) -> None:
+        """What is held, or would be from now on, does not arrive at all: its connection ends without it."""
+        self._discarded = True
+        self._released.set()
+
+    @property
+    def is_discarded(self) -> bool:
+        return self._discarded
+
     @property
     def is_released(self) -> bool:
         return self._released.is_set()
@@ -127,6 +138,14 @@ class ActiveRule:
     def wait_released(self, timeout_s: float) -> bool:
         """Wait until it is released; False if it was not in time."""
         return self._released.wait(timeout_s)
+
+    def was_answered(self) -> None:
+        """The broker has answered a request that was held."""
+        self._answered.set()
+
+    @property
+    def is_answered(self) -> bool:
+        return self._answered.is_set()
 
     def wait_applied(self, times: int = 1, timeout_s: float = 60.0) -> bool:
         """Wait until it met so many frames; False if it did not in time."""

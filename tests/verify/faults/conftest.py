@@ -1,0 +1,35 @@
+"""One broker behind a wire, and a driver that writes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.faults.support import Cluster
+from tests.verify.faults.bare import BareWorld, SteadyDriver
+
+from onceflow.broker import EmbeddedBroker
+from onceflow.verify.cluster import KafkaCluster
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+def wired(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Of each transaction version."""
+    directory = tmp_path_factory.mktemp("wired")
+    with KafkaCluster(directory, transaction_version=request.param, wire=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(wired: KafkaCluster, tmp_path: Path) -> Iterator[BareWorld]:
+    """With a driver that writes; at the end all it has committed is there exactly once."""
+    driver = SteadyDriver(wired, tmp_path)
+    driver.goes_on()
+    yield BareWorld(wired, driver)
+    driver.goes_on()
+    judge = Cluster(cast(EmbeddedBroker, wired))
+    written = driver.end()
+    judge.check_exactly(driver.name, written)
+    judge.close()
