@@ -1,15 +1,18 @@
 """An engine without Spark that commits with the production protocol: ``python light_engine.py PLAN``.
 
 It speaks the engines' lines. The plan's ``[spark]`` table names cluster, pipeline, topic and the transaction's timeout, and a
-variant, if it shall be one: it lacks a defence (one of the simulator's, ``UNFENCED``, ``BY_NOTES``) or none (``NOTES_LATE``).
+variant, if it shall be one: it lacks a defence (one of the simulator's, ``UNFENCED``, ``BY_NOTES``, ``BY_LOG``) or none
+(``NOTES_LATE``, ``KEEPS_LOG``).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import tomllib
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +36,10 @@ NOTES_LATE = "notes late"
 """It notes that a batch is done when it has committed the next one: whenever it is killed, the note is a batch behind."""
 BY_NOTES = "a name of its own, and notes late"
 """Where it begins that note alone says, as with a consumer whose offsets are committed now and then."""
+KEEPS_LOG = "a log"
+"""It has an entry for each batch, where Spark has its offset log, and begins where the newest one ends that it can read."""
+BY_LOG = "a name of its own, and a log"
+"""Where it begins that log alone says."""
 
 
 class Telling(LightDriver):
@@ -52,6 +59,37 @@ class TellingLate(Telling):
         super().note_done(batch_id - 1)
 
 
+class TellingInALog(Telling):
+    def note_done(self, batch_id: int) -> None:
+        entry = self._log / str(batch_id)
+        entry.parent.mkdir(exist_ok=True)
+        new = entry.with_name(f".{batch_id}")
+        new.write_text(json.dumps({"next": batch_id + 1}))
+        new.replace(entry)
+
+    def done(self) -> int:
+        return max((self._next(entry) for entry in self._log.glob("[0-9]*")), default=0)
+
+    @property
+    def _log(self) -> Path:
+        return Path(self.job.checkpoint).with_name("offsets")
+
+    @staticmethod
+    def _next(entry: Path) -> int:
+        """What comes behind it; the beginning, where it is cut off."""
+        with suppress(ValueError):
+            return int(json.loads(entry.read_text())["next"])
+        return 0
+
+
+DRIVERS = {
+    NOTES_LATE: TellingLate,
+    BY_NOTES: TellingLate,
+    KEEPS_LOG: TellingInALog,
+    BY_LOG: TellingInALog,
+}
+
+
 def main() -> int:
     plan = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     table = plan["spark"]
@@ -67,7 +105,7 @@ def main() -> int:
     stopped = threading.Event()
     conversation.on_stop(stopped.set)
     conversation.tell(Message(Told.STARTED))
-    driver = TellingLate if table["variant"] in {NOTES_LATE, BY_NOTES} else Telling
+    driver = DRIVERS.get(table["variant"], Telling)
     try:
         run(driver(job, conversation), conversation, stopped)
     except OnceflowError as error:
@@ -80,10 +118,10 @@ def main() -> int:
 def without(variant: str, name: str) -> str:
     """Takes the variant's defence from all light drivers of this process. The name under which it commits."""
     light = vars(tests.faults.light)
-    if variant in {UNFENCED, BY_NOTES}:
+    if variant in {UNFENCED, BY_NOTES, BY_LOG}:
         light["Settings"] = partial(Settings, allowed=OnMismatch.RESTART)
         return f"{name}-{os.getpid()}"
-    if variant and variant != NOTES_LATE:
+    if variant not in {"", NOTES_LATE, KEEPS_LOG}:
         light["Protocol"] = VARIANTS[variant].machine
     return name
 
