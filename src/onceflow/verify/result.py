@@ -6,7 +6,7 @@ Times are seconds since the run's beginning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -44,12 +44,20 @@ class Recovery:
     committed then, as a read_committed reader saw it. ``seconds`` None: none came until the end.
 
     ``others`` are faults that had a hand in it: the one before it in the same row, and those that came until it was over.
+    ``killed_again_s`` later the driver was killed for the last time until then (0: not again).
     """
 
     fault: str
     at_s: float
     seconds: float | None
     others: tuple[str, ...] = ()
+    killed_again_s: float = 0.0
+
+    @property
+    def since_last_kill(self) -> Recovery:
+        """The same from the last kill on: nobody brings new output between two that follow fast."""
+        seconds = None if self.seconds is None else self.seconds - self.killed_again_s
+        return replace(self, at_s=self.at_s + self.killed_again_s, seconds=seconds, killed_again_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,17 @@ def test_a_kill_in_a_recovery_makes_it_longer() -> None:
     strikes = [Strike("twice", 10.0), Strike("twice", 12.0), Strike("twice", 20.0)]
     effects = [effect(4, 9.0), effect(5, 15.0, 3), effect(6, 22.0, 4)]
     assert measured(strikes, effects, [15.5, 23.0]) == [("twice", 5.5), ("twice", 3.0)]
-    assert [each.others for each in recoveries(strikes, effects, BEGAN, [15.5, 23.0])] == [("twice",), ()]
+    found = recoveries(strikes, effects, BEGAN, [15.5, 23.0])
+    assert [each.others for each in found] == [("twice",), ()]
+    assert [(each.since_last_kill.at_s, each.since_last_kill.seconds) for each in found] == [(12.0, 3.5), (20.0, 3.0)]
 
 
 def test_a_stop_of_the_successor_makes_it_longer() -> None:
     strikes = [Strike("kill", 10.0), Strike("pause", 40.0, kills=False)]
-    assert measured(strikes, [effect(4, 9.0), effect(5, 59.0, 3)], [60.0]) == [("kill", 50.0)]
+    effects = [effect(4, 9.0), effect(5, 59.0, 3)]
+    assert measured(strikes, effects, [60.0]) == [("kill", 50.0)]
+    (found,) = recoveries(strikes, effects, BEGAN, [60.0])
+    assert found.since_last_kill == found
 
 
 def test_a_driver_that_was_only_stopped_is_no_recovery() -> None:

@@ -81,12 +81,15 @@ def goals(results: Iterable[RunResult]) -> list[Goal]:
     """The goals, over all runs that are judged. Runs that failed count as well: not to end is no way to meet a goal."""
     judged = [result for result in results if result.judged]
     recoveries = [each for result in judged for each in result.recoveries]
+    last = Times.of(each.since_last_kill for each in recoveries)
     times, alone = Times.of(recoveries), Times.of(each for each in recoveries if not each.others)
     held = [result.lso_held_s for result in judged if result.lso_held_s is not None]
     after = "from the end of the driver, by a kill or by itself, to the first new record that is visible"
+    from_last = "the same, from the last kill where it was killed again before that"
     by_itself = "the same, where no other fault came right before it or until it was over"
     return [
         *_recovery_goals("", after, times),
+        *_recovery_goals(" from the last kill", from_last, last),
         *_recovery_goals(" from one fault", by_itself, alone),
         Goal(
             "last stable offset held",

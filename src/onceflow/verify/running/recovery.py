@@ -51,10 +51,11 @@ def recoveries(
         visible_s = None if commit_s is None else _first_at(seen_s, commit_s)
         seconds = None if visible_s is None else visible_s - strike.at_s
         over_s = math.inf if visible_s is None else visible_s
-        again = tuple(each.fault for each in strikes if strike.at_s < each.at_s < over_s and each.fault == strike.fault)
-        found.append(
-            Recovery(strike.fault, strike.at_s, seconds, (*_others(encounters, strike.at_s, visible_s), *again))
-        )
+        later = [each for each in strikes if strike.at_s < each.at_s < over_s]
+        again = tuple(each.fault for each in later if each.fault == strike.fault)
+        last_kill_s = max((each.at_s for each in later if each.kills), default=strike.at_s)
+        others = (*_others(encounters, strike.at_s, visible_s), *again)
+        found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_kill_s - strike.at_s))
     return found
 
 
