@@ -49,6 +49,8 @@ proof: setup
 # (2) holds up none of the others; the status is 1 if any part is violated, else 2 if any proves nothing.
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
+# As many standbys as drivers may be killed in a row; on the cluster they would have two cores for all of their executors, too.
+WARM := --brokers 3 --standbys 5
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
 verify: setup
 	@worst=0; \
@@ -60,7 +62,7 @@ verify: setup
 	  test $$status -eq 0 || test $$worst -eq 1 || worst=$$status; }; \
 	run $(CLUSTER) --for $(FOR) --engine both --transaction-version 2 --out onceflow-verify/version-2; \
 	run $(CLUSTER) --for $(FOR) --transaction-version 1 --out onceflow-verify/version-1; \
-	run $(CLUSTER) --for $(FOR) --faults kill-driver,kill-driver-at-step --out onceflow-verify/killed; \
+	run $(WARM) --for $(FOR) --faults kill-driver,kill-driver-at-step --out onceflow-verify/killed; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --out onceflow-verify/executors; \
 	run $(WITHOUT_STATE) --for $(FOR) --faults checkpoint,topics --out onceflow-verify/checkpoint; \
 	run --matrix --out onceflow-verify/matrix; \
