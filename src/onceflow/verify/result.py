@@ -6,7 +6,7 @@ Times are seconds since the run's beginning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pyarrow as pa
@@ -44,7 +44,8 @@ class Recovery:
     committed then, as a read_committed reader saw it. ``seconds`` None: none came until the end.
 
     ``others`` are faults that had a hand in it: the one before it in the same row, and those that came until it was over.
-    ``killed_again_s`` later the driver was killed for the last time until then (0: not again).
+    Where the driver was killed again before it was over, the last kill came ``killed_again_s`` later (0: not again), and the
+    first record of a batch that was not yet committed *then* came ``seconds_then`` after it.
     """
 
     fault: str
@@ -52,12 +53,14 @@ class Recovery:
     seconds: float | None
     others: tuple[str, ...] = ()
     killed_again_s: float = 0.0
+    seconds_then: float | None = None
 
     @property
     def since_last_kill(self) -> Recovery:
         """The same from the last kill on: nobody brings new output between two that follow fast."""
-        seconds = None if self.seconds is None else self.seconds - self.killed_again_s
-        return replace(self, at_s=self.at_s + self.killed_again_s, seconds=seconds, killed_again_s=0.0)
+        if not self.killed_again_s:
+            return self
+        return Recovery(self.fault, self.at_s + self.killed_again_s, self.seconds_then, self.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,13 @@ _numbers = itertools.count()
 class SteadyDriver:
     """Writes one batch after the other, on a thread of its own."""
 
-    def __init__(self, cluster: KafkaCluster, directory: Path, timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, directory: Path, timeout_ms: int = 60_000, request_timeout_ms: int = 5_000
+    ) -> None:
         self.name = f"steady-{next(_numbers)}"
         admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
         admin.create_topics([NewTopic(self.name, PARTITIONS)])[self.name].result(PATIENCE_S)
-        options = {"request_timeout_ms": 5_000}
+        options = {"request_timeout_ms": request_timeout_ms}
         checkpoint = str(directory / self.name)
         job = Job(cluster.bootstrap_servers, self.name, self.name, checkpoint, timeout_ms=timeout_ms)
         self._driver = LightDriver(
@@ -42,7 +44,7 @@ class SteadyDriver:
         self.fenced = 0
         self.failure: BaseException | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)  # a test that fails may not end it
         self._thread.start()
 
     def _run(self) -> None:

@@ -23,9 +23,15 @@ def wired(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def world(wired: KafkaCluster, tmp_path: Path) -> Iterator[BareWorld]:
+def request_timeout_ms() -> int:
+    """How long the driver waits for an answer."""
+    return 5_000
+
+
+@pytest.fixture
+def world(wired: KafkaCluster, tmp_path: Path, request_timeout_ms: int) -> Iterator[BareWorld]:
     """With a driver that writes; at the end all it has committed is there exactly once."""
-    driver = SteadyDriver(wired, tmp_path)
+    driver = SteadyDriver(wired, tmp_path, request_timeout_ms=request_timeout_ms)
     driver.goes_on()
     yield BareWorld(wired, driver)
     driver.goes_on()

@@ -37,7 +37,8 @@ NOTES_LATE = "notes late"
 BY_NOTES = "a name of its own, and notes late"
 """Where it begins that note alone says, as with a consumer whose offsets are committed now and then."""
 KEEPS_LOG = "a log"
-"""It has an entry for each batch, where Spark has its offset log, and begins where the newest one ends that it can read."""
+"""It has an entry for each batch that it has committed, in the directory of Spark's offset log, and begins behind the newest one
+that it can read."""
 BY_LOG = "a name of its own, and a log"
 """Where it begins that log alone says."""
 

@@ -33,6 +33,18 @@ from onceflow.verify.wire.rules import ActiveRule
 pytestmark = pytest.mark.faults
 
 ARRIVED = "the late {} arrived while the next transaction was open"
+REQUEST_TIMEOUT_MS = 60_000
+
+
+@pytest.fixture
+def request_timeout_ms() -> int:
+    return REQUEST_TIMEOUT_MS
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine, too, the next transaction stays open until the late request is answered."""
+    monkeypatch.setattr(late, "_KEPT_OPEN_S", REQUEST_TIMEOUT_MS / 2000)
 
 
 def test_late_endtxn(world: BareWorld) -> None:
@@ -45,7 +57,7 @@ def test_late_endtxn(world: BareWorld) -> None:
 def silent(wired: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BareWorld]:
     """With a driver whose batches have no output: its transactions are of offsets alone."""
     monkeypatch.setattr(LightDriver, "_write", lambda driver, identity, batch: {})
-    driver = SteadyDriver(wired, tmp_path)
+    driver = SteadyDriver(wired, tmp_path, request_timeout_ms=REQUEST_TIMEOUT_MS)
     driver.goes_on()
     yield BareWorld(wired, driver)
     driver.goes_on()
@@ -178,7 +190,7 @@ class Plain:
         self._writer = Producer({**options, "acks": "all", "linger.ms": 0})
         self._offsets = Producer({**options, "transactional.id": topic})
         self._consumer = Consumer({"bootstrap.servers": cluster.direct_servers, "group.id": topic})
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -189,6 +201,7 @@ class Plain:
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self._consumer.close()
+        assert self.failure is None, self.failure
 
     def _run(self) -> None:
         try:
@@ -258,7 +271,7 @@ def test_transactions_that_write_nothing_are_let_pass(
         return {} if batch_id % 4 else write(driver, identity, batch_id)
 
     monkeypatch.setattr(LightDriver, "_write", seldom)
-    driver = SteadyDriver(wired, tmp_path)
+    driver = SteadyDriver(wired, tmp_path, request_timeout_ms=REQUEST_TIMEOUT_MS)
     driver.goes_on()
     world = BareWorld(wired, driver)
     release, written = ActiveRule.release, list[bool]()

@@ -38,6 +38,7 @@ from onceflow.verify.wire import apis
 pytestmark = pytest.mark.faults
 
 CHANCES = 3
+FETCH = {"FETCH": apis.READS["FETCH"]}  # the driver sends none
 FREQUENT = {kind: apis.KINDS[kind] for kind in ("PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN")}
 
 
@@ -87,7 +88,7 @@ class Behind:
         self._consumer = Consumer({**options, "enable.auto.commit": False, "isolation.level": "read_committed"})
         topic = world.driver_of_batches.name
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
-        self._thread = threading.Thread(target=self._read)
+        self._thread = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -107,7 +108,7 @@ class Behind:
 
 @pytest.mark.parametrize(
     "fault",
-    [DelayRequests(kinds=apis.READS), DuplicateRequests(kinds=apis.READS), CutConnections(kinds=apis.READS)],
+    [DelayRequests(kinds=FETCH), DuplicateRequests(kinds=FETCH), CutConnections(kinds=FETCH)],
     ids=lambda fault: fault.name,
 )
 @pytest.mark.in_turn(2)
@@ -120,6 +121,7 @@ def test_who_reads_gets_each_record_once(
         written = {value for batch in range(world.driver_of_batches.batches) for _, value in records_of(batch)}
         eventually(lambda: reader.values.keys() >= written, bool, "all of it", PATIENCE_S)
     assert not world.misses
+    assert " FETCH " in world.notes[-1]
     assert set(reader.values.values()) == {1}
 
 

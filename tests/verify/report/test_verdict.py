@@ -122,7 +122,10 @@ def test_the_goals_of_one_fault_leave_out_what_others_had_a_hand_in() -> None:
 
 
 def test_the_goals_of_the_last_kill_count_from_there() -> None:
-    recoveries = (Recovery("kill", 1.0, 4.0), Recovery("kill", 50.0, 14.0, ("kill",), killed_again_s=11.0))
+    recoveries = (
+        Recovery("kill", 1.0, 4.0),
+        Recovery("kill", 50.0, 14.0, ("kill",), killed_again_s=11.0, seconds_then=3.0),
+    )
     found = {goal.name: goal for goal in goals([replace(GOOD, recoveries=recoveries)])}
     assert (found["recovery p99"].measured_s, found["recovery p99"].state) == (14.0, "missed")
     last = found["recovery from the last kill p99"]

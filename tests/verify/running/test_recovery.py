@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from onceflow.verify.result import Encounter
 from onceflow.verify.running.driver import Effect
@@ -41,6 +42,21 @@ def test_a_kill_in_a_recovery_makes_it_longer() -> None:
     found = recoveries(strikes, effects, BEGAN, [15.5, 23.0])
     assert [each.others for each in found] == [("twice",), ()]
     assert [(each.since_last_kill.at_s, each.since_last_kill.seconds) for each in found] == [(12.0, 3.5), (20.0, 3.0)]
+
+
+def test_a_kill_right_before_it_is_over_has_its_own_time() -> None:
+    """The successor's first batch is visible a moment after it was killed: that is no output behind this kill."""
+    strikes = [Strike("kill", 10.0), Strike("kill", 13.9)]
+    effects = [effect(4, 9.0), effect(5, 13.8, 2), effect(6, 18.0, 3)]
+    (found,) = recoveries(strikes, effects, BEGAN, [14.0, 18.3])
+    assert (found.seconds, found.since_last_kill.at_s) == (4.0, 13.9)
+    assert found.since_last_kill.seconds == pytest.approx(4.4)
+
+
+def test_a_successor_that_ends_by_itself_is_not_killed_again() -> None:
+    strikes = [Strike("kill", 10.0), Strike("kill", 13.0, by_itself=True)]
+    (found,) = recoveries(strikes, [effect(4, 9.0), effect(5, 18.0, 3)], BEGAN, [18.3])
+    assert found.since_last_kill == found
 
 
 def test_a_stop_of_the_successor_makes_it_longer() -> None:

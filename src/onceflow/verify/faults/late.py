@@ -34,6 +34,8 @@ _MOST_BEFORE = 2
 _WRITES = {"Produce": apis.PRODUCE, "TxnOffsetCommit": apis.TXN_OFFSET_COMMIT}
 _ANY_WRITE = frozenset(_WRITES.values())
 _END = frozenset({apis.END_TXN})
+_INIT = frozenset({apis.INIT_PRODUCER_ID})
+_TOO_LATE = "the next transaction ended before it was answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class LateWrite:
     """Records or offsets that were sent again arrive when the next transaction has written some, too.
 
     Before that a broker may refuse them since their partition is no part of that transaction yet, and not because they are old.
+    Records may be those of another partition than the next transaction has written to; offsets have a single place.
     """
 
     name: str = "late-write"
@@ -72,12 +75,14 @@ def _comes_late(world: World, random: Random, name: str, kind: frozenset[int], w
     with _NextTransaction(world, written) as next_one:
         late = Rule(Do.HOLD, kind, first=first, count=1, then=next_one.look)
         with world.kafka.rules.during(late) as (held,):
-            missed = next_one.lacks(held)
-            if missed:
-                held.discard()
-            else:
-                held.release()
-                missed = next_one.lacks_an_answer(held)
+            try:
+                missed = next_one.lacks(held)
+                if not missed:
+                    held.release()
+                    missed = next_one.lacks_an_answer(held)
+            finally:
+                if not held.is_released:
+                    held.discard()
     if missed:
         world.missed(f"no late {name}: {missed}")
     else:
@@ -93,7 +98,8 @@ class _NextTransaction:
         begins the next one
         whoever waits for the request to be held wakes, and looks for a beginning: it is past
 
-    Of those that come behind it, the first one counts that has written what it should: others are let pass.
+    Of those that come behind it, the first one counts that has written what it should: others are let pass. An InitProducerId
+    ends what was written before it: on version 1 that is how an attempt is aborted.
     """
 
     def __init__(self, world: World, written: frozenset[int]) -> None:
@@ -111,7 +117,8 @@ class _NextTransaction:
     def _next_one(self) -> None:
         if not self._has_ended.is_set():
             self._has_ended.set()
-            self._watch(self._written, Direction.ANSWER, self._has_written.set)
+            self._watch(self._written, Direction.ANSWER, self._has_written.set, count=None)
+            self._watch(_INIT, Direction.REQUEST, self._has_written.clear, count=None)
         self._watch(_END, Direction.REQUEST, self._ends)
 
     def _ends(self) -> None:
@@ -122,10 +129,12 @@ class _NextTransaction:
         if not self._over.wait(_KEPT_OPEN_S):
             self._too_late.set()
 
-    def _watch(self, kind: frozenset[int], direction: Direction, then: Callable[[], object]) -> None:
+    def _watch(
+        self, kind: frozenset[int], direction: Direction, then: Callable[[], object], count: int | None = 1
+    ) -> None:
         with self._changes:
             if not self._over.is_set():
-                watch = Rule(Do.DELAY, kind, direction, count=1, delay_s=_MOMENT_S, then=then)
+                watch = Rule(Do.DELAY, kind, direction, count=count, delay_s=_MOMENT_S, then=then)
                 self._watching.append(self._world.kafka.rules.add(watch))
 
     def lacks(self, held: ActiveRule) -> str:
@@ -136,14 +145,14 @@ class _NextTransaction:
             return "none was sent"
         if not self._comes(self._has_ended.is_set):
             return "its transaction did not end"
-        return "" if self._comes(self._open.is_set) else "no transaction came that writes"
+        if not self._comes(self._open.is_set):
+            return "no transaction came that writes"
+        return _TOO_LATE if self._too_late.is_set() else ""
 
     def lacks_an_answer(self, held: ActiveRule) -> str:
         """The same for the answer to it, for as long as the next transaction is kept open."""
         self._comes(lambda: held.is_answered or self._too_late.is_set())
-        if self._too_late.is_set():
-            return "the next transaction ended before it was answered"
-        return "" if held.is_answered else "it was not answered"
+        return "" if held.is_answered and not self._too_late.is_set() else _TOO_LATE
 
     def _comes(self, is_so: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + _PATIENCE_S

@@ -19,11 +19,14 @@ _ON_THE_WIRE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A signal to a running driver, of which it died (SIGKILL) or stopped (SIGSTOP): only another one brings new output."""
+    """A signal to a running driver, of which it died (SIGKILL) or stopped (SIGSTOP), or its end ``by_itself``: only another one
+    brings new output.
+    """
 
     fault: str
     at_s: float
     kills: bool = True
+    by_itself: bool = False
 
 
 def recoveries(
@@ -47,16 +50,42 @@ def recoveries(
     for strike in strikes:
         if not strike.kills or strike.at_s < over_s:
             continue
-        commit_s = _new_commit(commits, strike)
-        visible_s = None if commit_s is None else _first_at(seen_s, commit_s)
+        visible_s = _new_output(commits, seen_s, strike)
         seconds = None if visible_s is None else visible_s - strike.at_s
         over_s = math.inf if visible_s is None else visible_s
-        later = [each for each in strikes if strike.at_s < each.at_s < over_s]
-        again = tuple(each.fault for each in later if each.fault == strike.fault)
-        last_kill_s = max((each.at_s for each in later if each.kills), default=strike.at_s)
+        again = tuple(each.fault for each in strikes if strike.at_s < each.at_s < over_s and each.fault == strike.fault)
         others = (*_others(encounters, strike.at_s, visible_s), *again)
-        found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_kill_s - strike.at_s))
+        last_s, then_s = _from_the_last_kill(strikes, commits, seen_s, strike)
+        found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_s - strike.at_s, then_s))
     return found
+
+
+def _from_the_last_kill(
+    strikes: Sequence[Strike], commits: Sequence[tuple[float, int]], seen_s: Sequence[float], first: Strike
+) -> tuple[float, float | None]:
+    """When the last one came, and for how long there was no new output from then on; None if there was no other than the first.
+
+    A driver that ends by itself does not count as killed again: that is its own doing. And a kill has its own time, though the
+    first one's is over::
+
+        13.8  the successor begins to commit batch 5, and is killed at 13.9
+        14.0  batch 5 is visible: over, as seen from the first kill; but the next batch comes at 18
+    """
+    kills = [each for each in strikes if each.kills and not each.by_itself]
+    last = first
+    while True:
+        visible_s = _new_output(commits, seen_s, last)
+        until_s = math.inf if visible_s is None else visible_s
+        later = [each for each in kills if last.at_s < each.at_s < until_s]
+        if not later:
+            break
+        last = max(later, key=lambda each: each.at_s)
+    return last.at_s, None if visible_s is None or last is first else visible_s - last.at_s
+
+
+def _new_output(commits: Sequence[tuple[float, int]], seen_s: Sequence[float], strike: Strike) -> float | None:
+    commit_s = _new_commit(commits, strike)
+    return None if commit_s is None else _first_at(seen_s, commit_s)
 
 
 def _others(encounters: Sequence[Encounter], at_s: float, until_s: float | None) -> tuple[str, ...]:

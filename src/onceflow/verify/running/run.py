@@ -324,7 +324,7 @@ def _outages(world: PrivateWorld, raw: Raw) -> list[Strike]:
     found = []
     for at_s in (at - world.timeline.began_at for at in world.driver.outages):
         fault = next((each.fault for each in reversed(raw.encounters) if each.at_s <= at_s), "no fault")
-        found.append(Strike(fault, at_s))
+        found.append(Strike(fault, at_s, by_itself=True))
     return found
 
 
