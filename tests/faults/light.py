@@ -63,6 +63,13 @@ def source_offsets_json(batch_id: int, topic: str) -> dict[str, dict[str, int]]:
     return {topic: {"0": (batch_id + 1) * RECORDS_PER_BATCH}}
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Whole or not at all: the process may be killed here, too."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(text)
+    new.replace(path)
+
+
 class LightDriver:
     """One driver's life; ``run`` does the batches that its checkpoint does not know as done."""
 
@@ -116,9 +123,7 @@ class LightDriver:
         self.note_done(batch_id)
 
     def note_done(self, batch_id: int) -> None:
-        new = self._commits.with_suffix(f".{os.getpid()}")  # whole or not at all: the process may be killed here, too
-        new.write_text(str(batch_id + 1))
-        new.replace(self._commits)
+        write_whole(self._commits, str(batch_id + 1))
 
     def done(self) -> int:
         return int(self._commits.read_text()) if self._commits.exists() else 0

@@ -25,12 +25,46 @@ PARTITIONS = 3
 _numbers = itertools.count()
 
 
-class SteadyDriver:
-    """Writes one batch after the other, on a thread of its own."""
+class Steady:
+    """Works on a thread of its own until it is told to end; ``done`` counts what it has done, ``failure`` is why it stopped."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.failure: BaseException | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)  # a test that fails may not end it
+
+    def _work(self) -> None:
+        """Goes on until ``_ending`` is set."""
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  the test must hear of it
+            self.failure = error
+
+    def goes_on(self, times: int = 2) -> None:
+        """Waits until it has done some more."""
+        wanted = self.done + times
+        eventually(lambda: self.done >= wanted or self.failure is not None, bool, "more of it", PATIENCE_S)
+        assert self.failure is None, self.failure
+
+    def ends(self) -> None:
+        """Waits until its thread has ended, behind what it does now."""
+        self._ending.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        assert self.failure is None, self.failure
+
+
+class SteadyDriver(Steady):
+    """Writes one batch after the other."""
 
     def __init__(
         self, cluster: KafkaCluster, directory: Path, timeout_ms: int = 60_000, request_timeout_ms: int = 5_000
     ) -> None:
+        super().__init__()
         self.name = f"steady-{next(_numbers)}"
         admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
         admin.create_topics([NewTopic(self.name, PARTITIONS)])[self.name].result(PATIENCE_S)
@@ -40,27 +74,25 @@ class SteadyDriver:
         self._driver = LightDriver(
             Job(**{**_fields(job), "patience_s": PATIENCE_S, "max_attempts": 1000, "options": options})
         )
-        self.batches = 0
         self.fenced = 0
-        self.failure: BaseException | None = None
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)  # a test that fails may not end it
         self._thread.start()
 
-    def _run(self) -> None:
-        try:
-            while not self._ending.is_set():
-                self._live()
-        except BaseException as error:  # noqa: BLE001  the test must hear of it
-            self.failure = error
+    @property
+    def batches(self) -> int:
+        """How many it has committed."""
+        return self.done
+
+    def _work(self) -> None:
+        while not self._ending.is_set():
+            self._live()
 
     def _live(self) -> None:
         """One life of the driver; whoever is fenced by a stranger is started again by its supervisor."""
         coordinator = self._driver.open()
         try:
             while not self._ending.is_set():
-                self._driver.run_batch(coordinator, self.batches)
-                self.batches += 1
+                self._driver.run_batch(coordinator, self.done)
+                self.done += 1
         except Fenced:
             self.fenced += 1
         finally:
@@ -70,18 +102,9 @@ class SteadyDriver:
     def steps(self) -> list[str]:
         return [step for step, _ in self._driver.steps]
 
-    def goes_on(self, batches: int = 2) -> None:
-        """Waits until it has committed some batches more."""
-        wanted = self.batches + batches
-        eventually(lambda: self.batches >= wanted or self.failure is not None, bool, "more batches", PATIENCE_S)
-        assert self.failure is None, self.failure
-
     def end(self) -> list[tuple[str, str]]:
         """Ends after the running batch; what it has written in all."""
-        self._ending.set()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
-        assert self.failure is None, self.failure
+        self.ends()
         return [record for batch in range(self.batches) for record in records_of(batch)]
 
 

@@ -34,6 +34,7 @@ def world(wired: KafkaCluster, tmp_path: Path, request_timeout_ms: int) -> Itera
     driver = SteadyDriver(wired, tmp_path, request_timeout_ms=request_timeout_ms)
     driver.goes_on()
     yield BareWorld(wired, driver)
+    assert not wired.rules._active  # no fault leaves a rule behind
     driver.goes_on()
     judge = Cluster(cast(EmbeddedBroker, wired))
     written = driver.end()

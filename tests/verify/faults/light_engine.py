@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import tests.faults.light
-from tests.faults.light import Job, LightDriver
+from tests.faults.light import Job, LightDriver, write_whole
 
 from onceflow.errors import OnceflowError
 from onceflow.transaction.progress import OnMismatch
@@ -64,9 +64,7 @@ class TellingInALog(Telling):
     def note_done(self, batch_id: int) -> None:
         entry = self._log / str(batch_id)
         entry.parent.mkdir(exist_ok=True)
-        new = entry.with_name(f".{batch_id}")
-        new.write_text(json.dumps({"next": batch_id + 1}))
-        new.replace(entry)
+        write_whole(entry, json.dumps({"next": batch_id + 1}))
 
     def done(self) -> int:
         return max((self._next(entry) for entry in self._log.glob("[0-9]*")), default=0)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import DescribeTransactionsRequest
 from tests.faults.light import RECORDS_PER_BATCH, LightDriver
 from tests.faults.support import Cluster, eventually
-from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
+from tests.verify.faults.bare import PATIENCE_S, BareWorld, Steady, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka.client import TRANSACTION, KafkaClient
@@ -89,18 +88,24 @@ def test_late_endtxn_of_transactions_without_output(silent: BareWorld) -> None:
     assert not silent.misses
 
 
+def before_it_is_released(monkeypatch: pytest.MonkeyPatch, look: Callable[[], object]) -> None:
+    """Looks right before a request that is held is let go."""
+    release = ActiveRule.release
+
+    def look_first(active: ActiveRule) -> None:
+        if active.rule.do is Do.HOLD and not active.is_released:
+            look()
+        release(active)
+
+    monkeypatch.setattr(ActiveRule, "release", look_first)
+
+
 def test_the_next_transaction_is_open_when_a_late_endtxn_arrives(
     silent: BareWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of offsets alone has ended some milliseconds after it began; an EndTxn that comes then is late for nothing."""
-    states, release = list[str](), ActiveRule.release
-
-    def look_first(active: ActiveRule) -> None:
-        if active.rule.do is Do.HOLD and not active.is_released:
-            states.append(state_of_transaction(silent))
-        release(active)
-
-    monkeypatch.setattr(ActiveRule, "release", look_first)
+    states = list[str]()
+    before_it_is_released(monkeypatch, lambda: states.append(state_of_transaction(silent)))
     for seed in range(3):
         LateEndTxn().inject(silent.as_world(), Random(seed))
     assert states == ["Ongoing"] * 3
@@ -117,15 +122,13 @@ def test_a_late_endtxn_that_comes_when_the_next_transaction_has_ended_has_missed
     silent: BareWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late, "_KEPT_OPEN_S", 0.0)
-    release, ends = ActiveRule.release, silent.kafka.wires[0].seen
+    ends = silent.kafka.wires[0].seen
 
-    def after_its_end(active: ActiveRule) -> None:
-        if active.rule.do is Do.HOLD and not active.is_released:
-            before = ends[apis.END_TXN]
-            eventually(lambda: ends[apis.END_TXN], lambda now: now > before, "the next EndTxn", PATIENCE_S)
-        release(active)
+    def await_its_end() -> None:
+        before = ends[apis.END_TXN]
+        eventually(lambda: ends[apis.END_TXN], lambda now: now > before, "the next EndTxn", PATIENCE_S)
 
-    monkeypatch.setattr(ActiveRule, "release", after_its_end)
+    before_it_is_released(monkeypatch, await_its_end)
     LateEndTxn().inject(silent.as_world(), Random(1))
     assert silent.misses == ["no late EndTxn: the next transaction ended before it was answered"]
 
@@ -175,41 +178,32 @@ def test_control_without_an_epoch_for_each_transaction_late_offsets_take_the_com
     assert committed == told - RECORDS_PER_BATCH
 
 
-class Plain:
+class Plain(Steady):
     """Records by a producer that is not idempotent, and offsets in transactions under one epoch, which it looks at after each."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        super().__init__()
         admin = AdminClient({"bootstrap.servers": cluster.direct_servers})
         admin.create_topics([NewTopic(topic)])[topic].result(PATIENCE_S)
         self.topic = topic
-        self.done = 0
         self.went_back = list[tuple[int, int]]()
-        self.failure: BaseException | None = None
-        self._ending = threading.Event()
         options = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
         self._writer = Producer({**options, "acks": "all", "linger.ms": 0})
         self._offsets = Producer({**options, "transactional.id": topic})
         self._consumer = Consumer({"bootstrap.servers": cluster.direct_servers, "group.id": topic})
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._ending.set()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
+        self.ends()
         self._consumer.close()
-        assert self.failure is None, self.failure
 
-    def _run(self) -> None:
-        try:
-            self._offsets.init_transactions(PATIENCE_S)
-            while not self._ending.is_set():
-                self._transact()
-        except BaseException as error:  # noqa: BLE001  the test must hear of it
-            self.failure = error
+    def _work(self) -> None:
+        self._offsets.init_transactions(PATIENCE_S)
+        while not self._ending.is_set():
+            self._transact()
 
     def _transact(self) -> None:
         offset = self.done + 1
@@ -223,11 +217,6 @@ class Plain:
         if place.offset != offset:
             self.went_back.append((offset, place.offset))
         self.done = offset
-
-    def goes_on(self, transactions: int = 2) -> None:
-        wanted = self.done + transactions
-        eventually(lambda: self.done >= wanted or self.failure is not None, bool, "more of them", PATIENCE_S)
-        assert self.failure is None, self.failure
 
 
 def test_control_under_one_epoch_late_offsets_take_the_committed_ones_back(wired: KafkaCluster) -> None:
@@ -274,14 +263,8 @@ def test_transactions_that_write_nothing_are_let_pass(
     driver = SteadyDriver(wired, tmp_path, request_timeout_ms=REQUEST_TIMEOUT_MS)
     driver.goes_on()
     world = BareWorld(wired, driver)
-    release, written = ActiveRule.release, list[bool]()
-
-    def look_first(active: ActiveRule) -> None:
-        if active.rule.do is Do.HOLD and not active.is_released:
-            written.append(driver.batches % 4 == 0)
-        release(active)
-
-    monkeypatch.setattr(ActiveRule, "release", look_first)
+    written = list[bool]()
+    before_it_is_released(monkeypatch, lambda: written.append(driver.batches % 4 == 0))
     LateWrite(kinds=("Produce",)).inject(world.as_world(), Random(1))
     driver.goes_on()
     driver.end()

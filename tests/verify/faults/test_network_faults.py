@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -14,7 +13,7 @@ import tests.faults.light
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.faults.light import records_of
 from tests.faults.support import Cluster, eventually
-from tests.verify.faults.bare import PARTITIONS, PATIENCE_S, BareWorld, SteadyDriver
+from tests.verify.faults.bare import PARTITIONS, PATIENCE_S, BareWorld, Steady, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.transaction.asking import Asking
@@ -78,28 +77,26 @@ def test_where_no_request_of_the_kinds_that_were_drawn_comes_others_are_drawn(
     assert re.match(r"[1-9]\d* of \d+ PRODUCE ", world.notes[-1])
 
 
-class Behind:
+class Behind(Steady):
     """A consumer of committed records behind the wire; what it reads within a block."""
 
     def __init__(self, world: BareWorld) -> None:
+        super().__init__()
         self.values: Counter[str] = Counter()
-        self._ending = threading.Event()
         options = {"bootstrap.servers": world.kafka.bootstrap_servers, "group.id": "behind", "log_level": 0}
         self._consumer = Consumer({**options, "enable.auto.commit": False, "isolation.level": "read_committed"})
         topic = world.driver_of_batches.name
         self._consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
-        self._thread = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._ending.set()
-        self._thread.join(PATIENCE_S)
+        self.ends()
         self._consumer.close()
 
-    def _read(self) -> None:
+    def _work(self) -> None:
         while not self._ending.is_set():
             message = self._consumer.poll(0.1)
             if message is not None and message.error() is None:
