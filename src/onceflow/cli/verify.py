@@ -46,6 +46,9 @@ def verify(
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
     spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,
     standbys: Annotated[int, typer.Option(help="Drivers kept warm, as onceflow run --standbys has them; 1 to 5.")] = 1,
+    one_by_one: Annotated[
+        bool, typer.Option("--one-by-one", help="No faults in a row: each strikes a pipeline that has recovered.")
+    ] = False,
     readers: Annotated[
         int, typer.Option(help="Processes of a Reader behind the output, whose effects are judged; 0 to 2.")
     ] = 2,
@@ -95,6 +98,7 @@ def verify(
                     _arguments(sys.argv[2:]),
                     standbys=standbys,
                     readers=readers,
+                    one_by_one=one_by_one,
                 )
                 status = _run(settings_of(options), directory, as_json=as_json)
     except typer.Exit as ended:

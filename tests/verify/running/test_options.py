@@ -10,6 +10,7 @@ import pytest
 from onceflow.errors import ConfigurationError
 from onceflow.verify.engines import ENGINES, EXECUTORS
 from onceflow.verify.running.options import Options, settings_of
+from onceflow.verify.running.schedule import ByTime
 
 GOOD = Options(
     pipeline=None, duration="60s", rate=300, faults="all", seed=7, engine="onceflow", brokers=1, spark_workers=0,
@@ -43,6 +44,17 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         "--for soon", "--brokers 2", "--spark-workers 1", "--transaction-version 3", "--standbys 6", "--rate 0", "--engine flink",
         "--faults drivr", "--input orders", "source 'orders' reads a pattern", "a sink has a topic_expr",
     ]  # fmt: skip
+
+
+def test_a_plan_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (found,) = mistakes_of(dataclasses.replace(GOOD, pipeline=tmp_path / "nowhere.toml"))
+    assert "nowhere.toml cannot be read: No such file or directory; name a plan, or" in found
+
+
+def test_faults_come_one_by_one_where_that_is_asked_for() -> None:
+    schedules = [settings_of(dataclasses.replace(GOOD, one_by_one=each)).schedule for each in (False, True)]
+    assert [each.text for each in schedules] == ["for 60 s", "for 60 s, one by one"]
+    assert schedules == [ByTime(60, 7), ByTime(60, 7, one_by_one=True)]
 
 
 @pytest.mark.parametrize("duration", ["0s", "0ms", "0h"])

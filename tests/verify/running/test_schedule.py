@@ -46,6 +46,14 @@ def test_three_and_more_faults_come_in_a_row() -> None:
     assert 3 <= longest <= 5
 
 
+def test_one_by_one_no_fault_comes_in_a_row() -> None:
+    """Each recovery is from one fault then; every kind comes as often as otherwise."""
+    found = list(islice(turns(ALL, 3, one_by_one=True), 1000))
+    assert not any(turn.in_row for turn in found)
+    injected = [turn.fault.name for turn in found if turn.fault is not None]
+    assert sorted(injected[: len(ALL)]) == sorted(FAULTS)
+
+
 def test_what_lasts_until_the_pipeline_has_recovered_comes_in_no_row() -> None:
     found = first(2000, seed=3)
     alone = [n for n, turn in enumerate(found) if turn.fault is FAULTS["kill-standby"]]

@@ -58,6 +58,7 @@ class Options:
     arguments: Sequence[str] = ()
     standbys: int = 1
     readers: int = 2
+    one_by_one: bool = False
 
 
 def settings_of(options: Options) -> Settings:
@@ -93,7 +94,7 @@ def settings_of(options: Options) -> Settings:
         faults=tuple(fault for fault in faults if _is_possible(fault, options)),
         mix=names,
         seed=seed,
-        schedule=ByTime(seconds, seed),
+        schedule=ByTime(seconds, seed, one_by_one=options.one_by_one),
         rate=options.rate,
         brokers=options.brokers,
         spark_workers=options.spark_workers,
@@ -209,7 +210,8 @@ def _plan(path: Path | None, mistakes: list[str]) -> PlanFile | None:
     try:
         return load(builtin_plan(), {}) if path is None else load(path, os.environ)
     except ConfigurationError as error:
-        mistakes += error.fields.get("mistakes", (error.message,))
+        what_to_do = f"; {error.action}" if error.action else ""
+        mistakes += error.fields.get("mistakes", (f"{error.message}{what_to_do}",))
         return None
 
 

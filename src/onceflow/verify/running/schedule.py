@@ -77,14 +77,15 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
-    """Faults drawn from a seed, for so many seconds."""
+    """Faults drawn from a seed, for so many seconds; ``one_by_one``: none of them in a row."""
 
     seconds: float
     seed: int
+    one_by_one: bool = False
 
     @property
     def text(self) -> str:
-        return f"for {self.seconds:.0f} s"
+        return f"for {self.seconds:.0f} s" + (", one by one" if self.one_by_one else "")
 
     def await_start(self, world: World) -> None:
         """A first standby takes as long as a first driver, which is no part of the time for faults."""
@@ -99,7 +100,7 @@ class ByTime:
     def due(self, world: World, faults: Sequence[Fault]) -> Iterator[Turn]:
         until = time.monotonic() + self.seconds
         commits = 0
-        for turn in turns(faults, self.seed):
+        for turn in turns(faults, self.seed, one_by_one=self.one_by_one):
             if turn.wait_s:
                 _await_recovery(world, commits, until)
             world.sleep(max(0.0, min(turn.wait_s, until - time.monotonic())))
@@ -124,10 +125,10 @@ def _await_recovery(world: World, commits: int, until: float) -> None:
         world.sleep(_LOOK_AGAIN_S)
 
 
-def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:
+def turns(faults: Sequence[Fault], seed: int, *, one_by_one: bool = False) -> Iterator[Turn]:
     """Without end. Equal faults and an equal seed give equal turns, however long each of them takes.
 
-    What comes alone, and is drawn for a row, comes behind it.
+    What comes alone, and is drawn for a row, comes behind it. ``one_by_one``: no row at all.
     """
     random = Random(f"onceflow-{seed}")  # noqa: S311  repeatable on purpose
     deck: list[Fault] = []
@@ -143,7 +144,7 @@ def turns(faults: Sequence[Fault], seed: int) -> Iterator[Turn]:
         deck = deck or random.sample(faults, len(faults))
         return deck.pop()
 
-    has_rows = any(fault.name not in COME_ALONE for fault in faults)
+    has_rows = not one_by_one and any(fault.name not in COME_ALONE for fault in faults)
     while True:
         chance = random.random()
         if chance < QUIET or not faults:
