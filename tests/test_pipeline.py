@@ -123,13 +123,22 @@ mode = "update"
         control: Control | None = None,
         on_step: Callable[[str, int], None] | None = None,
         sink: Callable[..., KafkaSink] = KafkaSink,
+        begun: str = "",
+        when_started: Callable[[], None] = lambda: None,
     ) -> Finished:
         self.events.clear()
+
+        def tell(event: Event) -> None:
+            self.events.append(event)
+            if isinstance(event, Started):
+                when_started()
+
         return run(
             load(self.path, {}),
-            tell=self.events.append,
+            tell=tell,
             control=control or Control(),
             mode=mode,
+            begun=begun,
             make_sink=partial(sink, on_step=on_step),
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import create_topic
-from tests.faults.support import make_anew
+from tests.faults.support import eventually, make_anew
 from tests.test_pipeline import Lab, rows
 
 from onceflow import committed_offsets
@@ -20,7 +20,7 @@ from onceflow.errors import InputError, ProgressConflict, ProgressGone
 from onceflow.kafka.client import KafkaClient
 from onceflow.pipeline import Mode
 from onceflow.pipeline.checkpoint import Checkpoint
-from onceflow.pipeline.events import Note
+from onceflow.pipeline.events import Note, Started
 from onceflow.transaction import questions, streaming_query
 from onceflow.transaction.committed import read_committed
 from onceflow.transaction.messages import Event
@@ -519,3 +519,62 @@ def test_a_source_topic_that_is_made_anew_under_a_batch_is_refused(bench: Workbe
     bench.fill(origin, [("k", "70")])
     bench.run(origin, target, **few)
     assert len(bench.read(target)) == 21
+
+
+# ------------------------------------------------------------------------------------------------------------- taken over
+
+
+@pytest.mark.parametrize(
+    ("mode", "guarantee", "last_step", "lines"),
+    [
+        (Mode.RESTART, "exactly_once", "COMMIT", ["lines1", "lines1"]),
+        (Mode.RESTART, "at_least_once", "PRODUCE", ["lines1", "lines1"]),
+        (Mode.RESUME, "exactly_once", "COMMIT", ["lines1"]),
+    ],
+    ids=["restart", "restart, at_least_once", "resume"],
+)
+def test_who_takes_over_goes_on_from_where_the_driver_before_has_begun(
+    lab: Lab, topic: TopicFactory, mode: Mode, guarantee: str, last_step: str, lines: list[str]
+) -> None:
+    """Or what has come since to a source at "latest" would never be written. It died before its first commit."""
+    news = topic(1)
+    old = (source("lines", f'topics = ["{lab.lines}"]'), sink(lab, "lines"))
+    new = (*old, source("news", f'topics = ["{news}"]', 'starting_offsets = "latest"'), sink(lab, "news"))
+    plan(lab, *old, guarantee=guarantee)
+    lab.send(["1"])
+    lab.run()
+
+    def send_when_it_is_noted_where_sources_begin() -> None:
+        noted = lab.checkpoint("sources")
+        eventually(lambda: [*noted.glob("*/0")], lambda found: len(found) == 2, "both sources", PATIENCE_S)
+        lab.send(["2"], news)
+
+    def die(step: str, batch_id: int) -> None:
+        if (step, batch_id) == (last_step, 0):
+            raise RuntimeError("died here")
+
+    plan(lab, *new, guarantee=guarantee)
+    lab.path.write_text(lab.path.read_text().replace("available_now = true", 'processing_time = "1 second"'))
+    with pytest.raises(Exception, match="died here"):
+        lab.run(mode, on_step=die, when_started=send_when_it_is_noted_where_sources_begin)
+    (started,) = lab.told(Started)
+    assert isinstance(started, Started)
+    lab.send(["3"], news)
+    plan(lab, *new, guarantee=guarantee)
+    lab.run(mode, begun=started.query_id)
+    assert sorted(value or "" for _, value in lab.read(lab.sales)) == [*lines, "news2", "news3"]
+    assert [each.name for each in lab.path.parent.glob("state.before-*")] == [f"state.before-{mode.value}-1"]
+
+
+def test_a_resume_begins_at_the_committed_offsets_where_the_driver_before_did_not_come_to_note_them(lab: Lab) -> None:
+    """It died right behind its start: the new checkpoint has the query's id alone."""
+    plan(lab, source("lines", f'topics = ["{lab.lines}"]'), sink(lab, "lines"))
+    lab.send(["1"])
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.checkpoint().mkdir()
+    begun = str(uuid.uuid4())
+    lab.checkpoint("metadata").write_text(json.dumps({"id": begun}))
+    lab.send(["2"])
+    lab.run(Mode.RESUME, begun=begun)
+    assert sorted(lab.read(lab.sales)) == [(None, "lines1"), (None, "lines2")]

@@ -133,7 +133,7 @@ def _serve(parent: _Parent) -> None:
     mode = _still_to_do(go, parent.prepared)
     try:
         run(
-            file, tell=parent.say, control=parent.control, mode=mode, spark_log=spark_log, settings=settings,
+            file, tell=parent.say, control=parent.control, mode=mode, begun=go.begun, spark_log=spark_log, settings=settings,
             triggered=lambda: parent.say(Triggered()),
         )  # fmt: skip
     finally:

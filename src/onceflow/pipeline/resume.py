@@ -33,19 +33,24 @@ def prepare(
     sources: Sequence[frozenset[str]],
     tell: Listener,
     read: Callable[[], Committed],
+    begun: str = "",
 ) -> tuple[OnMismatch, Offsets]:
     """What the sink shall allow, and where sources start (by source name; empty: as the plan says).
 
-    ``sources``: the topics of each of the plan's readings, in Spark's order; ``read`` says what is committed. Sets the old
-    checkpoint aside where a new one is needed. Raises ProgressConflict if the checkpoint is another plan's or damaged, if there
-    is nothing to resume, or if a topic of the newest batch is not read any more: the sink would refuse that too, with the old
-    checkpoint out of its place.
+    ``sources``: the topics of each of the plan's readings, in Spark's order; ``read`` says what is committed; ``begun`` is the
+    query that a driver before, in the same mode, has begun and not committed. Sets the old checkpoint aside where a new one is
+    needed. Raises ProgressConflict if the checkpoint is another plan's or damaged, if there is nothing to resume, or if a topic
+    of the newest batch is not read any more: the sink would refuse that too, with the old checkpoint out of its place.
     """
     state = checkpoint.state()
     if mode is OnMismatch.REFUSE:
         _check_undamaged(checkpoint, state)
         _check_same_plan(file.plan, state, sources)
         return _as_if_resumed(file.plan, state, read, tell), {}
+    if _has_begun(state, begun):
+        tell(Note(f"{mode.value}: goes on with the checkpoint that the driver before has begun"))
+        # It counts only for a source of which that driver did not live to note where it begins.
+        return mode, {} if mode is OnMismatch.RESTART else starting_offsets(file.plan, read(), known)
     if mode is OnMismatch.RESTART:
         _set_aside(file.plan, settings, checkpoint, mode, tell)
         tell(Note("restart: reads from starting_offsets again, what was written before is written again"))
@@ -77,6 +82,16 @@ def prepare(
     tell(Note("resume: reads from the committed offsets; aggregations and joins begin with an empty state"))
     _tell_of_new(committed, sources, tell)
     return mode, starting_offsets(file.plan, committed, known)
+
+
+def _has_begun(state: CheckpointState | None, begun: str) -> bool:
+    """Whether the checkpoint is the new one already, which the driver before has begun for the same resume or restart::
+
+    told to restart, it sets the checkpoint aside; in the new one Spark notes where a source at "latest" begins
+    records come, it plans a batch of them, and is killed before it can commit it
+    set aside once more, a new query would begin behind those records, and nobody would ever write them
+    """
+    return begun != "" and state is not None and not state.damaged and state.query_id == begun
 
 
 def _as_if_resumed(

@@ -70,6 +70,7 @@ def run(
     tell: Listener,
     control: Control,
     mode: Mode = Mode.REFUSE,
+    begun: str = "",
     spark_log: str = "error",
     settings: ClusterSettings | None = None,
     triggered: Callable[[], None] = lambda: None,
@@ -77,10 +78,11 @@ def run(
 ) -> Finished:
     """Runs a plan until its data ends (``available_now``), it is asked to stop, or an error ends it.
 
-    ``mode`` is what to do when the checkpoint does not continue the committed progress; ``spark_log`` the level of
-    Spark's own log; ``settings`` those of the plan's cluster, where they are known already; ``triggered`` is called after
-    each trigger of the query, on a thread of its own; ``make_sink`` makes the sink, as its class does. Raises an
-    OnceflowError, where possible before anything is read or written. Runs on the driver, blocks.
+    ``mode`` is what to do when the checkpoint does not continue the committed progress, and ``begun`` the query that a run
+    before has begun to do so and not committed, if there was one; ``spark_log`` the level of Spark's own log; ``settings``
+    those of the plan's cluster, where they are known already; ``triggered`` is called after each trigger of the query, on a
+    thread of its own; ``make_sink`` makes the sink, as its class does. Raises an OnceflowError, where possible before anything
+    is read or written. Runs on the driver, blocks.
     """
     settings = settings or connect(file, tell)
     fence = EarlyFence(file.plan, settings)
@@ -104,7 +106,7 @@ def run(
         with _in_our_words(f"the checkpoint {file.checkpoint}"):
             checkpoint = Checkpoint(spark, file.checkpoint)
             allowed, starting = prepare(
-                file, mode, checkpoint, settings, known, topics_in_order(frame, known), tell, read
+                file, mode, checkpoint, settings, known, topics_in_order(frame, known), tell, read, begun
             )
         if starting:
             frame = check_plan(file, spark, settings, cluster, starting)

@@ -62,7 +62,7 @@ class Go:
     """Take over.
 
     ``begun`` is the query that the driver before, with the same ``mode``, began: once that has committed, there is nothing
-    left to resume or to restart.
+    left to resume or to restart, and until then it goes on where that one began.
     """
 
     mode: OnMismatch
