@@ -102,14 +102,16 @@ def test_broker_start_is_repeatable(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- the end of it
 
 
-@pytest.mark.parametrize(("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)])
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg), (signal.SIGINT, os.killpg)]
+)
 def test_a_signal_in_the_middle_of_a_batch_ends_after_it(
     slow: Slow, start: Callable[..., Running], number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     sent = slow.send(20)
     running = start(slow.directory)
     slow.wait_until_under_way(running)
-    send(running.process.pid, number)  # a terminal's Ctrl-C goes to Spark's Java process too
+    send(running.process.pid, number)  # a terminal's Ctrl-C goes to Spark's Java process too, and a service's SIGTERM
     assert running.end() == 0
     slow.check_written(sent)
     assert running.events[-1]["event"] == "finished"

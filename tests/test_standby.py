@@ -32,6 +32,7 @@ from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import (
+    BatchCommitted,
     Control,
     DriverLost,
     Event,
@@ -47,7 +48,7 @@ from onceflow.pipeline import (
 )
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.driver_process import _still_to_do
-from onceflow.pipeline.standby import Failed, Go, Gone, Prepare, Ready, Said, WarmDriver
+from onceflow.pipeline.standby import Failed, Go, Gone, Prepare, Pulse, Ready, Said, WarmDriver
 from onceflow.pipeline.supervisor import Limits, run_with_standby
 from onceflow.transaction.messages import Ended, Refused
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
@@ -289,6 +290,14 @@ def test_an_error_before_any_query_ran_is_told_at_once(supervise: Callable[..., 
     assert isinstance(supervise("unreachable").end(), BrokerUnreachable)
 
 
+def test_a_driver_that_is_lost_while_it_ends_is_told_as_that(supervise: Callable[..., Supervised]) -> None:
+    run = supervise("start commit stall die")
+    run.wait_for(BatchCommitted)
+    error = run.stop()
+    assert isinstance(error, RestartsExhausted)
+    assert error.message == "pipeline 'p': while it ended, the driver was killed by SIGKILL"
+
+
 def test_a_crash_loop_ends(supervise: Callable[..., Supervised]) -> None:
     run = supervise("start commit exit\nstart exit", limits=Limits(tries=3))
     error = run.end()
@@ -466,7 +475,7 @@ def test_whether_to_restart_is_asked_when_nothing_can_change_it(tmp_path: Path, 
         assert isinstance(left.commit(), Refused), "a commit that comes later is none"
 
 
-# -------------------------------------------------------------------------------------------------------- the early fence
+# --------------------------------------------------------------------------------------------------- a driver that starts
 
 # A driver whose Spark is up as soon as the file "up" is there, and which then has nothing to run.
 SLOW_START = """
@@ -486,30 +495,72 @@ sys.exit(driver_process.main(int(sys.argv[2])))
 """
 
 
-class Lost:
+class Starting:
+    """A driver whose Spark is up when the test says so. ``before`` is done in its process first of all."""
+
+    def __init__(self, directory: Path, file: PlanFile, before: str = "") -> None:
+        self._up = directory / "up"
+        self._said: queue.SimpleQueue[Said] = queue.SimpleQueue()
+        program = (sys.executable, "-c", before + SLOW_START, str(self._up))
+        self.driver = WarmDriver(file, connect(file, _ignore), lambda _, said: self._said.put(said), program=program)
+
+    def let_spark_start(self) -> None:
+        self._up.touch()
+
+    def wait_for(self, kind: type[Said]) -> None:
+        self._next(lambda said: isinstance(said, kind))
+
+    def next_word(self) -> Said:
+        """But for its pulse, which goes on whatever it does."""
+        return self._next(lambda said: said != Pulse())
+
+    def _next(self, is_meant: Callable[[Said], bool]) -> Said:
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_meant(said := self._said.get(timeout=PATIENCE_S)):
+            assert time.monotonic() < deadline, "nothing but its pulse"
+        return said
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> Iterator[Callable[..., Starting]]:
+    """Starts drivers of a plan whose cluster is not there."""
+    started: list[Starting] = []
+
+    def start(before: str = "") -> Starting:
+        started.append(Starting(tmp_path, a_plan(tmp_path), before))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.driver.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_all_processes_get_is_left_to_the_supervisor(
+    starting: Callable[..., Starting], number: signal.Signals
+) -> None:
+    one = starting()
+    one.wait_for(Pulse)
+    os.kill(one.driver.pid, number)
+    one.let_spark_start()
+    assert one.next_word() == Ready()
+
+
+# -------------------------------------------------------------------------------------------------------- the early fence
+
+
+class Lost(Starting):
     """What a driver left open that was killed, and the one that follows."""
 
     def __init__(self, directory: Path, broker: EmbeddedBroker, client: KafkaClient, name: str) -> None:
-        self._up = directory / "up"
-        self._said: queue.SimpleQueue[Said] = queue.SimpleQueue()
-        file = a_plan(directory, broker.bootstrap_servers, name)
         self._left = OpenTransaction(client, name)
-        program = (sys.executable, "-c", SLOW_START, str(self._up))
-        settings = connect(file, _ignore)
-        self.next = WarmDriver(file, settings, lambda _, said: self._said.put(said), program=program)
+        super().__init__(directory, a_plan(directory, broker.bootstrap_servers, name))
 
     def wait_until_ended(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while self._left.is_open():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-    def let_spark_start(self) -> None:
-        self._up.touch()
-
-    def wait_for(self, kind: type[Said]) -> None:
-        while not isinstance(self._said.get(timeout=PATIENCE_S), kind):
-            pass
 
     def can_still_commit(self) -> bool:
         return isinstance(self._left.commit(), Ended)
@@ -520,11 +571,11 @@ def lost(tmp_path: Path, broker: EmbeddedBroker, request: pytest.FixtureRequest)
     with KafkaClient(connect(a_plan(tmp_path, broker.bootstrap_servers), _ignore).for_protocol()) as client:
         found = Lost(tmp_path, broker, client, request.node.name)
         yield found
-        found.next.close()
+        found.driver.close()
 
 
 def test_a_cold_driver_that_takes_over_ends_what_is_open_before_its_spark_is_up(lost: Lost) -> None:
-    lost.next.go(begun="the query")
+    lost.driver.go(begun="the query")
     lost.wait_until_ended()
     assert not lost.can_still_commit()
     lost.let_spark_start()
@@ -533,7 +584,7 @@ def test_a_cold_driver_that_takes_over_ends_what_is_open_before_its_spark_is_up(
 
 def test_a_first_driver_fences_nobody_before_it_runs(lost: Lost) -> None:
     """It may be a mistake, of which nobody would want the pipeline that runs elsewhere to die."""
-    lost.next.go()
+    lost.driver.go()
     lost.let_spark_start()
     lost.wait_for(Failed)
     assert lost.can_still_commit()
@@ -558,7 +609,7 @@ def test_a_broker_that_freezes_holds_the_run_up_for_one_patience(
 def test_a_warm_driver_leaves_the_fencing_to_its_run(lost: Lost) -> None:
     lost.let_spark_start()
     lost.wait_for(Ready)
-    lost.next.go(begun="the query")
+    lost.driver.go(begun="the query")
     lost.wait_for(Failed)
     assert lost.can_still_commit()
 
@@ -706,6 +757,23 @@ def test_every_record_once_though_the_driver_is_killed_in_the_middle_of_a_batch(
     assert running.end() == 0
     assert running.events[-1]["event"] == "finished"
     assert psutil.wait_procs(everything, PATIENCE_S)[1] == []
+
+
+def test_a_service_that_is_stopped_ends_in_order_though_all_of_its_processes_are_told(
+    slow: Slow, running: Running
+) -> None:
+    sent = slow.send(5)
+    running.wait_for("standby_ready")
+    slow.link.unlink()  # left by the first batch, and by the rehearsal
+    sent += slow.send(20)
+    slow.wait_until_under_way(running)
+    supervisor = psutil.Process(running.process.pid)
+    for process in [*supervisor.children(recursive=True), supervisor]:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGTERM)
+    assert running.end() == 0
+    assert running.events[-1]["event"] == "finished"
+    slow.check_written(sent)
 
 
 def kill_in_part(driver: int, whom: str) -> None:

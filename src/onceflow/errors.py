@@ -431,6 +431,9 @@ class ReaderReplaced(ReaderError):
 
 
 class RestartsExhausted(OnceflowError):
-    """Driver after driver was lost without a committed batch in between. Nothing is lost; the next start goes on."""
+    """Driver after driver was lost without a committed batch in between, or the one that was asked to end.
+
+    Nothing is lost; the next start goes on.
+    """
 
     code = "RESTARTS_EXHAUSTED"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 def main(descriptor: int) -> int:
     """Serves one run; gives the exit code."""
+    _leave_signals_to_the_parent()
     # PySpark warns of the pandas that it finds installed, and logs each analysis error with its stack.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -45,6 +46,20 @@ def main(descriptor: int) -> int:
         parent.say(Failed(error))
         return 1
     return 0
+
+
+def _leave_signals_to_the_parent() -> None:
+    """Whose decision it is how all of this ends::
+
+        a service manager stops the service (systemd, unless told otherwise), or somebody all that is called onceflow
+        SIGTERM comes to the supervisor, which asks the driver to end after its batch, and to the driver and its JVM as well
+        they would die of it in the middle of that batch, and readers wait until its transaction times out
+
+    What ignores a signal hands that on to what it starts, and a JVM leaves it so. Nobody needs them: the supervisor speaks
+    through the connection, and kills.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Parent:

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
@@ -100,6 +101,8 @@ def run(
     finally:
         fence.wait()
     try:
+        if is_own:
+            _leave_sigterm_to_python(spark)
         frame = check_plan(file, spark, settings, cluster, {})
         topics.create(file, admin, cluster.missing, tell)
         known = admin.partitions() if cluster.missing else cluster.known
@@ -175,6 +178,20 @@ def _own_signal_handlers() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _leave_sigterm_to_python(spark: SparkSession) -> None:
+    """As PySpark does with SIGINT: the JVM of a session that is ours ignores it, and ends with its Python::
+
+    a service manager stops the service (systemd, unless told otherwise): SIGTERM comes to Python and to its JVM
+    Python ends in order, after the running batch; the JVM would have ended at once, in the middle of it
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001  PySpark has no other way to ask
+    misc = jvm.sun.misc
+    with contextlib.suppress(
+        Py4JError, TypeError
+    ):  # -Xrs, by its user's wish: it takes no signals; a Java without this module
+        misc.Signal.handle(misc.Signal("TERM"), misc.SignalHandler.SIG_IGN)
 
 
 class _Run:

@@ -328,9 +328,9 @@ class _Supervisor:
 
     def _given_up(self, why: str) -> RestartsExhausted:
         losses = self._losses.count
-        text = f"while it ended, the driver {why}" if self._stop else f"{losses} drivers in a row, last: it {why}"
+        text = f", without a committed batch: {losses} drivers in a row, last: it {why}"
         return RestartsExhausted(
-            f"pipeline {self._name!r}, without a committed batch: {text}",
+            f"pipeline {self._name!r}{f': while it ended, the driver {why}' if self._stop else text}",
             action="see the cause (--spark-log info shows more); start again: it finds out what was open and goes on",
             name=self._name,
             losses=losses,
