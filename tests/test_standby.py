@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import math
 import os
@@ -44,6 +45,7 @@ from onceflow.pipeline import (
     early_fence,
     limits,
     rehearsal,
+    standby,
     supervisor,
 )
 from onceflow.pipeline.cluster import connect
@@ -398,6 +400,75 @@ def test_a_driver_that_cannot_be_started_leaves_nothing(tmp_path: Path, scratch:
     assert not open_files() - before
 
 
+def test_a_driver_for_which_there_is_no_connection_leaves_nothing(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more_files() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(standby, "Pipe", no_more_files)
+    file = a_plan(tmp_path)
+    with pytest.raises(OSError, match="Too many open files"):
+        WarmDriver(file, connect(file, _ignore), _ignore_driver, program=SCRIPTED)
+    assert list(scratch.iterdir()) == []
+
+
+class Threads:
+    """``threading``, but for how many threads there can be."""
+
+    Lock = staticmethod(threading.Lock)
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def Thread(self, **options: Any) -> threading.Thread:  # noqa: N802
+        self._left -= 1
+        return threading.Thread(**options) if self._left >= 0 else NoThread(**options)
+
+
+class NoThread(threading.Thread):
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_driver_to_which_nobody_can_listen_leaves_nothing(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process has taken the last thread that there was, and would run on, in nobody's list."""
+    monkeypatch.setattr(standby, "threading", Threads(0))
+    gc.collect()
+    before, files = psutil.Process().children(), open_files()
+    file = a_plan(tmp_path)
+    with pytest.raises(RuntimeError, match="can't start new thread") as error:
+        WarmDriver(file, connect(file, _ignore), _ignore_driver, program=SCRIPTED)
+    assert error.tb is not None, "it holds the driver, so that no collection of garbage has closed anything"
+    assert [each for each in psutil.Process().children() if each not in before] == []
+    assert list(scratch.iterdir()) == []
+    assert not open_files() - files
+
+
+def test_where_there_is_no_thread_for_a_standby_the_driver_goes_on(
+    supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "threading", Threads(1))
+    run = supervise("start commit run_on")
+    note = run.wait_for(Note)
+    assert isinstance(note, Note)
+    assert note.text == "no standby can be started (can't start new thread); tried again in 60 s"
+    assert run.stop() == Finished("p", 1, 1, "enough")
+    assert run.lost() == []
+
+
+def test_without_a_thread_for_it_nobody_waits_for_an_early_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_fence, "threading", Threads(0))
+    file = a_plan(tmp_path)
+    fence = early_fence.EarlyFence(file.plan, connect(file, _ignore))
+    fence.begin()
+    fence.wait()
+
+
 def test_nobody_waits_for_the_end_of_a_driver_to_kill_it(
     tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -533,6 +604,21 @@ def starting(tmp_path: Path) -> Iterator[Callable[..., Starting]]:
     yield start
     for each in started:
         each.driver.close()
+
+
+DEAF = """
+from onceflow.pipeline.driver_process import _Parent
+def fails(*_):
+    raise RuntimeError("whatever it is")
+_Parent._take_over = fails
+"""
+
+
+def test_a_driver_that_cannot_do_what_it_is_told_ends(starting: Callable[..., Starting]) -> None:
+    """And does not wait, deaf, until its supervisor's patience has ended, or for ever where that has died."""
+    one = starting(DEAF)
+    one.driver.go()
+    assert one.next_word() == Gone(-signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from onceflow.kafka.settings import ClusterSettings
     from onceflow.pipeline.rehearsal import Rehearsal
 
+log = logging.getLogger(__name__)
+
 
 def main(descriptor: int) -> int:
     """Serves one run; gives the exit code."""
@@ -93,15 +95,23 @@ class _Parent:
         return go
 
     def _listen(self) -> None:
-        with contextlib.suppress(EOFError, OSError):
+        """Whatever ends it ends all of this process: told nothing any more it would wait, and take memory, for ever."""
+        try:
             while True:
-                message = self._connection.recv()
-                if isinstance(message, StopAsked):
-                    self.control.inbox.put(message)
-                else:
-                    self._take_over(message)
-                self.is_asked.set()
-        _end_group(self.prepared.scratch)
+                self._hear(self._connection.recv())
+        except (EOFError, OSError):
+            pass
+        except Exception:
+            log.exception("what the supervisor said cannot be done: this driver (process %d) ends", os.getpid())
+        finally:
+            _end_group(self.prepared.scratch)
+
+    def _hear(self, message: Go | StopAsked) -> None:
+        if isinstance(message, StopAsked):
+            self.control.inbox.put(message)
+        else:
+            self._take_over(message)
+        self.is_asked.set()
 
     def _take_over(self, go: Go) -> None:
         if go.begun and not self._warm.is_set():

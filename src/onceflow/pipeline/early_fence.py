@@ -41,8 +41,10 @@ class EarlyFence:
     def begin(self) -> None:
         """Does not wait for it. At least once has nothing open, and perhaps no right to fence."""
         if self._plan.guarantee != "at_least_once":
-            self._thread = threading.Thread(target=self._fence, name="onceflow-early-fence", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._fence, name="onceflow-early-fence", daemon=True)
+            with contextlib.suppress(RuntimeError):  # there is no thread to be had
+                thread.start()
+                self._thread = thread
 
     def wait(self) -> None:
         """Until it is over, if it was begun."""

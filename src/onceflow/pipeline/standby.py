@@ -120,17 +120,19 @@ class WarmDriver:
     ) -> None:
         self._hear = hear
         self._reaping = threading.Lock()
-        self._scratch = Path(tempfile.mkdtemp(prefix="onceflow-"))
-        self._connection, theirs = Pipe()
-        try:
+        # Where it fails nothing is left: the last thread that there was may have gone into the process that was started.
+        with contextlib.ExitStack() as begun:
+            self._scratch = Path(tempfile.mkdtemp(prefix="onceflow-"))
+            begun.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            self._connection, theirs = Pipe()
+            begun.callback(self._connection.close)
             with theirs:
                 self._process = self._start(program, theirs.fileno())
-        except BaseException:
-            self._forget()
-            raise
-        self._say(Prepare(file, settings, spark_log, self._scratch))
-        self._listener = threading.Thread(target=self._listen, name=f"onceflow-driver-{self.pid}", daemon=True)
-        self._listener.start()
+            begun.callback(self._end)
+            self._say(Prepare(file, settings, spark_log, self._scratch))
+            self._listener = threading.Thread(target=self._listen, name=f"onceflow-driver-{self.pid}", daemon=True)
+            self._listener.start()
+            begun.pop_all()
 
     def _start(self, program: Sequence[str], descriptor: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -172,6 +174,12 @@ class WarmDriver:
         """Kill it, and wait until all of it is gone; not for ever, as it may be where no signal reaches it."""
         self.kill()
         self._listener.join(2 * _END_PATIENCE_S)
+
+    def _end(self) -> None:
+        """Where nobody listens to it: kills what was only just started, and waits for it, but not for ever."""
+        self.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_PATIENCE_S)
 
     def _say(self, message: object) -> None:
         # A driver that is gone has said so, or is about to.

@@ -199,7 +199,7 @@ class _Supervisor:
         self._standby_due = math.inf
         try:
             self._standbys.append(self._start())
-        except OSError as error:  # no memory, no process: the pipeline runs on without
+        except (OSError, RuntimeError) as error:  # no memory, no process, no thread: the pipeline runs on without
             self._standby_due = now + LONGEST_PAUSE_S
             self._tell(Note(f"no standby can be started ({error}); tried again in {LONGEST_PAUSE_S:.0f} s"))
 
