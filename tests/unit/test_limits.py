@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onceflow.errors import BrokerUnreachable
 from onceflow.pipeline.limits import HEALTHY_S, Limits, Losses, Signs
 
 
@@ -15,8 +16,34 @@ def signs_of_a_driver_that_began(*at_s: float) -> Signs:
 
 def test_a_query_that_is_started_again_makes_no_new_driver() -> None:
     losses = Losses(tries=5, count=3)
-    losses.add(signs_of_a_driver_that_began(0.0, HEALTHY_S), HEALTHY_S + 1)
+    losses.add(signs_of_a_driver_that_began(0.0, HEALTHY_S + 1), HEALTHY_S + 2)
     assert losses.count == 1, "it had run for long"
+
+
+def test_a_driver_that_ended_triggers_for_long_is_the_first_loss_again() -> None:
+    signs = signs_of_a_driver_that_began(0.0)
+    signs.progress = HEALTHY_S + 1
+    losses = Losses(tries=5, count=3)
+    losses.add(signs, 10 * HEALTHY_S)
+    assert losses.count == 1
+
+
+def test_drivers_that_end_no_trigger_are_lost_in_a_row_however_long_each_has_lived() -> None:
+    """Each takes up the same batch, which never ends, or fails after minutes."""
+    losses = Losses(tries=5)
+    for number in range(5):
+        signs = signs_of_a_driver_that_began(1000.0 * number)
+        signs.alive += HEALTHY_S + 1
+        if number % 2:
+            signs.end(BrokerUnreachable("no broker"))
+        losses.add(signs, signs.alive)
+    assert losses.are_too_many
+
+
+def test_a_supervisor_that_was_paused_makes_nobody_healthy() -> None:
+    signs = signs_of_a_driver_that_began(0.0)
+    signs.forgive(HEALTHY_S + 1)
+    assert not signs.was_healthy
 
 
 def test_a_driver_that_failed_from_the_start_is_one_more_loss() -> None:

@@ -12,7 +12,7 @@ from onceflow.errors import OnceflowError
 AT_ONCE = 2  # so many takeovers in a row without a pause
 LONGEST_PAUSE_S = 60.0
 START_S = 120.0  # until the first sign of life: Python has to start on a machine that may be busy
-HEALTHY_S = 60.0  # a driver that ran so long was no failure from the start, though it may have had no data
+HEALTHY_S = 60.0  # a driver that went on for so long was no failure from the start, though it may have had no data
 END_S = 20.0
 DEATH_S = 5.0  # from SIGKILL until nobody waits for the end any more
 
@@ -47,7 +47,7 @@ class Signs:
     is_warm: bool = False
     told: float | None = None  # to run
     started: float | None = None
-    has_ended: bool = False  # the run; the process has only to clean up
+    ended: float | None = None  # the run; the process has only to clean up
     error: OnceflowError | None = None
     killed: float | None = None
     late: str = ""  # why it was killed
@@ -56,8 +56,8 @@ class Signs:
         """Why it has to be killed now; empty if it has not."""
         if now - self.alive > limits.silence_s:
             return f"gave no sign of life for {limits.silence_s:.0f} s and was killed"
-        if self.has_ended:
-            return f"did not end for {END_S:.0f} s and was killed" if now - self.progress > END_S else ""
+        if self.ended is not None:
+            return f"did not end for {END_S:.0f} s and was killed" if now - self.ended > END_S else ""
         if self.started is not None:
             is_late = now - self.progress > limits.stall_s
             return f"ended no trigger for {limits.stall_s:.0f} s and was killed" if is_late else ""
@@ -74,11 +74,26 @@ class Signs:
         self.started = self.alive
         return True
 
+    def end(self, error: OnceflowError | None = None) -> None:
+        """Its run is over; no trigger has ended by that."""
+        self.ended, self.error = self.alive, error
+
+    @property
+    def was_healthy(self) -> bool:
+        """Whether it went on for long::
+
+        a batch never ends, or takes all memory after a minute: each driver that takes it up is killed at last
+        each has run for long by then, and would count as the first that was lost, for ever
+        """
+        return self.started is not None and self.progress - self.started > HEALTHY_S
+
     def forgive(self, seconds: float) -> None:
         """That much time has not passed for the limits."""
         self.alive += seconds
         self.progress += seconds
         self.told = None if self.told is None else self.told + seconds
+        self.started = None if self.started is None else self.started + seconds
+        self.ended = None if self.ended is None else self.ended + seconds
         self.killed = None if self.killed is None else self.killed + seconds
 
     def why_gone(self, exit_code: int) -> str:
@@ -101,8 +116,8 @@ class Losses:
     since: float | None = None
 
     def add(self, signs: Signs, now: float) -> None:
-        """One more; the first again, if it had run for long."""
-        if signs.started is not None and now - signs.started > HEALTHY_S:
+        """One more; the first again, if it had gone on for long."""
+        if signs.was_healthy:
             self.count = 0
         self.count += 1
         self.since = now if self.since is None else self.since

@@ -241,11 +241,11 @@ class _Supervisor:
         signs.alive = time.monotonic()
         match said:
             case Failed(error):
-                signs.error, signs.has_ended, signs.progress = error, True, signs.alive
+                signs.end(error)
             case Gone(exit_code):
                 self._gone(driver, exit_code)
             case Finished(reason=reason):
-                signs.has_ended, signs.progress = True, signs.alive
+                signs.end()
                 self._finish(reason)
             case Ready():
                 self._standby_losses = 0
