@@ -288,6 +288,16 @@ def test_an_error_that_may_pass_does_not(supervise: Callable[..., Supervised]) -
     assert [event.reason for event in run.lost()] == ["failed: [BROKER_UNREACHABLE] no broker"]
 
 
+def test_nobody_waits_for_the_end_of_a_driver_whose_run_has_failed(
+    supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Spark takes its time."""
+    monkeypatch.setattr(limits, "END_S", math.inf)
+    run = supervise("start commit unreachable stall\nstart commit run_on")
+    run.wait_for(TookOver)
+    assert [event.reason for event in run.lost()] == ["failed: [BROKER_UNREACHABLE] no broker"]
+
+
 def test_an_error_before_any_query_ran_is_told_at_once(supervise: Callable[..., Supervised]) -> None:
     assert isinstance(supervise("unreachable").end(), BrokerUnreachable)
 
@@ -606,6 +616,20 @@ def starting(tmp_path: Path) -> Iterator[Callable[..., Starting]]:
         each.driver.close()
 
 
+SPARK_DOES_NOT_END = """
+import threading
+from onceflow.pipeline import runner
+runner.end_session = lambda _: threading.Event().wait()
+"""
+
+
+def test_an_error_is_told_before_the_end_of_spark_is_waited_for(starting: Callable[..., Starting]) -> None:
+    one = starting(SPARK_DOES_NOT_END)
+    one.driver.go()
+    one.let_spark_start()
+    one.wait_for(Failed)
+
+
 DEAF = """
 from onceflow.pipeline.driver_process import _Parent
 def fails(*_):
@@ -737,7 +761,7 @@ def test_the_more_partitions_there_are_the_fewer_records_of_each_are_rehearsed(
         path.write_text("\n".join([head, *sources, '[[sink]]\nfrom = "s0"\ntopic = "out"\nvalue = "value"']))
         settings = ClusterSettings.of(broker.bootstrap_servers)
         ends = ClusterAdmin(settings).end_offsets([(many, partition) for partition in range(24)] + [(few, 0)])
-        starting = rehearsal._newest(load(path, {}), settings)
+        starting = rehearsal._newest(load(path, {}), settings, threading.Event())
         return {
             source: [
                 ends[name, int(partition)] - start
@@ -749,6 +773,45 @@ def test_the_more_partitions_there_are_the_fewer_records_of_each_are_rehearsed(
 
     assert begins(few) == {"s0": [rehearsal.NEWEST]}
     assert begins(many, few) == {"s0": [400] * 24, "s1": [400]}
+
+
+def test_who_is_told_to_run_before_it_rehearses_asks_kafka_nothing(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(rehearsal, "ClusterAdmin", lambda *_: asked.append("Kafka"))
+    monkeypatch.setattr(rehearsal, "check_plan", lambda *_: asked.append("the plan"))
+    file, enough = a_plan(tmp_path), threading.Event()
+    one = rehearsal.Rehearsal(file, spark, connect(file, _ignore), tmp_path, enough)
+    enough.set()
+    one.run()
+    assert asked == []
+    enough.clear()
+    one.run()
+    assert asked == ["Kafka"], "where it rehearses"
+
+
+def test_who_is_told_to_run_while_it_asks_kafka_asks_nothing_more(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough, asked = threading.Event(), []
+
+    class Admin:
+        def __init__(self, _: object) -> None: ...
+
+        def partitions(self) -> dict[str, tuple[int, ...]]:
+            enough.set()
+            return {"in": (0,)}
+
+        def end_offsets(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+            asked.append("where it ends")
+            return dict.fromkeys(partitions, 0)
+
+    monkeypatch.setattr(rehearsal, "ClusterAdmin", Admin)
+    monkeypatch.setattr(rehearsal, "check_plan", lambda *_: asked.append("the plan"))
+    file = a_plan(tmp_path)
+    rehearsal.Rehearsal(file, spark, connect(file, _ignore), tmp_path, enough).run()
+    assert asked == []
 
 
 @pytest.mark.parametrize("why", ["takeover", "too long"])

@@ -43,11 +43,10 @@ def main(descriptor: int) -> int:
     os.set_inheritable(descriptor, False)
     parent = _Parent(Connection(descriptor))
     try:
-        _serve(parent)
+        return _serve(parent)
     except OnceflowError as error:
         parent.say(Failed(error))
         return 1
-    return 0
 
 
 def _leave_signals_to_the_parent() -> None:
@@ -144,7 +143,7 @@ def _end_group(scratch: Path) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _serve(parent: _Parent) -> None:
+def _serve(parent: _Parent) -> int:
     from onceflow.pipeline.rehearsal import Rehearsal
     from onceflow.pipeline.runner import end_session, run, session
 
@@ -161,8 +160,13 @@ def _serve(parent: _Parent) -> None:
             file, tell=parent.say, control=parent.control, mode=mode, begun=go.begun, spark_log=spark_log, settings=settings,
             triggered=lambda: parent.say(Triggered()),
         )  # fmt: skip
+    except OnceflowError as error:
+        # Now: the session takes seconds to end, and somebody is warm who can take over.
+        parent.say(Failed(error))
+        return 1
     finally:
         end_session(parent.spark)
+    return 0
 
 
 def _still_to_do(go: Go, prepared: Prepare) -> OnMismatch:

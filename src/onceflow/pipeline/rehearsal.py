@@ -79,15 +79,21 @@ class Rehearsal:
     def run(self) -> None:
         """Runs the plan over the newest records, ``TIMES`` times, until it is ``enough``; blocks.
 
-        What goes wrong is left to the real run to tell. Raises Stuck.
+        What goes wrong is left to the real run to tell. Raises Stuck. It may be enough before it begins::
+
+            the whole machine is lost, a broker with it; the driver that is told to run has only just started its JVM
+            rehearsing it would ask that broker where the topics end, ten seconds and ten more, and nothing runs meanwhile
         """
         deadline = time.monotonic() + LONGEST_S
         file, spark, enough = self.file, self.spark, self.enough
         try:
-            if not _has_executors(spark, enough):
+            if not _has_executors(spark, enough) or enough.is_set():
                 return
             self._warm = _executors(spark)
-            frame = check_plan(_forgiving(file), spark, self.settings, ClusterCheck(), _newest(file, self.settings))
+            starting = _newest(file, self.settings, enough)
+            if enough.is_set():
+                return
+            frame = check_plan(_forgiving(file), spark, self.settings, ClusterCheck(), starting)
             with _checkpoints(file, spark, self.scratch, enough) as place:
                 for number, batch in enumerate(self._batches()):
                     self._warm = _executors(spark)
@@ -158,7 +164,7 @@ def _checkpoints(file: PlanFile, spark: SparkSession, scratch: Path, enough: thr
         removing.join(_LOOK_S)
 
 
-def _newest(file: PlanFile, settings: ClusterSettings) -> Starting:
+def _newest(file: PlanFile, settings: ClusterSettings, enough: threading.Event) -> Starting:
     """Where the rehearsal begins to read: a few offsets before the end of each partition, the fewer the more there are::
 
     a standby beside the driver reads a topic of 1,000 partitions with records of 2 kB, 500 of each
@@ -171,6 +177,8 @@ def _newest(file: PlanFile, settings: ClusterSettings) -> Starting:
     partitions = sum(len(known[topic]) for names in topics.values() for topic in names)
     newest = max(min(NEWEST, ALL // max(partitions, 1)), 1)
     for source, names in topics.items():
+        if enough.is_set():
+            break
         ends = admin.end_offsets([(topic, partition) for topic in names for partition in known[topic]])
         starting[source] = {topic: {} for topic in names}
         for (topic, partition), end in ends.items():

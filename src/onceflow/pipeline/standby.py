@@ -86,7 +86,7 @@ class Triggered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The run ended with this error; the process ends too."""
+    """The run ended with this error, and nothing of it goes on; the process ends too, when its Spark has."""
 
     error: OnceflowError
 

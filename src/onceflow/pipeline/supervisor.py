@@ -10,6 +10,7 @@
     the same again, without progress  it waits between takeovers, longer each time, and gives up after some
     none can be started               (no memory, no room for its scratch) counts as one that was lost
     it was paused itself              (Ctrl-Z, SIGSTOP) that time counts for nobody
+    the run ends with an error        the driver is killed while its Spark still ends, and the standby is told to run
     an error that a user must mend    ends it, as it ends ``onceflow run``: the standby would only meet it again
     Ctrl-C, SIGTERM                   the standby ends at once, the driver after its running batch
 
@@ -34,6 +35,7 @@ from onceflow.errors import (
     Fenced,
     InputError,
     NotAuthorized,
+    OnceflowError,
     ProgressConflict,
     ProgressGone,
     RestartsExhausted,
@@ -242,6 +244,7 @@ class _Supervisor:
         match said:
             case Failed(error):
                 signs.end(error)
+                self._hurry(driver, signs, error)
             case Gone(exit_code):
                 self._gone(driver, exit_code)
             case Finished(reason=reason):
@@ -317,7 +320,7 @@ class _Supervisor:
     def _lose_running(self, driver: WarmDriver, signs: Signs, exit_code: int) -> None:
         now = time.monotonic()
         why = signs.why_gone(exit_code)
-        if signs.error is not None and (isinstance(signs.error, _FOR_A_USER) or not self._begun):
+        if signs.error is not None and self._is_for_a_user(signs.error):
             raise signs.error
         self._losses.add(signs, now)
         if self._stop is not None or self._losses.are_too_many:
@@ -325,6 +328,18 @@ class _Supervisor:
         pause_s = self._losses.pause_s
         self._takeover_due = now + pause_s
         self._tell(DriverLost(driver.pid, why, pause_s))
+
+    def _is_for_a_user(self, error: OnceflowError) -> bool:
+        return isinstance(error, _FOR_A_USER) or not self._begun
+
+    def _hurry(self, driver: WarmDriver, signs: Signs, error: OnceflowError) -> None:
+        """Its run is over; where another one is to take over, that does not wait for the end of its Spark, which takes seconds.
+
+        It would be no other end if it were killed in the middle of its batch. Where this is the end of all, it ends in order.
+        """
+        if driver is self._running and self._stop is None and not self._is_for_a_user(error):
+            signs.killed = signs.alive
+            driver.kill()
 
     def _given_up(self, why: str) -> RestartsExhausted:
         losses = self._losses.count
