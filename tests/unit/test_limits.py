@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
+import pytest
+
 from onceflow.errors import BrokerUnreachable
 from onceflow.pipeline.limits import HEALTHY_S, Limits, Losses, Signs
 
@@ -38,6 +42,28 @@ def test_drivers_that_end_no_trigger_are_lost_in_a_row_however_long_each_has_liv
             signs.end(BrokerUnreachable("no broker"))
         losses.add(signs, signs.alive)
     assert losses.are_too_many
+
+
+def test_a_takeover_is_measured_from_the_loss_of_the_newest_driver_that_went_on_for_long() -> None:
+    losses = Losses(tries=5)
+    losses.add(signs_of_a_driver_that_began(0.0), 1.0)
+    signs = signs_of_a_driver_that_began(2.0)
+    signs.progress = 7000.0  # at rest: triggers, and no batch
+    losses.add(signs, 7001.0)
+    losses.add(signs_of_a_driver_that_began(7002.0), 7003.0)
+    assert losses.end(7006.0) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "why"),
+    [
+        (-signal.SIGKILL, "was killed by SIGKILL"),
+        (-(signal.SIGRTMIN + 1), f"was killed by signal {signal.SIGRTMIN + 1}"),
+        (7, "ended by itself with exit code 7"),
+    ],
+)
+def test_why_a_driver_is_gone(exit_code: int, why: str) -> None:
+    assert Signs().why_gone(exit_code) == why
 
 
 def test_a_supervisor_that_was_paused_makes_nobody_healthy() -> None:

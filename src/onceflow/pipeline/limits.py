@@ -103,7 +103,7 @@ class Signs:
         if self.late:
             return self.late
         if exit_code < 0:
-            return f"was killed by {signal.Signals(-exit_code).name}"
+            return f"was killed by {_name(-exit_code)}"
         return f"ended by itself with exit code {exit_code}"
 
 
@@ -116,9 +116,9 @@ class Losses:
     since: float | None = None
 
     def add(self, signs: Signs, now: float) -> None:
-        """One more; the first again, if it had gone on for long."""
+        """One more; the first again, if it had gone on for long: it has made good those before, though without a batch."""
         if signs.was_healthy:
-            self.count = 0
+            self.count, self.since = 0, None
         self.count += 1
         self.since = now if self.since is None else self.since
 
@@ -135,6 +135,14 @@ class Losses:
     def pause_s(self) -> float:
         """Until the next one takes over."""
         return 0.0 if self.count <= AT_ONCE else growing_pause_s(self.count - AT_ONCE)
+
+
+def _name(number: int) -> str:
+    """Real-time signals have none, but for the first and the last."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def growing_pause_s(times: int) -> float:
