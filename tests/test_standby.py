@@ -630,6 +630,12 @@ def test_an_error_is_told_before_the_end_of_spark_is_waited_for(starting: Callab
     one.wait_for(Failed)
 
 
+def test_what_lies_beside_a_plan_is_no_module_of_a_driver(tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text('raise SystemExit("not Python\'s own")')
+    done = subprocess.run([*standby.PROGRAM, "no number"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "invalid literal for int()" in done.stderr, "it came as far as looking for its connection"
+
+
 DEAF = """
 from onceflow.pipeline.driver_process import _Parent
 def fails(*_):

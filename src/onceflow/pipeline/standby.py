@@ -39,7 +39,22 @@ from onceflow.pipeline.control import StopAsked
 from onceflow.pipeline.events import Event
 from onceflow.transaction.progress import OnMismatch
 
-PROGRAM = (sys.executable, "-m", "onceflow.pipeline.driver_process")
+
+def _safe_path() -> list[str]:
+    """With -m alone Python looks for every module in the working directory first::
+
+        the plan lies beside a queue.py; onceflow run, a script, looks where it lies itself, and runs
+        each driver of it takes that for Python's own: it ends at once, and so does the next one
+
+    Left so where onceflow itself is found in there alone.
+    """
+    with contextlib.suppress(OSError):
+        if Path(__file__).parents[2].samefile("."):
+            return []
+    return ["-P"]
+
+
+PROGRAM = (sys.executable, *_safe_path(), "-m", "onceflow.pipeline.driver_process")
 PULSE_S = 1.0
 _END_PATIENCE_S = 10.0
 _LOOK_S = 0.05
