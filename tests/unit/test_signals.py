@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -118,6 +119,41 @@ def test_a_signal_ends_at_once_though_nothing_can_be_said(made: Callable[[], Abs
     with made() as stderr, command("starts", stderr=stderr) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S / 2) == 128 + signal.SIGTERM
+
+
+SHOWING = f"""
+import threading
+from onceflow.cli.progress import told
+from onceflow.cli.signals import end_in_order
+
+with told(as_json=False, terminal=True), end_in_order(print, lambda: False):
+    print("ready", flush=True)
+    threading.Event().wait({PATIENCE_S})
+"""
+HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
+
+
+def test_a_terminal_has_its_cursor_back_where_a_signal_ends_at_once() -> None:
+    ours, theirs = pty.openpty()
+    words, environment = [sys.executable, "-c", SHOWING], {**os.environ, "TERM": "xterm"}
+    with (
+        os.fdopen(ours, "rb", buffering=0) as terminal,
+        subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process,
+    ):
+        os.close(theirs)
+        try:
+            seen = b""
+            while b"ready" not in seen:
+                seen += terminal.read(1024)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S / 2) == 128 + signal.SIGTERM
+            with contextlib.suppress(OSError):  # that the other end is closed, once all is read
+                while more := terminal.read(1024):
+                    seen += more
+        finally:
+            process.kill()
+    assert HIDDEN in seen
+    assert seen.rfind(HIDDEN) < seen.rfind(SHOWN)
 
 
 # The signal comes to another thread, so it ends no wait of the main one's: as where it comes just before that wait. No thread

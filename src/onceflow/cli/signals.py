@@ -18,6 +18,13 @@ sends a signal that the main thread itself has to take on to it until it has.
     "interrupted" cannot be written: the thread would die of it, or wait for ever, and no further signal would be heard
 
 So a process that is to end does so whether or not it can say it.
+
+::
+
+    the terminal shows a table that is drawn over and over (progress.py), for which its cursor is hidden
+    the process ends at once, and nothing shows it again: whoever types there does not see where
+
+So that is done first.
 """
 
 from __future__ import annotations
@@ -30,11 +37,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TextIO
 
 from onceflow.stop_flag import StopFlag
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 _AGAIN_S = 0.05
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 @contextmanager
@@ -90,18 +99,29 @@ def clean_up_when_interrupted() -> Iterator[None]:
 
 def _end_at_once(status: int) -> None:
     try:
+        _show_cursor()
         _say(b"\ninterrupted\n")
     finally:
         os._exit(status)
 
 
+def _show_cursor() -> None:
+    with suppress(OSError, ValueError):
+        if sys.__stdout__ is not None and sys.__stdout__.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+            _write(sys.__stdout__, _SHOW_CURSOR)
+
+
 def _say(text: bytes) -> None:
-    """On the standard error, if there is one and it takes the text now."""
-    if sys.__stderr__ is None:  # closed when Python started: by now its number may be anything's
-        return
-    _, writable, _ = select.select([], [sys.__stderr__], [], 0)
+    """On the standard error, if there is one: else it was closed when Python started, and by now its number may be anything's."""
+    if sys.__stderr__ is not None:
+        _write(sys.__stderr__, text)
+
+
+def _write(to: TextIO, text: bytes) -> None:
+    """If it takes the text now."""
+    _, writable, _ = select.select([], [to], [], 0)
     if writable:
-        os.write(sys.__stderr__.fileno(), text)
+        os.write(to.fileno(), text)
 
 
 def _nothing(number: int, _: FrameType | None) -> None:
