@@ -60,6 +60,13 @@ class Driver:
     def commit(self) -> None:
         self._connection.send(BatchCommitted(0, True, 1, 1, 0, 1, 1))
 
+    def wait(self) -> None:
+        """Until a test writes ``go-on``; asked to stop before that, it just ends."""
+        while not (self._directory / "go-on").exists():
+            if self._connection.poll(0.1):
+                self._connection.recv()
+                self.exit()
+
     def run_on(self) -> None:
         while not self._connection.poll(0.1):
             self._connection.send(Triggered())

@@ -140,6 +140,15 @@ class Supervised:
         self.control.stop("enough")
         return self.end()
 
+    def wait_for_looks(self, clock: PausedClock) -> None:
+        """Until it has looked at its clock again and again, and done what is due."""
+        asked = clock.asked
+        eventually(lambda: clock.asked, lambda now: now > asked + 50, "looks at the clock", PATIENCE_S)
+
+    def drivers(self) -> set[int]:
+        """Those that there are, and what else of this process is called so."""
+        return {each.pid for each in _drivers_among(psutil.Process())}
+
     def lost(self) -> list[DriverLost]:
         return [event for event in self.events if isinstance(event, DriverLost)]
 
@@ -243,8 +252,7 @@ def test_a_supervisor_that_was_paused_kills_nobody(
     run = supervise("start commit run_on")
     run.wait_for(StandbyReady)
     clock.paused_s = 10 * Limits().silence_s
-    asked = clock.asked
-    eventually(lambda: clock.asked, lambda now: now > asked + 50, "looks at the clock")
+    run.wait_for_looks(clock)
     assert run.stop() == Finished("p", 1, 1, "enough")
     assert run.lost() == []
     assert [event for event in run.events if isinstance(event, Note)] == []
@@ -337,6 +345,48 @@ def test_a_lost_standby_is_replaced_and_the_driver_goes_on(supervise: Callable[.
     second = run.wait_for(StandbyReady)
     assert second != first
     assert run.lost() == []
+
+
+def test_no_standby_starts_beside_a_driver_that_takes_over(
+    supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take half of the processors from it. The standby is lost a moment before its driver, and another one soon due."""
+    clock = PausedClock()
+    monkeypatch.setattr(supervisor, "time", clock)
+    monkeypatch.setattr(limits, "time", clock)
+    run = supervise("start commit run_on\nwait start commit run_on")
+    before = run.drivers()
+    first = run.wait_for(StandbyReady)
+    assert isinstance(first, StandbyReady)
+    os.killpg(first.pid, signal.SIGKILL)
+    run.wait_for(Note)
+    os.killpg(int(run.told.read_text().split()[0]), signal.SIGKILL)
+    eventually(run.told.read_text, lambda told: len(told.splitlines()) == 2, "another one takes over", PATIENCE_S)
+    clock.paused_s = 2 * limits.LONGEST_PAUSE_S
+    run.wait_for_looks(clock)
+    assert len(run.drivers() - before) == 1, "the one that takes over"
+    (run.told.parent / "go-on").touch()
+    run.wait_for(TookOver)
+    run.wait_for(StandbyReady)
+
+
+def test_the_pause_before_another_standby_is_kept_though_batches_are_committed(
+    supervise: Callable[..., Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a standby that is lost again and again, by want of memory say, would be started with each batch."""
+    clock = PausedClock()
+    monkeypatch.setattr(supervisor, "time", clock)
+    monkeypatch.setattr(supervisor, "growing_pause_s", lambda _: math.inf)
+    run = supervise("start commit wait commit run_on")
+    first = run.wait_for(StandbyReady)
+    assert isinstance(first, StandbyReady)
+    os.killpg(first.pid, signal.SIGKILL)
+    run.wait_for(Note)
+    before = run.drivers()
+    (run.told.parent / "go-on").touch()
+    run.wait_for(BatchCommitted)
+    run.wait_for_looks(clock)
+    assert run.drivers() == before
 
 
 def test_a_takeover_resumes_only_while_nothing_is_committed(supervise: Callable[..., Supervised]) -> None:

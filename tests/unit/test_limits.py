@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from onceflow.errors import BrokerUnreachable
-from onceflow.pipeline.limits import HEALTHY_S, Limits, Losses, Signs
+from onceflow.pipeline.limits import HEALTHY_S, IDLE_S, Limits, Losses, Signs
 
 
 def signs_of_a_driver_that_began(*at_s: float) -> Signs:
@@ -42,6 +42,15 @@ def test_drivers_that_end_no_trigger_are_lost_in_a_row_however_long_each_has_liv
             signs.end(BrokerUnreachable("no broker"))
         losses.add(signs, signs.alive)
     assert losses.are_too_many
+
+
+def test_a_driver_has_settled_behind_its_first_batch_or_when_it_seems_to_have_none() -> None:
+    assert not Signs().has_settled(1000.0), "it has not begun"
+    signs = signs_of_a_driver_that_began(100.0)
+    assert not signs.has_settled(100.0 + IDLE_S)
+    assert signs.has_settled(101.0 + IDLE_S)
+    signs.has_committed = True
+    assert signs.has_settled(100.0)
 
 
 def test_a_takeover_is_measured_from_the_loss_of_the_newest_driver_that_went_on_for_long() -> None:

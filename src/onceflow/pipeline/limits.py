@@ -11,6 +11,7 @@ from onceflow.errors import OnceflowError
 
 AT_ONCE = 2  # so many takeovers in a row without a pause
 LONGEST_PAUSE_S = 60.0
+IDLE_S = 15.0  # without data there is no first batch to wait for
 START_S = 120.0  # until the first sign of life: Python has to start on a machine that may be busy
 HEALTHY_S = 60.0  # a driver that went on for so long was no failure from the start, though it may have had no data
 END_S = 20.0
@@ -47,6 +48,7 @@ class Signs:
     is_warm: bool = False
     told: float | None = None  # to run
     started: float | None = None
+    has_committed: bool = False  # a batch, since it was told to run
     ended: float | None = None  # the run; the process has only to clean up
     error: OnceflowError | None = None
     killed: float | None = None
@@ -64,15 +66,17 @@ class Signs:
         is_late = self.told is not None and now - self.told > limits.longest_start_s
         return f"started no query for {limits.longest_start_s:.0f} s and was killed" if is_late else ""
 
-    def begin(self) -> bool:
-        """Its query runs. False where one did before: a query that is started again (clock_set_back.py) makes no new driver, or
-        one that has run for long would be lost as if it had failed from the start.
+    def begin(self) -> None:
+        """Its query runs. One that is started again (clock_set_back.py) makes no new driver, or one that has gone on for long
+        would be lost as if it had failed from the start.
         """
         self.progress = self.alive
-        if self.started is not None:
-            return False
-        self.started = self.alive
-        return True
+        if self.started is None:
+            self.started = self.alive
+
+    def has_settled(self, now: float) -> bool:
+        """Whether it is through with its first batch, or seems to have none."""
+        return self.has_committed or (self.started is not None and now - self.started > IDLE_S)
 
     def end(self, error: OnceflowError | None = None) -> None:
         """Its run is over; no trigger has ended by that."""

@@ -62,7 +62,6 @@ from onceflow.transaction.progress import OnMismatch
 
 __all__ = ["Limits", "run_with_standby"]
 
-IDLE_S = 15.0  # without data there is no first batch to wait for
 _LOOK_S = 0.5
 _PAUSED_S = 4 * _LOOK_S  # between two looks: nobody else takes so long
 _USUAL = Limits()
@@ -119,7 +118,7 @@ class _Supervisor:
         self._signs: dict[WarmDriver, Signs] = {}  # those that count: neither gone nor given up
         self._running: WarmDriver | None = None
         self._standbys: list[WarmDriver] = []  # the warmest first
-        self._standby_due = math.inf
+        self._standby_due = -math.inf  # not before
         self._standby_losses = 0
         self._takeover_due = -math.inf
         self._looked = time.monotonic()
@@ -162,7 +161,7 @@ class _Supervisor:
             return
         if self._running is None and now >= self._takeover_due:
             self._take_over(now)
-        if self._lacks_standby and now >= self._standby_due:
+        if self._lacks_standby and now >= self._standby_due and self._has_settled(now):
             self._start_standby(now)
         for driver, signs in list(self._signs.items()):
             self._check(driver, signs, now)
@@ -195,10 +194,18 @@ class _Supervisor:
     @property
     def _lacks_standby(self) -> bool:
         """One warms up at a time: together they would be warm no sooner, and the first much later."""
-        return len(self._standbys) < self._wanted_standbys and all(self._signs[each].is_warm for each in self._standbys)
+        is_wanted = self._stop is None and len(self._standbys) < self._wanted_standbys
+        return is_wanted and all(self._signs[each].is_warm for each in self._standbys)
+
+    def _has_settled(self, now: float) -> bool:
+        """Whether the driver that runs has taken over, and a JVM that starts beside it does not hold that up::
+
+        the standby is killed, and two seconds later another one is due; meanwhile the driver is killed as well
+        its successor starts from cold; with one more JVM beside it, on the same processors, that takes twice as long
+        """
+        return self._running is not None and self._signs[self._running].has_settled(now)
 
     def _start_standby(self, now: float) -> None:
-        self._standby_due = math.inf
         try:
             self._standbys.append(self._start())
         except (OSError, RuntimeError) as error:  # no memory, no process, no thread: the pipeline runs on without
@@ -226,7 +233,6 @@ class _Supervisor:
 
     def _end(self, stop: StopAsked) -> None:
         self._stop = stop
-        self._standby_due = math.inf
         for standby in self._standbys:
             standby.kill()
         if self._running is not None:
@@ -255,7 +261,6 @@ class _Supervisor:
                 signs.is_warm = True
                 if driver in self._standbys:
                     self._tell(StandbyReady(driver.pid))
-                    self._want_standby(signs.alive)
             case Triggered():
                 signs.progress = signs.alive
             case Pulse():
@@ -268,20 +273,15 @@ class _Supervisor:
         """What an event of the pipeline means here."""
         if isinstance(event, Started):
             self._begun = event.query_id
-            if signs.begin():
-                self._standby_due = signs.alive + IDLE_S
+            signs.begin()
         elif isinstance(event, BatchCommitted):
             self._mode = OnMismatch.REFUSE
+            signs.has_committed = True
             self._batches += 1
             self._records += event.records
             seconds = self._losses.end(signs.alive)
             if seconds is not None:
                 self._tell(TookOver(driver.pid, seconds))
-            self._want_standby(signs.alive)
-
-    def _want_standby(self, now: float) -> None:
-        if self._lacks_standby and self._stop is None:
-            self._standby_due = min(self._standby_due, now)
 
     def _finish(self, reason: str) -> None:
         self._finished = Finished(self._name, self._batches, self._records, reason)
