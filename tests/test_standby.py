@@ -389,6 +389,37 @@ def test_the_pause_before_another_standby_is_kept_though_batches_are_committed(
     assert run.drivers() == before
 
 
+def test_a_standby_that_does_not_get_warm_is_killed_and_replaced(
+    supervise: Callable[..., Supervised], tmp_path: Path
+) -> None:
+    (tmp_path / "never-ready").write_text("stall")
+    run = supervise("start commit run_on", limits=Limits(warm_s=8))
+    note = run.wait_for(Note)
+    assert isinstance(note, Note)
+    assert note.text == "the standby was not warm after 8 s and was killed; another one is started in 2 s"
+    run.wait_for(StandbyReady)
+    assert run.lost() == []
+
+
+def test_a_standby_that_is_killed_and_not_gone_yet_takes_nothing_over(
+    supervise: Callable[..., Supervised], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "DEATH_S", math.inf)
+    never_ready, others = tmp_path / "never-ready", _drivers_among(psutil.Process())
+    never_ready.write_text("outlive")
+    run = supervise("start commit run_on", limits=Limits(silence_s=5))
+    try:
+        eventually(never_ready.exists, lambda there: not there, "the standby", PATIENCE_S)
+        driver = int(run.told.read_text().split()[0])
+        alone = {driver, *(each.pid for each in others)}
+        eventually(run.drivers, alone.__eq__, "the standby is killed", PATIENCE_S)
+        os.killpg(driver, signal.SIGKILL)
+        run.wait_for(TookOver)
+        assert [event.reason for event in run.lost()] == ["was killed by SIGKILL"]
+    finally:
+        (tmp_path / "answered").touch()
+
+
 def test_a_takeover_resumes_only_while_nothing_is_committed(supervise: Callable[..., Supervised]) -> None:
     run = supervise("start die\nstart commit die\nstart commit run_on", mode=Mode.RESUME)
     run.wait_for(TookOver)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 
 import pytest
@@ -42,6 +43,17 @@ def test_drivers_that_end_no_trigger_are_lost_in_a_row_however_long_each_has_liv
             signs.end(BrokerUnreachable("no broker"))
         losses.add(signs, signs.alive)
     assert losses.are_too_many
+
+
+def test_a_standby_has_to_be_warm_in_time() -> None:
+    signs, limits = Signs(), Limits(silence_s=math.inf, warm_s=10)
+    assert not signs.overdue(limits, signs.made + 9)
+    assert signs.overdue(limits, signs.made + 11) == "was not warm after 10 s and was killed"
+    assert not signs.overdue(Limits(silence_s=math.inf, warm_s=10, stall_s=60), signs.made + 11)
+    signs.told = signs.made + 5
+    assert not signs.overdue(limits, signs.made + 11), "it runs from cold"
+    signs.told, signs.is_warm = None, True
+    assert not signs.overdue(limits, signs.made + 11)
 
 
 def test_a_driver_has_settled_behind_its_first_batch_or_when_it_seems_to_have_none() -> None:

@@ -24,25 +24,35 @@ class Limits:
 
     ``silence_s`` without any sign of life (it is paused, or its JVM is): it is killed. ``stall_s`` without the end of a
     trigger: it is killed too; longer than the longest batch and the trigger's interval. So is one that was told to run and
-    has started no query for ``start_s``, or for ``stall_s`` where that is finite and longer. ``tries`` losses in a row
-    without a committed batch: the pipeline ends.
+    has started no query for ``start_s``, or for ``stall_s`` where that is finite and longer, and a standby that is not warm
+    after ``warm_s``: a start and the longest rehearsal. ``tries`` losses in a row without a committed batch: the pipeline ends.
     """
 
     silence_s: float = 10.0
     stall_s: float = math.inf
     start_s: float = 300.0
+    warm_s: float = 660.0
     tries: int = 5
 
     @property
     def longest_start_s(self) -> float:
         """From being told to run until the query runs; a library may have to be downloaded first."""
-        return self.start_s if math.isinf(self.stall_s) else max(self.start_s, self.stall_s)
+        return self._or_stall_s(self.start_s)
+
+    @property
+    def longest_warming_s(self) -> float:
+        """From the start of a standby until it is warm; likewise."""
+        return self._or_stall_s(self.warm_s)
+
+    def _or_stall_s(self, seconds: float) -> float:
+        return seconds if math.isinf(self.stall_s) else max(seconds, self.stall_s)
 
 
 @dataclass(slots=True)
 class Signs:
     """When a driver was last heard of, and what of; seconds of the monotonic clock."""
 
+    made: float = field(default_factory=time.monotonic)
     alive: float = field(default_factory=lambda: time.monotonic() + START_S)
     progress: float = field(default_factory=time.monotonic)
     is_warm: bool = False
@@ -63,8 +73,19 @@ class Signs:
         if self.started is not None:
             is_late = now - self.progress > limits.stall_s
             return f"ended no trigger for {limits.stall_s:.0f} s and was killed" if is_late else ""
-        is_late = self.told is not None and now - self.told > limits.longest_start_s
-        return f"started no query for {limits.longest_start_s:.0f} s and was killed" if is_late else ""
+        if self.told is not None:
+            is_late = now - self.told > limits.longest_start_s
+            return f"started no query for {limits.longest_start_s:.0f} s and was killed" if is_late else ""
+        return self._why_not_warm(limits.longest_warming_s, now)
+
+    def _why_not_warm(self, limit_s: float, now: float) -> str:
+        """A standby's::
+
+        its JVM freezes while it starts; its Python goes on, and gives signs of life, for there is no session to be asked
+        it is never warm, so no other one is started; the driver is lost, and the only standby does not run
+        """
+        is_late = not self.is_warm and now - self.made > limit_s
+        return f"was not warm after {limit_s:.0f} s and was killed" if is_late else ""
 
     def begin(self) -> None:
         """Its query runs. One that is started again (clock_set_back.py) makes no new driver, or one that has gone on for long
@@ -93,6 +114,7 @@ class Signs:
 
     def forgive(self, seconds: float) -> None:
         """That much time has not passed for the limits."""
+        self.made += seconds
         self.alive += seconds
         self.progress += seconds
         self.told = None if self.told is None else self.told + seconds

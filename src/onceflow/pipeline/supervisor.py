@@ -6,6 +6,7 @@
     (or silent, or stalled)           open and goes on behind the newest committed batch
     it does not die of SIGKILL        it is waited for some seconds only: fencing needs no proof of its death
     the new driver's first batch      another standby is started; not before, they would compete for the processors
+    a standby does not get warm       it is killed, and another one is started, longer behind it each time
     a standby is warm                 the next one is started, where more than one is wanted
     the same again, without progress  it waits between takeovers, longer each time, and gives up after some
     none can be started               (no memory, no room for its scratch) counts as one that was lost
@@ -224,12 +225,20 @@ class _Supervisor:
 
     def _take_over(self, now: float) -> None:
         try:
-            self._running = self._standbys.pop(0) if self._standbys else self._start()
+            self._running = self._next()
         except (OSError, RuntimeError) as error:  # no memory, no process, no thread, no room for its scratch
             self._lose_start(error, now)
             return
         self._running.go(self._mode, self._begun)
         self._signs[self._running].told = time.monotonic()
+
+    def _next(self) -> WarmDriver:
+        """The warmest standby, but none that is killed already and not gone yet."""
+        for standby in self._standbys:
+            if self._signs[standby].killed is None:
+                self._standbys.remove(standby)
+                return standby
+        return self._start()
 
     def _end(self, stop: StopAsked) -> None:
         self._stop = stop
