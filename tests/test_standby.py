@@ -92,6 +92,7 @@ class Supervised:
         limits: Limits | None = None,
         mode: Mode = Mode.REFUSE,
         standbys: int = 1,
+        tell: Callable[[Event], None] = _ignore,
     ) -> None:
         (directory / "script").write_text(script)
         self.told = directory / "told"
@@ -101,6 +102,7 @@ class Supervised:
         self._limits = limits or Limits()
         self._mode = mode
         self._standbys = standbys
+        self._told = tell
         self._file = a_plan(directory)
         self.result: Finished | BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -110,7 +112,7 @@ class Supervised:
         try:
             self.result = run_with_standby(
                 self._file,
-                tell=self._news.put,
+                tell=self._tell,
                 control=self.control,
                 mode=self._mode,
                 limits=self._limits,
@@ -120,6 +122,10 @@ class Supervised:
         except BaseException as error:  # noqa: BLE001  for the test to look at
             self.result = error
         self._news.put(None)
+
+    def _tell(self, event: Event) -> None:
+        self._told(event)
+        self._news.put(event)
 
     def wait_for(self, kind: type[Event]) -> Event:
         """The next event of a kind."""
@@ -458,6 +464,36 @@ def test_a_driver_that_cannot_be_understood_is_lost(supervise: Callable[..., Sup
     run = supervise("start commit babble\nstart commit run_on")
     run.wait_for(TookOver)
     assert [event.reason for event in run.lost()] == ["was killed by SIGKILL"]
+
+
+def test_a_takeover_waits_for_nobody_who_takes_no_output(supervise: Callable[..., Supervised]) -> None:
+    """Ctrl-S, ``| less``: from the first batch on."""
+    waits, reads_on = threading.Event(), threading.Event()
+
+    def tell(event: Event) -> None:
+        if isinstance(event, BatchCommitted):
+            waits.set()
+            assert reads_on.wait(PATIENCE_S)
+
+    run = supervise("start commit run_on", tell=tell)
+    try:
+        assert waits.wait(PATIENCE_S)
+        os.killpg(int(run.told.read_text().split()[0]), signal.SIGKILL)
+        eventually(run.told.read_text, lambda told: len(told.splitlines()) == 2, "another one takes over", PATIENCE_S)
+    finally:
+        reads_on.set()
+    run.wait_for(TookOver)
+    assert run.stop() == Finished("p", 2, 2, "enough")
+
+
+def test_who_cannot_be_told_ends_it(supervise: Callable[..., Supervised]) -> None:
+    """``onceflow run --standby | head``."""
+
+    def tell(event: Event) -> None:
+        if isinstance(event, BatchCommitted):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    assert isinstance(supervise("start commit run_on", tell=tell).end(), BrokenPipeError)
 
 
 # -------------------------------------------------------------------------------------------------------------- one driver

@@ -45,12 +45,21 @@ class Heard:
     message: object
 
 
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """An event could not be told."""
+
+    error: BaseException
+
+
 class Control:
     """What a running pipeline waits for. ``stop`` may be called from a signal handler or any thread."""
 
     def __init__(self) -> None:
         # SimpleQueue.put may interrupt itself, as a signal handler does; an Event or a Queue would deadlock.
-        self.inbox: queue.SimpleQueue[StopAsked | Progress | Ended | ClockSetBack | Heard] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[StopAsked | Progress | Ended | ClockSetBack | Heard | Untold] = (
+            queue.SimpleQueue()
+        )
 
     def stop(self, reason: str) -> None:
         """Asks the pipeline to end after the running batch."""

@@ -10,6 +10,7 @@
     a standby is warm                 the next one is started, where more than one is wanted
     the same again, without progress  it waits between takeovers, longer each time, and gives up after some
     none can be started               (no memory, no room for its scratch) counts as one that was lost
+    nobody takes its output           it goes on all the same, and tells of all that later
     it was paused itself              (Ctrl-Z, SIGSTOP) that time counts for nobody
     the run ends with an error        the driver is killed while its Spark still ends, and the standby is told to run
     an error that a user must mend    ends it, as it ends ``onceflow run``: the standby would only meet it again
@@ -45,7 +46,7 @@ from onceflow.errors import (
     UnsafeSession,
 )
 from onceflow.pipeline.cluster import connect
-from onceflow.pipeline.control import Control, Heard, StopAsked
+from onceflow.pipeline.control import Control, Heard, StopAsked, Untold
 from onceflow.pipeline.events import (
     BatchCommitted,
     DriverLost,
@@ -59,6 +60,7 @@ from onceflow.pipeline.events import (
 )
 from onceflow.pipeline.limits import DEATH_S, LONGEST_PAUSE_S, Limits, Losses, Signs, growing_pause_s
 from onceflow.pipeline.standby import PROGRAM, Failed, Gone, Hear, Pulse, Ready, Said, Triggered, WarmDriver
+from onceflow.pipeline.teller import Teller
 from onceflow.transaction.progress import OnMismatch
 
 __all__ = ["Limits", "run_with_standby"]
@@ -87,14 +89,16 @@ def run_with_standby(
 
     ``standbys`` are kept warm: so many drivers may be lost in a row, faster than a new one warms up, without a cold start.
     Raises what a driver raises if a user must mend it, or if none came as far as starting the query; RestartsExhausted when
-    driver after driver is lost. ``program`` is the command of a driver. Leaves no process behind that SIGKILL can end. Blocks.
+    driver after driver is lost; what ``tell`` raises, which is called on a thread of its own. ``program`` is the command of a
+    driver. Leaves no process behind that SIGKILL can end. Blocks.
     """
     start = partial(WarmDriver, file, connect(file, tell), spark_log=spark_log, program=program)
-    supervisor = _Supervisor(file.plan.name, start, tell, control, mode, limits, standbys)
-    try:
-        return supervisor.run()
-    finally:
-        supervisor.close()
+    with Teller(tell, lambda error: control.inbox.put(Untold(error))) as teller:
+        supervisor = _Supervisor(file.plan.name, start, teller.tell, control, mode, limits, standbys)
+        try:
+            return supervisor.run()
+        finally:
+            supervisor.close()
 
 
 class _Supervisor:
@@ -142,6 +146,8 @@ class _Supervisor:
                 self._end(message)
             elif isinstance(message, Heard):
                 self._hear(cast(WarmDriver, message.driver), cast(Said, message.message))
+            elif isinstance(message, Untold):
+                raise message.error
         return self._finished
 
     def close(self) -> None:
