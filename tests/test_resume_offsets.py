@@ -170,6 +170,21 @@ def test_readings_of_one_topic_that_disagree_are_not_resumed_until_they_agree(la
     assert values(lab) == [f"{name}{number:02d}" for name in "ab" for number in range(21)]
 
 
+def test_a_topic_that_is_read_twice_beside_another_one_is_resumed(lab: Lab, topic: TopicFactory) -> None:
+    """It was refused: its two readings agree, and the one of the other topic has other offsets, being of another topic."""
+    other = topic(1)
+    lab.send(["1", "2"])
+    lab.send(["3"], other)
+    sources = source("a", f'topics = ["{lab.lines}"]'), source("b", f'topics = ["{other}"]')
+    again = '[[transform]]\nname = "again"\nsql = "SELECT * FROM a WHERE value IS NOT NULL"'
+    plan(lab, *sources, again, sink(lab, "a"), sink(lab, "b"), sink(lab, "again"))
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(["4"])
+    lab.run(Mode.RESUME)
+    assert values(lab) == ["a1", "a2", "a4", "again1", "again2", "again4", "b3"]
+
+
 # ------------------------------------------------------------------------------------------------- what can be resumed
 
 

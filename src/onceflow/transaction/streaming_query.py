@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
@@ -81,7 +82,7 @@ def micro_batch(frame: DataFrame, batch_id: int) -> MicroBatch:
     start = _offsets_of(sources, execution.committedOffsets())
     end = _offsets_of(sources, execution.availableOffsets())
     before = _batch_digest(start, lambda: _planned_ms_of(execution, batch_id - 1)) if batch_id > 0 else ""
-    mark = mark_of(_kafka_offsets(end), agree=_readings_agree(end))
+    mark = mark_of(_kafka_offsets(end), agree=readings_agree(end))
     batch = Batch(batch_id, str(execution.id()), before, _batch_digest(end, lambda: _planned_ms(execution)), mark)
     return MicroBatch(batch, start, end, str(execution.runId()))
 
@@ -129,9 +130,7 @@ def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
             action="restart, or read from Kafka",
         )
     initial = [json.loads(source.initialOffset().json()) for source in names]
-    partitions = [(topic, partition) for offsets in initial for topic, parts in offsets.items() for partition in parts]
-    shared = len(set(partitions)) != len(partitions)
-    if shared and any(offsets != initial[0] for offsets in initial):
+    if not readings_agree(initial):
         raise ProgressConflict(
             "two sources read the same partition from different offsets: one committed offset cannot tell both",
             action="restart, or give the sources topics of their own",
@@ -358,10 +357,23 @@ def _kafka_offsets(sources: Offsets) -> dict[tuple[str, int], int]:
     return merged
 
 
-def _readings_agree(sources: Offsets) -> bool:
-    """Whether no two Kafka sources have different offsets of one partition."""
-    ends = {((topic, p), offset) for offsets in sources if _is_kafka(offsets) for topic, p, offset in _flat(offsets)}
-    return len(ends) == len({at for at, _ in ends})
+def readings_agree(sources: Offsets) -> bool:
+    """Whether Kafka sources that read partitions of a topic in common have all of the same offsets there.
+
+    A partition that one of them alone knows is in doubt::
+
+        a topic that two sources read gets a partition, and records there, after Spark has asked for one of them
+        {"t": {"0": 5}} and {"t": {"0": 5, "1": 7}}             one offset of t-1, 7, would tell the first one to pass over seven
+    """
+    read: dict[str, list[dict[str, int]]] = {}
+    for offsets in sources:
+        for topic, parts in offsets.items() if _is_kafka(offsets) else ():
+            read.setdefault(topic, []).append(parts)
+    return not any(
+        one.keys() & other.keys() and one != other
+        for parts_of in read.values()
+        for one, other in combinations(parts_of, 2)
+    )
 
 
 def _flat(offsets: dict[str, dict[str, int]]) -> Iterator[tuple[str, int, int]]:
