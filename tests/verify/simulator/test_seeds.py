@@ -59,7 +59,9 @@ def test_seeds_that_showed_a_bug(seed: int, scenario: Scenario | None, broken: s
 
 def as_it_was(seed: int) -> Scenario:
     """Without what scenarios have had since: the run that showed the bug."""
-    return replace(Scenario.of(seed), restarts_leaders=False, records_each=1, readings_differ=False, verifies=True)
+    scenario = Scenario.of(seed)
+    rates = {kind: rate for kind, rate in scenario.rates.items() if kind != "pace"}
+    return replace(scenario, restarts_leaders=False, records_each=1, readings_differ=False, verifies=True, rates=rates)
 
 
 FORGOTTEN = Scenario(at_least_once=4, rates={"marker": 0.3})
@@ -151,6 +153,13 @@ def test_every_two_moments_also_between_the_requests_of_a_driver_that_writes() -
 def test_two_drivers_from_the_beginning_and_every_request_lost_late_or_twice(version: int) -> None:
     scenario = replace(three_batches(version, driver=1.0, request=1.0), drivers=2)
     check_all(scenario, bound=1, least=300)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [1, 2])
+def test_two_drivers_from_the_beginning_in_every_order_that_two_requests_of_another_pace_give(version: int) -> None:
+    """No fault at all, and any two requests, of either driver, that take up to five ticks longer."""
+    check_all(replace(three_batches(version, pace=1.0), drivers=2), bound=2, least=5_000)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -83,4 +83,13 @@ def row(state: str, event: str) -> str:
 def _named_in(nodes: Iterable[ast.AST]) -> set[str]:
     calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     reached = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "reach"]
-    return {str(argument.value) for argument in reached if isinstance(argument, ast.Constant)}
+    return {_literal(argument) for argument in reached}
+
+
+def _literal(argument: ast.expr) -> str:
+    """Raises ValueError for a label that is worked out: which ones it may be, nobody could require."""
+    if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
+        raise ValueError(
+            f"reach({ast.unparse(argument)}), line {argument.lineno}: give it a literal, in a call for each branch"
+        )
+    return argument.value

@@ -32,11 +32,18 @@ from onceflow.verify.simulator.scheduler import Process, Scheduler, Wait
 REQUEST_TIMEOUT = 30
 LATE = (7, 60, 150, 400)
 CUT = 250  # longer than a client's patience
+USUAL_TICKS = 2
+"""Until a request is performed, where nothing is slow."""
+PACES = 6
+"""So many are there: the usual one, and each a tick slower than the one before. None of them alone lets a request time out."""
 _USUAL, _LOST, _ANSWER_LOST, _TWICE = range(4)
 
 
 class Network:
-    """One tick each way. What is not answered in ``REQUEST_TIMEOUT`` ticks is answered with None: the connection broke."""
+    """One tick each way, or a few more.
+
+    What is not answered in ``REQUEST_TIMEOUT`` ticks is answered with None: the connection broke.
+    """
 
     def __init__(self, scheduler: Scheduler, choices: Choices, broker: Broker) -> None:
         self._scheduler = scheduler
@@ -109,16 +116,17 @@ class _Exchange:
         choices, scheduler = network._choices, network._scheduler  # noqa: SLF001  one concept, two classes
         # 0 usual, 1 lost, 2 the answer lost, 3 twice, from 4 on late
         fate = choices.pick("request", 4 + len(LATE))
+        usual = USUAL_TICKS + choices.pick("pace", PACES)
         if fate == _USUAL:
-            scheduler.after(2, partial(self._arrive, answered=True))
+            scheduler.after(usual, partial(self._arrive, answered=True))
         elif fate == _LOST:
             reach("network: a request is lost")
         elif fate == _ANSWER_LOST:
             reach("network: an answer is lost")
-            scheduler.after(2, partial(self._arrive, answered=False))
+            scheduler.after(usual, partial(self._arrive, answered=False))
         elif fate == _TWICE:
             reach("network: a request comes twice")
-            scheduler.after(2, partial(self._arrive, answered=True))
+            scheduler.after(usual, partial(self._arrive, answered=True))
             scheduler.after(LATE[choices.pick("request", len(LATE))], partial(self._arrive, answered=False))
         else:
             scheduler.after(LATE[fate - 4], partial(self._arrive, answered=True))

@@ -108,7 +108,10 @@ class Writer:
             yield sleep(SLOW)
         if fate not in (_GONE, _LOST):
             return (yield from self._produce(identity, lane))
-        reach("task: it fails" if fate == _GONE else "task: it is thought lost and lives on")
+        if fate == _GONE:
+            reach("task: it fails")
+        else:
+            reach("task: it is thought lost and lives on")
         part = lane if fate == _LOST else lane[:1]
         Process(self._scheduler, self._produce(identity, part))  # nobody waits for it any more
         if self._rules.retry_tasks:
