@@ -430,9 +430,10 @@ def late_arrival(world: World) -> Iterator[World]:
 Graph = dict[World, list[World]]
 
 
-def explore(version: int, budget: int) -> Graph:
-    """All worlds that can be reached, and what may follow each without another fault."""
+def explore(version: int, budget: int, *, beside: bool = False) -> Graph:
+    """All worlds that can be reached, and what may follow each without another fault. ``beside``: with two drivers at once."""
     first = World(Broker(version), (begin(1, 0),), faults=budget)
+    first = started_beside(first) if beside else first
     graph: Graph = {}
     queue = deque([first])
     came_from: dict[World, World | None] = {first: None}
@@ -514,6 +515,16 @@ def wander(version: int, budget: int, seed: int) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_batch_exactly_once_whatever_one_fault_does(version: int) -> None:
     graph = explore(version, 1)
+    check_ends(graph)
+    check_no_livelock(graph)
+    assert any(world.broker.visible == output_of(len(BATCHES)) for world in graph)
+
+
+@pytest.mark.parametrize("faults", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_batch_exactly_once_by_two_drivers_from_the_beginning(version: int, faults: int) -> None:
+    """To start the second one costs no fault here: it is there from the beginning, and may sleep until any moment."""
+    graph = explore(version, faults, beside=True)
     check_ends(graph)
     check_no_livelock(graph)
     assert any(world.broker.visible == output_of(len(BATCHES)) for world in graph)
