@@ -17,8 +17,10 @@ from tests.verify.oracle.runs import Run, repeat
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import OracleFailed, ProgressConflict
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Mode
 from onceflow.verify.oracle import Expected, expected_output
+from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.judging import judge
 from onceflow.verify.recording import Recorded
 from onceflow.verify.report.summary import CERTAIN
@@ -194,6 +196,28 @@ def test_windows_are_judged(make: MakeRun, spark: SparkSession) -> None:
         assert run.expected().stateful
     finally:
         spark.conf.unset("spark.sql.maxPlanStringLength")
+
+
+def test_a_replay_of_many_batches_keeps_the_files_of_few(make: MakeRun, spark: SparkSession, tmp_path: Path) -> None:
+    """Spark lists them all at each start: a replay took longer for each batch than for the one before."""
+    run = make(WINDOWED)
+    for _ in range(5):
+        run.batch(40)
+    replay, entries = tmp_path / "replay", list[int]()
+
+    def look(done: int, total: int) -> None:
+        entries.append(max(len(list((replay / log).iterdir())) for log in ("offsets", "commits")))
+
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    try:
+        settings = ClusterSettings.of(run.broker.bootstrap_servers)
+        expected = replayed(run.file, spark, settings, run.checkpoint, replay, {}, look)
+    finally:
+        spark.conf.unset("spark.sql.streaming.minBatchesToRetain")
+    assert len(entries) >= 5
+    assert max(entries) <= 2 * 2, "two entries of each log, each with its checksum"
+    assert judge(run.recorded(), expected).violations == {}
+    assert len(expected.records) > 10
 
 
 def test_a_partition_that_two_sources_read_each_in_its_own_way_is_judged(make: MakeRun) -> None:

@@ -24,6 +24,8 @@ from onceflow.session import spark_session
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.how_far import note, progress_beside
 
+_STATES = 10
+"""Of so many batches; only that of the newest is ever gone on from, and each start lists all there are (``Replay._forget``)."""
 _SOCKET_DIRECTORY_BYTES = 60  # as in session.py
 
 
@@ -70,7 +72,7 @@ def session(file: PlanFile, scratch: Path) -> SparkSession:
         "spark.sql.warehouse.dir": scratch / "warehouse",
         "spark.sql.codegen.wholeStage": False,
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.streaming.minBatchesToRetain": 10_000_000,
+        "spark.sql.streaming.minBatchesToRetain": _STATES,
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": False,  # its consumers would join the group of their source
         "spark.python.unix.domain.socket.enabled": len(os.fsencode(scratch)) <= _SOCKET_DIRECTORY_BYTES,
     }
