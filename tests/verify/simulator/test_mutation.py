@@ -8,11 +8,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tests.verify.simulator.mutation.__main__ import equivalents
+import pytest
+from tests.verify.simulator.mutation import judged
+from tests.verify.simulator.mutation.__main__ import Verdicts, equivalents, figures
+from tests.verify.simulator.mutation.judged import Figures, recorded, write
 from tests.verify.simulator.mutation.judges import UNIT
 from tests.verify.simulator.mutation.mutants import ROOT, Mutant, mutants
-from tests.verify.simulator.mutation.running import parts_of_the_suite
-from tests.verify.simulator.mutation.targets import TARGETS
+from tests.verify.simulator.mutation.running import digest, parts_of_the_suite
+from tests.verify.simulator.mutation.targets import TARGETS, Target
 
 SAMPLE = 75
 SEED = 1
@@ -65,16 +68,42 @@ def documented() -> tuple[str, list[str]]:
 
 
 def test_the_documented_figures_are_those_of_today() -> None:
-    """A row differs where its file has changed: its mutants are judged (``--only "protocol.py "``) before it is put right."""
-    every = all_mutants()
-    listed = equivalents(every)
-    made = Counter(mutant.target.file for mutant in every)
-    equivalent = Counter(mutant.target.file for mutant in every if mutant.key in listed)
-    figures = [*((file, made[file], equivalent[file]) for file in made), ("all", len(every), len(listed))]
+    """Those of the last judgement, of the sources that there are."""
+    known = recorded()
+    every = Counter(mutant.target.file for mutant in all_mutants())
+    assert {file: each.mutants for file, each in known.items()} == every, AGAIN
     section, rows = documented()
-    assert rows == [f"| {name} | {made} | {same} | {made - same} |" for name, made, same in figures]
-    differ = len(every) - len(listed)
-    assert f"{differ} of the {differ} that differ from production are killed" in " ".join(section.split())
+    rows_of = [(file, known[file].mutants, known[file].equivalent, known[file].killed) for file in every]
+    totals = [sum(column) for column in zip(*(numbers for _, *numbers in rows_of), strict=True)]
+    assert rows == [
+        f"| {name} | {made} | {same} | {killed} |" for name, made, same, killed in [*rows_of, ("all", *totals)]
+    ]
+    made, same, killed = totals
+    assert f"{killed} of the {made - same} that differ from production are killed" in " ".join(section.split())
+
+
+AGAIN = 'judge it again: python -m tests.verify.simulator.mutation --judge "unit tests" --only "<its name> " --record'
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.file)
+def test_each_file_was_judged_as_it_is(target: Target) -> None:
+    """Whoever changes one has its mutants judged, all of them, and records what came of it."""
+    assert recorded()[target.file].source == digest([ROOT / target.path]), AGAIN
+
+
+def test_what_is_recorded_is_what_was_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of which a mutant has no verdict is not recorded, and one that lives is not among the killed."""
+    whole, partly = TARGETS[0], TARGETS[1]
+    every = [*mutants(whole), *mutants(partly)]
+    verdicts = Verdicts(tmp_path / "verdicts.jsonl", trust_kills=False)
+    for number, mutant in enumerate(every[:-1]):
+        verdicts.add(mutant, "" if number == 0 else "unit tests", "")
+    found = figures(every, verdicts, {every[0].key: "a reason"})
+    count = len(mutants(whole))
+    assert found == {whole.file: Figures(digest([ROOT / whole.path]), count, 1, count - 1)}
+    monkeypatch.setattr(judged, "JUDGED", tmp_path / "judged.toml")
+    write(found)
+    assert recorded() == found
 
 
 def test_verdicts_are_forgotten_when_any_file_changes_that_judges() -> None:

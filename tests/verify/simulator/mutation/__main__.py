@@ -1,7 +1,9 @@
 """``python -m tests.verify.simulator.mutation``: every mutant of the commit protocol, and who kills it.
 
 Verdicts are kept in ``--state`` as they come, so a run that was interrupted goes on where it stopped. A verdict counts as long as
-neither the mutated file nor the suite has changed; with ``--trust-kills`` a kill counts also after the suite has changed.
+neither the mutated file nor the suite has changed; with ``--trust-kills`` a kill counts also after the suite has changed. With
+``--record`` the figures of each file whose mutants all were judged go into ``judged.toml``, which the documentation is held
+against.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from random import Random
 from typing import Annotated
 
 import typer
+from tests.verify.simulator.mutation.judged import Figures, recorded, write
 from tests.verify.simulator.mutation.judges import JUDGES
 from tests.verify.simulator.mutation.mutants import ROOT, UNCHANGED, Mutant, mutants, unchanged
 from tests.verify.simulator.mutation.running import Verdict, digest, judge_all, suite
@@ -34,6 +37,7 @@ File = Annotated[str, typer.Option(help="Only mutants whose name contains this."
 Least = Annotated[
     float, typer.Option(help="Exit status 1 below this part of the killed among those that are no equivalents.")
 ]
+Record = Annotated[bool, typer.Option("--record", help="Keep the figures of files that were judged whole.")]
 TrustKills = Annotated[bool, typer.Option(help="A kill counts after the suite has changed.")]
 
 
@@ -46,6 +50,8 @@ def main(
     only: File = "",
     least: Least = 0.95,
     trust_kills: TrustKills = False,
+    *,
+    record: Record = False,
 ) -> None:
     """Judges mutants and prints the table; exit status 1 when too few are killed, or an equivalent is none."""
     every = [mutant for target in TARGETS for mutant in mutants(target)]
@@ -68,6 +74,8 @@ def main(
     if missing:
         controls = [unchanged(TARGETS[0], in_place=in_place) for in_place in (False, True)]
         judge_all([*controls, *missing], judge or list(JUDGES), processes, heard)
+    if record:
+        write({**recorded(), **figures(every, verdicts, equivalent)})
     sys.exit(not table(chosen, verdicts, equivalent, least))
 
 
@@ -109,6 +117,21 @@ def equivalents(every: Sequence[Mutant]) -> dict[str, str]:
     if unknown:
         sys.exit("no such mutants, correct equivalents.toml:\n" + "\n".join(sorted(unknown)))
     return listed
+
+
+def figures(every: Sequence[Mutant], verdicts: Verdicts, equivalent: dict[str, str]) -> dict[str, Figures]:
+    """Of each file of which every mutant has a verdict."""
+    of_file: dict[str, list[Mutant]] = {}
+    for mutant in every:
+        of_file.setdefault(mutant.target.file, []).append(mutant)
+    found: dict[str, Figures] = {}
+    for file, all_of_it in of_file.items():
+        judged = [(mutant, verdict) for mutant in all_of_it if (verdict := verdicts.of(mutant)) is not None]
+        if len(judged) == len(all_of_it):
+            killed = sum(bool(verdict.killed) for _, verdict in judged)
+            same = sum(mutant.key in equivalent for mutant in all_of_it)
+            found[file] = Figures(judged[0][1].source, len(all_of_it), same, killed)
+    return found
 
 
 def table(chosen: Sequence[Mutant], verdicts: Verdicts, equivalent: dict[str, str], least: float) -> bool:
