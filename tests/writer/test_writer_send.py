@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.frozen import frozen
+from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import (
@@ -136,6 +137,83 @@ def test_a_writer_that_another_thread_closes_while_it_opens_is_closed(monkeypatc
     monkeypatch.setattr(shop, "open", open_and_be_closed)
     with pytest.raises(WriterClosed):
         shop.send("orders", b"x", id="1")
+
+
+def test_a_writer_that_another_thread_closes_while_its_producer_is_made_sends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event was handed over behind the close, and nobody waited for it."""
+    shop = Writer(bootstrap_servers=NOBODY)
+    make = shop._make_sender
+    closing = threading.Thread(target=shop.close)
+
+    def made_while_it_is_closed() -> Sender:
+        closing.start()
+        wait_until(lambda: shop._is_closing)
+        return make()
+
+    monkeypatch.setattr(shop, "_make_sender", made_while_it_is_closed)
+    with pytest.raises(WriterClosed):
+        shop.send("orders", b"x", id="1")
+    closing.join(60)
+    assert not closing.is_alive()
+
+
+def test_a_writer_that_a_signals_handler_closes_while_its_producer_is_made_sends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = Writer(bootstrap_servers=NOBODY)
+    make = shop._make_sender
+
+    def made_while_it_is_closed() -> Sender:
+        shop.close()
+        return make()
+
+    monkeypatch.setattr(shop, "_make_sender", made_while_it_is_closed)
+    with pytest.raises(WriterClosed):
+        shop.send("orders", b"x", id="1")
+
+
+def test_what_a_signals_handler_sends_while_the_writer_opens_is_sent(
+    broker: EmbeddedBroker, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, shop = topic(), Writer(bootstrap_servers=broker.bootstrap_servers, source="shop")
+    make, is_heard, by_the_handler = shop._make_sender, threading.Event(), list[Delivery]()
+
+    def made_while_a_signal_comes() -> Sender:
+        if not is_heard.is_set():
+            is_heard.set()
+            by_the_handler.append(shop.send(name, "the handler's", id="2"))
+        return make()
+
+    monkeypatch.setattr(shop, "_make_sender", made_while_a_signal_comes)
+    with shop:
+        shop.send(name, "1", id="1")
+    assert by_the_handler[0].done, "the end of the writer has waited for it, too"
+    assert [m.value() for m in read(name)] == [b"the handler's", b"1"]
+
+
+def test_a_flush_waits_for_what_was_sent_so_far_while_others_send_on(
+    writer: MakeWriter, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it has no end: there is always an event that was sent a moment ago."""
+    name, most, sent = topic(), 200, list[int]()
+    with writer() as shop:
+        first = shop.send(name, "first", id="first")
+        sender = shop.sender()
+        hurry = sender._hurry
+
+        def hurry_while_another_one_sends() -> None:
+            hurry()
+            if len(sent) < most:
+                sent.append(len(sent))
+                shop.send(name, "more", id=f"more-{len(sent)}")
+
+        monkeypatch.setattr(sender, "_hurry", hurry_while_another_one_sends)
+        shop.flush()
+        assert first.done
+        assert len(sent) < most
+        monkeypatch.undo()
 
 
 def test_a_topic_of_which_the_broker_has_not_heard_yet(

@@ -406,8 +406,12 @@ class Sender:
         return len(self.pending)
 
     def flush(self) -> None:
-        """Waits until every event is acknowledged; the delivery timeout bounds it. Raises DeliveryFailed with all failures."""
-        while self.pending:
+        """Waits until every event so far is acknowledged; the delivery timeout bounds it. Raises DeliveryFailed.
+
+        Does not wait for those that other threads send meanwhile: while they do, there is always one.
+        """
+        so_far = list(self.pending)
+        while any(delivery in self.pending for delivery in so_far):
             self._hurry()
             self.serve(0)
         self.check()

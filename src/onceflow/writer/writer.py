@@ -54,23 +54,39 @@ class Writer:
         self._source = source
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
+        self._is_closing = False
         self._closed = False
         self._while_open = ExitStack()
-        self._opening = threading.Lock()  # threads may share a writer that none of them has opened
+        # Threads may share a writer that none of them has opened; a signal's handler may open and close it as well.
+        self._opening = threading.RLock()
 
     # ------------------------------------------------------------------------------------------------------ lifetime
 
     def open(self) -> Self:
         """Makes the producer; with a transactional id, also takes the id over from whoever had it."""
         with self._opening:
-            self._check_open()
-            if self._sender is None and self._transactions is None:
-                if self._settings.transactional_id is None:
-                    self._sender = self._make_sender()
-                else:
-                    self._transactions = self._take_over(self._settings.transactional_id)
-                self._while_open.enter_context(collector.seldom(_OBJECTS))
+            self._check_may_open()
+            if not self._is_open:
+                self._make()
         return self
+
+    @property
+    def _is_open(self) -> bool:
+        return self._sender is not None or self._transactions is not None
+
+    def _make(self) -> None:
+        """Makes what events go through, unless a signal's handler has opened the writer meanwhile, or closed it."""
+        name = self._settings.transactional_id
+        made = self._make_sender() if name is None else self._take_over(name)
+        if self._is_closing or self._is_open:
+            made.close()
+            self._check_may_open()
+            return
+        if isinstance(made, Sender):
+            self._sender = made
+        else:
+            self._transactions = made
+        self._while_open.enter_context(collector.seldom(_OBJECTS))
 
     def _take_over(self, transactional_id: str) -> Transactions:
         patience_s = self._settings.delivery_timeout_s
@@ -86,8 +102,16 @@ class Writer:
     def close(self) -> None:
         """Waits until every event is acknowledged, and ends. Raises DeliveryFailed with all that is not.
 
-        An event that another thread sends meanwhile is one of them, or is refused with WriterClosed.
+        An event that another thread sends meanwhile is one of them, or is refused with WriterClosed. So that it is, nobody opens
+        the writer any more::
+
+            a thread that sends first opens the writer, which takes a while
+            another one closes it: there is nothing to wait for yet
+            the first one has opened it, hands its event over, and nobody waits for that
         """
+        self._is_closing = True
+        with self._opening:  # who opens it has done so by then, or has seen that
+            pass
         if self._closed:
             return
         try:
@@ -120,6 +144,10 @@ class Writer:
         except Exception as more:  # noqa: BLE001  the first error is the one to see
             assert error is not None
             error.add_note(f"and at the writer's end: {more}")
+
+    def _check_may_open(self) -> None:
+        if self._is_closing:
+            raise closed()
 
     def _check_open(self) -> None:
         if self._closed:
