@@ -269,6 +269,24 @@ def test_at_least_once_is_resumed_at_its_committed_offsets_and_goes_on_as_exactl
     assert values(lab) == ["a1", "a2", "a3"]
 
 
+def test_at_least_once_does_not_begin_at_the_end_where_something_is_committed(lab: Lab) -> None:
+    """It did, where the checkpoint was lost: what had come since was written by nobody, and no error told of it."""
+    late = source("a", f'topics = ["{lab.lines}"]', 'starting_offsets = "latest"')
+    plan(lab, late, sink(lab, "a"), guarantee="at_least_once")
+    lab.run()
+    lab.send(["1"])
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(["2"])
+    with pytest.raises(ProgressConflict, match="what came since could be passed over") as caught:
+        lab.run()
+    assert "--resume" in caught.value.action
+    lab.run(Mode.RESUME)
+    lab.send(["3"])
+    lab.run()
+    assert values(lab) == ["a1", "a2", "a3"]
+
+
 def test_a_resume_that_was_cut_short_is_not_followed_by_a_start_from_the_beginning(lab: Lab) -> None:
     """From at_least_once to exactly_once: by its progress the name was new, and all was written a second time."""
     parts = source("a", f'topics = ["{lab.lines}"]'), sink(lab, "a")

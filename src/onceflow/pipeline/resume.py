@@ -46,6 +46,7 @@ def prepare(
     if mode is OnMismatch.REFUSE:
         _check_undamaged(checkpoint, state)
         _check_same_plan(file.plan, state, sources)
+        _check_passes_over_nothing(file.plan, state, read)
         return _as_if_resumed(file.plan, state, read, tell), {}
     if _has_begun(state, begun):
         tell(Note(f"{mode.value}: goes on with the checkpoint that the driver before has begun"))
@@ -92,6 +93,26 @@ def _has_begun(state: CheckpointState | None, begun: str) -> bool:
     set aside once more, a new query would begin behind those records, and nobody would ever write them
     """
     return begun != "" and state is not None and not state.damaged and state.query_id == begun
+
+
+def _check_passes_over_nothing(plan: Plan, state: CheckpointState | None, read: Callable[[], Committed]) -> None:
+    """At least once, a checkpoint in which nothing is planned begins where the plan says, and nothing compares that::
+
+        a plan with starting_offsets = "latest" has committed offset 1000; its checkpoint is lost, or a --resume that set it aside
+        did not live to note where the new one begins
+        the service manager starts it: Spark begins at the end, 1500, and 1000 to 1499 are written by nobody
+
+    From the earliest offset on it only repeats, which this guarantee allows.
+    """
+    if plan.guarantee != "at_least_once" or (state is not None and state.last_batch >= 0):
+        return
+    later = [source.name for source in plan.source if source.starting_offsets != "earliest"]
+    if later and read().offsets:
+        raise ProgressConflict(
+            f"pipeline {plan.name!r} has committed source offsets, and a checkpoint without a batch that would go on from them: "
+            f"from the starting_offsets of {', '.join(later)} on, what came since could be passed over",
+            action="--resume goes on at the committed offsets; --restart reads from starting_offsets, whatever was committed",
+        )
 
 
 def _as_if_resumed(
