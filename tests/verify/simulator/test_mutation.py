@@ -13,9 +13,9 @@ from tests.verify.simulator.mutation import judged
 from tests.verify.simulator.mutation.__main__ import Verdicts, equivalents, figures
 from tests.verify.simulator.mutation.judged import Figures, recorded, write
 from tests.verify.simulator.mutation.judges import UNIT
-from tests.verify.simulator.mutation.mutants import ROOT, Mutant, mutants
+from tests.verify.simulator.mutation.mutants import ROOT, Mutant, Target, mutants
 from tests.verify.simulator.mutation.running import digest, parts_of_the_suite
-from tests.verify.simulator.mutation.targets import TARGETS, Target
+from tests.verify.simulator.mutation.targets import TARGETS
 
 SAMPLE = 75
 SEED = 1
