@@ -287,6 +287,21 @@ def test_at_least_once_does_not_begin_at_the_end_where_something_is_committed(la
     assert values(lab) == ["a1", "a2", "a3"]
 
 
+def test_at_least_once_begins_at_the_end_of_what_nothing_is_committed_of(lab: Lab, topic: TopicFactory) -> None:
+    """The source beside it is read from its beginning: where the checkpoint is lost, it only repeats."""
+    new = topic(1)
+    known = source("a", f'topics = ["{lab.lines}"]')
+    plan(lab, known, sink(lab, "a"), guarantee="at_least_once")
+    lab.send(["1"])
+    lab.run()
+    shutil.rmtree(lab.checkpoint())
+    lab.send(["old"], new)
+    late = source("b", f'topics = ["{new}"]', 'starting_offsets = "latest"')
+    plan(lab, known, late, sink(lab, "a"), sink(lab, "b"), guarantee="at_least_once")
+    lab.run()
+    assert values(lab) == ["a1", "a1"]
+
+
 def test_a_resume_that_was_cut_short_is_not_followed_by_a_start_from_the_beginning(lab: Lab) -> None:
     """From at_least_once to exactly_once: by its progress the name was new, and all was written a second time."""
     parts = source("a", f'topics = ["{lab.lines}"]'), sink(lab, "a")

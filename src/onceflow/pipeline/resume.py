@@ -46,7 +46,7 @@ def prepare(
     if mode is OnMismatch.REFUSE:
         _check_undamaged(checkpoint, state)
         _check_same_plan(file.plan, state, sources)
-        _check_passes_over_nothing(file.plan, state, read)
+        _check_passes_over_nothing(file.plan, state, known, read)
         return _as_if_resumed(file.plan, state, read, tell), {}
     if _has_begun(state, begun):
         tell(Note(f"{mode.value}: goes on with the checkpoint that the driver before has begun"))
@@ -95,7 +95,9 @@ def _has_begun(state: CheckpointState | None, begun: str) -> bool:
     return begun != "" and state is not None and not state.damaged and state.query_id == begun
 
 
-def _check_passes_over_nothing(plan: Plan, state: CheckpointState | None, read: Callable[[], Committed]) -> None:
+def _check_passes_over_nothing(
+    plan: Plan, state: CheckpointState | None, known: Partitions, read: Callable[[], Committed]
+) -> None:
     """At least once, a checkpoint in which nothing is planned begins where the plan says, and nothing compares that::
 
         a plan with starting_offsets = "latest" has committed offset 1000; its checkpoint is lost, or a --resume that set it aside
@@ -106,12 +108,14 @@ def _check_passes_over_nothing(plan: Plan, state: CheckpointState | None, read: 
     """
     if plan.guarantee != "at_least_once" or (state is not None and state.last_batch >= 0):
         return
-    later = [source.name for source in plan.source if source.starting_offsets != "earliest"]
-    if later and read().offsets:
+    elsewhere = [source for source in plan.source if source.starting_offsets != "earliest"]
+    committed = {topic for topic, _ in read().offsets} if elsewhere else set()
+    later = [source.name for source in elsewhere if committed.intersection(topics_of(source, known))]
+    if later:
         raise ProgressConflict(
             f"pipeline {plan.name!r} has committed source offsets, and a checkpoint without a batch that would go on from them: "
             f"from the starting_offsets of {', '.join(later)} on, what came since could be passed over",
-            action="--resume goes on at the committed offsets; --restart reads from starting_offsets, whatever was committed",
+            action="--resume goes on at the committed offsets; --restart begins at starting_offsets as they are then",
         )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import signal
 import threading
@@ -185,7 +186,11 @@ def _leave_sigterm_to_python(spark: SparkSession) -> None:
 
     a service manager stops the service (systemd, unless told otherwise): SIGTERM comes to Python and to its JVM
     Python ends in order, after the running batch; the JVM would have ended at once, in the middle of it
+
+    A JVM that has started Python (spark-submit) is the one that has to hear it.
     """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
     jvm: Any = spark._jvm  # noqa: SLF001  PySpark has no other way to ask
     misc = jvm.sun.misc
     with contextlib.suppress(
