@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,3 +54,5 @@ def _rare() -> Iterator[Run]:
 
     yield from ((seed, Scenario(1, rates=_RENEWED)) for seed in (88, 128))
     yield 168, Scenario(2, 12, 2, drivers=2, user_restarts=True, rates=_OVERTAKEN)
+    ordinary = Scenario.of(416)  # as it is where each request takes as long as any other
+    yield 416, replace(ordinary, rates={kind: rate for kind, rate in ordinary.rates.items() if kind != "pace"})
