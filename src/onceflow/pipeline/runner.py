@@ -193,9 +193,8 @@ def _leave_sigterm_to_python(spark: SparkSession) -> None:
         return
     jvm: Any = spark._jvm  # noqa: SLF001  PySpark has no other way to ask
     misc = jvm.sun.misc
-    with contextlib.suppress(
-        Py4JError, TypeError
-    ):  # -Xrs, by its user's wish: it takes no signals; a Java without this module
+    # -Xrs, by its user's wish: it takes no signals; a Java without this module
+    with contextlib.suppress(Py4JError, TypeError):
         misc.Signal.handle(misc.Signal("TERM"), misc.SignalHandler.SIG_IGN)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from tests.verify.simulator.branches.frames import steady
 
 from onceflow.verify.simulator import Scenario, explore, run, shrink
 from onceflow.verify.simulator.campaign import campaign
@@ -59,9 +60,7 @@ def test_seeds_that_showed_a_bug(seed: int, scenario: Scenario | None, broken: s
 
 def as_it_was(seed: int) -> Scenario:
     """Without what scenarios have had since: the run that showed the bug."""
-    scenario = Scenario.of(seed)
-    rates = {kind: rate for kind, rate in scenario.rates.items() if kind != "pace"}
-    return replace(scenario, restarts_leaders=False, records_each=1, readings_differ=False, verifies=True, rates=rates)
+    return replace(steady(seed), restarts_leaders=False, records_each=1, readings_differ=False, verifies=True)
 
 
 FORGOTTEN = Scenario(at_least_once=4, rates={"marker": 0.3})

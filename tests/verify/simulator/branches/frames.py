@@ -48,11 +48,18 @@ def _frames() -> Iterator[Scenario]:
         yield Scenario(version, 12, 2, records_each=2, readings_differ=True, rates=deleted)
 
 
+def steady(seed: int) -> Scenario:
+    """That of an ordinary seed, where each request takes as long as any other."""
+    from onceflow.verify.simulator import Scenario
+
+    ordinary = Scenario.of(seed)
+    return replace(ordinary, rates={kind: rate for kind, rate in ordinary.rates.items() if kind != "pace"})
+
+
 def _rare() -> Iterator[Run]:
     """Runs without which a branch is taken by none, for so many seeds of a frame would be needed that show nothing else."""
     from onceflow.verify.simulator import Scenario
 
     yield from ((seed, Scenario(1, rates=_RENEWED)) for seed in (88, 128))
     yield 168, Scenario(2, 12, 2, drivers=2, user_restarts=True, rates=_OVERTAKEN)
-    ordinary = Scenario.of(416)  # as it is where each request takes as long as any other
-    yield 416, replace(ordinary, rates={kind: rate for kind, rate in ordinary.rates.items() if kind != "pace"})
+    yield 416, steady(416)
