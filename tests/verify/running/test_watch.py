@@ -11,6 +11,7 @@ from tests.verify.running.supervised import supervised, world_of
 
 from onceflow.errors import VerificationError
 from onceflow.verify.result import Lane
+from onceflow.verify.running.purged import PurgedEntries
 from onceflow.verify.running.watch import Watch
 from onceflow.verify.running.world import PrivateWorld
 
@@ -25,11 +26,15 @@ def watched(world: PrivateWorld) -> PrivateWorld:
     return replace(world, kafka=nothing)
 
 
+def watch_over(world: PrivateWorld, stuck_s: float) -> Watch:
+    return Watch(world, stuck_s, PurgedEntries(world.checkpoint, world.checkpoint.with_name("purged")))
+
+
 def test_a_driver_that_hangs_is_stuck(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         world = watched(world_of(driver, tmp_path))
-        with Watch(world, stuck_s=1.0) as watch:
+        with watch_over(world, 1.0) as watch:
             driver.pause()
             with pytest.raises(VerificationError, match="given up"):
                 world.sleep(60)
@@ -41,7 +46,7 @@ def test_while_a_fault_lasts_nothing_is_stuck(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         world = watched(world_of(driver, tmp_path))
-        with Watch(world, stuck_s=0.5) as watch, world.timeline.during(Lane.FAULT, "pause"):
+        with watch_over(world, 0.5) as watch, world.timeline.during(Lane.FAULT, "pause"):
             driver.pause()
             world.sleep(1.5)
             driver.resume()
@@ -53,7 +58,7 @@ def test_a_driver_that_is_given_up_ends_the_run(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         world = watched(world_of(driver, tmp_path))
-        with Watch(world, stuck_s=60.0) as watch:
+        with watch_over(world, 60.0) as watch:
             driver.gave_up = "it failed too often"
             with pytest.raises(VerificationError, match="given up"):
                 world.sleep(60)
@@ -70,6 +75,6 @@ def test_a_watch_that_fails_gives_the_run_up(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Watch, "_look_at_lag", fail)
     with supervised(tmp_path) as driver:
         world = watched(world_of(driver, tmp_path))
-        with Watch(world, stuck_s=60.0) as watch, pytest.raises(VerificationError, match="given up"):
+        with watch_over(world, 60.0) as watch, pytest.raises(VerificationError, match="given up"):
             world.sleep(60)
     assert watch.stuck == "the watch over the run failed: OSError: too many open files"

@@ -26,6 +26,7 @@ from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.output_behind import no_output_behind
 from onceflow.verify.running.place import Place
+from onceflow.verify.running.purged import put_back
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
 from onceflow.verify.running.revision import revision_since
 from onceflow.verify.running.settings import Settings
@@ -102,6 +103,7 @@ def until(happenings: Iterable[Happening], seconds: float) -> tuple[Happening, .
 def _expected(files: Place, raw: Raw, failures: list[str], on_batch: OnBatch) -> Expected | None:
     assert raw.observed is not None
     servers, committed = raw.world.kafka.direct_servers, raw.observed.committed.offsets
+    put_back(files.checkpoint, files.purged)
     try:
         return expected_output(
             files.plan, files.checkpoint, servers, files.oracle, committed=committed, on_batch=on_batch

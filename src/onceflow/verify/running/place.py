@@ -30,6 +30,10 @@ class Place:
         return self.directory / "checkpoint"
 
     @property
+    def purged(self) -> Path:
+        return self.directory / "purged"
+
+    @property
     def plan(self) -> Path:
         return self.directory / "pipeline.toml"
 

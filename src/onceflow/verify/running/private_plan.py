@@ -13,15 +13,13 @@ from onceflow.broker.java_tool import FAST_START
 from onceflow.config import Duration, KafkaCluster, Plan, PlanFile, Trigger, load
 from onceflow.config.environment import VERBATIM
 from onceflow.verify.private import LOCAL_FILES, local_uri, without_users_places
+from onceflow.verify.running.purged import RETAINED_BATCHES
 
 MOST_TRANSACTION_TIMEOUT_MS = 10_000
 """A paused driver must be outlived within a run; what readers wait for at most follows from it, too."""
 
-_RETAINED_BATCHES = "1000000"
-
 _SPARK = {
-    # The oracle runs every batch again, from its offsets.
-    "spark.sql.streaming.minBatchesToRetain": _RETAINED_BATCHES,
+    "spark.sql.streaming.minBatchesToRetain": str(RETAINED_BATCHES),
     # Small and quick: batches are tiny, and compiled code would not live long enough to pay.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

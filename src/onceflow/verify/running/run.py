@@ -43,6 +43,7 @@ from onceflow.verify.running.place import Place, place
 from onceflow.verify.running.private_plan import private_plan, write_plan
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.progress import Progress, seldom
+from onceflow.verify.running.purged import PurgedEntries
 from onceflow.verify.running.readers import EffectReaders, effect_readers
 from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.schedule import Turn
@@ -86,7 +87,7 @@ def _run_in(files: Place, settings: Settings, engine: Engine, progress: Progress
     try:
         with _world(settings, engine, files, timeline) as world:
             raw = Raw(engine, world, failures=failures)
-            _work(settings, world, raw, progress)
+            _work(settings, files, world, raw, progress)
             progress.line("judging: every batch is replayed without faults")
             result = outcome(settings, files, raw, seldom(progress, "replayed {} of {} batches"))
     except Exception as error:  # noqa: BLE001  also what only a bug can raise: a report that says so is better than none
@@ -194,7 +195,7 @@ def _launch(
 # ------------------------------------------------------------------------------------------------------------- 2 work
 
 
-def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress) -> None:
+def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progress: Progress) -> None:
     """All that happens while something runs. What goes wrong in it is a failure of the run."""
     servers, clock = world.kafka.direct_servers, world.timeline.seconds
     inputs = inputs_for(settings.plan, settings.topics_by_source, settings.seed, settings.samples)
@@ -212,7 +213,7 @@ def _work(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress)
         reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
         stable = ending.enter_context(StableWatcher(servers, everything, pipeline=world.plan.name, clock=clock))
         ending.callback(writer.start().stop)
-        watch = ending.enter_context(Watch(world, settings.stuck_s))
+        watch = ending.enter_context(Watch(world, settings.stuck_s, PurgedEntries(files.checkpoint, files.purged)))
         if settings.messages is not None:
             progress.line(f"{settings.messages:,} messages are written")
             writer.wait(_PATIENCE_S + settings.messages / _LEAST_RATE)

@@ -1,4 +1,4 @@
-"""A watch over a run: that it makes progress, where it stands, and which brokers live."""
+"""A watch over a run: that it makes progress, where it stands, which brokers live, and what Spark is going to purge."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Self
 from onceflow.verify.cluster import Node
 from onceflow.verify.result import Lane
 from onceflow.verify.running.explained import explained
+from onceflow.verify.running.purged import PurgedEntries
 from onceflow.verify.running.timeline import Open
 from onceflow.verify.running.world import PrivateWorld, committed_end
 
@@ -20,11 +21,12 @@ _JOIN_S = 60
 class Watch:
     """Looks a few times a second until the block ends. ``stuck`` says why the run was given up."""
 
-    def __init__(self, world: PrivateWorld, stuck_s: float) -> None:
+    def __init__(self, world: PrivateWorld, stuck_s: float, purged: PurgedEntries) -> None:
         self.stuck = ""
         self.committed: list[tuple[float, int]] = []  # seconds, offsets that the checkpoint calls committed
         self._world = world
         self._stuck_s = stuck_s
+        self._purged = purged
         self._disturbed_at = time.monotonic()
         self._brokers: dict[int, tuple[int | None, Open | None]] = {}
         self._ending = threading.Event()
@@ -42,6 +44,7 @@ class Watch:
                 self._look_at_broker(node)
             self._look_at_lag()
             self._look_at_progress()
+            self._purged.look()
 
     def _look_at_broker(self, node: Node) -> None:
         """A bar on the timeline for each life of a broker."""
