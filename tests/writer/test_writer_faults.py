@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -476,6 +477,83 @@ def test_a_look_that_is_interrupted_leaves_the_commit_in_doubt(
     assert values(read, target) == ["1", "2"]
 
 
+@pytest.mark.parametrize("way_back", ["_confirmed", "settle", "commit"])
+def test_a_commit_that_was_made_is_told_though_the_way_back_is_interrupted(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch, way_back: str
+) -> None:
+    """Ctrl-C behind the coordinator's answer: "not committed" would have the block run again, and its events come twice."""
+    target, shop = topic(), writer(name)
+    transactions = shop._with_transactions()
+    with monkeypatch.context() as patch:
+        interrupt_behind(patch, transactions, way_back)
+        with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:
+            shop.send(target, "1", id="1")
+    assert transaction.committed is True
+    with shop.transaction():
+        shop.send(target, "2", id="2")
+    assert values(read, target) == ["1", "2"]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_what_a_look_has_found_is_told_though_what_follows_is_interrupted(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch, *, is_made: bool
+) -> None:
+    """EndTxn was refused, and the marker tells what became of it; Ctrl-C comes before the writer has taken the id back."""
+    target, shop = topic(), writer(name)
+    transactions = shop._with_transactions()
+    ask = transactions._ask
+
+    def refused(question: Callable[..., object], *arguments: object) -> None:
+        if question.__name__ != "commit_transaction" or is_made:
+            ask(question, *arguments)
+        if question.__name__ == "commit_transaction":
+            raise KafkaException(KafkaError(KafkaError._FENCED, "refused, or the answer was lost"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "_ask", refused)
+        interrupt_behind(patch, transactions, "_take")
+        with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:
+            shop.send(target, "1", id="1")
+    assert transaction.committed is is_made
+    with shop.transaction():
+        shop.send(target, "2", id="2")
+    assert values(read, target) == (["1", "2"] if is_made else ["2"])
+
+
+def test_behind_an_abort_that_was_interrupted_comes_the_next_block(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, shop = topic(), writer(name)
+    with monkeypatch.context() as patch:
+        interrupt_behind(
+            patch, shop._with_transactions(), "_ask", lambda question: question.__name__.startswith("abort")
+        )
+        with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:  # noqa: PT012  what ends the block
+            shop.send(target, "1", id="1")
+            raise RuntimeError
+    assert transaction.committed is False
+    with shop.transaction():
+        shop.send(target, "2", id="2")
+    assert values(read, target) == ["2"]
+
+
+def interrupt_behind(
+    patch: pytest.MonkeyPatch, of: object, name: str, where: Callable[..., bool] = lambda *_: True
+) -> None:
+    """Ctrl-C is heard when the method has done its work, at its first call with such a first argument."""
+    does = getattr(of, name)
+    heard: list[bool] = []
+
+    def interrupted(*arguments: object, **named: object) -> object:
+        done = does(*arguments, **named)
+        if not heard and where(*arguments[:1]):
+            heard.append(True)
+            raise KeyboardInterrupt
+        return done
+
+    patch.setattr(of, name, interrupted)
+
+
 @pytest.fixture
 def without_descriptors(monkeypatch: pytest.MonkeyPatch) -> Callable[[Transactions], AbstractContextManager[object]]:
     """Within it no further producer can be made."""
@@ -586,9 +664,19 @@ def test_behind_a_refused_event_what_is_on_its_way_is_written_only_in_a_partitio
 
 
 def test_what_is_refused_when_it_was_written_is_not_called_unwritten(
-    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The acknowledgement is lost, the topic takes less from then on, and the repeated request is refused for that."""
+    """The acknowledgement is lost, the topic takes less from then on, and the repeated request is refused for that.
+
+    Here librdkafka tells of the loss in that no broker is left; on a cluster there are others, and it says nothing.
+    """
+    note = Sender._note
+
+    def where_others_live(sender: Sender, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            note(sender, error)
+
+    monkeypatch.setattr(Sender, "_note", where_others_live)
     create_topic(proxied, name)
     shop = writer(on=proxied.servers)
     event = shop.send(name, b"x", id="first")
@@ -601,6 +689,22 @@ def test_what_is_refused_when_it_was_written_is_not_called_unwritten(
     assert event.failure is not None
     assert event.failure.fate is Fate.UNKNOWN
     assert [len(value) for value in values(read, name, proxied)] == [1, 5000]
+
+
+@pytest.mark.parametrize(("lost_ago_s", "fate"), [(20.0, Fate.UNKNOWN), (60.0, Fate.NOT_WRITTEN)])
+def test_soon_behind_a_loss_there_may_be_another_one_that_is_not_told(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, lost_ago_s: float, fate: Fate
+) -> None:
+    target = topic(config={"max.message.bytes": "2000"})
+    shop = writer(kafka={"compression.type": "gzip"})
+    shop.send(target, b"x", id="first").result()
+    shop.sender()._lost_at = time.monotonic() - lost_ago_s
+    event = shop.send(target, os.urandom(5000), id="refused")
+    with pytest.raises(DeliveryFailed, match="shop refused"):
+        event.result()
+    assert event.failure is not None
+    assert event.failure.fate is fate
+    assert len(values(read, target)) == 1
 
 
 @BOTH_KINDS

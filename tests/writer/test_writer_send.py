@@ -9,7 +9,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ from onceflow.events import EventIdentity, identity_of
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.partitioner import partition_for_keys
-from onceflow.writer import sender
+from onceflow.writer import limits, sender
 from onceflow.writer.delivery import Delivered, Delivery, Fate
 from onceflow.writer.limits import TopicLimits
 from onceflow.writer.sender import Sender
@@ -282,6 +282,32 @@ def test_nothing_is_handed_over_once_what_is_outstanding_is_taken_back(
     assert len(read(name)) == 1
 
 
+@pytest.mark.timeout(120)
+def test_what_was_to_be_taken_back_when_ctrl_c_came_is_taken_back_by_who_comes_next(
+    writer: MakeWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it is waited for, and nobody ever answers."""
+    shop = writer(on=NOBODY)
+    sender, take_back = shop.sender(), Sender._take_back
+    interrupted: list[bool] = []
+    sender.known["orders"] = range(-1, 1)
+    event = shop.send("orders", b"x", id="1")
+
+    def interrupt(sender: Sender) -> None:
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        take_back(sender)
+
+    monkeypatch.setattr(Sender, "_take_back", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        sender.give_up()
+    assert event.failure is None
+    with pytest.raises(DeliveryFailed):
+        shop.close()
+    assert event.failure is not None
+
+
 def test_what_is_sent_while_the_writer_ends_is_written_or_refused(
     writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +361,27 @@ def test_an_event_that_was_taken_when_a_signal_came_is_waited_for(
     ):
         shop.send(name, "taken", id="1")
     assert [m.value() for m in read(name)] == [b"taken"]
+
+
+@pytest.mark.timeout(120)
+def test_a_signals_handler_may_send_while_the_topics_limit_is_asked_for(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event is the first one there as well, and it asks itself: who was interrupted cannot answer it."""
+    name, shop = topic(), writer()
+    asked: list[str] = []
+    ask = limits._limit_of
+
+    def interrupted(topic: str, connection: Mapping[str, Any]) -> int | None:
+        if not asked:
+            asked.append(topic)
+            shop.send(topic, "the handler's", id="2")
+        return ask(topic, connection)
+
+    monkeypatch.setattr(limits, "_limit_of", interrupted)
+    shop.send(name, "1", id="1")
+    shop.close()
+    assert {m.value() for m in read(name)} == {b"1", b"the handler's"}
 
 
 def test_a_signals_handler_may_send(

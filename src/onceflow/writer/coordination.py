@@ -141,6 +141,7 @@ class Transactions:
         self._is_forgotten = False  # what became of the commit in doubt
         self._calm_at = -math.inf  # what connections were lost before does not matter
         self.failed: tuple[FailedDelivery, ...] = ()  # of the block that was aborted last
+        self.made: bool | None = False  # whether the open block, or the last one, is committed; None: nobody knows yet
 
     # ---------------------------------------------------------------------------------------------------------- start
 
@@ -199,6 +200,7 @@ class Transactions:
             self._recover()
         self.failed = ()
         self.is_used = False
+        self.made = False
         self._calm_down()
         self.sender.producer.begin_transaction()
         self.state = State.OPEN
@@ -262,7 +264,7 @@ class Transactions:
         except KafkaException as error:
             raise self.aborted(f"the marker was refused: {_said(error.args[0])}") from None
         self.intended = intended
-        self.state = State.IN_DOUBT
+        self.made, self.state = None, State.IN_DOUBT
         if not self.settle():
             raise self.aborted("the coordinator refused the commit, and the marker shows that it was not made")
 
@@ -278,6 +280,7 @@ class Transactions:
             if error.args[0].retriable():
                 raise self._unknown(error.args[0].str()) from None
             return self._look(error.args[0])
+        self.made = True
         self._confirmed(self.intended)
         return True
 
@@ -291,12 +294,12 @@ class Transactions:
         """
         try:
             found = self._final()
+            told = self.made = found.tells(self.instance, self.intended.number)
         except BaseException as error:
             self.state = State.IN_DOUBT
             if isinstance(error, OnceflowError):
                 raise self._unknown(error.message) from None
             raise
-        told = found.tells(self.instance, self.intended.number)
         if told is None:
             self.state, self._is_forgotten = State.IN_DOUBT, True
             raise self._forgotten()
@@ -315,11 +318,6 @@ class Transactions:
         except Fenced:
             return self._ledger.read()
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether a commit was sent and what became of it is not known."""
-        return self.state is State.IN_DOUBT
-
     def abort(self) -> None:
         """Aborts the open transaction, and none whose commit was sent.
 
@@ -335,6 +333,9 @@ class Transactions:
         except KafkaException:
             self.state = State.BROKEN
             self.failed = tuple(self.sender.failures)
+        except BaseException:  # Ctrl-C: whether it is aborted nobody has heard, and it is not committed
+            self.state = State.BROKEN
+            raise
         else:
             # What librdkafka had not reported before it stopped to take events is known now.
             self.failed = tuple(self.sender.failures)

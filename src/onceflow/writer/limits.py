@@ -23,7 +23,6 @@ producer smaller, until they fit or an event is alone.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,9 +31,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from onceflow.writer.heard_log import LOG
 from onceflow.writer.identity import WireHeaders
-
-_log = logging.getLogger("onceflow.writer.librdkafka")
 
 LARGEST = 1_000_000  # librdkafka's default of batch.size and of message.max.bytes
 _PATIENCE_S = 5.0
@@ -57,7 +55,7 @@ class TopicLimits:
         self.batch_bytes = min(int(producer.get("batch.size", LARGEST)), self._event_bytes)
         self._is_plain = producer.get("compression.type", "none") == "none"
         self._harmless = self._event_bytes + _FRAMING_BYTES
-        self._one_asks = threading.Lock()
+        self._one_asks = threading.RLock()  # a signal's handler may send as well
         self._asked: set[str] = set()
         self._doubted: set[str] = set()
         self.of: dict[str, int] = {}  # each topic of which it is known
@@ -107,7 +105,7 @@ class TopicLimits:
 def _limit_of(topic: str, connection: Mapping[str, Any]) -> int | None:
     """None where nobody may tell. Raises TimeoutError where nobody answers."""
     try:
-        client = AdminClient(dict(connection), logger=_log)  # named, so that it lives until it is answered
+        client = AdminClient(dict(connection), logger=LOG)  # named, so that it lives until it is answered
         asked = client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)], request_timeout=_PATIENCE_S)
         return int(next(iter(asked.values())).result(_PATIENCE_S)["max.message.bytes"].value)
     except KafkaException as error:

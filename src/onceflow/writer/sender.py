@@ -17,12 +17,13 @@ What is refused is not therefore unwritten. librdkafka repeats a request, and re
     the leader appends an event; the connection is lost before it says so
     the right to write is taken away; the repeated request is refused for that, before anybody looks for a repetition
 
-So an event is called not written where librdkafka told of no lost connection since it was sent, and else nobody knows.
+So an event is called not written where no connection was lost since it was sent, and else nobody knows. Of losses
+that read alike librdkafka 2.16 may log one in 30 s, by its source (rd_kafka_broker_set_error; of nine in a row through a proxy it
+logged all). So a loss counts for half a minute, in which there may have been another one.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -45,18 +46,16 @@ from onceflow.kafka.missing import SURE_S, meant
 from onceflow.kafka.opened import opened
 from onceflow.kafka.rights import is_denied, tells_of_denial
 from onceflow.writer.delivery import REFUSED, Delivery, FailedDelivery, Fate
+from onceflow.writer.heard_log import HeardLog
 from onceflow.writer.identity import WireHeaders
 from onceflow.writer.limits import TopicLimits, size_alone
 from onceflow.writer.misuse import mistakes_of, no_such_partition, place_mistakes, refused
-
-_log = logging.getLogger("onceflow.writer.librdkafka")
-_log.addHandler(logging.NullHandler())
-_log.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
 WAIT_S = 0.05
 _SERVE_EVERY = 200  # events between two looks at what came in
 _GIVE_UP_S = 10.0
 _LAST_CHANCE_S = 1.0
+_SILENT_S = 31.0  # librdkafka may be about further losses, behind one: 30 s, and one more for its threads
 _MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
 _MEND = "mend the cause, make a new writer and send these events again under the same ids"
 _MEND_BLOCK = "mend the cause (correct what is refused, or leave it out), and run the block again under the same ids"
@@ -102,19 +101,21 @@ class Sender:
         self.known: dict[str, range] = {}  # the topics that there are: what ``partition`` may be, -1 for placed by key
         self._since_served = 0
         self._given_up = False
+        self._is_cut_short = False  # what is outstanding is to be taken back, and whoever did it was interrupted
         self._is_ended = False  # no more events are taken; those that were are waited for
         self._one_refits = threading.Lock()
         # No event is handed over behind those that another thread takes back. A signal's handler may send as well.
         self._handing_over = threading.RLock()
         self._broken = False  # by an error that librdkafka calls fatal
-        self._lost_at = -math.inf  # when librdkafka last told of a connection that was lost, or not made
+        self._lost_at = -math.inf  # when librdkafka last logged a connection that was lost, or not made
+        self._told_at = -math.inf  # when it last told of one as of an error
         self._trouble = ""  # what librdkafka last reported of its connections
         self._live: Producer | None = self._made()
 
     def _made(self) -> Producer:
         self._batch_bytes = self._limits.batch_bytes
         options = {**self._options, "batch.size": self._batch_bytes, "error_cb": self._note}
-        return opened(lambda: Producer(options, logger=_log), "the writer's settings")
+        return opened(lambda: Producer(options, logger=HeardLog(self._note_loss)), "the writer's settings")
 
     @property
     def producer(self) -> Producer:
@@ -136,6 +137,9 @@ class Sender:
 
     def _note(self, error: KafkaError) -> None:
         self._trouble = error.str()
+        self._told_at = self._lost_at = time.monotonic()
+
+    def _note_loss(self) -> None:
         self._lost_at = time.monotonic()
 
     def _break(self, error: KafkaError) -> None:
@@ -143,8 +147,8 @@ class Sender:
         self._broken = True
 
     def is_shaken(self, since: float) -> bool:
-        """Whether the producer is broken, or lost a connection ``since`` then."""
-        return self._broken or self._lost_at > since
+        """Whether the producer broke, or told of a connection that it could not make, or of the last one lost, ``since`` then."""
+        return self._broken or self._told_at > since
 
     # ------------------------------------------------------------------------------------------------------- sending
 
@@ -317,7 +321,8 @@ class Sender:
     def failure_of(self, delivery: Delivery, error: KafkaError) -> FailedDelivery:
         """A delivery report that says no, as data. What is not refused outright may have been written."""
         refused, reason = error.code() in REFUSED, _TAKEN_BACK.get(error.code(), error.str())
-        fate = Fate.NOT_WRITTEN if refused and self._lost_at < delivery.sent_at else self.fate_of_lost
+        unshaken = self._lost_at + _SILENT_S < delivery.sent_at
+        fate = Fate.NOT_WRITTEN if refused and unshaken else self.fate_of_lost
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self._limits.doubt(delivery.topic)
             if delivery not in self._alone:
@@ -338,7 +343,7 @@ class Sender:
         self._poll(wait_s)
         if self._is_overdue():
             self._last_chance()
-        if (self.failures or self._broken or self._is_overdue()) and not self._given_up:
+        if self._is_cut_short or (not self._given_up and (self.failures or self._broken or self._is_overdue())):
             self.give_up()
 
     def _last_chance(self) -> None:
@@ -368,9 +373,21 @@ class Sender:
                 return next(iter(self.pending), None)
 
     def give_up(self) -> None:
-        """Takes back all that is outstanding: nothing more of it is written, unless it is on its way already."""
-        if not self.stop():
+        """Takes back all that is outstanding: nothing more of it is written, unless it is on its way already.
+
+        Once; but begun and cut short it is done by whoever comes next::
+
+            a broker is away, the events are overdue and are being taken back; Ctrl-C; the writer's block ends, and flushes
+            they are never acknowledged and never taken back: it would wait for ever
+        """
+        if self.stop() and not self._is_cut_short:
+            return
+        self._is_cut_short = False
+        try:
             self._take_back()
+        except BaseException:
+            self._is_cut_short = True
+            raise
 
     def stop(self) -> bool:
         """No event follows, and none is taken back any more: what aborts does that. Whether it had come to that already."""

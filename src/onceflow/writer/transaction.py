@@ -137,12 +137,17 @@ class Transaction:
                 self._abort_for(error)
 
     def _commit(self) -> None:
+        """What is told of the block is what is known of its commit, whatever ends this::
+
+        the coordinator has committed; Ctrl-C comes on the way back to here
+        "not committed" would have the block run again, and what it wrote is there already
+        """
         self.committed = None
         try:
             self._check_consumed()
             self._transactions.commit(self._progress)
         except BaseException as error:
-            self.committed = None if self._transactions.in_doubt else False
+            self.committed = self._transactions.made
             self._transactions.group_offsets.ended(self._offsets, committed=self.committed)
             self._abort_for(error)
             raise
