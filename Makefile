@@ -30,6 +30,7 @@ demo: setup
 
 # Without what has a twin in it, or takes minutes by chance: that is of the long part.
 SHORT := -n 4 -m "not long" --durations=25
+LONG := -n 4 -m long --durations=25
 
 # Three parts, so that one part's brokers and Spark sessions are gone before the next begins. Much of them is waiting: they run in four
 # processes (tests/parallel.py). 5: none selected.
@@ -54,7 +55,9 @@ WARM := --brokers 3 --standbys 5
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
 verify: setup
 	@worst=0; \
-	$(BIN)/pytest -m long tests || worst=1; \
+	for part in "$(TWO_ENDS)" "$(PROOF)" "$(WITH_SPARK)"; do \
+	  $(BIN)/pytest $(LONG) $$part || test $$? -eq 5 || worst=1; \
+	done; \
 	$(BIN)/python -m tests.verify.simulator.mutation --judge "unit tests" --processes 2 --least 1 --state /dev/null || worst=1; \
 	$(BIN)/python -m onceflow.verify.simulator --by-chance --seeds 50000 || worst=1; \
 	run() { \

@@ -113,6 +113,58 @@ def test_a_checkpoint_that_was_cut_off_is_refused_and_there_is_a_way_out(
     assert sorted(lab.ids()) == sorted([1, 2, 3, 4, *repeated])
 
 
+@pytest.mark.parametrize("keeps_checksum", [False, True])
+@pytest.mark.in_turn(3)
+def test_a_commit_entry_that_was_cut_off_can_be_removed(lab: Lab, *, keeps_checksum: bool) -> None:
+    """The power went before its content was synchronised: Spark cannot start on it, and the batch is committed all the same."""
+    for batch in ([1, 2], [3]):
+        lab.send(rows(*batch))
+        lab.run()
+    entry = lab.checkpoint("commits/1")
+    entry.write_bytes(entry.read_bytes()[:5] if keeps_checksum else b"")
+    if not keeps_checksum:
+        entry.with_name(".1.crc").unlink()
+    lab.send(rows(4))
+    with pytest.raises(ProgressConflict, match="commits/1 is empty or damaged") as refused:
+        lab.run()
+    assert "remove commits/1 and commits/.1.crc" in refused.value.action
+    for name in ("commits/1", "commits/.1.crc"):
+        lab.checkpoint(name).unlink(missing_ok=True)
+    lab.run()
+    assert lab.ids() == [1, 2, 3, 4]
+
+
+def test_a_commit_entry_that_was_cut_off_is_no_reason_not_to_resume(lab: Lab) -> None:
+    """It told that the checkpoint fits, and that there is nothing to resume, and Spark failed on it."""
+    lab.send(rows(1, 2))
+    lab.run()
+    lab.checkpoint("commits/0").write_bytes(b"")
+    lab.checkpoint("commits/.0.crc").unlink()
+    lab.send(rows(3))
+    lab.run(Mode.RESUME)
+    assert lab.ids() == [1, 2, 3]
+
+
+def test_a_checkpoint_that_was_cut_off_before_the_first_commit_is_begun_anew(lab: Lab) -> None:
+    """A resume sends to a start, and a start to a resume, where nothing is committed."""
+    lab.send(rows(1, 2))
+
+    def die(step: str, batch_id: int) -> None:
+        raise RuntimeError("died here")
+
+    with pytest.raises(Exception, match="died here"):
+        lab.run(on_step=die)
+    lab.checkpoint("offsets/0").write_bytes(b"")
+    lab.checkpoint("offsets/.0.crc").unlink()
+    with pytest.raises(ProgressConflict, match="offsets/0 is empty or damaged"):
+        lab.run()
+    with pytest.raises(ProgressConflict, match="nothing is committed") as refused:
+        lab.run(Mode.RESUME)
+    assert "--restart" in refused.value.action
+    lab.run(Mode.RESTART)
+    assert lab.ids() == [1, 2]
+
+
 def test_a_pipeline_of_an_older_onceflow_is_resumed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has committed neither marks nor notes."""
     with monkeypatch.context() as older:

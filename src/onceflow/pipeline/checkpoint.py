@@ -25,6 +25,7 @@ from onceflow.transaction.progress import digest_of
 
 REHEARSALS = "_rehearsals"
 """Where standbys on a cluster have the checkpoints of their rehearsals."""
+COMMITS = "commits"
 _DAMAGED = "org.apache.hadoop.fs.ChecksumException"
 
 
@@ -43,6 +44,11 @@ class CheckpointState:
     ends: Mapping[int, str] = field(default_factory=dict)
     topics: tuple[frozenset[str], ...] = ()
     damaged: str = ""
+
+    @property
+    def can_be_mended(self) -> bool:
+        """Without its newest commit entry Spark runs that batch again, or goes on behind it where the next one is planned."""
+        return self.damaged.startswith(f"{COMMITS}/")
 
 
 class Checkpoint:
@@ -72,7 +78,8 @@ class Checkpoint:
         newest = planned.get(last)
         if newest is None:
             return CheckpointState(query_id, last, None, ends, damaged=f"offsets/{last}")
-        return CheckpointState(query_id, last, len(newest), ends, tuple(frozenset(offsets or ()) for offsets in newest))
+        topics = tuple(frozenset(offsets or ()) for offsets in newest)
+        return CheckpointState(query_id, last, len(newest), ends, topics, damaged=self._damaged_commit())
 
     @property
     def has_batches(self) -> bool:
@@ -110,6 +117,19 @@ class Checkpoint:
 
     def _last_batch(self) -> int:
         return max((int(name) for name in self.entries("offsets") if name.isdecimal()), default=-1)
+
+    def _damaged_commit(self) -> str:
+        """The newest entry of the commit log if Spark could not read it, which it does first of all; else empty."""
+        newest = max((int(name) for name in self.entries(COMMITS) if name.isdecimal()), default=None)
+        if newest is None:
+            return ""
+        name = f"{COMMITS}/{newest}"
+        try:
+            version, _, metadata = self._read(self._make(self._path, name)).partition("\n")
+            json.loads(metadata or "{}")
+        except ValueError:
+            return name
+        return "" if version.startswith("v") else name
 
     def _query_id(self, metadata: Any) -> str | None:
         """None where it cannot be read."""

@@ -62,7 +62,7 @@ def prepare(
     if not is_known and not committed.offsets:
         raise ProgressConflict(
             f"nothing is committed under the name {file.plan.name!r}: there is nothing to resume",
-            action="run it without --resume",
+            action="run it without --resume" if state is None or not state.damaged else _BEGIN_ANEW,
         )
     if _fits(file.plan, state, progress, sources):
         tell(Note("the checkpoint continues the committed progress: there is nothing to resume, it simply goes on"))
@@ -151,8 +151,17 @@ def _check_undamaged(checkpoint: Checkpoint, state: CheckpointState | None) -> N
         raise ProgressConflict(
             f"{checkpoint.location}/{state.damaged} is empty or damaged, as files are that were not synchronised before the "
             "power went: Spark cannot start on it",
-            action=_DAMAGED,
+            action=_mend_of(state.damaged) if state.can_be_mended else _DAMAGED,
         )
+
+
+def _mend_of(entry: str) -> str:
+    directory, _, batch = entry.partition("/")
+    return (
+        f"remove {entry} and {directory}/.{batch}.crc: Spark runs batch {batch} again, if it has not planned the next; what is "
+        "committed of it is not written again (but under at_least_once), and aggregations keep their state. Or restore the "
+        "checkpoint, or run with --resume: a new one begins at the committed offsets, and aggregations begin empty"
+    )
 
 
 def _check_same_plan(plan: Plan, state: CheckpointState | None, sources: Sequence[frozenset[str]]) -> None:
@@ -173,6 +182,10 @@ def _check_same_plan(plan: Plan, state: CheckpointState | None, sources: Sequenc
 _DAMAGED = (
     "restore the checkpoint; or run with --resume: a new one begins at the committed offsets, nothing is lost or repeated, and "
     "aggregations and joins begin empty"
+)
+_BEGIN_ANEW = (
+    "run it with --restart: the checkpoint cannot be gone on with, and as nothing is committed nothing is written twice. From "
+    'starting_offsets "latest" on it begins at the end as it is then: to lose nothing of what has come since, give the offsets'
 )
 _ANOTHER_PLAN = (
     "go back to the plan as it was, or run with --resume: a new checkpoint begins at the committed offsets, and aggregations "

@@ -218,6 +218,7 @@ class Reader:
         """Handles events until ``stop()``, SIGINT or SIGTERM; with ``until_end`` until all there is now is handled.
 
         Returns whether it ended because all was handled: False behind ``stop()`` or a signal, and always without ``until_end``.
+        What stands behind the last stable offset is not there yet: it is not waited for.
         With ``until_end`` a member of a group stands by until the others have handled what is in their partitions.
         Every ten seconds and at the end it logs how much it did (``onceflow.reader``, INFO); ``progress`` prints that as well.
         On a thread other than the main one signals are left alone. Raises StoreError, KafkaError, ReaderError.
