@@ -166,6 +166,19 @@ def test_a_checkpoint_that_was_cut_off_before_the_first_commit_is_begun_anew(lab
     assert lab.ids() == [1, 2]
 
 
+def test_nothing_is_begun_anew_lightly_where_the_cluster_has_dropped_what_was_committed(lab: Lab) -> None:
+    """A batch has ended, so that it was committed: all of its output would be written again."""
+    lab.send(rows(1, 2))
+    lab.run()
+    group = ["--bootstrap-server", lab.settings.bootstrap_servers, "--delete", "--group", f"onceflow-{lab.name}"]
+    run_java_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", group)
+    lab.checkpoint("commits/0").write_bytes(b"")
+    lab.checkpoint("commits/.0.crc").unlink()
+    with pytest.raises(ProgressConflict, match="nothing is committed") as refused:
+        lab.run(Mode.RESUME)
+    assert "else all is written again" in refused.value.action
+
+
 def test_a_pipeline_of_an_older_onceflow_is_resumed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has committed neither marks nor notes."""
     with monkeypatch.context() as older:

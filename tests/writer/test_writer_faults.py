@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.forkserver import ForkServer
-from tests.topic_limits import limit_batches
+from tests.topic_limits import limit_batches, set_config
 from tests.writer.on_a_loop import OnLoop
 from tests.writer.victim import BLOCKS, EVENTS, RECOVERY, SMALL_BYTES, STEPS, Job
 from tests.writer.waiting import is_stable, wait_until
@@ -33,6 +33,7 @@ from onceflow.errors import (
     OutcomeUnknown,
     TransactionAborted,
 )
+from onceflow.verify.recording.ends import Asker
 from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
 from onceflow.writer import coordination
@@ -520,33 +521,47 @@ def test_what_a_look_has_found_is_told_though_what_follows_is_interrupted(
     assert values(read, target) == (["1", "2"] if is_made else ["2"])
 
 
-def test_behind_an_abort_that_was_interrupted_comes_the_next_block(
-    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("then", ["the next block", "the end"])
+def test_an_abort_that_was_interrupted_is_made_by_what_comes_next(
+    writer: MakeWriter, broker: EmbeddedBroker, topic: TopicFactory, read: Reader, name: str, then: str
 ) -> None:
+    """Else readers of committed records wait behind it until it times out."""
     target, shop = topic(), writer(name)
-    with monkeypatch.context() as patch:
-        interrupt_behind(
-            patch, shop._with_transactions(), "_ask", lambda question: question.__name__.startswith("abort")
-        )
-        with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:  # noqa: PT012  what ends the block
-            shop.send(target, "1", id="1")
-            raise RuntimeError
+    transactions = shop._with_transactions()
+    ask = transactions._ask
+
+    def interrupted(question: Callable[..., object], *arguments: object) -> None:
+        if question.__name__ == "abort_transaction":
+            transactions._ask = ask  # type: ignore[method-assign]
+            raise KeyboardInterrupt
+        ask(question, *arguments)
+
+    transactions._ask = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:  # noqa: PT012  what ends the block
+        shop.send(target, "1", id="1").result()
+        raise RuntimeError
     assert transaction.committed is False
-    with shop.transaction():
-        shop.send(target, "2", id="2")
-    assert values(read, target) == ["2"]
+    if then == "the next block":
+        with shop.transaction():
+            shop.send(target, "2", id="2")
+    shop.close()
+    wait_until(lambda: is_stable_to_the_end(broker, target))
+    assert values(read, target) == (["2"] if then == "the next block" else [])
 
 
-def interrupt_behind(
-    patch: pytest.MonkeyPatch, of: object, name: str, where: Callable[..., bool] = lambda *_: True
-) -> None:
-    """Ctrl-C is heard when the method has done its work, at its first call with such a first argument."""
+def is_stable_to_the_end(broker: EmbeddedBroker, topic: str) -> bool:
+    ends = Asker(broker.bootstrap_servers).ends([(topic, 0)])
+    return bool(ends["stable"].equals(ends["end"]))
+
+
+def interrupt_behind(patch: pytest.MonkeyPatch, of: object, name: str) -> None:
+    """Ctrl-C is heard when the method has done its work, the first time."""
     does = getattr(of, name)
     heard: list[bool] = []
 
     def interrupted(*arguments: object, **named: object) -> object:
         done = does(*arguments, **named)
-        if not heard and where(*arguments[:1]):
+        if not heard:
             heard.append(True)
             raise KeyboardInterrupt
         return done
@@ -663,48 +678,65 @@ def test_behind_a_refused_event_what_is_on_its_way_is_written_only_in_a_partitio
     assert acknowledged | named.keys() == {each.identity.id for each in behind}
 
 
+@pytest.mark.parametrize("lost", [Do.CUT, Do.HOLD], ids=["cut", "too late"])
 def test_what_is_refused_when_it_was_written_is_not_called_unwritten(
-    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, lost: Do, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The acknowledgement is lost, the topic takes less from then on, and the repeated request is refused for that.
-
-    Here librdkafka tells of the loss in that no broker is left; on a cluster there are others, and it says nothing.
-    """
-    note = Sender._note
-
-    def where_others_live(sender: Sender, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            note(sender, error)
-
-    monkeypatch.setattr(Sender, "_note", where_others_live)
+    """The acknowledgement is lost, the topic takes less from then on, and the repeated request is refused for that."""
+    monkeypatch.setattr(Sender, "_note", told_where_other_brokers_live)
     create_topic(proxied, name)
-    shop = writer(on=proxied.servers)
+    soon = {"request.timeout.ms": 15_000}  # and longer than it takes to limit the topic
+    shop = writer(on=proxied.servers, kafka=soon if lost is Do.HOLD else {})
     event = shop.send(name, b"x", id="first")
     event.result()
-    proxied.proxy.lose(Loss(PRODUCE, then=lambda: limit_batches(proxied.bootstrap_servers, name, 2000)))
-    event = shop.send(name, b"x" * 5000, id="written")
-    with pytest.raises(DeliveryFailed, match="shop written"):
-        event.result()
-    assert proxied.proxy.lost == 1
+    proxied.proxy.rules.clear()
+    loss = Rule(
+        lost,
+        frozenset({PRODUCE}),
+        Direction.ANSWER,
+        count=1,
+        then=lambda: limit_batches(proxied.bootstrap_servers, name, 2000),
+    )
+    with proxied.proxy.rules.during(loss) as (met,):
+        event = shop.send(name, b"x" * 5000, id="written")
+        with pytest.raises(DeliveryFailed, match="shop written"):
+            event.result()
+    assert met.applied == 1
     assert event.failure is not None
     assert event.failure.fate is Fate.UNKNOWN
     assert [len(value) for value in values(read, name, proxied)] == [1, 5000]
 
 
-@pytest.mark.parametrize(("lost_ago_s", "fate"), [(20.0, Fate.UNKNOWN), (60.0, Fate.NOT_WRITTEN)])
-def test_soon_behind_a_loss_there_may_be_another_one_that_is_not_told(
-    writer: MakeWriter, topic: TopicFactory, read: Reader, lost_ago_s: float, fate: Fate
+def told_where_other_brokers_live(sender: Sender, error: KafkaError) -> None:
+    """librdkafka tells that no broker is left where one connection is lost to the only one; on a cluster there are others."""
+    if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        sender._doubt_at = time.monotonic()
+
+
+@pytest.mark.parametrize(("replicas", "fate"), [(2, Fate.UNKNOWN), (1, Fate.NOT_WRITTEN)], ids=["repeated", "at once"])
+def test_what_is_refused_when_an_answer_had_it_repeated_is_not_called_unwritten(
+    writer: MakeWriter, broker: EmbeddedBroker, topic: TopicFactory, read: Reader, replicas: int, fate: Fate
 ) -> None:
-    target = topic(config={"max.message.bytes": "2000"})
+    """The leader may have appended it and say that it leads no more, or that replicas are too few (as here, before that)."""
+    target = topic(config={"min.insync.replicas": str(replicas), "max.message.bytes": "2000"})
     shop = writer(kafka={"compression.type": "gzip"})
-    shop.send(target, b"x", id="first").result()
-    shop.sender()._lost_at = time.monotonic() - lost_ago_s
+    if replicas == 1:
+        shop.send(target, b"x", id="first").result()
+    before = shop.sender()._doubt_at
     event = shop.send(target, os.urandom(5000), id="refused")
+    if replicas > 1:
+        wait_until(lambda: is_heard(shop, before))
+        set_config(broker.bootstrap_servers, target, "min.insync.replicas", "1")
     with pytest.raises(DeliveryFailed, match="shop refused"):
         event.result()
     assert event.failure is not None
     assert event.failure.fate is fate
-    assert len(values(read, target)) == 1
+    assert len(values(read, target)) == (1 if replicas == 1 else 0)
+
+
+def is_heard(shop: Writer, before: float) -> bool:
+    shop.sender().serve(0)
+    return shop.sender()._doubt_at > before
 
 
 @BOTH_KINDS

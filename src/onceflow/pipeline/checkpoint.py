@@ -12,6 +12,7 @@ What it survives::
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from onceflow.transaction.progress import digest_of
 REHEARSALS = "_rehearsals"
 """Where standbys on a cluster have the checkpoints of their rehearsals."""
 COMMITS = "commits"
+_VERSION = re.compile(r"v\d+")
 _DAMAGED = "org.apache.hadoop.fs.ChecksumException"
 
 
@@ -36,6 +38,7 @@ class CheckpointState:
     A source counts once for every branch of the plan that reads it; None before the first batch. ``ends``: digests of the end
     offsets of the newest two batches, by batch; ``topics``: those of each Kafka source, in the order of the sources. ``damaged``
     names the file that cannot be read, if there is one; what it would have told is missing.
+    ``has_state``: of aggregations, joins.
     """
 
     query_id: str
@@ -44,11 +47,16 @@ class CheckpointState:
     ends: Mapping[int, str] = field(default_factory=dict)
     topics: tuple[frozenset[str], ...] = ()
     damaged: str = ""
+    has_state: bool = False
 
     @property
     def can_be_mended(self) -> bool:
-        """Without its newest commit entry Spark runs that batch again, or goes on behind it where the next one is planned."""
-        return self.damaged.startswith(f"{COMMITS}/")
+        """Without its newest commit entry Spark runs that batch again, or goes on behind it where the next one is planned.
+
+        That it cannot where there is state: which state the next batch goes on from stands in that entry.
+        """
+        log, _, batch = self.damaged.partition("/")
+        return log == COMMITS and (not self.has_state or self.last_batch == int(batch))
 
 
 class Checkpoint:
@@ -79,7 +87,8 @@ class Checkpoint:
         if newest is None:
             return CheckpointState(query_id, last, None, ends, damaged=f"offsets/{last}")
         topics = tuple(frozenset(offsets or ()) for offsets in newest)
-        return CheckpointState(query_id, last, len(newest), ends, topics, damaged=self._damaged_commit())
+        damaged, has_state = self._damaged_commit(), bool(self.entries("state"))
+        return CheckpointState(query_id, last, len(newest), ends, topics, damaged, has_state)
 
     @property
     def has_batches(self) -> bool:
@@ -90,6 +99,11 @@ class Checkpoint:
     def is_empty(self) -> bool:
         """Whether there is nothing in it, but what standbys rehearse and a driver's lock, which nobody would look for."""
         return not {*self._names(self._path)} - {REHEARSALS, LOCK}
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether a batch of it has ended: it was committed, whatever the cluster still knows."""
+        return self._newest(COMMITS) >= 0
 
     def set_aside(self, why: str) -> str | None:
         """Renames the directory, so that the next query begins a new one. The new name; None if there was nothing in it."""
@@ -116,12 +130,15 @@ class Checkpoint:
         self._files.delete(self._make(self._path, name), True)
 
     def _last_batch(self) -> int:
-        return max((int(name) for name in self.entries("offsets") if name.isdecimal()), default=-1)
+        return self._newest("offsets")
+
+    def _newest(self, log: str) -> int:
+        return max((int(name) for name in self.entries(log) if name.isdecimal()), default=-1)
 
     def _damaged_commit(self) -> str:
         """The newest entry of the commit log if Spark could not read it, which it does first of all; else empty."""
-        newest = max((int(name) for name in self.entries(COMMITS) if name.isdecimal()), default=None)
-        if newest is None:
+        newest = self._newest(COMMITS)
+        if newest < 0:
             return ""
         name = f"{COMMITS}/{newest}"
         try:
@@ -129,7 +146,7 @@ class Checkpoint:
             json.loads(metadata or "{}")
         except ValueError:
             return name
-        return "" if version.startswith("v") else name
+        return "" if _VERSION.fullmatch(version) else name
 
     def _query_id(self, metadata: Any) -> str | None:
         """None where it cannot be read."""

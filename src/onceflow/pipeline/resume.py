@@ -62,7 +62,7 @@ def prepare(
     if not is_known and not committed.offsets:
         raise ProgressConflict(
             f"nothing is committed under the name {file.plan.name!r}: there is nothing to resume",
-            action="run it without --resume" if state is None or not state.damaged else _BEGIN_ANEW,
+            action=_without_resume(checkpoint, state),
         )
     if _fits(file.plan, state, progress, sources):
         tell(Note("the checkpoint continues the committed progress: there is nothing to resume, it simply goes on"))
@@ -155,12 +155,19 @@ def _check_undamaged(checkpoint: Checkpoint, state: CheckpointState | None) -> N
         )
 
 
+def _without_resume(checkpoint: Checkpoint, state: CheckpointState | None) -> str:
+    if state is None or not state.damaged:
+        return "run it without --resume"
+    return _WHERE_IT_ENDED if checkpoint.has_finished or state.last_batch > 0 else _BEGIN_ANEW
+
+
 def _mend_of(entry: str) -> str:
     directory, _, batch = entry.partition("/")
     return (
         f"remove {entry} and {directory}/.{batch}.crc: Spark runs batch {batch} again, if it has not planned the next; what is "
-        "committed of it is not written again (but under at_least_once), and aggregations keep their state. Or restore the "
-        "checkpoint, or run with --resume: a new one begins at the committed offsets, and aggregations begin empty"
+        "committed of it is not written again (but under at_least_once), and aggregations keep their state, if its files are "
+        "whole. Or restore the checkpoint, or run with --resume: a new one begins at the committed offsets, and aggregations "
+        "begin empty"
     )
 
 
@@ -186,6 +193,10 @@ _DAMAGED = (
 _BEGIN_ANEW = (
     "run it with --restart: the checkpoint cannot be gone on with, and as nothing is committed nothing is written twice. From "
     'starting_offsets "latest" on it begins at the end as it is then: to lose nothing of what has come since, give the offsets'
+)
+_WHERE_IT_ENDED = (
+    "look whether name and cluster are those that it ran with. If they are, the cluster has dropped what it had committed: "
+    "restore the checkpoint, or run it with --restart and starting_offsets where its output ends, else all is written again"
 )
 _ANOTHER_PLAN = (
     "go back to the plan as it was, or run with --resume: a new checkpoint begins at the committed offsets, and aggregations "

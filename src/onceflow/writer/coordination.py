@@ -141,6 +141,7 @@ class Transactions:
         self._is_forgotten = False  # what became of the commit in doubt
         self._calm_at = -math.inf  # what connections were lost before does not matter
         self.failed: tuple[FailedDelivery, ...] = ()  # of the block that was aborted last
+        self._is_abort_owed = False
         self.made: bool | None = False  # whether the open block, or the last one, is committed; None: nobody knows yet
 
     # ---------------------------------------------------------------------------------------------------------- start
@@ -188,6 +189,8 @@ class Transactions:
 
     def begin(self) -> None:
         """Opens a transaction. Raises Fenced, OutcomeUnknown (the last one is undecided), WriterError (one is open)."""
+        if self._is_abort_owed:
+            self.abort()
         if self.state is State.OPEN:
             raise WriterError(
                 "a transaction is open already", action="end it first: a writer has one transaction at a time"
@@ -326,6 +329,7 @@ class Transactions:
         """
         if self.state is not State.OPEN:
             return
+        self._is_abort_owed = True  # until it is done: Ctrl-C may come, and then it is the next block's, or the end's
         had_given_up = self.sender.stop()
         leaves_gap = had_given_up or bool(self.sender.failures) or self.sender.outstanding > 0
         try:
@@ -333,14 +337,12 @@ class Transactions:
         except KafkaException:
             self.state = State.BROKEN
             self.failed = tuple(self.sender.failures)
-        except BaseException:  # Ctrl-C: whether it is aborted nobody has heard, and it is not committed
-            self.state = State.BROKEN
-            raise
         else:
             # What librdkafka had not reported before it stopped to take events is known now.
             self.failed = tuple(self.sender.failures)
             self.state = State.BROKEN if leaves_gap or self.failed else State.READY
             self.sender.forget()
+        self._is_abort_owed = False
 
     def close(self) -> None:
         """Aborts what is open, once nobody is at work on it."""

@@ -1,11 +1,14 @@
-"""What librdkafka logs, passed on to Python's logging; a connection that is lost is heard there first, and often there alone.
+"""What librdkafka logs, passed on to Python's logging; and, heard in it, that a request may be done whose answer is not known.
 
-librdkafka 2.16 calls ``error_cb`` for what it takes for an error. A connection that ends is none, until no broker is left::
+librdkafka 2.16 repeats such a request by itself, and reports what came of the last one alone. ``error_cb`` does not tell::
 
-    the application has one broker     it is disconnected: logged, and "1/1 brokers are down" is told to error_cb
-    a cluster of three                 one connection is cut, and made again at once: logged, and nothing is told
+    one broker          it is disconnected: logged, and "1/1 brokers are down" is told to error_cb
+    three of them       one connection is cut, and made again at once: logged, and nothing is told
+    no answer in time   the connection is given up: at the level of debugging
+    another answer      the leader has appended an event, and leads no more, or has too few replicas by now: the same
 
-It logs so with its defaults (``log_level``, ``log.connection.close``), which a writer's settings cannot change.
+So ``debug=broker`` is switched on: it has each connection that ended (``FAIL``), and each answer behind which a request is sent
+again (``REQERR``), before the report of what came of it, and little of what goes well. It is for this ear alone, not passed on.
 """
 
 from __future__ import annotations
@@ -17,17 +20,27 @@ LOG = logging.getLogger("onceflow.writer.librdkafka")
 LOG.addHandler(logging.NullHandler())
 LOG.addFilter(lambda record: "enable.gapless.guarantee is experimental" not in record.getMessage())
 
-_LOST = "FAIL"  # librdkafka's name of it: a connection that ended, or could not be made
+TELLING = {"debug": "broker"}
+"""The option with which librdkafka logs it."""
+
+_AGAIN = ("Retry", "Refresh")  # librdkafka's names of what it does behind an answer; a refusal for good is "Permanent"
 
 
 class HeardLog:
-    """What confluent-kafka takes for a logger. ``on_loss`` is called for each loss that is logged, by who polls the producer."""
+    """What confluent-kafka takes for a logger. ``on_doubt`` is called by who polls the producer."""
 
-    def __init__(self, on_loss: Callable[[], None]) -> None:
-        self._on_loss = on_loss
+    def __init__(self, on_doubt: Callable[[], None]) -> None:
+        self._on_doubt = on_doubt
 
-    def log(self, level: int, message: str, facility: str, *others: object) -> None:
-        """As ``logging.Logger.log``; ``facility`` is the first argument that librdkafka's binding fills in."""
-        if facility == _LOST:
-            self._on_loss()
-        LOG.log(level, message, facility, *others)
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """As ``logging.Logger.log``, with what librdkafka's binding gives it."""
+        if facility == "FAIL" or (facility == "REQERR" and _is_sent_again(text)):
+            self._on_doubt()
+        if level > logging.DEBUG:
+            LOG.log(level, form, facility, client, text)
+
+
+def _is_sent_again(text: str) -> bool:
+    """``... ProduceRequest failed: Broker: Not leader for partition: actions Refresh,MsgNotPersisted``"""
+    actions = text.rpartition("actions ")[2]
+    return "ProduceRequest failed" in text and any(name in actions for name in _AGAIN)

@@ -17,9 +17,7 @@ What is refused is not therefore unwritten. librdkafka repeats a request, and re
     the leader appends an event; the connection is lost before it says so
     the right to write is taken away; the repeated request is refused for that, before anybody looks for a repetition
 
-So an event is called not written where no connection was lost since it was sent, and else nobody knows. Of losses
-that read alike librdkafka 2.16 may log one in 30 s, by its source (rd_kafka_broker_set_error; of nine in a row through a proxy it
-logged all). So a loss counts for half a minute, in which there may have been another one.
+So an event is called not written where nothing of the kind was heard since it was sent (``heard_log``), and else nobody knows.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from onceflow.kafka.missing import SURE_S, meant
 from onceflow.kafka.opened import opened
 from onceflow.kafka.rights import is_denied, tells_of_denial
 from onceflow.writer.delivery import REFUSED, Delivery, FailedDelivery, Fate
-from onceflow.writer.heard_log import HeardLog
+from onceflow.writer.heard_log import TELLING, HeardLog
 from onceflow.writer.identity import WireHeaders
 from onceflow.writer.limits import TopicLimits, size_alone
 from onceflow.writer.misuse import mistakes_of, no_such_partition, place_mistakes, refused
@@ -55,7 +53,6 @@ WAIT_S = 0.05
 _SERVE_EVERY = 200  # events between two looks at what came in
 _GIVE_UP_S = 10.0
 _LAST_CHANCE_S = 1.0
-_SILENT_S = 31.0  # librdkafka may be about further losses, behind one: 30 s, and one more for its threads
 _MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
 _MEND = "mend the cause, make a new writer and send these events again under the same ids"
 _MEND_BLOCK = "mend the cause (correct what is refused, or leave it out), and run the block again under the same ids"
@@ -103,19 +100,19 @@ class Sender:
         self._given_up = False
         self._is_cut_short = False  # what is outstanding is to be taken back, and whoever did it was interrupted
         self._is_ended = False  # no more events are taken; those that were are waited for
-        self._one_refits = threading.Lock()
+        self._one_refits = threading.RLock()
         # No event is handed over behind those that another thread takes back. A signal's handler may send as well.
         self._handing_over = threading.RLock()
         self._broken = False  # by an error that librdkafka calls fatal
-        self._lost_at = -math.inf  # when librdkafka last logged a connection that was lost, or not made
-        self._told_at = -math.inf  # when it last told of one as of an error
+        self._doubt_at = -math.inf  # when what became of a request was last not known, or a connection not made
+        self._told_at = -math.inf  # when librdkafka last told of that as of an error
         self._trouble = ""  # what librdkafka last reported of its connections
         self._live: Producer | None = self._made()
 
     def _made(self) -> Producer:
         self._batch_bytes = self._limits.batch_bytes
-        options = {**self._options, "batch.size": self._batch_bytes, "error_cb": self._note}
-        return opened(lambda: Producer(options, logger=HeardLog(self._note_loss)), "the writer's settings")
+        options = {**self._options, **TELLING, "batch.size": self._batch_bytes, "error_cb": self._note}
+        return opened(lambda: Producer(options, logger=HeardLog(self._note_doubt)), "the writer's settings")
 
     @property
     def producer(self) -> Producer:
@@ -137,10 +134,10 @@ class Sender:
 
     def _note(self, error: KafkaError) -> None:
         self._trouble = error.str()
-        self._told_at = self._lost_at = time.monotonic()
+        self._told_at = self._doubt_at = time.monotonic()
 
-    def _note_loss(self) -> None:
-        self._lost_at = time.monotonic()
+    def _note_doubt(self) -> None:
+        self._doubt_at = time.monotonic()
 
     def _break(self, error: KafkaError) -> None:
         self._trouble = error.str()
@@ -268,7 +265,8 @@ class Sender:
     def _refit(self) -> None:
         """Replaces the producer by one of smaller batches, as soon as nothing is outstanding. Raises DeliveryFailed."""
         with self._one_refits:
-            if not self.is_coarse:  # another thread did it meanwhile
+            # Another thread did it meanwhile; or a signal's handler sends, while the thread that it has interrupted is at it.
+            if not self.is_coarse or self._is_refitting:
                 return
             with self._handing_over:
                 self._is_refitting = True
@@ -321,8 +319,7 @@ class Sender:
     def failure_of(self, delivery: Delivery, error: KafkaError) -> FailedDelivery:
         """A delivery report that says no, as data. What is not refused outright may have been written."""
         refused, reason = error.code() in REFUSED, _TAKEN_BACK.get(error.code(), error.str())
-        unshaken = self._lost_at + _SILENT_S < delivery.sent_at
-        fate = Fate.NOT_WRITTEN if refused and unshaken else self.fate_of_lost
+        fate = Fate.NOT_WRITTEN if refused and self._doubt_at < delivery.sent_at else self.fate_of_lost
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self._limits.doubt(delivery.topic)
             if delivery not in self._alone:
@@ -380,10 +377,10 @@ class Sender:
             a broker is away, the events are overdue and are being taken back; Ctrl-C; the writer's block ends, and flushes
             they are never acknowledged and never taken back: it would wait for ever
         """
-        if self.stop() and not self._is_cut_short:
-            return
-        self._is_cut_short = False
         try:
+            if self.stop() and not self._is_cut_short:
+                return
+            self._is_cut_short = False
             self._take_back()
         except BaseException:
             self._is_cut_short = True
@@ -444,7 +441,7 @@ class Sender:
         """After an abort: what failed was part of it."""
         self.pending.clear()
         self.failures.clear()
-        self._given_up = False
+        self._given_up = self._is_cut_short = False
 
     def end(self) -> None:
         """Takes no more events, and waits for those that it has taken. Raises DeliveryFailed, as ``flush``.

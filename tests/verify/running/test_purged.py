@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from onceflow.verify.oracle.offsets import read_offset_log
+from onceflow.verify.oracle.offsets import numbers, read_offset_log
+from onceflow.verify.running import outcome
+from onceflow.verify.running.place import Place
 from onceflow.verify.running.purged import RETAINED_BATCHES, PurgedEntries, put_back
 
 
@@ -133,6 +137,25 @@ def test_a_checkpoint_that_was_set_aside_is_completed_by_its_own(
     assert [batch.ends for batch in read_offset_log(aside).batches] == [
         ({"in": {"0": 10 * (n + 1)}},) for n in range(150)
     ]
+
+
+def test_the_replay_begins_when_they_are_put_back(
+    checkpoint: Checkpoint, entries: PurgedEntries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.run(range(150))
+    look_and_purge(checkpoint, entries, 149)
+    found: list[int] = []
+
+    def replayed(plan: Path, checkpoint: Path, *_: object, **__: object) -> None:
+        found.extend(numbers(checkpoint / "offsets"))
+
+    monkeypatch.setattr(outcome, "expected_output", replayed)
+    raw: Any = SimpleNamespace(
+        world=SimpleNamespace(kafka=SimpleNamespace(direct_servers="")),
+        observed=SimpleNamespace(committed=SimpleNamespace(offsets={})),
+    )
+    outcome._expected(Place(tmp_path, tmp_path / "logs"), raw, [], lambda done, total: None)
+    assert found == list(range(150))
 
 
 def test_before_the_first_start_there_is_nothing_to_look_at(tmp_path: Path) -> None:

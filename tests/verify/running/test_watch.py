@@ -78,3 +78,15 @@ def test_a_watch_that_fails_gives_the_run_up(tmp_path: Path, monkeypatch: pytest
         with watch_over(world, 60.0) as watch, pytest.raises(VerificationError, match="given up"):
             world.sleep(60)
     assert watch.stuck == "the watch over the run failed: OSError: too many open files"
+
+
+def test_what_spark_is_going_to_purge_is_copied(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        world = watched(world_of(driver, tmp_path))
+        (world.checkpoint / "offsets").mkdir(parents=True)
+        (world.checkpoint / "metadata").write_text('{"id": "query"}')
+        (world.checkpoint / "offsets" / "0").write_text("planned")
+        copy = world.checkpoint.with_name("purged") / "query" / "offsets" / "0"
+        with watch_over(world, 60.0) as watch:
+            world.wait_for(copy.exists, "a copy of the offset log")
+        assert (watch.stuck, copy.read_text()) == ("", "planned")
