@@ -27,21 +27,15 @@ def limit_batches(servers: str, topic: str, size: int) -> None:
 
 def set_limit(servers: str, topic: str, size: int | None) -> None:
     """The same for whoever looks for himself whether it is done; None: as usual. The broker says so when this returns."""
-    set_config(servers, topic, LIMIT, None if size is None else str(size))
-    admin, resource = AdminClient({"bootstrap.servers": servers}), ConfigResource(ResourceType.TOPIC, topic)
+    operation = AlterConfigOpType.DELETE if size is None else AlterConfigOpType.SET
+    entry = ConfigEntry(LIMIT, None if size is None else str(size), incremental_operation=operation)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.incremental_alter_configs([resource])[resource].result(_PATIENCE_S)
     deadline = time.monotonic() + _PATIENCE_S
     while size is not None and _limit(admin, resource) != size:
         assert time.monotonic() < deadline, f"{topic} is still not limited to {size}"
         time.sleep(0.05)
-
-
-def set_config(servers: str, topic: str, name: str, value: str | None) -> None:
-    """Any setting of a topic; None: as usual."""
-    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
-    entry = ConfigEntry(name, value, incremental_operation=operation)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": servers})  # named, so that it lives until it is answered
-    admin.incremental_alter_configs([resource])[resource].result(_PATIENCE_S)
 
 
 def _limit(admin: AdminClient, resource: ConfigResource) -> int:

@@ -34,10 +34,18 @@ class HeardLog:
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
         """As ``logging.Logger.log``, with what librdkafka's binding gives it."""
-        if facility == "FAIL" or (facility == "REQERR" and _is_sent_again(text)):
+        if (facility == "FAIL" and not _is_of_bootstrap(text)) or (facility == "REQERR" and _is_sent_again(text)):
             self._on_doubt()
         if level > logging.DEBUG:
             LOG.log(level, form, facility, client, text)
+
+
+def _is_of_bootstrap(text: str) -> bool:
+    """``[thrd:one:9092/bootstrap]: one:9092/bootstrap: Decommissioning this broker``: events go to brokers that have a number.
+
+    It is given up as soon as those are known, which may be just behind a writer's first event.
+    """
+    return text.partition("]")[0].endswith("/bootstrap")
 
 
 def _is_sent_again(text: str) -> bool:
