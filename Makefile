@@ -30,6 +30,7 @@ demo: setup
 
 # Without what has a twin in it, or takes minutes by chance: that is of the long part.
 SHORT := -n 4 -m "not long" --durations=25
+# Two processes, for some of them keep both cores busy; the time is for one beside which another runs.
 LONG := -n 2 -m long --timeout=3000 --durations=25
 
 # Three parts, so that one part's brokers and Spark sessions are gone before the next begins. Much of them is waiting: they run in four

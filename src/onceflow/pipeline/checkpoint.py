@@ -37,8 +37,8 @@ class CheckpointState:
 
     A source counts once for every branch of the plan that reads it; None before the first batch. ``ends``: digests of the end
     offsets of the newest two batches, by batch; ``topics``: those of each Kafka source, in the order of the sources. ``damaged``
-    names the file that cannot be read, if there is one; what it would have told is missing.
-    ``has_state``: of aggregations, joins.
+    names the file that cannot be read, if there is one; what it would have told is missing. ``has_state``: that of aggregations
+    or joins is kept beside it, which is looked at only where a commit entry is damaged.
     """
 
     query_id: str
@@ -87,7 +87,8 @@ class Checkpoint:
         if newest is None:
             return CheckpointState(query_id, last, None, ends, damaged=f"offsets/{last}")
         topics = tuple(frozenset(offsets or ()) for offsets in newest)
-        damaged, has_state = self._damaged_commit(), bool(self.entries("state"))
+        damaged = self._damaged_commit()
+        has_state = damaged != "" and bool(self.entries("state"))  # no listing more at each start
         return CheckpointState(query_id, last, len(newest), ends, topics, damaged, has_state)
 
     @property

@@ -137,10 +137,12 @@ class Transaction:
                 self._abort_for(error)
 
     def _commit(self) -> None:
-        """What is told of the block is what is known of its commit, whatever ends this::
+        """Commits. What is told of the block is what is known of that, whatever ends it.
 
-        the coordinator has committed; Ctrl-C comes on the way back to here
-        "not committed" would have the block run again, and what it wrote is there already
+        So that nobody runs a block again that is committed::
+
+            the coordinator has committed; Ctrl-C comes on the way back to here
+            "not committed" would have the block run again, and what it wrote is there already
         """
         self.committed = None
         try:
