@@ -87,13 +87,23 @@ class Place:
         self._counting.close()
 
     def add_partition(self) -> None:
-        """Until the broker has heard of it, and leads it: the controller answers a moment earlier."""
+        """Until the broker has heard of it, and leads it: the controller answers a moment earlier.
+
+        librdkafka does not ask what it believes to know, so whoever asks for the end too early is told for minutes that there
+        is no such partition, unless the topics are listed anew::
+
+            controller  has made the partition, and answers
+            librdkafka  asks the broker for the topic: it has one partition; this is remembered
+            broker      hears of the second
+        """
         self.partitions += 1
         made = self.admin.create_partitions([NewPartitions(self.topic, self.partitions)], operation_timeout=TIMEOUT_S)
         made[self.topic].result(TIMEOUT_S)
         eventually(self._ends, lambda ends: len(ends) == self.partitions, "the new partition")
 
     def _ends(self) -> dict[int, int]:
+        if len(self.admin.list_topics(self.topic, TIMEOUT_S).topics[self.topic].partitions) < self.partitions:
+            return {}
         try:
             return log_ends(self.admin, self.topic, range(self.partitions))
         except KafkaException as error:
