@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from onceflow.verify.history import Recorder
 from onceflow.verify.history.recorder import (
+    Row,
     assign,
     crash,
     effect,
@@ -1740,6 +1741,106 @@ def a_position_was_seen_in_between_that_somebody_may_have_given(history: Recorde
     history.add("one", position("k", 4, "copy"), position("i", 2, "copy"), txn=3)
     history.add("probe", position("k", 4, "copy"), position("i", 2, "copy"))
     history.add("probe", position("i", 2, "copy"))
+
+
+def _two_batches(history: Recorder, *seen: Row, status: str = "ok", group: str = "copy") -> None:
+    """Of two keys, and what was seen between the second one and the end, at which all is well."""
+    for batch, (offset, became) in enumerate(((2, "ok"), (4, status))):
+        given = position("k", offset, group), position("j", offset, group)
+        history.add("copier", *given, txn=10 * len(group) + batch, status=became)
+        history.add("probe", log_end("i", 0))
+    history.add("probe", *seen)
+    history.add("probe", position("k", 4, group), position("j", 4, group))
+
+
+@shows("torn_progress")
+def half_of_what_a_transaction_gave_was_seen_in_between(history: Recorder) -> None:
+    _two_batches(history, position("k", 4, "copy"), position("j", 2, "copy"))
+
+
+@shows("torn_progress")
+def half_of_a_transaction_of_unknown_outcome_was_seen_in_between(history: Recorder) -> None:
+    """What was seen of it proves that it was committed."""
+    _two_batches(history, position("k", 4, "copy"), position("j", 2, "copy"), status="info")
+
+
+@shows("torn_progress")
+def half_of_what_a_transaction_gave_is_there_at_the_end(history: Recorder) -> None:
+    """It is told once."""
+    _two_batches(history)
+    history.add("probe", position("k", 4, "copy"), position("j", 2, "copy"))
+
+
+@shows("torn_progress")
+def half_of_what_a_first_transaction_gave_was_seen_in_between(history: Recorder) -> None:
+    """It took what stood below, so its group had not stood there before."""
+    history.add("copier", position("j", 1, "copy"), txn=1)
+    history.add("copier", poll("k", 0, 1, "copy"), position("k", 1, "copy"), position("j", 2, "copy"), txn=2)
+    history.add("probe", position("k", 1, "copy"), position("j", 1, "copy"))
+    history.add("probe", position("k", 1, "copy"), position("j", 2, "copy"))
+
+
+@shows()
+def what_was_seen_together_was_together(history: Recorder) -> None:
+    """Before or behind a transaction; or it was not: it is of another group, or of a key that was asked for twice."""
+    _two_batches(history, position("k", 2, "sum"), position("j", 2, "sum"), group="sum")
+    _two_batches(history, position("k", 4, "sum"), position("j", 4, "sum"), position("j", 2, "copy"))
+    twice = position("k", 2, "count"), position("k", 4, "count"), position("j", 2, "count")
+    _two_batches(history, *twice, group="count")
+    for txn, offset in ((91, 2), (92, 4)):
+        history.add("copier", position("k", offset, "min"), position("k", offset, "max"), txn=txn)
+        history.add("probe", log_end("i", 0))
+    history.add("probe", position("k", 4, "min"), position("k", 2, "max"))
+    history.add("probe", position("k", 4, "min"), position("k", 4, "max"))
+
+
+@shows()
+def a_position_that_a_transaction_gave_had_been_seen_before(history: Recorder) -> None:
+    history.add("probe", position("k", 4, "copy"), position("j", 0, "copy"))
+    _two_batches(history, position("k", 4, "copy"), position("j", 2, "copy"))
+
+
+@shows()
+def a_position_may_be_from_before_all_transactions(history: Recorder) -> None:
+    """Nothing tells where the group had stood, for certain; or the look may have begun before any of them."""
+    history.add("other", position("k", 2, "sum"), txn=0, status="info")
+    history.add("copier", position("j", 2, "sum"), txn=1)
+    history.add("probe", log_end("i", 0))
+    history.add("copier", position("k", 4, "sum"), position("j", 4, "sum"), txn=2)
+    history.add("probe", position("k", 4, "sum"), position("j", 2, "sum"))
+    history.add("probe", position("k", 4, "sum"), position("j", 4, "sum"))
+    for batch, offset in enumerate((2, 4)):
+        history.add("copier", position("k", offset, "copy"), position("j", offset, "copy"), txn=3 + batch)
+    history.add("slow", position("k", 4, "copy"), position("j", 2, "copy"))
+    history.add("probe", position("k", 4, "copy"), position("j", 4, "copy"))
+
+
+@shows()
+def an_older_position_may_have_been_committed_late(history: Recorder) -> None:
+    """Its transaction has no answer."""
+    history.add("probe", position("k", 0, "copy"), position("j", 0, "copy"))
+    history.add("one", position("k", 2, "copy"), position("j", 2, "copy"), txn=1, status="info")
+    history.add("two", log_end("i", 0))
+    history.add("two", position("k", 4, "copy"), position("j", 4, "copy"), txn=2)
+    history.add("probe", position("k", 4, "copy"), position("j", 2, "copy"))
+    history.add("two", position("k", 6, "copy"), position("j", 6, "copy"), txn=3)
+    history.add("probe", position("k", 6, "copy"), position("j", 6, "copy"))
+
+
+@shows()
+def an_older_position_came_again_behind_the_transaction(history: Recorder) -> None:
+    """Or it was given by two at the same time; or twice by one, of which the last counts."""
+    history.add("probe", log_end("k", 0))
+    history.add("one", position("k", 2, "copy"), position("j", 2, "copy"), txn=1)
+    history.add("probe", log_end("k", 0))
+    history.add("one", position("k", 4, "copy"), position("j", 4, "copy"), txn=2)
+    history.add("one", position("j", 2, "copy"), txn=3)
+    history.add("probe", position("k", 4, "copy"), position("j", 2, "copy"))
+    history.add("one", position("k", 6, "copy"), txn=4)
+    history.add("two", position("j", 5, "copy"), txn=5)
+    history.add("one", position("j", 5, "copy"), position("j", 6, "copy"), txn=4)
+    history.add("probe", position("k", 6, "copy"), position("j", 5, "copy"))
+    history.add("probe", position("k", 6, "copy"), position("j", 6, "copy"))
 
 
 @shows("torn_progress")

@@ -17,21 +17,23 @@ Damage = Callable[["Rows"], list[Row]]
 class Mutant:
     """A damage and the anomalies, exactly these, that a history must be found to have after it.
 
-    ``told``: what of its output, which is held against the copiers' function then.
+    ``told``: what of its output, which is held against the copiers' function then. ``rows``: how many the smallest history that
+    shows it has at most.
     """
 
     name: str
     damage: Damage
     anomalies: tuple[str, ...]
     told: str = ""
+    rows: int = 5
 
 
 MUTANTS: list[Mutant] = []
 
 
-def shows(*anomalies: str) -> Callable[[Damage], Damage]:
+def shows(*anomalies: str, rows: int = 5) -> Callable[[Damage], Damage]:
     def register(damage: Damage) -> Damage:
-        MUTANTS.append(Mutant(damage.__name__, damage, anomalies))
+        MUTANTS.append(Mutant(damage.__name__, damage, anomalies, rows=rows))
         return damage
 
     return register
@@ -51,6 +53,10 @@ class Rows:
             self.place[row["key"], row["value"]] = row["offset"]
         self.sent = Counter((row["key"], row["value"]) for row in self.of("send"))
         self.size = Counter(row["txn"] for row in self.of("send"))
+        self.last_op = {row["txn"]: row["op"] for row in rows}
+        self.by_process: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            self.by_process[row["process"]].append(row)
 
     def of(self, kind: str, process: str | None = None) -> list[Row]:
         return [row for row in self.all if row["kind"] == kind and process in (None, row["process"])]
@@ -444,6 +450,38 @@ def set_a_position_back(rows: Rows) -> list[Row]:
     unknown = {row["offset"] for row in rows.of("position") if row["key"] == last["key"] and row["status"] == "info"}
     below = {row["offset"] for row in rows.of("poll") if _is_below(row, last) and rows.kept(row)} - unknown
     return [{**row, "offset": max(below)} if row is last else row for row in rows.all]
+
+
+@shows("torn_progress", rows=8)
+def see_half_of_what_a_transaction_gave(rows: Rows) -> list[Row]:
+    """One of its positions, and beside it one of another transaction, which had ended when that one began."""
+    given = [row for row in rows.of("position") if row["txn"] is not None and row["status"] != "fail"]
+    givers, of_txn, looks = defaultdict(list), defaultdict(list), defaultdict(list)
+    for row in given:
+        givers[row["key"], row["offset"]].append(row)
+        of_txn[row["txn"]].append(row)
+    for row in rows.of("position", "watcher"):
+        looks[row["op"]].append(row)
+    halves = []
+    for shows_it, seen in (pair for look in looks.values() for pair in itertools.permutations(look, 2)):
+        mine = givers[shows_it["key"], shows_it["offset"]]
+        gave = [row for row in of_txn[mine[0]["txn"]] if row["key"] == seen["key"]] if len(mine) == 1 else []
+        began = _ended_before(rows, gave[0]) if gave else -1
+        for (key, offset), older in givers.items() if gave else ():
+            if key == seen["key"] and offset and all(_ended(rows, each) <= began for each in older):
+                halves.append((seen, offset))
+    seen, offset = rows.random.choice(halves)
+    return [{**row, "offset": offset} if row is seen else row for row in rows.all]
+
+
+def _ended(rows: Rows, row: Row) -> int:
+    """The last operation of its transaction; that of one of unknown outcome may end whenever."""
+    return rows.last_op[row["txn"]] if row["status"] == "ok" else len(rows.all)
+
+
+def _ended_before(rows: Rows, row: Row) -> int:
+    """The last operation of its process before its own."""
+    return max((each["op"] for each in rows.by_process[row["process"]] if each["op"] < row["op"]), default=-1)
 
 
 def _last_position(rows: Rows) -> Row:

@@ -1,8 +1,8 @@
 """Good histories: a log with transactions, and clients that use it as they may, drawn from a seed.
 
 Producers send to input partitions; copiers move input to output in transactions that commit, abort or end unknown, and a
-bookkeeper has an effect for each of their records; readers poll; partitions move between members of a group; processes crash;
-the log is compacted. Nothing goes wrong in here.
+bookkeeper has an effect for each of their records; a watcher looks at their positions; readers poll; partitions move between
+members of a group; processes crash; the log is compacted. Nothing goes wrong in here.
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class World:
                 self.look_at_effects()
             (action,) = self.random.choices(actions, (30, 15, 15, 15, 8, 1, 1))
             action()
+            if step % 20 == 0:
+                self.look_at_positions()
         while any(self.copiers.values()) or self.waiting():
             if self.waiting():
                 self.begin()
@@ -229,6 +231,9 @@ class World:
             committed = [position(key, self.copied[key], GROUP)] if key in self.copied else []
             end = len(log.entries)
             self.history.add("probe", log_end(key, end), stable_end(key, end), *committed)
+
+    def look_at_positions(self) -> None:
+        self.history.add("watcher", *[position(key, offset, GROUP) for key, offset in self.copied.items()])
 
     def look_at_effects(self) -> None:
         found = [effect("accounts", value) for value in sorted(self.applied)]

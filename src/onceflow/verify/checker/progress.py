@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from onceflow.verify.checker.evidence import Evidence, place
 from onceflow.verify.checker.findings import findings, joined
+from onceflow.verify.checker.fractured import fractured
 from onceflow.verify.checker.positions import first_polled, lanes, seen_positions
 from onceflow.verify.history.coding import Ints, among
 from onceflow.verify.history.columns import Mask
@@ -206,20 +207,26 @@ def torn_progress(evidence: Evidence) -> pa.Table:
 
         transaction 1 of process one commits position 2, the answer is late
         transaction 2 of process two commits position 4, and is answered before that        4 is as it should be
+
+    Nor may a look find one of a transaction beside one from before it (``fractured.py``).
     """
     history, torn = evidence.history, evidence.once(Torn)
+    seen, shown, gave = fractured(evidence)
+    apart = ~among(seen, np.concatenate([torn.of_transactions, torn.behind_the_end[0]]))
     return joined(
         history,
         [
             findings(history, "torn_progress", *torn.of_another),
             findings(history, "torn_progress", *torn.behind_the_end, detail=_BEHIND_THE_END),
             findings(history, "torn_progress", *torn.by_nobody, detail=_BY_NOBODY),
+            findings(history, "torn_progress", seen[apart], shown[apart], gave[apart], detail=_FRACTURED),
         ],
     )
 
 
 _BEHIND_THE_END = "it is behind the end of the log"
 _BY_NOBODY = "it was seen in between, and no transaction gave it that may have been committed"
+_FRACTURED = "it was seen together with a position of a transaction that gave it another one"
 
 
 class Torn:
