@@ -122,10 +122,16 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("defence", "fault"),
-    [("skip", "lose-commit-log"), pytest.param("refusal", "lose-offsets", marks=pytest.mark.long)],
+    ("defence", "fault", "found"),
+    [
+        ("skip", "lose-commit-log", "duplicated"),
+        ("unity", "none", "torn_progress"),
+        pytest.param("refusal", "lose-offsets", "duplicated", marks=pytest.mark.long),
+    ],
 )
-def test_an_engine_without_one_of_its_defences_is_found_out(tmp_path: Path, defence: str, fault: str) -> None:
+def test_an_engine_without_one_of_its_defences_is_found_out(
+    tmp_path: Path, defence: str, fault: str, found: str
+) -> None:
     """The positive control of the whole chain: what is broken is named, and shown by a history that anyone can check.
 
     Batches are lost of a plan without state alone, and the built-in one keeps some.
@@ -134,18 +140,18 @@ def test_an_engine_without_one_of_its_defences_is_found_out(tmp_path: Path, defe
     plan = [users_plan(tmp_path, port=9)] if fault == "lose-offsets" else []
     done = verify(tmp_path, *plan, "--for", "5s", "--rate", "100", "--seed", "4", "--faults", fault, "--engine", engine)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "duplicated" in done.stdout
+    assert found in done.stdout
     assert "--seed 4" in done.stdout
     assert (tmp_path / "report" / "history.parquet").exists()
-    (smallest,) = (tmp_path / "report").glob("history-*duplicated*")
+    (smallest,) = (tmp_path / "report").glob(f"history-*{found}*")
     checked = subprocess.run(
         [sys.executable, "-m", "onceflow.verify.checker", str(smallest), "--json"],
         capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert checked.returncode == 1, checked.stderr
-    found = json.loads(checked.stdout)
-    assert {name for name, count in found["counts"].items() if count} == {"duplicated"}
-    assert found["rows"] <= 6
+    shown = json.loads(checked.stdout)
+    assert {name for name, count in shown["counts"].items() if count} == {found}
+    assert shown["rows"] <= 8
 
 
 ONE_KILL = 18  # the seed whose first fault comes after a second, between Spark's write and its commit log, and no other for 6 s

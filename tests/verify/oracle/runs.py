@@ -15,6 +15,7 @@ from onceflow.config import PlanFile, load
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Control, Mode, run
 from onceflow.transaction.committed import read_committed
+from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.verify.oracle import Expected
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.judging import Judgement, judge
@@ -95,7 +96,8 @@ kafka = {{bootstrap_servers = "{self.broker.bootstrap_servers}"}}
             )
 
     def recorded(self) -> Recorded:
-        observed = observe(self.broker.bootstrap_servers, [*self.inputs, *self.outputs], self.name, patience_s=20)
+        topics = [*self.inputs, *self.outputs, ANCHOR_TOPIC]
+        observed = observe(self.broker.bootstrap_servers, topics, self.name, patience_s=20)
         final = read_all(self.broker.bootstrap_servers, observed.ends)
         sent = pa.concat_tables([SENT.empty_table(), *self.sent])
         return Recorded(self.name, self.inputs, self.outputs, final, observed, sent=sent, seen=READ.empty_table())

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from onceflow.transaction.committed import Committed
 from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.verify.oracle.expected import RANGES, RECORDS, Expected
 from onceflow.verify.recording import Observed, Recorded
-from onceflow.verify.recording.tables import ENDS, READ, SENT
+from onceflow.verify.recording.tables import ENDS, PROGRESS, READ, SENT
 
 BATCHES, PER_BATCH = 3, 3
 QUERY = "query"
@@ -71,6 +72,20 @@ def outputs() -> list[Out]:
     ]
 
 
+@dataclass(frozen=True)
+class Look:
+    """What was seen while the run went on: the next batch, and after which batch each of the input's partitions stood."""
+
+    next_batch: int
+    ended: tuple[int, ...]
+    query: str = QUERY
+
+    def rows(self, number: int) -> list[tuple[Any, ...]]:
+        offsets = [((batch + 1) * (PER_BATCH + 1), "in", p) for p, batch in enumerate(self.ended)]
+        seen = [(self.next_batch, ANCHOR_TOPIC, 0), *offsets]
+        return [(1.0, number, self.query, topic, p, offset) for offset, topic, p in seen]
+
+
 @dataclass
 class Tables:
     """What was expected and what was seen; tests change what they like before they ask for a verdict."""
@@ -93,6 +108,7 @@ class Tables:
     refused: str = ""
     grown: frozenset[str] = frozenset()
     group_stable: int = 50
+    looks: Sequence[Look] = ()
     asked_s: float | None = 2.0  # readers got what they got at 0 and 1
 
     def expected(self) -> Expected:
@@ -112,6 +128,7 @@ class Tables:
         seen = self.visible if self.concurrent is None else self.concurrent
         ends = [("in", p, self.input_start, END, END) for p in range(2)]
         ends += [("out", p, 0, max(self.stable, last), max(END, last)) for p, last in enumerate(self._lasts())]
+        ends += [(ANCHOR_TOPIC, 0, 0, 0, 0)]
         progress = None if self.next_batch is None else Progress(self.next_batch, QUERY, "driver", self.committed_ends)
         positions = {("in", p): self.position for p in range(2)} if progress else {}
         return Recorded(
@@ -120,6 +137,7 @@ class Tables:
             sent=table(SENT, self._sent()),
             seen=table(READ, [*self._input_reads(), *map(_read, sorted(seen, key=lambda one: one.offset))]),
             grown=self.grown,
+            progress=table(PROGRESS, [row for number, each in enumerate(self.looks) for row in each.rows(number)]),
         )  # fmt: skip
 
     def _group(self) -> pa.Table:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.verify.oracle.tables import BATCHES, END, Out, Range, Tables, outputs, ranges, swapped
+from tests.verify.oracle.tables import BATCHES, END, Look, Out, Range, Tables, outputs, ranges, swapped
 
 from onceflow.verify.checker import check_history, shrink
 from onceflow.verify.oracle.judging import judge
@@ -434,3 +434,31 @@ def test_a_beginning_that_is_not_known_is_not_judged() -> None:
     assert violations(begun_late(1, next_batch=5)) == {}  # the checkpoint has lost batches, perhaps the first ones
     assert violations(Tables(wanted=[], visible=[], read=[], next_batch=None, position=0)) == {}
     assert violations(begun_late(1, input_start=4, input_visible={1, 2})) == {}  # nothing was there any more
+
+
+GOOD_LOOKS = (Look(0, ()), Look(1, (0, 0)), Look(2, (1, 1)), Look(2, (1, 1)), Look(BATCHES, (2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("look", "found"),
+    [
+        (Look(2, (1, 1)), 0),
+        (Look(2, (2, 1)), 2),  # the progress, and the other partition
+        (Look(2, (2, 2)), 1),  # the progress alone is too low
+        (Look(2, (1, 0)), 1),
+        (Look(2, (0, 0)), 2),
+        (Look(1, (1, 1)), 1),
+        (Look(2, (1, 5)), 1),  # where nobody came
+        (Look(7, (1, 1)), 1),
+        (Look(2, (2, 1), query="of a checkpoint before"), 0),
+    ],
+)
+def test_what_was_committed_meanwhile_must_have_been_of_one_batch(look: Look, found: int) -> None:
+    """Though at the end all is well."""
+    judgement = judge(Tables(looks=[*GOOD_LOOKS[:3], look, *GOOD_LOOKS[3:]]).recorded(), Tables().expected())
+    assert judgement.violations == ({"torn_progress": found} if found else {})
+
+
+def test_a_look_says_nothing_where_batches_are_not_known() -> None:
+    torn = Tables(looks=[*GOOD_LOOKS, Look(2, (2, 0))], whole=True)
+    assert judge(torn.recorded(), torn.expected()).violations == {}

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 from onceflow.transaction import protocol
+from onceflow.transaction.asking import Asking
+from onceflow.transaction.messages import Event, Identity
 from onceflow.transaction.progress import WRITE, Batch, Decision, OnMismatch, Progress, Verdict, decide
+from onceflow.transaction.questions import At
+from onceflow.transaction.talk import Talk
 from onceflow.verify.engines.onceflow import run_plan
 from onceflow.verify.engines.serving import serve
+
+APART_S = 1.0  # for which each batch is half there: some looks of the watcher
 
 
 def without_skip() -> None:
@@ -30,7 +37,24 @@ def without_refusal() -> None:
     vars(protocol)["decide"] = careless
 
 
-DEFENCES: Mapping[str, Callable[[], None]] = {"skip": without_skip, "refusal": without_refusal}
+def without_unity() -> None:
+    """The offsets of a batch are committed before its transaction, whose end then has nothing but the progress for the group."""
+    store = Asking.store
+
+    def apart(asking: Asking, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Talk[Event]:
+        for question in asking.questions.plain_offsets(source):
+            yield from asking.ask(question)
+        time.sleep(APART_S)
+        return (yield from store(asking, identity, progress, {}))
+
+    setattr(Asking, "store", apart)  # noqa: B010  mypy forbids the assignment
+
+
+DEFENCES: Mapping[str, Callable[[], None]] = {
+    "skip": without_skip,
+    "refusal": without_refusal,
+    "unity": without_unity,
+}
 
 
 if __name__ == "__main__":

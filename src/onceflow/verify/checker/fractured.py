@@ -51,9 +51,9 @@ def fractured(evidence: Evidence) -> tuple[Ints, Ints, Ints]:
 class _Told:
     """Every position that may be: given by a transaction that may have been committed, or seen.
 
-    ``rows`` with the ``lane`` of each (a group on a key), and its ``spot``: an offset on a lane. For each spot: ``giver`` is a row of
-    the one transaction that can have given it, -1 where there may be others; ``over`` is the row with which the last of all that gave
-    it ended, none where nobody gave it, or one of them may have been committed later than it ended.
+    ``rows`` with the ``lane`` of each (a group on a key), and its ``spot``: an offset on a lane. For each spot: ``giver`` is a
+    row of the one transaction that can have given it, -1 where there may be others; ``over`` is the row with which the last of
+    all that gave it ended, beyond all where nobody gave it, or one of them may have been committed later than it ended.
     """
 
     rows: Ints

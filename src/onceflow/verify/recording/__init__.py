@@ -2,8 +2,18 @@
 
 from onceflow.verify.recording.ends import Observed, observe
 from onceflow.verify.recording.final import read_all
+from onceflow.verify.recording.progress import ProgressWatcher
 from onceflow.verify.recording.reader import ReadCommittedRecorder
 from onceflow.verify.recording.recorded import Recorded
 from onceflow.verify.recording.stable import StableWatcher, holds
 
-__all__ = ["Observed", "ReadCommittedRecorder", "Recorded", "StableWatcher", "holds", "observe", "read_all"]
+__all__ = [
+    "Observed",
+    "ProgressWatcher",
+    "ReadCommittedRecorder",
+    "Recorded",
+    "StableWatcher",
+    "holds",
+    "observe",
+    "read_all",
+]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from onceflow.verify.recording.ends import Observed
-from onceflow.verify.recording.tables import READ, SENT
+from onceflow.verify.recording.tables import PROGRESS, READ, SENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Recorded:
 
     ``pipeline`` is the plan's name; ``sent`` (SENT) what the writers sent, several writers put together; ``seen`` (READ) what
     the concurrent reader read; ``final`` (READ) and ``observed`` what was there at the end, when nothing ran any more.
+    ``progress`` (PROGRESS) what the pipeline's group had committed meanwhile, look by look.
     ``effects`` (EFFECTS) is what readers behind the output made of it; None: there were none.
     ``grown`` are topics that got partitions during the run, so that a key's partition is not known.
     """
@@ -27,5 +28,6 @@ class Recorded:
     observed: Observed
     sent: pa.Table = field(default_factory=SENT.empty_table)
     seen: pa.Table = field(default_factory=READ.empty_table)
+    progress: pa.Table = field(default_factory=PROGRESS.empty_table)
     grown: frozenset[str] = frozenset()
     effects: pa.Table | None = None

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from onceflow.errors import KafkaError, VerificationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
 from onceflow.verify.recording.ends import Asker, place_of_group
-from onceflow.verify.recording.tables import STABLE, Chunks, Clock, Place
+from onceflow.verify.recording.sampler import Sampler
+from onceflow.verify.recording.tables import STABLE, Clock, Place
 
 _EVERY_S = 0.25
 _REQUEST_S = 2
 _LOOK_S = 2.5  # between looks for partitions that were added; a hold is counted of one that is known within 3 s
-_END_S = 60.0
 
 
-class StableWatcher:
-    """Samples beginning, last stable offset and end of every partition of ``topics`` in a thread of its own.
+class StableWatcher(Sampler):
+    """Samples beginning, last stable offset and end of every partition of ``topics`` (``tables.STABLE``) in a thread of its own.
 
     With ``pipeline``, a plan's name, also those of the partition that keeps its group. What a dead driver leaves open there holds
     up no reader of records, but whoever takes over: the progress is unstable until that transaction ends.
@@ -40,67 +37,27 @@ class StableWatcher:
         clock: Clock = time.monotonic,
         every_s: float = _EVERY_S,
     ) -> None:
+        super().__init__(STABLE, "the last stable offsets", every_s)
         self._bootstrap_servers = bootstrap_servers
         self._topics = tuple(topics)
         self._pipeline = pipeline
         self._clock = clock
-        self._every_s = every_s
-        self._samples = Chunks(STABLE)
-        self._ending = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="verify-stable", daemon=True)
 
-    def start(self) -> Self:
-        self._thread.start()
-        return self
-
-    def stop(self) -> pa.Table:
-        """Ends the thread; gives the samples (``tables.STABLE``). Raises what ended the thread before: nothing was seen then."""
-        self._ending.set()
-        self._thread.join(_END_S)
-        if self._error is not None:
-            raise self._error
-        if self._thread.is_alive():
-            raise VerificationError(f"the watcher of the last stable offsets did not end within {_END_S:.0f} s")
-        return self.table()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def table(self) -> pa.Table:
-        """The samples so far (``tables.STABLE``)."""
-        return self._samples.table()
-
-    def _run(self) -> None:
-        try:
-            self._watch_until_end()
-        except Exception as error:  # noqa: BLE001  raised by stop, on a thread that somebody looks at
-            self._error = error
-
-    def _watch_until_end(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self._watch()
-            except KafkaError:  # a fault: a gap in the samples, and a new connection
-                self._ending.wait(self._every_s)
-
-    def _watch(self) -> None:
+    def watch(self) -> None:
+        """Looks for partitions that were added, too."""
         asker = Asker(self._bootstrap_servers, request_s=_REQUEST_S)
         admin = ClusterAdmin(ClusterSettings.of(self._bootstrap_servers), patience_s=_REQUEST_S)
         places: set[Place] = set()
         look_at = 0.0
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             if time.monotonic() >= look_at:
                 places |= self._places(admin)
                 look_at = time.monotonic() + _LOOK_S
             at_s = self._clock()
             rows = asker.ends(sorted(places)).to_pylist()
             answered_s = self._clock()
-            self._samples.extend((at_s, *row.values(), answered_s) for row in rows)
-            self._ending.wait(self._every_s)
+            self.samples.extend((at_s, *row.values(), answered_s) for row in rows)
+            self.ending.wait(self.every_s)
 
     def _places(self, admin: ClusterAdmin) -> set[Place]:
         known = admin.partitions()

@@ -69,6 +69,18 @@ ENDS = pa.schema(
 STABLE = pa.schema([pa.field("at_s", pa.float64()), *ENDS, pa.field("answered_s", pa.float64())])
 """The same, sampled over time: asked from ``at_s`` on, and answered by ``answered_s``, which may be seconds later."""
 
+PROGRESS = pa.schema(
+    [
+        pa.field("at_s", pa.float64()),
+        pa.field("look", pa.int64()),  # what was seen together has one number, from 1 on
+        pa.field("query", NAME),  # Spark's query id, of the progress
+        pa.field("topic", NAME),  # of the anchor: the offset is the next batch
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+    ]
+)
+"""What the pipeline's group had committed, sampled over time: the progress, and the offsets of the input."""
+
 
 class Chunks:
     """A table in the making: what was added becomes Arrow by the thousands, so that few rows are Python objects at a time.

@@ -21,7 +21,7 @@ from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.judging import judge
 from onceflow.verify.recording import Observed, Recorded, holds
-from onceflow.verify.recording.tables import READ, SENT, STABLE
+from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
 from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.output_behind import no_output_behind
@@ -57,6 +57,7 @@ class Raw:
     seen: pa.Table = field(default_factory=READ.empty_table)
     final: pa.Table = field(default_factory=READ.empty_table)
     stable: pa.Table = field(default_factory=STABLE.empty_table)
+    progress: pa.Table = field(default_factory=PROGRESS.empty_table)
     observed: Observed | None = None
     effects: pa.Table | None = None  # None: no readers ran behind the output
 
@@ -129,6 +130,7 @@ def _verdict(
         raw.observed,
         raw.sent,
         raw.seen,
+        raw.progress,
         grown,
         raw.effects,
     )
@@ -262,6 +264,7 @@ def _counts(raw: Raw, happenings: Sequence[Happening]) -> Mapping[str, int]:
         **({"attempts aborted": driver.steps_told["ABORT"]} if raw.engine.name == ONCEFLOW else {}),
         "drivers": driver.generation,
         **_counts_of_effects(raw),
+        "looks at the progress": pc.count_distinct(raw.progress["look"]).as_py(),
         "faults": raw.injected,
         "faults that met work": sum(each.met for each in raw.encounters),
     }

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from onceflow.errors import OnceflowError, VerificationError
+from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.verify.checker.verdict import check_history
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.cluster.producer_ids import FORGET_SOON
@@ -29,7 +30,7 @@ from onceflow.verify.engines.lines import Message
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
-from onceflow.verify.recording import ReadCommittedRecorder, StableWatcher, observe, read_all
+from onceflow.verify.recording import ProgressWatcher, ReadCommittedRecorder, StableWatcher, observe, read_all
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.recording.tables import last_offsets
 from onceflow.verify.report.text import counted
@@ -212,6 +213,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
     with ExitStack() as ending:
         reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
         stable = ending.enter_context(StableWatcher(servers, everything, pipeline=world.plan.name, clock=clock))
+        committed = ending.enter_context(ProgressWatcher(servers, world.plan.name, clock=clock))
         ending.callback(writer.start().stop)
         watch = ending.enter_context(Watch(world, settings.stuck_s, PurgedEntries(files.checkpoint, files.purged)))
         if settings.messages is not None:
@@ -228,7 +230,8 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
                 raise
             raw.failures.append(watch.stuck or explained(error))
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
-        raw.sent, raw.stable, raw.committed = writer.stop(), stable.stop(), watch.committed
+        raw.sent, raw.stable, raw.progress = writer.stop(), stable.stop(), committed.stop()
+        raw.committed = watch.committed
         raw.seconds = clock()
         _look(world, raw, reader)
 
@@ -371,7 +374,7 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
     world.kafka.heal()
     servers = world.kafka.direct_servers
     everything, clock = (*world.topics_in, *world.topics_out), world.timeline.seconds
-    raw.observed = observe(servers, everything, world.plan.name, clock=clock)
+    raw.observed = observe(servers, (*everything, ANCHOR_TOPIC), world.plan.name, clock=clock)
     raw.final = read_all(servers, raw.observed.ends, clock=clock)
     if behind := reader.behind(raw.final, _SEEN_S):
         places = ", ".join(f"{topic}-{partition}" for topic, partition in behind)

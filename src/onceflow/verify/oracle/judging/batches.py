@@ -8,7 +8,7 @@ one it is (``Wrote.guessed``) has a process of its own, for it stands before or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,7 @@ class Batches:
     reading: Ints
     start: Ints
     until: Ints
-    ends: dict[int, int] = field(default_factory=dict)  # by lane, of the last committed batch, as far as that is known
+    committed: int | None = None  # how many of them are, by the progress; None where it does not say which
 
     @classmethod
     def of(cls, recorded: Recorded, expected: Expected, lanes: Lanes) -> Batches:
@@ -60,13 +60,18 @@ class Batches:
             self.status[:] = _INFO
         else:
             self.status = np.where(self.number < progress.next_batch, _OK, _FAIL)
-            self._claim(progress.next_batch - 1)
+            self.committed = progress.next_batch
 
-    def _claim(self, last: int) -> None:
-        """The group's positions must be the ends of the last committed batch: they are one transaction with it."""
-        rows = np.flatnonzero(self.batch == last)
-        for lane, until in zip(self.lane[rows].tolist(), self.until[rows].tolist(), strict=True):
-            self.ends[lane] = min(until, self.ends.get(lane, until))
+    def given(self) -> tuple[Ints, Ints, Ints]:
+        """The positions that the committed batches gave their group: batch, lane, offset.
+
+        They are one transaction with the batch. Where two readings of a topic are not equally far it is the one that is less.
+        """
+        rows = np.flatnonzero(self.batch < (self.committed or 0))
+        rows = rows[np.lexsort((self.until[rows], self.lane[rows], self.batch[rows]))]
+        batch, lane = self.batch[rows], self.lane[rows]
+        first = (np.diff(batch, prepend=-1) != 0) | (np.diff(lane, prepend=-1) != 0)
+        return batch[first], lane[first], self.until[rows[first]]
 
     def has_failed(self, batch: Ints) -> Mask:
         """For each of these batches whether it was certainly not committed."""

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC
 from onceflow.verify.history import Kind
 from onceflow.verify.history.coding import Ints, codes_of, dense, plain_numbers
 from onceflow.verify.history.columns import Mask
@@ -25,13 +24,13 @@ from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.batches import (
     Batches,
     add_batches,
-    finished_for_nothing,
     polled_by,
     unknown_batches,
 )
 from onceflow.verify.oracle.judging.beginnings import Beginnings
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, flat, kinds
 from onceflow.verify.oracle.judging.effects import add_effects
+from onceflow.verify.oracle.judging.positions import add_commits, add_last_look, add_looks
 from onceflow.verify.oracle.judging.sightings import Sightings, sightings
 from onceflow.verify.recording.recorded import Recorded
 
@@ -53,7 +52,7 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
     book = Book(lanes)
     final, seen, wrote = sightings(recorded, expected, lanes)
     reasons = []
-    ends: dict[int, int] = {}
+    batches = None
     _add_sent(book, recorded.sent, lanes)
     if expected is None or expected.refused:
         reasons.append(f"the output was not judged: {expected.refused if expected else 'no expectation'}")
@@ -61,7 +60,6 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         reasons.append(NO_OUTPUT)
     if expected is not None:
         batches = Batches.of(recorded, expected, lanes)
-        ends = batches.ends
         polled = polled_by(batches, final)
         if len(expected.ranges) and not unknown:
             beginnings = Beginnings.of(recorded, expected, lanes)
@@ -78,8 +76,10 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         add_effects(book, recorded, recorded.effects, final, lanes)
     _add_ends(book, recorded, lanes)
     _add_seen(book, seen, late)
-    finished = None if expected is None else finished_for_nothing(recorded, expected)
-    _add_positions(book, recorded, ends, finished, lanes)
+    if expected is not None and batches is not None and batches.committed is not None:
+        add_commits(book, recorded, expected, batches, lanes)
+        add_looks(book, recorded, expected, lanes)
+    add_last_look(book, recorded, batches, lanes, OBSERVER)
     return book.table(), reasons
 
 
@@ -184,26 +184,3 @@ def _add_ends(book: Book, recorded: Recorded, lanes: Lanes) -> None:
             zero = np.zeros(len(group), np.int64)
             kept, offset = lanes.of(group), plain_numbers(group[name])
             book.add(op=zero, process=OBSERVER, kind=kinds(kind, len(group)), lane=kept, offset=offset)
-
-
-def _add_positions(book: Book, recorded: Recorded, ends: dict[int, int], finished: int | None, lanes: Lanes) -> None:
-    """Where the last committed batch ended, as the pipeline's transaction says, then what the group has committed.
-
-    The progress is such a position, too: after a batch that is ``finished`` it has to be the next one.
-    """
-    committed = recorded.observed.committed
-    seen = {lanes.number(*at): offset for at, offset in committed.offsets.items() if at[0] in recorded.inputs}
-    if finished is not None and committed.progress is not None:
-        progress = lanes.number(ANCHOR_TOPIC, ANCHOR_PARTITION)
-        ends, seen = {**ends, progress: finished + 1}, {**seen, progress: committed.progress.next_batch}
-    for process, positions in ((recorded.pipeline, ends), (OBSERVER, {**dict.fromkeys(ends, 0), **seen})):
-        count = len(positions)
-        book.add(
-            op=np.zeros(count, np.int64),
-            process=process,
-            kind=kinds(Kind.POSITION, count),
-            txn=np.full(count, 0 if process == recorded.pipeline else -1, np.int64),
-            lane=np.asarray(list(positions), np.int64),
-            offset=np.asarray(list(positions.values()), np.int64),
-            group=choice(np.zeros(count, np.int64), [recorded.pipeline]),
-        )

@@ -1,0 +1,101 @@
+"""What the pipeline's group has committed: what each batch gave it, what was seen of that meanwhile, and what at the end.
+
+The progress is a position, too: of the anchor, and its offset is the next batch. A batch gives it in one transaction with the
+ends of its ranges, so whoever sees the one must see the others (``torn_progress``)::
+
+    batch 6    committed: progress 7, offset 100 of in-0
+    batch 7    its offsets are committed beside its transaction
+    a look     progress 7, offset 150 of in-0                         there is no batch of which that is so
+    batch 7    is committed: progress 8, offset 150 of in-0           at the end all is well
+
+All looks stand behind all batches, for nobody wrote down when each batch was committed. So of a look it is judged whether what it
+saw was together, and that somebody gave it; of the last one, the observer's, also whether it is what the last batch gave.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC
+from onceflow.verify.history import Kind
+from onceflow.verify.history.coding import Ints, dense, plain_numbers
+from onceflow.verify.oracle.expected import Expected
+from onceflow.verify.oracle.judging.batches import Batches, finished_for_nothing
+from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
+from onceflow.verify.recording.recorded import Recorded
+
+WATCHER = "watcher"
+_CLAIM = -1
+
+
+def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> None:
+    """A transaction for each committed batch, and before all of them the claim of the name, which gives progress 0.
+
+    A batch that Spark calls finished had to be committed: the last one gives the progress behind it.
+    """
+    batch, lane, offset = batches.given()
+    committed = np.append(_CLAIM, batches.number[batches.number < (batches.committed or 0)])
+    progress = committed + 1
+    finished = finished_for_nothing(recorded, expected)
+    if finished is not None:
+        progress[-1] = finished + 1
+    number = np.concatenate([batch, committed]) - _CLAIM
+    order = np.argsort(number, kind="stable")
+    _add(
+        book,
+        recorded,
+        recorded.pipeline,
+        number[order],
+        np.concatenate([lane, np.full(len(committed), _anchor(lanes))])[order],
+        np.concatenate([offset, progress])[order],
+        in_transactions=True,
+    )
+
+
+def add_looks(book: Book, recorded: Recorded, expected: Expected, lanes: Lanes) -> None:
+    """An operation for each look at the group while the run went on, at the progress of this checkpoint's query."""
+    topics = pa.array([*recorded.inputs, ANCHOR_TOPIC], pa.string())
+    looks = recorded.progress.filter(pc.is_in(recorded.progress["topic"].cast(pa.string()), topics))
+    looks = looks.filter(pc.equal(looks["query"].cast(pa.string()), expected.query_id))
+    look = dense(plain_numbers(looks["look"]))
+    _add(book, recorded, WATCHER, look, lanes.of(looks), plain_numbers(looks["offset"]))
+
+
+def add_last_look(book: Book, recorded: Recorded, batches: Batches | None, lanes: Lanes, observer: str) -> None:
+    """Where the group stands at the end; at 0 where a batch gave it a position, and it has none."""
+    committed = recorded.observed.committed
+    seen = {lanes.number(*at): offset for at, offset in committed.offsets.items() if at[0] in recorded.inputs}
+    if batches is not None and batches.committed is not None and committed.progress is not None:
+        given = dict.fromkeys(np.unique(batches.given()[1]).tolist(), 0)
+        seen = {**given, _anchor(lanes): committed.progress.next_batch, **seen}
+    lane, offset = (np.asarray(list(each), np.int64) for each in (seen.keys(), seen.values()))
+    _add(book, recorded, observer, np.zeros(len(lane), np.int64), lane, offset)
+
+
+def _anchor(lanes: Lanes) -> int:
+    return lanes.number(ANCHOR_TOPIC, ANCHOR_PARTITION)
+
+
+def _add(
+    book: Book,
+    recorded: Recorded,
+    process: str,
+    op: Ints,
+    lane: Ints,
+    offset: Ints,
+    *,
+    in_transactions: bool = False,
+) -> None:
+    """Positions of the pipeline's group, by operation; each of those is a transaction, or none is."""
+    count = len(op)
+    book.add(
+        op=op,
+        process=process,
+        kind=kinds(Kind.POSITION, count),
+        txn=op if in_transactions else None,
+        lane=lane,
+        offset=offset,
+        group=choice(np.zeros(count, np.int64), [recorded.pipeline]),
+    )

@@ -1,0 +1,58 @@
+"""What the pipeline's group has committed, over time: the progress and the offsets of the input, seen at one moment.
+
+At the end of a run they agree, for whoever starts mends what does not. Whether they did all the time only who looks meanwhile can
+tell::
+
+    batch 7    its output and its offsets are committed, its progress is not
+    a look     progress 7, and the offsets of batch 7                           torn
+    batch 7    the driver is killed; its successor commits the progress         whole again
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, Committed
+from onceflow.transaction.requests import Requests
+from onceflow.verify.recording.sampler import Sampler
+from onceflow.verify.recording.tables import PROGRESS, Clock
+
+_EVERY_S = 0.25
+_ANSWER_S = 2.0  # a transaction that a dead driver left open keeps an answer back: a gap in the samples
+
+
+class ProgressWatcher(Sampler):
+    """Looks at all that the group of ``pipeline``, a plan's name, has committed (``tables.PROGRESS``), in a thread of its own.
+
+    Each look is one OffsetFetch with ``require_stable`` (KIP-447) for everything: the coordinator answers it from one state of
+    the group, and applies a transaction's offsets to that at once. A look that finds a transaction open waits for its end.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, pipeline: str, *, clock: Clock = time.monotonic, every_s: float = _EVERY_S
+    ) -> None:
+        super().__init__(PROGRESS, "the committed progress", every_s)
+        self._settings = ClusterSettings.of(bootstrap_servers)
+        self._pipeline = pipeline
+        self._clock = clock
+        self._look = 0
+
+    def watch(self) -> None:
+        """Each answer with a progress becomes a look."""
+        with KafkaClient(self._settings.for_protocol(), patience_s=_ANSWER_S) as client:
+            requests = Requests(client, self._pipeline, version=1, timeout_ms=0)
+            while not self.ending.is_set():
+                at_s = self._clock()
+                self.samples.extend(self._rows(requests.read_committed(stable=True), at_s))
+                self.ending.wait(self.every_s)
+
+    def _rows(self, found: Committed, at_s: float) -> Iterator[tuple[float, int, str, str, int, int]]:
+        if found.progress is None:
+            return
+        query, self._look = found.progress.query_id, self._look + 1
+        yield at_s, self._look, query, ANCHOR_TOPIC, ANCHOR_PARTITION, found.progress.next_batch
+        for (topic, partition), offset in found.offsets.items():
+            yield at_s, self._look, query, topic, partition, offset
