@@ -1772,6 +1772,16 @@ def half_of_what_a_transaction_gave_is_there_at_the_end(history: Recorder) -> No
 
 
 @shows("torn_progress")
+def half_is_there_of_one_of_two_transactions_that_gave_the_same(history: Recorder) -> None:
+    """The second one had input elsewhere alone. Whichever it was, the first one is committed."""
+    for txn, offsets in enumerate(((2, 2), (4, 3), (4, 4))):
+        history.add("copier", *[position(key, at, "copy") for key, at in zip("kj", offsets, strict=True)], txn=txn)
+        history.add("probe", log_end("i", 0))
+    history.add("probe", position("k", 4, "copy"), position("j", 2, "copy"))
+    history.add("probe", position("k", 4, "copy"), position("j", 4, "copy"))
+
+
+@shows("torn_progress")
 def half_of_what_a_first_transaction_gave_was_seen_in_between(history: Recorder) -> None:
     """It took what stood below, so its group had not stood there before."""
     history.add("copier", position("j", 1, "copy"), txn=1)
@@ -1825,6 +1835,16 @@ def an_older_position_may_have_been_committed_late(history: Recorder) -> None:
     history.add("probe", position("k", 4, "copy"), position("j", 2, "copy"))
     history.add("two", position("k", 6, "copy"), position("j", 6, "copy"), txn=3)
     history.add("probe", position("k", 6, "copy"), position("j", 6, "copy"))
+
+
+@shows()
+def what_shows_a_transaction_of_unknown_outcome_another_one_gave_too(history: Recorder) -> None:
+    """It was aborted."""
+    history.add("copier", position("k", 2, "copy"), position("j", 2, "copy"), txn=1)
+    history.add("probe", log_end("i", 0))
+    history.add("copier", position("k", 4, "copy"), position("j", 4, "copy"), txn=2, status="info")
+    history.add("copier", position("k", 4, "copy"), txn=3)
+    history.add("probe", position("k", 4, "copy"), position("j", 2, "copy"))
 
 
 @shows()

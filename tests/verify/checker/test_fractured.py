@@ -72,10 +72,20 @@ class Definition:
         )
 
     def _giver(self, shown: int) -> int | None:
-        """Nobody had spoken of it before, and nobody else gave it."""
+        """Nobody had spoken of it before, and whoever else gave it came behind."""
         spoke = [number for number in sorted([*self.given, *self.seen]) if self._same_spot(number, shown)]
-        givers = {self._txn(number) for number in spoke if number in self.given}
-        return spoke[0] if spoke[0] in self.given and len(givers) == 1 else None
+        first = spoke[0]
+        others = [number for number in spoke if number in self.given and self._txn(number) != self._txn(first)]
+        sure = all(
+            self.rows[number]["status"] == self.rows[first]["status"] == "ok"
+            and self._op_began_after(self._end_of(number), self._txn(first))
+            for number in others
+        )
+        return first if first in self.given and sure else None
+
+    def _end_of(self, number: int) -> int:
+        """The last row of its transaction."""
+        return max(each for each, row in enumerate(self.rows) if row["txn"] == self._txn(number))
 
     def _came(self, giver: int, shown: int) -> bool:
         rows = self.rows

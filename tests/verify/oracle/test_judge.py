@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.verify.oracle.tables import BATCHES, END, Look, Out, Range, Tables, outputs, ranges, swapped
+from tests.verify.oracle.tables import BATCHES, END, PER_BATCH, Look, Out, Range, Tables, outputs, ranges, swapped
 
 from onceflow.verify.checker import check_history, shrink
 from onceflow.verify.oracle.judging import judge
@@ -305,6 +305,8 @@ def test_a_batch_that_was_planned_anew_is_not_the_one_that_is_committed() -> Non
     assert violations(replace(lost, planned_ends=())) == {"torn_progress": 2}  # an engine of its own: nothing is known
     assert violations(Tables(planned_ends=("a", "b", "c"), committed_ends=("b", "c"))) == {}
     assert judge(replace(lost, whole=True).recorded(), replace(lost, whole=True).expected()).reasons == ()
+    before = replace(same, planned_ends=("a", "anew", "c"))  # replaced behind the batches that came after it
+    assert "batch 1 of the checkpoint" in judge(before.recorded(), before.expected()).reasons[0]
 
 
 def test_equal_records_are_no_repetition_where_nothing_is_expected() -> None:
@@ -436,7 +438,7 @@ def test_a_beginning_that_is_not_known_is_not_judged() -> None:
     assert violations(begun_late(1, input_start=4, input_visible={1, 2})) == {}  # nothing was there any more
 
 
-GOOD_LOOKS = (Look(0, ()), Look(1, (0, 0)), Look(2, (1, 1)), Look(2, (1, 1)), Look(BATCHES, (2, 2)))
+GOOD_LOOKS = (Look(0, (), query=""), Look(1, (0, 0)), Look(2, (1, 1)), Look(2, (1, 1)), Look(BATCHES, (2, 2)))
 
 
 @pytest.mark.parametrize(
@@ -451,12 +453,31 @@ GOOD_LOOKS = (Look(0, ()), Look(1, (0, 0)), Look(2, (1, 1)), Look(2, (1, 1)), Lo
         (Look(2, (1, 5)), 1),  # where nobody came
         (Look(7, (1, 1)), 1),
         (Look(2, (2, 1), query="of a checkpoint before"), 0),
+        (Look(2, (1,)), 1),  # nothing is committed of the other one
+        (Look(2, ()), 2),
+        (Look(0, (0, 0), query=""), 1),  # before the first batch
     ],
 )
 def test_what_was_committed_meanwhile_must_have_been_of_one_batch(look: Look, found: int) -> None:
     """Though at the end all is well."""
     judgement = judge(Tables(looks=[*GOOD_LOOKS[:3], look, *GOOD_LOOKS[3:]]).recorded(), Tables().expected())
     assert judgement.violations == ({"torn_progress": found} if found else {})
+
+
+def test_a_batch_without_input_hides_nothing() -> None:
+    """It gives the same offsets once more, as one of a plan does that closes windows."""
+    empty = [Range(each.batch, each.partition, each.start, each.start) for each in ranges() if each.batch == 1]
+    read = [each for each in ranges() if each.batch == 0]
+    looks = [Look(0, (), query=""), Look(1, (0, 0)), Look(1, (0, 0)), Look(0, (0, 0), query=""), Look(2, (0, 0))]
+    tables = Tables(read=[*read, *empty], looks=looks, next_batch=2, finished=(0, 1), position=PER_BATCH + 1)
+    assert judge(tables.recorded(), tables.expected()).violations["torn_progress"] == 1
+
+
+def test_of_two_readings_the_one_that_is_less_far_is_what_the_group_has() -> None:
+    behind = [replace(each, until=each.start) if each.batch == BATCHES - 1 else each for each in ranges(reading=1)]
+    read = sorted([*ranges(), *behind], key=lambda each: (each.batch, each.reading))
+    assert "torn_progress" not in violations(Tables(read=read, position=behind[-1].start))
+    assert violations(Tables(read=read))["torn_progress"] == 2
 
 
 def test_a_look_says_nothing_where_batches_are_not_known() -> None:

@@ -8,8 +8,8 @@ from onceflow.transaction.committed import Committed
 from onceflow.transaction.progress import Progress
 from onceflow.verify.engines.catalog import ENGINES, engine_of
 from onceflow.verify.recording import Observed
-from onceflow.verify.recording.tables import ENDS
-from onceflow.verify.running.outcome import grown_topics, unrecorded_progress
+from onceflow.verify.recording.tables import ENDS, PROGRESS
+from onceflow.verify.running.outcome import grown_topics, unrecorded_progress, unseen_progress
 from onceflow.verify.running.settings import PARTITIONS
 
 
@@ -31,3 +31,12 @@ def test_onceflow_commits_its_progress_with_each_batch() -> None:
     assert unrecorded_progress(engine_of("mine"), without, 3) == []
     known = Observed(ends(a=1), Committed(Progress(3, "query", "driver", ()), {}))
     assert unrecorded_progress(ENGINES["onceflow"], known, 3) == []
+
+
+def test_a_run_whose_progress_nobody_saw_while_it_went_on_proves_nothing() -> None:
+    none, one = PROGRESS.empty_table(), pa.Table.from_pylist([{"look": 1}], schema=PROGRESS)
+    known = Observed(ends(a=1), Committed(Progress(3, "query", "driver", ()), {}))
+    assert "nobody saw the committed progress" in unseen_progress(known, none)[0]
+    assert unseen_progress(known, one) == []
+    for progress in (None, Progress.empty("driver")):  # another engine; one that came to nothing
+        assert unseen_progress(Observed(ends(a=1), Committed(progress, {})), none) == []

@@ -10,12 +10,13 @@ import pytest
 from tests.conftest import TopicFactory
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.errors import ProgressConflict
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.messages import Ended, Initialised, Stored
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.questions import ANCHOR_TOPIC
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC
 from onceflow.transaction.requests import Requests
 from onceflow.verify.recording import ProgressWatcher
 
@@ -54,6 +55,10 @@ class Pipeline:
     def gives_beside(self, offsets: Seen) -> None:
         """No transaction."""
         self._requests.commit_offsets({(self._source, number): offset for number, offset in enumerate(offsets)})
+
+    def spoils_its_progress(self) -> None:
+        """As a tool does that sets a group's offsets."""
+        self._requests.commit_offsets({(ANCHOR_TOPIC, ANCHOR_PARTITION): 5})
 
 
 @pytest.fixture
@@ -102,3 +107,16 @@ def test_where_no_progress_is_committed_nothing_is_seen(watched: tuple[Pipeline,
     pipeline.gives(1, (20, 14))
     until(lambda: bool(looks(watcher)))
     assert set(looks(watcher)) == {(1, 20, 14)}
+
+
+def test_who_cannot_read_the_progress_says_so_once(watched: tuple[Pipeline, ProgressWatcher]) -> None:
+    """What was seen until then is there."""
+    pipeline, watcher = watched
+    pipeline.gives(1, (10, 7))
+    until(lambda: bool(looks(watcher)))
+    pipeline.spoils_its_progress()
+    watcher._thread.join(PATIENCE_S)
+    with pytest.raises(ProgressConflict, match="cannot be read"):
+        watcher.stop()
+    assert watcher.stop() == watcher.table()
+    assert looks(watcher)[0] == (1, 10, 7)

@@ -1,8 +1,8 @@
 """Positions seen together that never stood together: one is of a transaction, another one is from before it.
 
 What a transaction gives becomes visible at once, and who asks for several positions in one operation is told how all of them
-stood at one moment. So a position that only one transaction can have given shows that all that it gave is there, or what came
-later::
+stood at one moment. So a position that nobody had been given before a transaction shows that all that it gave is there, or what
+came later::
 
     transaction 1 commits position 2 of a and position 2 of b
     transaction 2 commits position 4 of a and position 4 of b
@@ -16,6 +16,7 @@ It is accused only where it must be one::
     a look began before transaction 1 and ended behind it           what it saw may be from before the history
     the other position is of a transaction of unknown outcome       it may have been committed late, behind transaction 2
     it is of two transactions, and one of them came later           it is that one's
+    what shows transaction 2 another one gave, too                  it may be of that, unless that came later
     transaction 2 gave its part before transaction 1 had ended      which of them was applied last nobody knows
 """
 
@@ -52,8 +53,9 @@ class _Told:
     """Every position that may be: given by a transaction that may have been committed, or seen.
 
     ``rows`` with the ``lane`` of each (a group on a key), and its ``spot``: an offset on a lane. For each spot: ``giver`` is a
-    row of the one transaction that can have given it, -1 where there may be others; ``over`` is the row with which the last of
-    all that gave it ended, beyond all where nobody gave it, or one of them may have been committed later than it ended.
+    row of the first transaction that gave it, if whoever stands there was given it by that one or behind it, else -1; ``over`` is
+    the row with which the last of all that gave it ended, beyond all where nobody gave it, or one of them may have been committed
+    later than it ended.
     """
 
     rows: Ints
@@ -69,14 +71,29 @@ class _Told:
         rows = np.sort(np.concatenate([given, seen_positions(history)]))
         lane, is_given = lanes(history, rows), among(rows, given)
         spot = dense((lane << OFFSET_BITS) | history.offset[rows])
-        by, unit = spot[is_given], history.unit[rows[is_given]]
-        count = int(spot.max(initial=-1)) + 1
+        by, count = spot[is_given], int(spot.max(initial=-1)) + 1
         first = _lowest(spot, rows, count)
-        is_new = among(first, given) & (_lowest(by, unit, count) == -_lowest(by, -unit, count))
-        ends = np.where(history.status[rows[is_given]] == Status.OK, evidence.unit_end[unit], _NEVER)
+        shows = among(first, given)
+        shows[by[~_behind(evidence, first[by], given)]] = False
+        is_sure = history.status[given] == Status.OK
+        ends = np.where(is_sure, evidence.unit_end[history.unit[given]], _NEVER)
         over = np.full(count, -1)
         np.maximum.at(over, by, ends)
-        return cls(rows, lane, spot, is_given, np.where(is_new, first, -1), np.where(over < 0, _NEVER, over))
+        return cls(rows, lane, spot, is_given, np.where(shows, first, -1), np.where(over < 0, _NEVER, over))
+
+
+def _behind(evidence: Evidence, first: Ints, given: Ints) -> Mask:
+    """For each position that was given whether its transaction is that of the first one, or came behind it, for certain::
+
+    transaction 1 gives 4 of a, and 2 of b
+    transaction 2 gives 4 of a, and 3 of b      it had no input of a
+    a is seen at 4                              whichever of them it was, transaction 1 is committed
+    """
+    history, other = evidence.history, evidence.history.unit[given] != evidence.history.unit[first]
+    sure = (history.status[given] == Status.OK) & (history.status[first] == Status.OK)
+    behind: Mask = ~other
+    behind[other] = sure[other] & evidence.surely_after(first[other], given[other])
+    return behind
 
 
 @dataclass(frozen=True, slots=True)

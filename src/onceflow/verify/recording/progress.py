@@ -21,7 +21,7 @@ from onceflow.verify.recording.sampler import Sampler
 from onceflow.verify.recording.tables import PROGRESS, Clock
 
 _EVERY_S = 0.25
-_ANSWER_S = 2.0  # a transaction that a dead driver left open keeps an answer back: a gap in the samples
+_ANSWER_S = 2.0  # a transaction that a dead driver left open keeps an answer back, and so does a broker that is frozen
 
 
 class ProgressWatcher(Sampler):
@@ -42,7 +42,8 @@ class ProgressWatcher(Sampler):
 
     def watch(self) -> None:
         """Each answer with a progress becomes a look."""
-        with KafkaClient(self._settings.for_protocol(), patience_s=_ANSWER_S) as client:
+        options = {**self._settings.for_protocol(), "request_timeout_ms": int(_ANSWER_S * 1000)}
+        with KafkaClient(options, patience_s=_ANSWER_S) as client:
             requests = Requests(client, self._pipeline, version=1, timeout_ms=0)
             while not self.ending.is_set():
                 at_s = self._clock()

@@ -30,11 +30,12 @@ class Sampler(ABC):
         return self
 
     def stop(self) -> pa.Table:
-        """Ends the thread; gives the samples. Raises what ended the thread before: nothing was seen then."""
+        """Ends the thread; gives the samples. Raises, once, what ended the thread before: nothing was seen from then on."""
         self.ending.set()
         self._thread.join(_END_S)
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         if self._thread.is_alive():
             raise VerificationError(f"the watcher of {self._what} did not end within {_END_S:.0f} s")
         return self.table()

@@ -121,6 +121,7 @@ def _verdict(
     assert raw.observed is not None
     world = raw.world
     failures += unrecorded_progress(raw.engine, raw.observed, len(world.driver.committed_batches))
+    raw.weaknesses += unseen_progress(raw.observed, raw.progress)
     grown = grown_topics(raw.observed.ends, world.topics_out, settings.partitions_out)
     recorded = Recorded(
         world.plan.name,
@@ -157,6 +158,15 @@ def unrecorded_progress(engine: Engine, observed: Observed, batches: int) -> lis
     if engine.name != ONCEFLOW or observed.committed.progress is not None or not batches:
         return []
     return [f"{batches} batches were committed, and no progress is committed with them"]
+
+
+def unseen_progress(observed: Observed, looks: pa.Table) -> list[str]:
+    """A run proves nothing of what was committed meanwhile if nobody saw that."""
+    if observed.committed.progress is None or not observed.committed.progress.next_batch or len(looks):
+        return []
+    return [
+        "nobody saw the committed progress while the run went on: whether it was of one batch all the time is not judged"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- quantities over time

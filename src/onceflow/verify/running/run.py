@@ -19,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from onceflow.errors import OnceflowError, VerificationError
 from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.verify.checker.verdict import check_history
@@ -32,6 +34,7 @@ from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ProgressWatcher, ReadCommittedRecorder, StableWatcher, observe, read_all
 from onceflow.verify.recording.ends import ends_of
+from onceflow.verify.recording.sampler import Sampler
 from onceflow.verify.recording.tables import last_offsets
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Lane, RunResult
@@ -230,10 +233,19 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
                 raise
             raw.failures.append(watch.stuck or explained(error))
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
-        raw.sent, raw.stable, raw.progress = writer.stop(), stable.stop(), committed.stop()
-        raw.committed = watch.committed
+        raw.sent, raw.committed = writer.stop(), watch.committed
+        raw.stable, raw.progress = _stopped(stable, raw), _stopped(committed, raw)
         raw.seconds = clock()
         _look(world, raw, reader)
+
+
+def _stopped(sampler: Sampler, raw: Raw) -> pa.Table:
+    """What it saw; that it ended by itself is a failure of the run, which is judged all the same."""
+    try:
+        return sampler.stop()
+    except Exception as error:  # noqa: BLE001  a progress that cannot be read, say
+        raw.failures.append(explained(error))
+        return sampler.table()
 
 
 def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress) -> None:

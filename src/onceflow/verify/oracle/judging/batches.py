@@ -37,7 +37,7 @@ class Batches:
     reading: Ints
     start: Ints
     until: Ints
-    committed: int | None = None  # how many of them are, by the progress; None where it does not say which
+    next_batch: int | None = None  # by the progress: those below are committed; None where it does not say which
 
     @classmethod
     def of(cls, recorded: Recorded, expected: Expected, lanes: Lanes) -> Batches:
@@ -60,14 +60,14 @@ class Batches:
             self.status[:] = _INFO
         else:
             self.status = np.where(self.number < progress.next_batch, _OK, _FAIL)
-            self.committed = progress.next_batch
+            self.next_batch = progress.next_batch
 
     def given(self) -> tuple[Ints, Ints, Ints]:
         """The positions that the committed batches gave their group: batch, lane, offset.
 
-        They are one transaction with the batch. Where two readings of a topic are not equally far it is the one that is less.
+        Where two readings of a topic are not equally far it is the one that is less.
         """
-        rows = np.flatnonzero(self.batch < (self.committed or 0))
+        rows = np.flatnonzero(self.batch < (self.next_batch or 0))
         rows = rows[np.lexsort((self.until[rows], self.lane[rows], self.batch[rows]))]
         batch, lane = self.batch[rows], self.lane[rows]
         first = (np.diff(batch, prepend=-1) != 0) | (np.diff(lane, prepend=-1) != 0)
@@ -102,10 +102,10 @@ def unknown_batches(recorded: Recorded, expected: Expected) -> str:
     named = int(plain_numbers(expected.ranges["batch"]).max(initial=-1)) + 1
     if progress.next_batch > named:
         return f"{progress.next_batch} batches are committed, the checkpoint names {named}"
-    last = progress.next_batch - 1
-    committed, planned = progress.end_of(last), "".join(expected.digests[last : last + 1])
-    if committed and planned and committed != planned:
-        return f"batch {last} of the checkpoint is not the one that is committed: it was planned anew, with another end"
+    for batch, planned in reversed(list(enumerate(expected.digests[: progress.next_batch]))):
+        committed = progress.end_of(batch)  # of some tens of the newest ones
+        if committed and planned and committed != planned:
+            return f"batch {batch} of the checkpoint is not the one that is committed: it was planned anew, with another end"
     return ""
 
 

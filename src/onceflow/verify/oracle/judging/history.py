@@ -76,9 +76,9 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         add_effects(book, recorded, recorded.effects, final, lanes)
     _add_ends(book, recorded, lanes)
     _add_seen(book, seen, late)
-    if expected is not None and batches is not None and batches.committed is not None:
+    if expected is not None and batches is not None and batches.next_batch is not None:
         add_commits(book, recorded, expected, batches, lanes)
-        add_looks(book, recorded, expected, lanes)
+        add_looks(book, recorded, expected, batches, lanes)
     add_last_look(book, recorded, batches, lanes, OBSERVER)
     return book.table(), reasons
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC
 from onceflow.verify.history import Kind
-from onceflow.verify.history.coding import Ints, dense, plain_numbers
+from onceflow.verify.history.coding import Ints, among, dense, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.batches import Batches, finished_for_nothing
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, kinds
@@ -28,48 +28,66 @@ from onceflow.verify.recording.recorded import Recorded
 
 WATCHER = "watcher"
 _CLAIM = -1
+_NO_QUERY = ""  # of the progress that a claim commits, before any batch
 
 
 def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> None:
     """A transaction for each committed batch, and before all of them the claim of the name, which gives progress 0.
 
-    A batch that Spark calls finished had to be committed: the last one gives the progress behind it.
+    A partition of which nothing is committed stands at 0; so all of them do at the claim. A batch that Spark calls finished had
+    to be committed, so there is one for that, too.
     """
     batch, lane, offset = batches.given()
-    committed = np.append(_CLAIM, batches.number[batches.number < (batches.committed or 0)])
-    progress = committed + 1
+    committed = np.arange(_CLAIM, batches.next_batch or 0)
     finished = finished_for_nothing(recorded, expected)
     if finished is not None:
-        progress[-1] = finished + 1
-    number = np.concatenate([batch, committed]) - _CLAIM
+        committed = np.append(committed, finished)
+    begins = np.unique(lane)
+    number = np.concatenate([np.full(len(begins), _CLAIM), batch, committed]) - _CLAIM
     order = np.argsort(number, kind="stable")
     _add(
         book,
         recorded,
         recorded.pipeline,
         number[order],
-        np.concatenate([lane, np.full(len(committed), _anchor(lanes))])[order],
-        np.concatenate([offset, progress])[order],
+        np.concatenate([begins, lane, np.full(len(committed), _anchor(lanes))])[order],
+        np.concatenate([np.zeros(len(begins), np.int64), offset, committed + 1])[order],
         in_transactions=True,
     )
 
 
-def add_looks(book: Book, recorded: Recorded, expected: Expected, lanes: Lanes) -> None:
-    """An operation for each look at the group while the run went on, at the progress of this checkpoint's query."""
+def add_looks(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> None:
+    """An operation for each look at the group while the run went on, at the progress of this checkpoint's query, or the claim's.
+
+    The first one is only what the others come after: when it began no history says.
+    """
     topics = pa.array([*recorded.inputs, ANCHOR_TOPIC], pa.string())
+    queries = pa.array([expected.query_id, _NO_QUERY], pa.string())
     looks = recorded.progress.filter(pc.is_in(recorded.progress["topic"].cast(pa.string()), topics))
-    looks = looks.filter(pc.equal(looks["query"].cast(pa.string()), expected.query_id))
-    look = dense(plain_numbers(looks["look"]))
-    _add(book, recorded, WATCHER, look, lanes.of(looks), plain_numbers(looks["offset"]))
+    looks = looks.filter(pc.is_in(looks["query"].cast(pa.string()), queries))
+    look, lane, offset = dense(plain_numbers(looks["look"])), lanes.of(looks), plain_numbers(looks["offset"])
+    at, absent = _absent(look, lane, np.unique(batches.given()[1]))
+    look, lane = np.concatenate([look, at]), np.concatenate([lane, absent])
+    offset = np.concatenate([offset, np.zeros(len(at), np.int64)])
+    order = np.argsort(look, kind="stable")
+    _add(book, recorded, WATCHER, look[order], lane[order], offset[order])
+
+
+def _absent(look: Ints, lane: Ints, known: Ints) -> tuple[Ints, Ints]:
+    """Of each look the known lanes of which it has no position: pairs of look and lane."""
+    count, width = int(look.max(initial=-1)) + 1, int(max(lane.max(initial=-1), known.max(initial=-1))) + 1
+    both = (np.arange(count)[:, None] * width + known[None, :]).ravel()
+    missing = both[~among(both, look * width + lane)]
+    return missing // max(width, 1), missing % max(width, 1)
 
 
 def add_last_look(book: Book, recorded: Recorded, batches: Batches | None, lanes: Lanes, observer: str) -> None:
     """Where the group stands at the end; at 0 where a batch gave it a position, and it has none."""
     committed = recorded.observed.committed
     seen = {lanes.number(*at): offset for at, offset in committed.offsets.items() if at[0] in recorded.inputs}
-    if batches is not None and batches.committed is not None and committed.progress is not None:
+    if batches is not None and batches.next_batch is not None:
         given = dict.fromkeys(np.unique(batches.given()[1]).tolist(), 0)
-        seen = {**given, _anchor(lanes): committed.progress.next_batch, **seen}
+        seen = {**given, _anchor(lanes): batches.next_batch, **seen}
     lane, offset = (np.asarray(list(each), np.int64) for each in (seen.keys(), seen.values()))
     _add(book, recorded, observer, np.zeros(len(lane), np.int64), lane, offset)
 
