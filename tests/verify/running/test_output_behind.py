@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.verify.oracle.tables import BATCHES, Tables
+from tests.verify.oracle.tables import BATCHES, Look, Tables
 from tests.verify.running.test_options import GOOD
 
 from onceflow.verify.engines import ENGINES
@@ -78,7 +78,7 @@ def test_where_there_are_other_reasons_this_is_none() -> None:
 def test_a_good_run_is_not_good_where_no_output_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed_s: float, found: Standing
 ) -> None:
-    tables = Tables()
+    tables = Tables(looks=[Look(BATCHES, (2, 2))])
     recorded, timeline = tables.recorded(), Timeline()
     monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
     newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)
@@ -89,7 +89,7 @@ def test_a_good_run_is_not_good_where_no_output_followed(
     )
     raw = Raw(
         ENGINES["onceflow"], world, encounters=[fault(25.0)], sent=recorded.sent, seen=recorded.seen,
-        final=recorded.final, observed=recorded.observed,
+        final=recorded.final, progress=recorded.progress, observed=recorded.observed,
     )  # fmt: skip
     result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw)
     assert not result.verdict.violations
