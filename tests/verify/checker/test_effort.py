@@ -13,7 +13,7 @@ from onceflow.verify.checker import Evidence, read_edges
 from onceflow.verify.checker.cycles import cycles_in
 from onceflow.verify.checker.isolation import intermediate_read, wr_cycle
 from onceflow.verify.checker.views import Views
-from onceflow.verify.history import Columns, Recorder
+from onceflow.verify.history import Columns, Recorder, coding
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.recorder import poll, send, window
 
@@ -54,13 +54,13 @@ def test_a_value_with_many_senders_costs_no_step_for_each() -> None:
 
 def test_of_attempts_that_share_little_few_reads_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of unknown outcome reads and sends much, and each of what it sent another one may have sent."""
-    looked_at, expanded = [], read_edges._expanded
+    looked_at = []
 
     def counting(begin: Ints, end: Ints, name: Ints) -> tuple[Ints, Ints]:
         looked_at.append(int((end - begin).sum()))
-        return expanded(begin, end, name)
+        return coding.expanded(begin, end, name)
 
-    monkeypatch.setattr(read_edges, "_expanded", counting)
+    monkeypatch.setattr(read_edges, "expanded", counting)
     assert len(wr_cycle(sent_again_one_by_one(300))) == 0
     assert looked_at
     assert sum(looked_at) <= 3 * 300

@@ -83,7 +83,7 @@ class Look:
     def rows(self, number: int) -> list[tuple[Any, ...]]:
         offsets = [((batch + 1) * (PER_BATCH + 1), "in", p) for p, batch in enumerate(self.ended)]
         seen = [(self.next_batch, ANCHOR_TOPIC, 0), *offsets]
-        return [(1.0, number, self.query, topic, p, offset) for offset, topic, p in seen]
+        return [(number, self.query, topic, p, offset) for offset, topic, p in seen]
 
 
 @dataclass

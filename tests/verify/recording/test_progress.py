@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from tests.conftest import TopicFactory
+from tests.faults.support import eventually
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import ProgressConflict
@@ -23,13 +23,6 @@ from onceflow.verify.recording import ProgressWatcher
 PATIENCE_S = 60.0
 PARTITIONS = 2
 Seen = tuple[int, ...]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class Pipeline:
@@ -86,7 +79,7 @@ def test_each_look_is_of_one_batch(watched: tuple[Pipeline, ProgressWatcher]) ->
     batches = [(number, 10 * number, 7 * number) for number in range(1, 30)]
     for progress, *offsets in batches:
         pipeline.gives(progress, tuple(offsets))
-    until(lambda: batches[-1] in looks(watcher))
+    eventually(lambda: looks(watcher), lambda seen: batches[-1] in seen, "the last batch")
     assert set(looks(watcher)) <= set(batches)
     assert looks(watcher) == sorted(looks(watcher))
 
@@ -95,9 +88,9 @@ def test_what_is_committed_apart_is_seen_apart(watched: tuple[Pipeline, Progress
     pipeline, watcher = watched
     pipeline.gives(1, (10, 7))
     pipeline.gives_beside((20, 14))
-    until(lambda: (1, 20, 14) in looks(watcher))
+    eventually(lambda: looks(watcher), lambda seen: (1, 20, 14) in seen, "one half")
     pipeline.gives(2)
-    until(lambda: (2, 20, 14) in looks(watcher))
+    eventually(lambda: looks(watcher), lambda seen: (2, 20, 14) in seen, "the other half")
 
 
 def test_where_no_progress_is_committed_nothing_is_seen(watched: tuple[Pipeline, ProgressWatcher]) -> None:
@@ -105,7 +98,7 @@ def test_where_no_progress_is_committed_nothing_is_seen(watched: tuple[Pipeline,
     pipeline, watcher = watched
     pipeline.gives_beside((10, 7))
     pipeline.gives(1, (20, 14))
-    until(lambda: bool(looks(watcher)))
+    eventually(lambda: looks(watcher), bool, "a look")
     assert set(looks(watcher)) == {(1, 20, 14)}
 
 
@@ -113,7 +106,7 @@ def test_who_cannot_read_the_progress_says_so_once(watched: tuple[Pipeline, Prog
     """What was seen until then is there."""
     pipeline, watcher = watched
     pipeline.gives(1, (10, 7))
-    until(lambda: bool(looks(watcher)))
+    eventually(lambda: looks(watcher), bool, "a look")
     pipeline.spoils_its_progress()
     watcher._thread.join(PATIENCE_S)
     with pytest.raises(ProgressConflict, match="cannot be read"):

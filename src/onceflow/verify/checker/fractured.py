@@ -29,7 +29,7 @@ import numpy as np
 
 from onceflow.verify.checker.evidence import Evidence
 from onceflow.verify.checker.positions import first_polled, given_positions, lanes, seen_positions
-from onceflow.verify.history.coding import Ints, among, dense
+from onceflow.verify.history.coding import Ints, among, dense, expanded, lowest
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import OFFSET_BITS, Status
 
@@ -72,7 +72,7 @@ class _Told:
         lane, is_given = lanes(history, rows), among(rows, given)
         spot = dense((lane << OFFSET_BITS) | history.offset[rows])
         by, count = spot[is_given], int(spot.max(initial=-1)) + 1
-        first = _lowest(spot, rows, count)
+        first = lowest(spot, rows, count)
         shows = among(first, given)
         shows[by[~_behind(evidence, first[by], given)]] = False
         is_sure = history.status[given] == Status.OK
@@ -83,11 +83,13 @@ class _Told:
 
 
 def _behind(evidence: Evidence, first: Ints, given: Ints) -> Mask:
-    """For each position that was given whether its transaction is that of the first one, or came behind it, for certain::
+    """For each position that was given whether its transaction is that of the first one, or came behind it, for certain.
 
-    transaction 1 gives 4 of a, and 2 of b
-    transaction 2 gives 4 of a, and 3 of b      it had no input of a
-    a is seen at 4                              whichever of them it was, transaction 1 is committed
+    Whichever of them is seen, the first one is committed::
+
+        transaction 1 gives 4 of a, and 2 of b
+        transaction 2 gives 4 of a, and 3 of b      it had no input of a
+        a is seen at 4                              it may be of either
     """
     history, other = evidence.history, evidence.history.unit[given] != evidence.history.unit[first]
     sure = (history.status[given] == Status.OK) & (history.status[first] == Status.OK)
@@ -120,7 +122,7 @@ class _Looks:
 
     def that_show(self, evidence: Evidence, told: _Told) -> Ints:
         """The numbers of those that show that their giver was committed, where something is older than that."""
-        oldest = _lowest(self.look, told.over[self.spot], int(self.look.max(initial=-1)) + 1)[self.look]
+        oldest = lowest(self.look, told.over[self.spot], int(self.look.max(initial=-1)) + 1)[self.look]
         giver = told.giver[self.spot]
         shows = np.flatnonzero(giver >= 0)
         shows = shows[oldest[shows] < evidence.unit_end[evidence.history.unit[giver[shows]]]]  # hardly any
@@ -134,7 +136,7 @@ def _came(evidence: Evidence, told: _Told, giver: Ints, seen: Ints, lane: Ints) 
     """
     history = evidence.history
     certain = ~told.given | (history.status[told.rows] == Status.OK)
-    first = _lowest(told.lane[certain], told.rows[certain], int(told.lane.max(initial=-1)) + 1)[lane]
+    first = lowest(told.lane[certain], told.rows[certain], int(told.lane.max(initial=-1)) + 1)[lane]
     came: Mask = first < giver
     came[came] = evidence.surely_after(first[came], seen[came])
     came |= first_polled(history, evidence.polls, giver) < history.offset[giver]
@@ -147,23 +149,15 @@ def _older(evidence: Evidence, told: _Told, looks: _Looks, shown: Ints) -> tuple
     As the rows that saw it, those that show the transaction, and those that gave.
     """
     history, giver = evidence.history, told.giver[looks.spot[shown]]
-    given = told.rows[told.given]
-    which, gave = _all_of(history.unit[giver], history, given[np.argsort(history.unit[given], kind="stable")])
-    lane_of = np.full(len(history.op), -1)
-    lane_of[told.rows] = told.lane
-    seen = _seen_there(looks, looks.look[shown[which]], lane_of[gave])
-    began = evidence.begun_after[history.op[gave]]
+    given, lane = told.rows[told.given], told.lane[told.given]
+    order = np.argsort(history.unit[given], kind="stable")
+    given, lane = given[order], lane[order]
+    begin, end = (np.searchsorted(history.unit[given], history.unit[giver], side) for side in ("left", "right"))
+    gave, shows = expanded(begin, end, shown)
+    seen = _seen_there(looks, looks.look[shows], lane[gave])
+    began = evidence.begun_after[history.op[given[gave]]]
     older = (seen >= 0) & (began >= told.over[looks.spot[seen]])
-    return looks.row[seen[older]], looks.row[shown[which[older]]], gave[older]
-
-
-def _all_of(units: Ints, history: Columns, rows: Ints) -> tuple[Ints, Ints]:
-    """For each unit all of the rows, which stand in the order of units, that are its own: pairs of its index and a row."""
-    begin = np.searchsorted(history.unit[rows], units)
-    count = np.searchsorted(history.unit[rows], units, side="right") - begin
-    which = np.repeat(np.arange(len(units)), count)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    return which, rows[begin[which] + within]
+    return looks.row[seen[older]], looks.row[shows[older]], given[gave[older]]
 
 
 def _seen_there(looks: _Looks, look: Ints, lane: Ints) -> Ints:
@@ -173,10 +167,3 @@ def _seen_there(looks: _Looks, look: Ints, lane: Ints) -> Ints:
     order = np.argsort(known, kind="stable")
     at = np.append(order, -1)[np.searchsorted(known[order], wanted)]
     return np.where(np.append(known, -1)[at] == wanted, at, -1)
-
-
-def _lowest(groups: Ints, numbers: Ints, count: int) -> Ints:
-    """For each of so many groups the lowest of its numbers, beyond all where it has none."""
-    lowest = np.full(count, _NEVER)
-    np.minimum.at(lowest, groups, numbers)
-    return lowest

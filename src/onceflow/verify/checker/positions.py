@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onceflow.verify.history.coding import Ints, among, dense
+from onceflow.verify.history.coding import Ints, among, dense, lowest
 from onceflow.verify.history.columns import Columns, Mask
 from onceflow.verify.history.schema import MAX_OFFSET, OFFSET_BITS, Kind, Status
 
@@ -77,14 +77,15 @@ class Proofs:
         unknown = is_said & (history.status[rows] == Status.INFO)
         lane = lanes(history, rows)
         spot = np.unique((lane << OFFSET_BITS) | history.offset[rows], return_inverse=True)[1]
-        seen = _firsts(spot, np.where(is_said, len(history.op), rows))[spot]
-        certain = _firsts(lane, np.where(unknown, len(history.op), rows))[lane]
+        spots = int(spot.max(initial=-1)) + 1
+        seen = lowest(spot, np.where(is_said, len(history.op), rows), spots)[spot]
+        certain = lowest(lane, np.where(unknown, len(history.op), rows), int(lane.max(initial=-1)) + 1)[lane]
         possible = unknown & (seen < len(history.op))
         is_new = possible & (certain < rows)
         is_new[possible] |= first_polled(history, polls, rows[possible]) < history.offset[rows[possible]]
         too_late = is_said & (seen < rows) & among(spot, spot[is_new])
         too_late[too_late] = surely_after(seen[too_late], rows[too_late])
-        first = is_said & (_firsts(spot, rows)[spot] == rows)
+        first = is_said & (lowest(spot, rows, spots)[spot] == rows)
         others = is_said & ~is_new & ~too_late
         proved = is_said & ~too_late & among(spot, spot[first]) & ~among(spot, spot[others])
         return cls(rows[proved], spot[proved], seen[proved])
@@ -95,10 +96,3 @@ class Proofs:
         proof = np.full(int(history.unit.max(initial=-1)) + 1, -1, np.int64)
         proof[history.unit[self.rows[is_alone]]] = self.seen[is_alone]
         return proof
-
-
-def _firsts(groups: Ints, rows: Ints) -> Ints:
-    """For each group the lowest of its numbers."""
-    lowest = np.full(int(groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(lowest, groups, rows)
-    return lowest

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onceflow.verify.checker.evidence import NOBODY, Evidence
-from onceflow.verify.history.coding import Ints, among
+from onceflow.verify.history.coding import Ints, among, expanded
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +98,11 @@ class _Sets:
         begin, end = np.searchsorted(readers, self.member), np.searchsorted(readers, self.member, side="right")
         order = np.lexsort((end - begin, self.set_of))
         least = order[np.diff(self.set_of[order], prepend=-1) != 0]
-        at, into = _expanded(begin[least], end[least], self.set_of[least])
+        at, into = expanded(begin[least], end[least], self.set_of[least])
         by_set = np.argsort(self.set_of, kind="stable")
         first = np.searchsorted(self.set_of[by_set], into)
-        nth, candidate = _expanded(first, first + self.size[into], np.arange(len(into)))
+        nth, candidate = expanded(first, first + self.size[into], np.arange(len(into)))
         code = int(sources.max(initial=0)) + 1
         has_read = among(self.member[by_set[nth]] * code + sources[at[candidate]], readers * code + sources)
         by_all = np.bincount(candidate[has_read], minlength=len(into)) == self.size[into]
         return edge[at[by_all]], into[by_all]
-
-
-def _expanded(begin: Ints, end: Ints, name: Ints) -> tuple[Ints, Ints]:
-    """All numbers of these ranges, and for each the name of its range."""
-    count = end - begin
-    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return np.repeat(begin, count) + nth, np.repeat(name, count)

@@ -75,6 +75,20 @@ def among(numbers: Ints, chosen: Ints) -> _Mask:
     return found
 
 
+def lowest(groups: Ints, numbers: Ints, count: int) -> Ints:
+    """For each of so many groups the lowest of its numbers, beyond all where it has none."""
+    found = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(found, groups, numbers)
+    return found
+
+
+def expanded(begin: Ints, end: Ints, name: Ints) -> tuple[Ints, Ints]:
+    """All numbers of these ranges, and for each the name of its range."""
+    count = end - begin
+    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(begin, count) + nth, np.repeat(name, count)
+
+
 def occurrence(groups: Ints) -> Ints:
     """For each element, none of them negative, how many equal ones stand before it."""
     order = np.argsort(groups, kind="stable")

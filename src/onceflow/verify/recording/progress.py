@@ -10,7 +10,6 @@ tell::
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from onceflow.kafka.client import KafkaClient
@@ -18,7 +17,7 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, Committed
 from onceflow.transaction.requests import Requests
 from onceflow.verify.recording.sampler import Sampler
-from onceflow.verify.recording.tables import PROGRESS, Clock
+from onceflow.verify.recording.tables import PROGRESS
 
 _EVERY_S = 0.25
 _ANSWER_S = 2.0  # a transaction that a dead driver left open keeps an answer back, and so does a broker that is frozen
@@ -31,13 +30,10 @@ class ProgressWatcher(Sampler):
     the group, and applies a transaction's offsets to that at once. A look that finds a transaction open waits for its end.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, pipeline: str, *, clock: Clock = time.monotonic, every_s: float = _EVERY_S
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, pipeline: str, *, every_s: float = _EVERY_S) -> None:
         super().__init__(PROGRESS, "the committed progress", every_s)
         self._settings = ClusterSettings.of(bootstrap_servers)
         self._pipeline = pipeline
-        self._clock = clock
         self._look = 0
 
     def watch(self) -> None:
@@ -46,14 +42,13 @@ class ProgressWatcher(Sampler):
         with KafkaClient(options, patience_s=_ANSWER_S) as client:
             requests = Requests(client, self._pipeline, version=1, timeout_ms=0)
             while not self.ending.is_set():
-                at_s = self._clock()
-                self.samples.extend(self._rows(requests.read_committed(stable=True), at_s))
+                self.samples.extend(self._rows(requests.read_committed(stable=True)))
                 self.ending.wait(self.every_s)
 
-    def _rows(self, found: Committed, at_s: float) -> Iterator[tuple[float, int, str, str, int, int]]:
+    def _rows(self, found: Committed) -> Iterator[tuple[int, str, str, int, int]]:
         if found.progress is None:
             return
         query, self._look = found.progress.query_id, self._look + 1
-        yield at_s, self._look, query, ANCHOR_TOPIC, ANCHOR_PARTITION, found.progress.next_batch
+        yield self._look, query, ANCHOR_TOPIC, ANCHOR_PARTITION, found.progress.next_batch
         for (topic, partition), offset in found.offsets.items():
-            yield at_s, self._look, query, topic, partition, offset
+            yield self._look, query, topic, partition, offset

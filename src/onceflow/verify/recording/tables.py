@@ -71,7 +71,6 @@ STABLE = pa.schema([pa.field("at_s", pa.float64()), *ENDS, pa.field("answered_s"
 
 PROGRESS = pa.schema(
     [
-        pa.field("at_s", pa.float64()),
         pa.field("look", pa.int64()),  # what was seen together has one number, from 1 on
         pa.field("query", NAME),  # Spark's query id, of the progress
         pa.field("topic", NAME),  # of the anchor: the offset is the next batch
@@ -79,7 +78,7 @@ PROGRESS = pa.schema(
         pa.field("offset", pa.int64()),
     ]
 )
-"""What the pipeline's group had committed, sampled over time: the progress, and the offsets of the input."""
+"""What the pipeline's group had committed, look by look in their order: the progress, and the offsets of the input."""
 
 
 class Chunks:

@@ -64,6 +64,7 @@ class Raw:
 
 def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lambda done, total: None) -> RunResult:
     """Judges a run, while its cluster still answers. ``on_batch`` is told how many batches are replayed, and of how many."""
+    assert raw.observed is not None
     world, timeline = raw.world, raw.world.timeline
     happenings = until(timeline.happenings(), raw.seconds)
     failures = list(raw.failures)
@@ -87,7 +88,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         counts=_counts(raw, happenings),
         versions=versions(settings),
         failures=tuple(failures),
-        weaknesses=(*raw.weaknesses, *([in_vain] if in_vain else [])),
+        weaknesses=(*raw.weaknesses, *unseen_progress(raw.observed, raw.progress), *([in_vain] if in_vain else [])),
         notes=(*notes, *met_nothing(faults, raw.encounters)),
         judged=raw.engine.judged,
         lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
@@ -121,7 +122,6 @@ def _verdict(
     assert raw.observed is not None
     world = raw.world
     failures += unrecorded_progress(raw.engine, raw.observed, len(world.driver.committed_batches))
-    raw.weaknesses += unseen_progress(raw.observed, raw.progress)
     grown = grown_topics(raw.observed.ends, world.topics_out, settings.partitions_out)
     recorded = Recorded(
         world.plan.name,

@@ -216,7 +216,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
     with ExitStack() as ending:
         reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
         stable = ending.enter_context(StableWatcher(servers, everything, pipeline=world.plan.name, clock=clock))
-        committed = ending.enter_context(ProgressWatcher(servers, world.plan.name, clock=clock))
+        committed = ending.enter_context(ProgressWatcher(servers, world.plan.name))
         ending.callback(writer.start().stop)
         watch = ending.enter_context(Watch(world, settings.stuck_s, PurgedEntries(files.checkpoint, files.purged)))
         if settings.messages is not None:

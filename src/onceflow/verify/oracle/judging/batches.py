@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from onceflow.verify.checker.evidence import place
 from onceflow.verify.history import Kind
-from onceflow.verify.history.coding import Ints, dense, plain_numbers
+from onceflow.verify.history.coding import Ints, dense, expanded, plain_numbers
 from onceflow.verify.oracle.expected import Expected
 from onceflow.verify.oracle.judging.book import Book, Lanes, choice, flat
 from onceflow.verify.oracle.judging.matching import Mask, differs_in
@@ -144,10 +144,8 @@ def polled_by(batches: Batches, final: Sightings) -> Polled:
     places = place(final.lane[order], final.offset[order])
     low = np.searchsorted(places, place(batches.lane, batches.start))
     high = np.searchsorted(places, place(batches.lane, batches.until))
-    count = np.maximum(high - low, 0)
-    which = np.repeat(np.arange(len(count)), count)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    row = order[low[which] + within]
+    at, which = expanded(low, np.maximum(high, low), np.arange(len(low)))
+    row = order[at]
     return Polled(
         final.lane[row],
         final.offset[row],

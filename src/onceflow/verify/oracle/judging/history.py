@@ -76,10 +76,11 @@ def history_of(recorded: Recorded, expected: Expected | None) -> tuple[pa.Table,
         add_effects(book, recorded, recorded.effects, final, lanes)
     _add_ends(book, recorded, lanes)
     _add_seen(book, seen, late)
+    known: Ints = np.empty(0, np.int64)
     if expected is not None and batches is not None and batches.next_batch is not None:
-        add_commits(book, recorded, expected, batches, lanes)
-        add_looks(book, recorded, expected, batches, lanes)
-    add_last_look(book, recorded, batches, lanes, OBSERVER)
+        known = add_commits(book, recorded, expected, batches, lanes)
+        add_looks(book, recorded, expected, known, lanes)
+    add_last_look(book, recorded, known, lanes, OBSERVER)
     return book.table(), reasons
 
 

@@ -31,9 +31,10 @@ _CLAIM = -1
 _NO_QUERY = ""  # of the progress that a claim commits, before any batch
 
 
-def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> None:
+def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> Ints:
     """A transaction for each committed batch, and before all of them the claim of the name, which gives progress 0.
 
+    Returns the lanes that are given positions: the anchor's, and those of the input.
     A partition of which nothing is committed stands at 0; so all of them do at the claim. A batch that Spark calls finished had
     to be committed, so there is one for that, too.
     """
@@ -42,7 +43,7 @@ def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Bat
     finished = finished_for_nothing(recorded, expected)
     if finished is not None:
         committed = np.append(committed, finished)
-    begins = np.unique(lane)
+    anchor, begins = _anchor(lanes), np.unique(lane)
     number = np.concatenate([np.full(len(begins), _CLAIM), batch, committed]) - _CLAIM
     order = np.argsort(number, kind="stable")
     _add(
@@ -50,13 +51,14 @@ def add_commits(book: Book, recorded: Recorded, expected: Expected, batches: Bat
         recorded,
         recorded.pipeline,
         number[order],
-        np.concatenate([begins, lane, np.full(len(committed), _anchor(lanes))])[order],
+        np.concatenate([begins, lane, np.full(len(committed), anchor)])[order],
         np.concatenate([np.zeros(len(begins), np.int64), offset, committed + 1])[order],
         in_transactions=True,
     )
+    return np.append(begins, anchor)
 
 
-def add_looks(book: Book, recorded: Recorded, expected: Expected, batches: Batches, lanes: Lanes) -> None:
+def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, lanes: Lanes) -> None:
     """An operation for each look at the group while the run went on, at the progress of this checkpoint's query, or the claim's.
 
     The first one is only what the others come after: when it began no history says.
@@ -66,7 +68,7 @@ def add_looks(book: Book, recorded: Recorded, expected: Expected, batches: Batch
     looks = recorded.progress.filter(pc.is_in(recorded.progress["topic"].cast(pa.string()), topics))
     looks = looks.filter(pc.is_in(looks["query"].cast(pa.string()), queries))
     look, lane, offset = dense(plain_numbers(looks["look"])), lanes.of(looks), plain_numbers(looks["offset"])
-    at, absent = _absent(look, lane, np.unique(batches.given()[1]))
+    at, absent = _absent(look, lane, known)
     look, lane = np.concatenate([look, at]), np.concatenate([lane, absent])
     offset = np.concatenate([offset, np.zeros(len(at), np.int64)])
     order = np.argsort(look, kind="stable")
@@ -81,13 +83,12 @@ def _absent(look: Ints, lane: Ints, known: Ints) -> tuple[Ints, Ints]:
     return missing // max(width, 1), missing % max(width, 1)
 
 
-def add_last_look(book: Book, recorded: Recorded, batches: Batches | None, lanes: Lanes, observer: str) -> None:
-    """Where the group stands at the end; at 0 where a batch gave it a position, and it has none."""
+def add_last_look(book: Book, recorded: Recorded, known: Ints, lanes: Lanes, observer: str) -> None:
+    """Where the group stands at the end; at 0 on the ``known`` lanes on which it has no position."""
     committed = recorded.observed.committed
     seen = {lanes.number(*at): offset for at, offset in committed.offsets.items() if at[0] in recorded.inputs}
-    if batches is not None and batches.next_batch is not None:
-        given = dict.fromkeys(np.unique(batches.given()[1]).tolist(), 0)
-        seen = {**given, _anchor(lanes): batches.next_batch, **seen}
+    if len(known) and committed.progress is not None:
+        seen = {**dict.fromkeys(known.tolist(), 0), _anchor(lanes): committed.progress.next_batch, **seen}
     lane, offset = (np.asarray(list(each), np.int64) for each in (seen.keys(), seen.values()))
     _add(book, recorded, observer, np.zeros(len(lane), np.int64), lane, offset)
 
