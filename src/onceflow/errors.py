@@ -277,7 +277,10 @@ class WriterError(OnceflowError):
 
 
 class DeliveryFailed(WriterError):
-    """Events were not acknowledged. ``fields["failures"]`` has all of them (``onceflow.writer.delivery.FailedDelivery``)."""
+    """Events were not acknowledged. ``fields["failures"]`` has all of them (``onceflow.writer.delivery.FailedDelivery``).
+
+    Those that were refused come first, those that were only taken back because another one failed last.
+    """
 
     code = "DELIVERY_FAILED"
 

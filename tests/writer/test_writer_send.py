@@ -600,7 +600,9 @@ def test_what_failed_by_itself_is_told_before_what_was_taken_back_for_it() -> No
     events = [Delivery(sender, "t", "shop", str(n)) for n in range(len(codes))]
     failures = [sender.failure_of(event, KafkaError(code)) for event, code in zip(events, codes, strict=True)]
     sender.close()
-    first, second = sender.error_of(failures).message.splitlines()[1:3]
+    error = sender.error_of(failures)
+    first, second = error.message.splitlines()[1:3]
+    assert error.fields["failures"] == (failures[-1], *failures[:-1])
     assert "shop 6 to t: Broker: Disk error" in first
     assert "shop 0 to t: taken back before it was sent" in second
     assert "on its way" in failures[5].reason

@@ -471,12 +471,16 @@ class Sender:
     def error_of(
         self, failures: Sequence[FailedDelivery], message: str = "", *, denied: bool = False
     ) -> DeliveryFailed:
-        """All failures in one error; the first few of them in its text.
+        """All failures in one error, those first that tell why the others are; the first few of them in its text.
+
+        For librdkafka does not tell of them in the order in which they failed::
+
+            an event is refused for its size, and librdkafka's transaction must be aborted
+            its main thread takes back what waits behind, and reports it; then another thread reports what was refused
 
         ``denied``: a right is lacking, by what ``message`` was made of; what was reported besides is looked at here, and not the
         text, for an event may be called "authorization failed".
         """
-        # What was taken back because of another says less than that one.
         telling = sorted(failures, key=lambda failure: (not failure.refused, failure.reason in _TAKEN_BACK.values()))
         lines = "".join(f"\n  - {failure}" for failure in telling[:5])
         more = f"\n  - and {len(failures) - 5} more" if len(failures) > 5 else ""
@@ -489,7 +493,7 @@ class Sender:
         return DeliveryFailed(
             text,
             action=grant + (_MEND_BLOCK if self._is_transactional else _MEND),
-            failures=tuple(failures),
+            failures=tuple(telling),
             denied=denied,
             fatal=not self._is_transactional and (bool(self.failures) or self._given_up or self._broken),
         )
