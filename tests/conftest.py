@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for what the tests share
 
 from tests.log_ends import left_unstable, log_ends
+from tests.new_topics import create
 
 pytest_plugins = ("tests.parallel", "tests.told_at_once", "tests.in_turn")
 
@@ -86,16 +87,17 @@ def topic(request: pytest.FixtureRequest) -> TopicFactory:
 def create_topic(
     broker: EmbeddedBroker, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Make a topic and wait until the broker has it."""
+    """Make a topic and wait until the broker leads it: it tells of one before it takes records for it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     new = NewTopic(name, partitions, replication_factor=1, config=dict(config or {}))
-    admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(timeout=_ADMIN_TIMEOUT_S)
+    create(admin, new, _ADMIN_TIMEOUT_S)
     deadline = time.monotonic() + _ADMIN_TIMEOUT_S
     while (
         name not in admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
     ):  # the controller made it, and tells the broker now
         assert time.monotonic() < deadline, f"the broker has not heard of topic {name}"
         time.sleep(0.05)
+    log_ends(admin, name, range(partitions))
 
 
 @pytest.fixture(scope="session")
@@ -190,7 +192,8 @@ def fill(request: pytest.FixtureRequest) -> Fill:
         topic: str, records: Iterable[tuple[str | None, str | None]], *, on: EmbeddedBroker | None = None
     ) -> None:
         broker = on or request.getfixturevalue("broker")
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
+        in_order = {"max.in.flight.requests.per.connection": 1}
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5, **in_order})
         for key, value in records:
             producer.produce(topic, key=key, value=value)
         assert producer.flush(_ADMIN_TIMEOUT_S) == 0

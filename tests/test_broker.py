@@ -36,7 +36,8 @@ def small(directory: Path, **options: object) -> EmbeddedBroker:
 
 
 def write(broker: EmbeddedBroker, topic: str, values: list[str]) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
+    in_order = {"max.in.flight.requests.per.connection": 1}
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all", **in_order})
     for value in values:
         producer.produce(topic, value.encode())
     assert producer.flush(TIMEOUT_S) == 0

@@ -111,7 +111,8 @@ mode = "update"
         self, rows: Iterable[dict[str, object] | str | None], topic: str | None = None, *, over: int | None = None
     ) -> None:
         """``over`` so many partitions, evenly; without it librdkafka spreads them as its batches come."""
-        producer = Producer(self.settings.for_librdkafka())
+        in_order = {"max.in.flight.requests.per.connection": 1}
+        producer = Producer({**self.settings.for_librdkafka(), **in_order})
         for number, row in enumerate(rows):
             value = json.dumps(row) if isinstance(row, dict) else row
             producer.produce(topic or self.lines, value, partition=-1 if over is None else number % over)
@@ -559,8 +560,8 @@ value = '{{value}}'
 
 @pytest.fixture
 def hourly(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """Its query has a batch when it starts, and would have the next one in an hour."""
-    lab.write_plan(available_now='processing_time = "1 hour"', amount_filter="")
+    """Its query has a batch when it starts, and would have the next one in 2052: Spark counts intervals from 1970."""
+    lab.write_plan(available_now='processing_time = "10000 days"', amount_filter="")
     monkeypatch.setattr("onceflow.config.rules._trigger", lambda _: [])
     return lab
 

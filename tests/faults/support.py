@@ -14,6 +14,7 @@ from tests.conftest import create_topic
 from tests.faults.light import RECORDS_PER_BATCH, Job
 from tests.forkserver import Ended, ForkServer
 from tests.log_ends import left_unstable
+from tests.new_topics import create
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka_python import ApiVersionsRequest
@@ -85,8 +86,7 @@ class Cluster:
         name = self.unique("faults")
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, config=settings)  # as many replicas as a cluster of its size has
-        made = self.admin.create_topics([new], operation_timeout=TIMEOUT_S, request_timeout=2 * TIMEOUT_S)
-        made[name].result(3 * TIMEOUT_S)
+        create(self.admin, new, TIMEOUT_S)
         self.partitions(name)  # the controller made it, and tells the broker now
         return name
 

@@ -40,7 +40,7 @@ CLEANS_ALWAYS = {
 KEYS = [f"k{number}" for number in range(5)]
 DELETED = "deleted"
 LAST = "last"  # of the newest segment, which is not cleaned
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 Record = tuple[str, str | None]
 
 
@@ -113,7 +113,8 @@ def test_an_output_that_is_cleaned_while_it_is_written_is_complete(cleaned: Work
     def run(until: int, on_step: Callable[[str, int], None] | None = None) -> None:
         cleaned.fill(source, records(until)[until - 120 :])
         options = {"transform": totals, "mode": "update", "maxOffsetsPerTrigger": 40}
-        cleaned.run(source, target, {"on_step": on_step} if on_step else {}, **options)
+        waits = {"on_step": on_step, "transaction_timeout_ms": 600_000}  # for the cleaner, with the transaction open
+        cleaned.run(source, target, waits if on_step else {}, **options)
 
     def older() -> Counter[str]:
         uncommitted = cleaned.read(target, committed=False)

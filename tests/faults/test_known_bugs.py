@@ -297,7 +297,8 @@ def test_a_block_whose_events_timed_out_before_their_partition_joined_is_not_rep
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     directory = tmp_path_factory.mktemp("proxied")
-    kafka = {"delivery.timeout.ms": 5000}  # which the block behind has to keep
+    # The block behind has to keep the first; librdkafka waits longer with each connection that is cut.
+    kafka = {"delivery.timeout.ms": 5000, "reconnect.backoff.max.ms": 500}
     with WireProxy() as proxy, ProxiedBroker(directory, proxy) as broker, closing(Cluster(broker)) as cluster:
         topic = cluster.make_topic(1)
         place = {"bootstrap_servers": broker.servers, "source": "shop", "transactional_id": topic}

@@ -187,8 +187,17 @@ class Place:
 
     def members(self) -> int:
         """How many members the group has, once it is not being rebalanced; 0 until then."""
+        return len(self.partitions_each())
+
+    def partitions_each(self) -> list[int]:
+        """How many partitions each member of the group has, once it is not being rebalanced; nothing until then.
+
+        A second member has none at first: the first one is yet to give up one of its own.
+        """
         group = self.admin.describe_consumer_groups([self.group])[self.group].result(TIMEOUT_S)
-        return len(group.members) if group.state is ConsumerGroupState.STABLE else 0
+        if group.state is not ConsumerGroupState.STABLE:
+            return []
+        return [len(member.assignment.topic_partitions) for member in group.members]
 
     def set_committed(self, offsets: dict[int, int]) -> None:
         """What kafka-consumer-groups --reset-offsets does."""

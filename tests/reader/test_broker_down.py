@@ -104,6 +104,7 @@ def test_a_broker_that_is_killed_and_comes_back(
     place = places(2, on=revived)
     effects = in_the_mode(mode, store, place, request)
     options = {"store": effects.job["store"], "batch_size": 10}
+    options["session_timeout_s"] = 300  # the group waits for it longer than the broker needs to come back
     place.send(range(200))
     reader = place.reader(**options, on_step=see)
     booking(place, reader, effects, wait_for_the_kill)

@@ -69,7 +69,7 @@ def test_the_same_event_in_two_partitions_has_one_effect(places: Places, tmp_pat
         options={"lease_s": LEASE_S},
     )
     readers = [place.start(job) for _ in range(2)]
-    eventually(place.members, (2).__eq__, "members of the group")
+    eventually(place.partitions_each, [1, 1].__eq__, "a partition for each")
     place.send(["1"], partition=0)
     eventually(lambda: effects_in(tmp_path), ["1"].__eq__, "the first effect")
     place.send(["1"], partition=1)

@@ -490,7 +490,7 @@ def test_behind_a_store_that_does_not_answer_one_partition_the_loop_polls_before
 def test_claims_behind_an_event_that_another_reader_holds_run_out() -> None:
     """It may wait for one of them: renewed with each try, both would wait for each other for ever."""
     store = MemoryStore()
-    bench = Bench(lambda event: None, Scripted(), store, lease_s=2.0)
+    bench = Bench(lambda event: None, Scripted(), store, lease_s=10.0)
     lane = bench.begin_at(40)
     (theirs,) = store.take("t", [1], "the other reader")
     held, behind = (event(offset).entry for offset in (40, 41))

@@ -155,7 +155,7 @@ def test_while_the_reader_runs(
 ) -> None:
     """Nothing comes any more, or what comes is from the middle of another topic: the reader ends, and says which."""
     monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.2)
-    monkeypatch.setattr(topic_watch, "LOOK_AGAIN_S", 10.0 if anew else 0.2)  # a look may come in between
+    monkeypatch.setattr(topic_watch, "LOOK_AGAIN_S", 30.0 if anew else 0.2)  # a look may come in between
     place = places()
     place.send(EVENTS)
     seen: list[bytes | None] = []

@@ -130,7 +130,10 @@ def test_a_reader_that_is_put_out_of_its_group_while_it_reads_the_ids_joins_it_a
     taken = threading.Event()
     options: dict[str, Any] = {"lost_store": "rebuild", "batch_size": 7}
     # Of both: a group waits for the longest of its members.
-    options |= {"session_timeout_s": 3, "max_poll_interval_s": 3}
+    options |= {
+        "session_timeout_s": 10,
+        "max_poll_interval_s": 10,
+    }  # longer than reading the ids takes on a busy machine
     lost_with_one_behind(place)
     first = booking(place, inbox=True, **options)
     second = booking(place, inbox=True, **options, on_step=lambda step: taken.set() if step is Step.TAKEN else None)

@@ -153,6 +153,18 @@ def test_what_is_drained_is_not_renewed() -> None:
 
 
 @pytest.mark.usefixtures("often")
+def test_what_is_closed_is_not_renewed() -> None:
+    """By a thread that was about to begin it."""
+    used = a_sink()
+    used.open(planned=False)
+    used.close()
+    while not noted(used).done.empty():
+        noted(used).done.get()
+    used._renew(0.0)
+    assert noted(used).done.empty()
+
+
+@pytest.mark.usefixtures("often")
 def test_at_least_once_has_no_progress_to_renew() -> None:
     used = a_sink(guarantee="at_least_once")
     used.open(planned=False)

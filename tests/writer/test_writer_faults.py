@@ -119,9 +119,8 @@ def test_a_process_stopped_beyond_its_transaction_timeout_runs_the_block_again(
     punctual: EmbeddedBroker, victims: ForkServer, topic: TopicFactory, read: Reader, name: str, step: str
 ) -> None:
     target = topic(on=punctual)
-    job = Job(
-        punctual.bootstrap_servers, name, target, step, int(signal.SIGSTOP), kafka={"transaction.timeout.ms": 5000}
-    )
+    kafka = {"transaction.timeout.ms": 10_000}  # longer than a block takes up to its step on a busy machine
+    job = Job(punctual.bootstrap_servers, name, target, step, int(signal.SIGSTOP), kafka=kafka)
     stopped = victims.start_stopped(job)
     wait_until(lambda: is_stable(punctual, target))
     ended = victims.wake(stopped)

@@ -289,7 +289,7 @@ def test_without_the_right_to_see_a_topics_settings_the_broker_decides(
     with pytest.raises(
         DeliveryFailed, match=r"which nobody tells; grant DESCRIBE_CONFIGS .* or set batch\.size"
     ) as caught:
-        send_all(numbered(1000))
+        send_all(numbered(1000), **IN_ONE_BATCH)
     assert not any(each.refused for each in caught.value.fields["failures"])
     with pytest.raises(DeliveryFailed) as caught:
         send_all(["x" * 50_000], **{"batch.size": LIMIT})

@@ -128,8 +128,9 @@ class KafkaSink:
         return self._driver
 
     def _renew(self, older_than_s: float) -> None:
+        """On the renewal's thread, which may be about to call it when the sink is drained or closed."""
         with self._running:
-            if self._driver is not None and not self._draining:
+            if self._driver is not None and self._renewal is not None:
                 self._driver.renew(older_than_s)
 
     def drain(self) -> None:

@@ -694,6 +694,8 @@ def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """What a mutant never does is not waited for as long as what a slow machine does late."""
     if "unmutated" not in request.node.name:
         monkeypatch.setattr("onceflow.testing.stores.subject.PATIENCE_S", 0.5)
+    if any(mutant.__name__ in request.node.name for mutant in (RefusesTheFirstUnit, AdmitsBeforeItLocks)):
+        monkeypatch.setattr("onceflow.testing.stores.fencing._GRACE_S", 60.0)  # the second unit comes within the first
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)

@@ -16,8 +16,8 @@ APP = "app-1"
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkCluster:
     """Not started: nothing of it runs."""
-    monkeypatch.setattr(spark, "_COUNTS_S", 0.3)
-    monkeypatch.setattr(spark, "_SETTLES_S", 0.3)
+    monkeypatch.setattr(spark, "_COUNTS_S", 1.0)
+    monkeypatch.setattr(spark, "_SETTLES_S", 1.0)
     return SparkCluster(tmp_path)
 
 
