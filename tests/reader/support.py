@@ -131,6 +131,16 @@ class Place:
         assert producer.flush(TIMEOUT_S) == 0
         assert not failed
 
+    def send_uncommitted(self, *texts: str) -> Callable[[], None]:
+        """Gives what commits them: until then the partition ends before them, for whoever reads committed."""
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": self.topic, "log_level": 0})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        for text in texts:
+            producer.produce(self.topic, text, partition=0, headers=[*EventIdentity("tests", text).headers()])
+        assert producer.flush(TIMEOUT_S) == 0
+        return lambda: producer.commit_transaction(TIMEOUT_S)
+
     def effects(self) -> list[str]:
         """What the ledger holds, in the order it was written."""
         return [row[0] for row in self._counting.execute("SELECT event FROM ledger ORDER BY number")]

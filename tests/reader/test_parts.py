@@ -19,7 +19,7 @@ from onceflow.events import identity_of
 from onceflow.reader.event import Event, event_of
 from onceflow.reader.lane import Lane
 from onceflow.reader.patience import Stopped
-from onceflow.reader.rebuild import _is_end
+from onceflow.reader.rebuild import _end_among
 from onceflow.reader.remainder import _read
 from onceflow.reader.retries import Backoff
 from onceflow.reader.stores.blame import causes
@@ -272,7 +272,7 @@ def test_a_reader_that_looks_for_what_is_left_ends_when_it_is_asked_to() -> None
     with closing(Consumer(options, logger=logging.getLogger("onceflow.tests"))) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
         with pytest.raises(Stopped):
-            next(_read(consumer, ("t", 0), stop))
+            next(_read(consumer, ("t", 0), 1, stop))
 
 
 @pytest.mark.parametrize("name", ["COORDINATOR_NOT_AVAILABLE", "_TRANSPORT"])
@@ -281,7 +281,7 @@ def test_what_passes_by_itself_in_the_loop_passes_where_others_are_looked_after_
 ) -> None:
     """No error that is polled says of itself that it is retriable."""
     trouble = Message(error=KafkaError(getattr(KafkaError, name)), topic="t", partition=0)
-    end = Message(error=KafkaError(KafkaError._PARTITION_EOF), topic="t", partition=0)
+    end = Message(error=KafkaError(KafkaError._PARTITION_EOF), topic="t", partition=0, offset=6)
 
     class Scripted:
         def __init__(self) -> None:
@@ -291,8 +291,8 @@ def test_what_passes_by_itself_in_the_loop_passes_where_others_are_looked_after_
             return next(self.messages)
 
     consumer: Any = Scripted()
-    assert [found.offset() for found in _read(consumer, ("t", 0), StopFlag())] == [5]
-    assert [_is_end(messages, "t-0") for messages in ([trouble], [trouble, end])] == [False, True]
+    assert [found.offset() for found in _read(consumer, ("t", 0), 6, StopFlag())] == [5]
+    assert [_end_among(messages, "t-0") for messages in ([trouble], [trouble, end])] == [-1, 6]
 
 
 def test_errors_that_are_raised_from_each_other_are_looked_at_once() -> None:

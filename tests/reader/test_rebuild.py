@@ -9,15 +9,18 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 from tests.reader.support import TIMEOUT_S, Place, insert
 from tests.reader.test_positions import EVENTS, lose_the_store
 from tests.reader.test_until_end import booking
 
-from onceflow.errors import CommitUnknown, StoreUnavailable
+from onceflow.errors import CommitUnknown, EventsGone, StoreUnavailable
+from onceflow.reader import trouble
+from onceflow.reader.membership import Membership
 from onceflow.reader.patience import Stopped
 from onceflow.reader.reader import Reader
 from onceflow.reader.rebuild import Rebuilder
+from onceflow.reader.remainder import Remainder
 from onceflow.reader.steps import Step
 from onceflow.reader.stores.interface import Ownership, Retention
 from onceflow.reader.stores.sqlite import SqliteStore
@@ -174,6 +177,60 @@ def test_a_reader_that_is_fenced_by_one_that_was_late_goes_on_reading_the_ids(
     place.book_all(lost_store="rebuild", batch_size=7)
     assert len(epochs) == 1
     assert place.effects() == [*EVENTS, "30"]
+
+
+@pytest.fixture
+def end_is_seen(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """That a partition is read to an end has been told."""
+    seen, is_end = threading.Event(), trouble.is_end
+
+    def looked_at(error: KafkaError) -> bool:
+        if is_end(error):
+            seen.set()
+        return is_end(error)
+
+    monkeypatch.setattr(trouble, "is_end", looked_at)
+    return seen
+
+
+def test_an_end_before_what_is_handled_is_not_believed(place: Place, end_is_seen: threading.Event) -> None:
+    """A new leader may tell of one for seconds. Here the records behind it are in an open transaction instead."""
+    place.send(EVENTS)
+    place.book_all()
+    commit = place.send_uncommitted("30", "31")
+    place.set_committed({0: 32})
+    reader = booking(place, inbox=True, lost_store="rebuild")
+    end_is_seen.clear()  # the reader before was at an end as well
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(reader.run, until_end=True)
+        assert end_is_seen.wait(TIMEOUT_S)
+        commit()
+        assert run.exception(TIMEOUT_S) is None
+    place.send(["31", "32"])
+    place.book_all()
+    assert place.effects() == [*EVENTS, "32"], "31 comes again, and is known"
+
+
+def test_what_a_member_without_a_partition_looks_for_is_not_before_such_an_end(
+    place: Place, end_is_seen: threading.Event
+) -> None:
+    settings = place.reader()._settings
+    remainder = Remainder(settings, Membership(settings), StopFlag())
+    commit = place.send_uncommitted("0")
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(remainder._first_event, (place.topic, 0), None, 1)
+        assert end_is_seen.wait(TIMEOUT_S)
+        commit()
+        assert found.result(TIMEOUT_S) == 0
+
+
+def test_an_offset_behind_all_that_there_is_ends_the_reader_with_both(place: Place) -> None:
+    place.send(EVENTS)
+    place.book_all()
+    place.set_committed({0: 100})
+    with pytest.raises(EventsGone, match=f"{place.topic}-0 ends at offset 30, .* handled the events before offset 100"):
+        place.book_all(lost_store="rebuild", patience_s=1.0)
+    assert place.effects() == EVENTS
 
 
 def lost_with_one_behind(place: Place) -> None:

@@ -7,16 +7,23 @@ What it survives::
 
     they go away while it reads
     librdkafka asks them until they are back, and the ids go on where they stopped; or the reader is to end
+
+    the partition has a new leader, which does not know yet how far the others have got (its high watermark is an older one,
+    KIP-207): it says that the partition ends before what the group has handled
+    the rest is waited for: without its ids an event that comes again would be handled again
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from onceflow.errors import EventsGone
 from onceflow.reader import trouble
 from onceflow.reader.event import event_of, position_source
 from onceflow.reader.offsets import beginning
@@ -43,7 +50,8 @@ class Rebuilder:
     def __call__(self, ownership: Ownership, first: int | None, end: int) -> None:
         """From ``first`` (None: the beginning) to before ``end``, which the group has committed.
 
-        Raises Stopped; what is booked by then stays so, and the next start goes on behind it.
+        Raises Stopped; what is booked by then stays so, and the next start goes on behind it. Raises EventsGone where the
+        partition ends before ``end`` for longer than the patience.
         """
         consumer = Consumer({**self._settings.base_options(), "enable.partition.eof": True}, logger=_librdkafka)
         try:
@@ -71,14 +79,22 @@ class Rebuilder:
 
         That stays unset where nothing else is left (retention, markers alone): then the partition's end is what comes.
         """
+        where = f"{ownership.topic}-{ownership.partition}"
         source = position_source(ownership.topic, ownership.partition)
-        count = 0
-        at_end = False
-        while not at_end and consumer.position([place])[0].offset < end:
+        count, log_end, give_up_at = 0, -1, math.inf
+        while log_end < end and consumer.position([place])[0].offset < end:
             if self._stop.is_set():
                 raise Stopped
+            if time.monotonic() >= give_up_at:
+                raise _cut_off(where, log_end, end)
             messages = consumer.consume(self._settings.batch_size, _WAIT_S)
-            at_end = _is_end(messages, f"{ownership.topic}-{ownership.partition}")
+            if messages:
+                log_end = _end_among(messages, where)
+                give_up_at = math.inf if log_end < 0 else time.monotonic() + self._settings.patience_s
+                if 0 <= log_end < end:
+                    log.warning(
+                        "%s: its leader has it end at %d, and it is handled up to %d; it waits", where, log_end, end
+                    )
             events = (event_of(message, source) for message in messages if message.error() is None)
             entries = [event.entry for event in events if event.offset < end and self._settings.reads(event)]
             if entries:
@@ -88,10 +104,19 @@ class Rebuilder:
         return count
 
 
-def _is_end(messages: Sequence[Message], where: str) -> bool:
-    """Whether the partition's end is among them. Raises what does not pass by itself."""
+def _end_among(messages: Sequence[Message], where: str) -> int:
+    """Where the partition ends, -1 if they do not tell. Raises what does not pass by itself."""
     problems = [(error, message.offset()) for message in messages if (error := message.error()) is not None]
     for error, at in problems:
         if not trouble.is_end(error):
             trouble.check(error, where, at=at)
-    return any(trouble.is_end(error) for error, _ in problems)
+    return max((at or 0 for error, at in problems if trouble.is_end(error)), default=-1)
+
+
+def _cut_off(where: str, log_end: int, end: int) -> EventsGone:
+    return EventsGone(
+        f"{where} ends at offset {log_end}, and the group has handled the events before offset {end}",
+        action="the rest was lost with its leader (unclean leader election), or cannot be read before a replica is back, or "
+        "somebody has set the group's offset behind the end: let the replicas come back, or set the offset to the end with "
+        "kafka-consumer-groups --reset-offsets --to-latest",
+    )

@@ -26,6 +26,9 @@ What it survives::
     the last offsets of a partition are ends of transactions, or aborted: the group's offset never gets there
     what lies in between is read: is there an event?
 
+    that is read from a new leader, which does not know yet how far the others have got (KIP-207): it ends earlier there
+    the rest is waited for: there may be an event
+
     the reader is asked to end while that is read, and the brokers do not answer
     it ends, and does not wait for them: whoever sent SIGTERM would have killed it by then
 
@@ -137,7 +140,7 @@ class Remainder:
         with closing(opened(lambda: Consumer(options, logger=_librdkafka), "the reader's Kafka settings")) as consumer:
             first = beginning(consumer, place)
             consumer.assign([TopicPartition(*place, first if told is None else max(first, told.offset))])
-            for message in _read(consumer, place, self._stop):
+            for message in _read(consumer, place, end, self._stop):
                 offset = message.offset() or 0
                 if offset >= end:
                     return None
@@ -146,8 +149,8 @@ class Remainder:
         return None
 
 
-def _read(consumer: Consumer, place: Place, stop: StopFlag) -> Iterator[Message]:
-    """The records of the partition that is assigned, up to its end. Raises Stopped."""
+def _read(consumer: Consumer, place: Place, end: int, stop: StopFlag) -> Iterator[Message]:
+    """The records of the partition that is assigned, up to ``end`` or behind. Raises Stopped, BrokerUnreachable."""
     deadline = time.monotonic() + KAFKA_TIMEOUT_S
     while time.monotonic() < deadline:
         if stop.is_set():
@@ -157,7 +160,9 @@ def _read(consumer: Consumer, place: Place, stop: StopFlag) -> Iterator[Message]
             continue
         error = message.error()
         if error is not None and trouble.is_end(error):
-            return
+            if (message.offset() or 0) >= end:
+                return
+            continue
         if error is not None:
             trouble.check(error, f"{place[0]}-{place[1]}", at=message.offset())
             continue
