@@ -59,4 +59,5 @@ def _ends(admin: AdminClient, topic: str, partitions: Iterable[int], isolation: 
         except KafkaException as error:
             if error.args[0].code() not in _LEADER_MOVES or time.monotonic() > deadline:
                 raise
+            admin.list_topics(topic, timeout=_TIMEOUT_S)  # librdkafka remembers for minutes what it was told too early
         time.sleep(_LOOK_AGAIN_S)

@@ -422,7 +422,9 @@ class EventUnreadable(ReaderError):
 
 
 class EventsGone(ReaderError):
-    """The next event to be handled is no longer in its topic: deleted by retention, or the topic was made anew."""
+    """The next event to be handled is no longer in its topic (deleted by retention, or the topic was made anew), or the topic
+    cannot be read up to what the group has handled.
+    """
 
     code = "EVENTS_GONE"
 

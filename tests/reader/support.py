@@ -29,8 +29,6 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
     Producer,
     TopicPartition,
 )
@@ -104,12 +102,7 @@ class Place:
     def _ends(self) -> dict[int, int]:
         if len(self.admin.list_topics(self.topic, TIMEOUT_S).topics[self.topic].partitions) < self.partitions:
             return {}
-        try:
-            return log_ends(self.admin, self.topic, range(self.partitions))
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-            return {}
+        return log_ends(self.admin, self.topic, range(self.partitions))
 
     # ------------------------------------------------------------------------------------------------------------ events
 
@@ -133,7 +126,9 @@ class Place:
 
     def send_uncommitted(self, *texts: str) -> Callable[[], None]:
         """Gives what commits them: until then the partition ends before them, for whoever reads committed."""
-        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": self.topic, "log_level": 0})
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "transactional.id": self.topic, "transaction.timeout.ms": 300_000}
+        )
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         for text in texts:

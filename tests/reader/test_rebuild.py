@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
-from tests.reader.support import TIMEOUT_S, Place, insert
+from tests.reader.support import TIMEOUT_S, Place, eventually, insert
 from tests.reader.test_positions import EVENTS, lose_the_store
 from tests.reader.test_until_end import booking
 
-from onceflow.errors import CommitUnknown, EventsGone, StoreUnavailable
+from onceflow.errors import BrokerUnreachable, CommitUnknown, EventsGone, StoreUnavailable
 from onceflow.reader import trouble
 from onceflow.reader.membership import Membership
 from onceflow.reader.patience import Stopped
@@ -199,7 +199,7 @@ def test_an_end_before_what_is_handled_is_not_believed(place: Place, end_is_seen
     place.book_all()
     commit = place.send_uncommitted("30", "31")
     place.set_committed({0: 32})
-    reader = booking(place, inbox=True, lost_store="rebuild")
+    reader = booking(place, inbox=True, lost_store="rebuild", patience_s=TIMEOUT_S)
     end_is_seen.clear()  # the reader before was at an end as well
     with ThreadPoolExecutor(1) as threads:
         run = threads.submit(reader.run, until_end=True)
@@ -212,23 +212,29 @@ def test_an_end_before_what_is_handled_is_not_believed(place: Place, end_is_seen
 
 
 def test_what_a_member_without_a_partition_looks_for_is_not_before_such_an_end(
-    place: Place, end_is_seen: threading.Event
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It looks again, unless the leader is sure: then what came behind is lost, and there is nothing to wait for."""
     settings = place.reader()._settings
     remainder = Remainder(settings, Membership(settings), StopFlag())
+    where = (place.topic, 0)
     commit = place.send_uncommitted("0")
-    with ThreadPoolExecutor(1) as threads:
-        found = threads.submit(remainder._first_event, (place.topic, 0), None, 1)
-        assert end_is_seen.wait(TIMEOUT_S)
-        commit()
-        assert found.result(TIMEOUT_S) == 0
+    assert remainder._first_event(where, None, 1) is None
+    with monkeypatch.context() as patch:
+        patch.setattr("onceflow.reader.remainder.ends_of", lambda *_: {where: 1})
+        with pytest.raises(BrokerUnreachable, match="its leader had it end at offset 0, and it ends at 1"):
+            remainder._first_event(where, None, 1)
+    commit()
+    assert eventually(lambda: remainder._first_event(where, None, 1), (0).__eq__, "the event") == 0
 
 
 def test_an_offset_behind_all_that_there_is_ends_the_reader_with_both(place: Place) -> None:
     place.send(EVENTS)
     place.book_all()
     place.set_committed({0: 100})
-    with pytest.raises(EventsGone, match=f"{place.topic}-0 ends at offset 30, .* handled the events before offset 100"):
+    with pytest.raises(
+        EventsGone, match=f"{place.topic}-0 can be read up to offset 30, .* handled the events before offset 100"
+    ):
         place.book_all(lost_store="rebuild", patience_s=1.0)
     assert place.effects() == EVENTS
 

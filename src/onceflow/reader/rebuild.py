@@ -16,15 +16,16 @@ What it survives::
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from onceflow.errors import EventsGone
+from onceflow.errors import EventsGone, KafkaError
+from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader import trouble
+from onceflow.reader.beginnings import ends_of
 from onceflow.reader.event import event_of, position_source
 from onceflow.reader.offsets import beginning
 from onceflow.reader.patience import Stopped, patiently
@@ -50,8 +51,8 @@ class Rebuilder:
     def __call__(self, ownership: Ownership, first: int | None, end: int) -> None:
         """From ``first`` (None: the beginning) to before ``end``, which the group has committed.
 
-        Raises Stopped; what is booked by then stays so, and the next start goes on behind it. Raises EventsGone where the
-        partition ends before ``end`` for longer than the patience.
+        Raises Stopped; what is booked by then stays so, and the next start goes on behind it. Raises EventsGone where what can
+        be read ends before ``end`` for longer than the patience.
         """
         consumer = Consumer({**self._settings.base_options(), "enable.partition.eof": True}, logger=_librdkafka)
         try:
@@ -81,27 +82,43 @@ class Rebuilder:
         """
         where = f"{ownership.topic}-{ownership.partition}"
         source = position_source(ownership.topic, ownership.partition)
-        count, log_end, give_up_at = 0, -1, math.inf
-        while log_end < end and consumer.position([place])[0].offset < end:
+        count, ask_at = 0, time.monotonic() + self._settings.patience_s
+        while consumer.position([place])[0].offset < end:
             if self._stop.is_set():
                 raise Stopped
-            if time.monotonic() >= give_up_at:
-                raise _cut_off(where, log_end, end)
             messages = consumer.consume(self._settings.batch_size, _WAIT_S)
-            if messages:
-                log_end = _end_among(messages, where)
-                give_up_at = math.inf if log_end < 0 else time.monotonic() + self._settings.patience_s
-                if 0 <= log_end < end:
-                    log.warning(
-                        "%s: its leader has it end at %d, and it is handled up to %d; it waits", where, log_end, end
-                    )
+            log_end = _end_among(messages, where)
             events = (event_of(message, source) for message in messages if message.error() is None)
             entries = [event.entry for event in events if event.offset < end and self._settings.reads(event)]
             if entries:
                 # The store may be away for a moment; what is booked already is booked again without a trace.
                 patiently(partial(self._book, ownership, entries), self._settings, self._stop)
             count += len(entries)
+            if log_end >= end:
+                break
+            if log_end >= 0:
+                log.warning(
+                    "%s: its leader has it end at %d, and it is handled up to %d; it waits", where, log_end, end
+                )
+            if any(message.error() is None for message in messages):
+                ask_at = time.monotonic() + self._settings.patience_s
+            elif not messages and time.monotonic() >= ask_at:
+                self._check_end(ownership, end)
+                ask_at = time.monotonic() + self._settings.patience_s
         return count
+
+    def _check_end(self, ownership: Ownership, end: int) -> None:
+        """Raises EventsGone where the leader is sure that what may be read ends before ``end``."""
+        place = ownership.topic, ownership.partition
+        try:
+            found = ends_of(ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s), [place])[place]
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            log.warning("%s", error.message)
+            return
+        if found < end:
+            raise _cut_off(f"{place[0]}-{place[1]}", found, end)
 
 
 def _end_among(messages: Sequence[Message], where: str) -> int:
@@ -113,10 +130,10 @@ def _end_among(messages: Sequence[Message], where: str) -> int:
     return max((at or 0 for error, at in problems if trouble.is_end(error)), default=-1)
 
 
-def _cut_off(where: str, log_end: int, end: int) -> EventsGone:
+def _cut_off(where: str, found: int, end: int) -> EventsGone:
     return EventsGone(
-        f"{where} ends at offset {log_end}, and the group has handled the events before offset {end}",
-        action="the rest was lost with its leader (unclean leader election), or cannot be read before a replica is back, or "
-        "somebody has set the group's offset behind the end: let the replicas come back, or set the offset to the end with "
-        "kafka-consumer-groups --reset-offsets --to-latest",
+        f"{where} can be read up to offset {found}, and the group has handled the events before offset {end}",
+        action="a transaction is open there (wait for its end, or abort it with kafka-transactions.sh), or the rest was lost "
+        "with its leader, or somebody has set the group's offset too high: then set it with kafka-consumer-groups "
+        f"--reset-offsets --to-offset {found}",
     )

@@ -49,7 +49,7 @@ from onceflow.errors import BrokerUnreachable, OnceflowError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
-from onceflow.reader.beginnings import begun
+from onceflow.reader.beginnings import begun, ends_of
 from onceflow.reader.event import event_of, position_source
 from onceflow.reader.membership import Membership
 from onceflow.reader.offsets import KAFKA_TIMEOUT_S, Committed, Place, beginning, committed_offsets
@@ -140,17 +140,36 @@ class Remainder:
         with closing(opened(lambda: Consumer(options, logger=_librdkafka), "the reader's Kafka settings")) as consumer:
             first = beginning(consumer, place)
             consumer.assign([TopicPartition(*place, first if told is None else max(first, told.offset))])
-            for message in _read(consumer, place, end, self._stop):
-                offset = message.offset() or 0
-                if offset >= end:
-                    return None
-                if self._settings.reads(event_of(message, position_source(*place))):
-                    return offset
+            try:
+                for message in _read(consumer, place, end, self._stop):
+                    offset = message.offset() or 0
+                    if offset >= end:
+                        return None
+                    if self._settings.reads(event_of(message, position_source(*place))):
+                        return offset
+            except _EarlyEnd as early:
+                self._check_end(place, early.log_end)
         return None
+
+    def _check_end(self, place: Place, log_end: int) -> None:
+        """Raises BrokerUnreachable unless the leader is sure that the partition ends there: what came behind is lost then."""
+        found = ends_of(ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s), [place])[place]
+        if found > log_end:
+            raise BrokerUnreachable(
+                f"{place[0]}-{place[1]}: its leader had it end at offset {log_end}, and it ends at {found}"
+            )
+
+
+class _EarlyEnd(Exception):
+    """The leader has the partition end before where it ended already."""
+
+    def __init__(self, log_end: int) -> None:
+        super().__init__(log_end)
+        self.log_end = log_end
 
 
 def _read(consumer: Consumer, place: Place, end: int, stop: StopFlag) -> Iterator[Message]:
-    """The records of the partition that is assigned, up to ``end`` or behind. Raises Stopped, BrokerUnreachable."""
+    """The records of the partition that is assigned, up to ``end`` or behind. Raises _EarlyEnd, Stopped, BrokerUnreachable."""
     deadline = time.monotonic() + KAFKA_TIMEOUT_S
     while time.monotonic() < deadline:
         if stop.is_set():
@@ -160,9 +179,10 @@ def _read(consumer: Consumer, place: Place, end: int, stop: StopFlag) -> Iterato
             continue
         error = message.error()
         if error is not None and trouble.is_end(error):
-            if (message.offset() or 0) >= end:
-                return
-            continue
+            log_end = message.offset() or 0
+            if log_end < end:
+                raise _EarlyEnd(log_end)
+            return
         if error is not None:
             trouble.check(error, f"{place[0]}-{place[1]}", at=message.offset())
             continue

@@ -130,7 +130,7 @@ class KafkaSink:
     def _renew(self, older_than_s: float) -> None:
         """On the renewal's thread, which may be about to call it when the sink is drained or closed."""
         with self._running:
-            if self._driver is not None and self._renewal is not None:
+            if self._driver is not None and self._renewal is not None and not self._draining:
                 self._driver.renew(older_than_s)
 
     def drain(self) -> None:
@@ -138,7 +138,7 @@ class KafkaSink:
         self._draining = True
         self._end_renewal()
         with self._running:
-            pass
+            self._end_renewal()  # the running batch may have begun one
 
     def go_on(self) -> None:
         """After ``drain``: batches may begin again, those of the query that is started behind the one that was stopped."""
@@ -151,6 +151,7 @@ class KafkaSink:
         """Closes the connections, once the running batch has ended."""
         self._end_renewal()
         with self._running:
+            self._end_renewal()  # the running batch may have begun one
             if self._driver is not None:
                 self._driver.close()
 
