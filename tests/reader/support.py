@@ -126,9 +126,8 @@ class Place:
 
     def send_uncommitted(self, *texts: str) -> Callable[[], None]:
         """Gives what commits them: until then the partition ends before them, for whoever reads committed."""
-        producer = Producer(
-            {"bootstrap.servers": self.servers, "transactional.id": self.topic, "transaction.timeout.ms": 300_000}
-        )
+        patient = {"transaction.timeout.ms": 300_000, "log_level": 0}
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": self.topic, **patient})
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()
         for text in texts:
