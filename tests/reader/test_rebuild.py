@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -132,11 +133,8 @@ def test_a_reader_that_is_put_out_of_its_group_while_it_reads_the_ids_joins_it_a
     """It takes longer than the group waits; the next one takes the partition, and the store refuses the first."""
     taken = threading.Event()
     options: dict[str, Any] = {"lost_store": "rebuild", "batch_size": 7}
-    # Of both: a group waits for the longest of its members.
-    options |= {
-        "session_timeout_s": 10,
-        "max_poll_interval_s": 10,
-    }  # longer than reading the ids takes on a busy machine
+    # Of both: a group waits for the longest of its members. Longer than reading the ids takes on a busy machine.
+    options |= {"session_timeout_s": 10, "max_poll_interval_s": 10}
     lost_with_one_behind(place)
     first = booking(place, inbox=True, **options)
     second = booking(place, inbox=True, **options, on_step=lambda step: taken.set() if step is Step.TAKEN else None)
@@ -221,7 +219,7 @@ def test_what_a_member_without_a_partition_looks_for_is_not_before_such_an_end(
     commit = place.send_uncommitted("0")
     assert remainder._first_event(where, None, 1) is None
     with monkeypatch.context() as patch:
-        patch.setattr("onceflow.reader.remainder.ends_of", lambda *_: {where: 1})
+        patch.setattr("onceflow.reader.remainder.end_of", lambda *_: 1)
         with pytest.raises(BrokerUnreachable, match="its leader had it end at offset 0, and it ends at 1"):
             remainder._first_event(where, None, 1)
     commit()
@@ -237,6 +235,27 @@ def test_an_offset_behind_all_that_there_is_ends_the_reader_with_both(place: Pla
     ):
         place.book_all(lost_store="rebuild", patience_s=1.0)
     assert place.effects() == EVENTS
+
+
+def test_errors_that_come_again_and_again_do_not_hide_that_the_rest_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some of them pass by themselves, they end nothing; the leader is asked beside them."""
+    rounds = itertools.count()
+
+    class Troubled:
+        def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
+            return places
+
+        def consume(self, *_: Any) -> list[Message]:
+            assert next(rounds) < 100_000, "the leader is never asked"
+            return [Message(error=KafkaError(KafkaError._TRANSPORT), topic="t", partition=0)]
+
+    monkeypatch.setattr("onceflow.reader.rebuild.end_of", lambda *_: 5)
+    settings = Reader("t", group="g", store="memory:", patience_s=0.001)._settings
+    troubled: Any = Troubled()
+    with pytest.raises(EventsGone, match=r"t-0 can be read up to offset 5, .* before offset 10"):
+        Rebuilder(settings, lambda *_: None, StopFlag())._read(
+            troubled, TopicPartition("t", 0), Ownership("t", 0, 1, None), 10
+        )
 
 
 def lost_with_one_behind(place: Place) -> None:

@@ -85,6 +85,12 @@ def noted(used: KafkaSink) -> Noted:
     return used._driver
 
 
+def forget(used: KafkaSink) -> None:
+    """What was done so far."""
+    while not noted(used).done.empty():
+        noted(used).done.get()
+
+
 def a_sink(**options: str) -> KafkaSink:
     return KafkaSink("out", name="p", bootstrap_servers="localhost:1", **options)  # type: ignore[arg-type]
 
@@ -103,8 +109,7 @@ def test_a_sink_that_was_closed_is_told_of_what_is_planned_by_then() -> None:
     used = a_sink()
     used.open(planned=False)
     used.close()
-    while not noted(used).done.empty():
-        noted(used).done.get()
+    forget(used)
     used.open(planned=True)
     assert noted(used).done.get(timeout=PATIENCE_S) == "open, planned"
     used.close()
@@ -140,28 +145,24 @@ def test_a_sink_that_ends_renews_nothing_any_more(end: Callable[[KafkaSink], Non
 
 
 @pytest.mark.usefixtures("often")
-def test_what_is_drained_is_not_renewed() -> None:
-    used = a_sink()
-    used.open(planned=False)
-    used.drain()
-    while not noted(used).done.empty():
-        noted(used).done.get()
-    used._renew(0.0)
-    assert noted(used).done.empty()
-    with pytest.raises(Draining):
-        used(NO_FRAME, 0)
-
-
-@pytest.mark.usefixtures("often")
-def test_what_is_closed_is_not_renewed() -> None:
+@pytest.mark.parametrize("end", [KafkaSink.drain, KafkaSink.close])
+def test_what_has_ended_is_not_renewed(end: Callable[[KafkaSink], None]) -> None:
     """By a thread that was about to begin it."""
     used = a_sink()
     used.open(planned=False)
-    used.close()
-    while not noted(used).done.empty():
-        noted(used).done.get()
+    end(used)
+    forget(used)
     used._renew(0.0)
     assert noted(used).done.empty()
+
+
+@pytest.mark.usefixtures("often")
+def test_what_is_drained_begins_no_batch() -> None:
+    used = a_sink()
+    used.open(planned=False)
+    used.drain()
+    with pytest.raises(Draining):
+        used(NO_FRAME, 0)
 
 
 @pytest.mark.usefixtures("often")

@@ -140,6 +140,11 @@ def ends_of(admin: ClusterAdmin, places: Iterable[Place]) -> dict[Place, int]:
         raise BrokerUnreachable(error.message) from error
 
 
+def end_of(settings: ReaderSettings, place: Place) -> int:
+    """Where one partition ends, as ``ends_of``."""
+    return ends_of(ClusterAdmin(settings.cluster, patience_s=settings.answer_s), [place])[place]
+
+
 def begun(told: Iterable[Place]) -> set[str]:
     """The topics in which the group has an offset."""
     return {topic for topic, _ in told}

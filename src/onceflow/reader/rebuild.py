@@ -23,9 +23,8 @@ from functools import partial
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from onceflow.errors import EventsGone, KafkaError
-from onceflow.kafka.admin import ClusterAdmin
 from onceflow.reader import trouble
-from onceflow.reader.beginnings import ends_of
+from onceflow.reader.beginnings import end_of
 from onceflow.reader.event import event_of, position_source
 from onceflow.reader.offsets import beginning
 from onceflow.reader.patience import Stopped, patiently
@@ -102,23 +101,22 @@ class Rebuilder:
                 )
             if any(message.error() is None for message in messages):
                 ask_at = time.monotonic() + self._settings.patience_s
-            elif not messages and time.monotonic() >= ask_at:
+            elif time.monotonic() >= ask_at:
                 self._check_end(ownership, end)
                 ask_at = time.monotonic() + self._settings.patience_s
         return count
 
     def _check_end(self, ownership: Ownership, end: int) -> None:
         """Raises EventsGone where the leader is sure that what may be read ends before ``end``."""
-        place = ownership.topic, ownership.partition
         try:
-            found = ends_of(ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s), [place])[place]
+            found = end_of(self._settings, (ownership.topic, ownership.partition))
         except KafkaError as error:
             if not error.retriable:
                 raise
             log.warning("%s", error.message)
             return
         if found < end:
-            raise _cut_off(f"{place[0]}-{place[1]}", found, end)
+            raise _cut_off(f"{ownership.topic}-{ownership.partition}", found, end)
 
 
 def _end_among(messages: Sequence[Message], where: str) -> int:

@@ -49,7 +49,7 @@ from onceflow.errors import BrokerUnreachable, OnceflowError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.opened import opened
 from onceflow.reader import trouble
-from onceflow.reader.beginnings import begun, ends_of
+from onceflow.reader.beginnings import begun, end_of
 from onceflow.reader.event import event_of, position_source
 from onceflow.reader.membership import Membership
 from onceflow.reader.offsets import KAFKA_TIMEOUT_S, Committed, Place, beginning, committed_offsets
@@ -153,7 +153,7 @@ class Remainder:
 
     def _check_end(self, place: Place, log_end: int) -> None:
         """Raises BrokerUnreachable unless the leader is sure that the partition ends there: what came behind is lost then."""
-        found = ends_of(ClusterAdmin(self._settings.cluster, patience_s=self._settings.answer_s), [place])[place]
+        found = end_of(self._settings, place)
         if found > log_end:
             raise BrokerUnreachable(
                 f"{place[0]}-{place[1]}: its leader had it end at offset {log_end}, and it ends at {found}"
