@@ -131,21 +131,21 @@ def test_a_reader_that_is_to_end_begins_no_other_partition_s_batch() -> None:
 
 def test_partitions_that_are_never_at_their_ends_all_at_once_end_a_run_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events keep coming to each of them: what there was at the beginning is handled when each was at its end once."""
-    asked: list[frozenset[Any]] = []
+    asked: list[dict[Any, int]] = []
 
-    def is_handled(_: Remainder, consumer: object, own: frozenset[Any]) -> bool:
+    def is_handled(_: Remainder, consumer: object, own: dict[Any, int]) -> bool:
         asked.append(own)
         return True
 
     monkeypatch.setattr(Remainder, "is_handled", is_handled)
     bench = Bench(lambda event: None, Scripted())
     first, second = bench.begin_at(0, 0), bench.begin_at(0, 1)
-    first.at_end = True
+    first.at_end, first.read_until = True, 7
     assert not bench.loop._at_end()
     first.at_end, first.pending = False, [event(0)]
-    second.at_end = True
+    second.at_end, second.read_until = True, 9
     assert bench.loop._at_end()
-    assert asked == [{("t", 0), ("t", 1)}]
+    assert asked == [{("t", 0): 7, ("t", 1): 9}]
 
 
 def test_a_partition_of_others_is_not_handled_because_it_has_no_offset_where_the_group_has_begun(
@@ -159,7 +159,7 @@ def test_a_partition_of_others_is_not_handled_because_it_has_no_offset_where_the
     monkeypatch.setattr(
         "onceflow.reader.remainder.committed_offsets", lambda _, places: {p: offsets[p] for p in places if p in offsets}
     )
-    assert not remainder.is_handled(Scripted(), {("t", 0)})  # type: ignore[arg-type]
+    assert not remainder.is_handled(Scripted(), {("t", 0): 40})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("position", [None, 0, 7])

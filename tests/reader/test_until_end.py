@@ -25,7 +25,7 @@ from onceflow.reader.steps import Step
 
 EVENTS = [str(number) for number in range(40)]
 HAS_NONE = "no partition for this member"
-STANDS_BY = "it ends when the others have handled all there is now"
+STANDS_BY = "it ends when all there is now is handled"
 
 
 @contextmanager
@@ -201,6 +201,24 @@ def test_what_it_gets_before_its_first_look_works_is_not_taken_for_handled(
         eventually(looked, bool, "the first look")
         silent.close()
     assert sorted(map(int, place.effects())) == list(range(len(EVENTS)))
+
+
+def test_an_end_before_where_its_own_partition_ends_is_not_believed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new leader may tell of one for seconds. Here the records behind it are in an open transaction instead."""
+    place.send(EVENTS)
+    commit = place.send_uncommitted("40", "41")
+    all_ends = Remainder._all_ends
+
+    def told_by_a_leader_that_is_sure(remainder: Remainder) -> dict[tuple[str, int], int]:
+        commit()
+        return eventually(lambda: all_ends(remainder), {(place.topic, 0): 43}.__eq__, "the end of the transaction")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Remainder, "_all_ends", told_by_a_leader_that_is_sure)
+        assert booking(place, inbox=True).run(until_end=True)
+    assert place.effects() == [*EVENTS, "40", "41"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

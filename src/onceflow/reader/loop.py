@@ -78,7 +78,7 @@ TOLD_AT = 2  # times that a claim is met: where two readers come upon a duplicat
 class Loop:
     """One run of a reader. ``run`` returns after ``stop`` is set, or at the end of its topics if so asked.
 
-    That is when its own partitions have been at their end, and the others' have been handled up to there (``remainder.py``).
+    That is when its own partitions have been at an end, and all have been handled up to where they end then (``remainder.py``).
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Loop:
         self._witness = Witness(store, settings.lease_s, on_step)
         self._remainder = Remainder(settings, self._membership, stop)
         self._watch = TopicWatch(settings.topics, assignment.topics)
-        self._handled: set[Place] = set()  # partitions that it has had at their end, with nothing left to handle
+        self._handled: dict[Place, int] = {}  # the ends at which it has had partitions, with nothing left to handle
         self._is_done = False  # each of its own was, and it looks after those of others
         self._outage_told_until = 0.0
         self._trouble = ""  # what librdkafka said last of a connection
@@ -162,11 +162,13 @@ class Loop:
         """Each of them once: where events keep coming, they may never be at their ends all at the same time."""
         lanes = self._assignment.lanes
         if not self._is_done:
-            self._handled |= {place for place, lane in lanes.items() if lane.at_end and not lane.pending}
-            self._is_done = bool(lanes) and self._handled.issuperset(lanes)
+            self._handled |= {
+                place: lane.read_until or 0 for place, lane in lanes.items() if lane.at_end and not lane.pending
+            }
+            self._is_done = bool(lanes) and self._handled.keys() >= lanes.keys()
         if lanes and not self._is_done:
             return False
-        return self._remainder.is_handled(self._consumer, frozenset(self._handled if self._is_done else ()))
+        return self._remainder.is_handled(self._consumer, self._handled if self._is_done else {})
 
     # -------------------------------------------------------------------------------------------------------- receiving
 

@@ -1,4 +1,5 @@
-"""Whether anything is left to handle in partitions that this member of the group does not own: it is to end when all is handled.
+"""Whether anything is left to handle when this member of the group has been at the ends of its own partitions: it is to end when
+all is handled.
 
 It neither ends at once, for that would be too early, nor waits for a partition that may never come.
 
@@ -29,6 +30,9 @@ What it survives::
     that is read from a new leader, which does not know yet how far the others have got (KIP-207): it ends earlier there
     the rest is waited for: there may be an event
 
+    B has read its own partitions to the end, which such a leader tells
+    where they end is asked once more, of a leader that is sure: what lies in between is handled before it ends
+
     the reader is asked to end while that is read, and the brokers do not answer
     it ends, and does not wait for them: whoever sent SIGTERM would have killed it by then
 
@@ -40,7 +44,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -77,11 +81,11 @@ class Remainder:
         self._last: dict[Place, int] = {}  # the group's offset at the last look
         self._unhandled: dict[Place, int] = {}  # an event that was found there
 
-    def is_handled(self, consumer: Consumer, own: Collection[Place]) -> bool:
+    def is_handled(self, consumer: Consumer, own: Mapping[Place, int]) -> bool:
         """Looks at once for a member that owned partitions, then once a second; False meanwhile, and while Kafka does not answer.
 
-        ``own``: those that were handled when it had got to their ends, as far as there was something. Not those that it has by
-        now: the first look may fail, and a rebalance give it others meanwhile.
+        ``own``: the ends of those that were handled up to there, as far as there was something. Not those that it has by now:
+        the first look may fail, and a rebalance give it others meanwhile.
         """
         is_first = self._ends is None and not self._has_failed
         if time.monotonic() < self._look_at and not (own and is_first):
@@ -97,14 +101,18 @@ class Remainder:
         finally:
             self._look_at = time.monotonic() + LOOK_EVERY_S
 
-    def _look(self, consumer: Consumer, own: Collection[Place]) -> bool:
+    def _look(self, consumer: Consumer, own: Mapping[Place, int]) -> bool:
         if self._ends is None:
             ends = self._all_ends()
-            self._ends = {place: end for place, end in ends.items() if place not in own}
+            self._ends = {place: end for place, end in ends.items() if own.get(place, -1) < end}
             self._places = list(ends)  # its own too: they tell whether the group has begun in a topic
             if self._ends:
-                whose = f"{len(self._ends)} partition(s) belong to others" if own else "no partition for this member"
-                log.info("%s; it ends when the others have handled all there is now", whose)
+                whose = (
+                    f"{len(self._ends)} partition(s) belong to others, or go on"
+                    if own
+                    else "no partition for this member"
+                )
+                log.info("%s; it ends when all there is now is handled", whose)
         if not self._ends:
             return True
         told = committed_offsets(consumer, self._places)
