@@ -22,6 +22,7 @@ class Sampler(ABC):
         self.every_s = every_s
         self.ending = threading.Event()
         self._what = what
+        self._rest_s = _END_S
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"verify: {what}", daemon=True)
 
@@ -30,13 +31,17 @@ class Sampler(ABC):
         return self
 
     def stop(self) -> pa.Table:
-        """Ends the thread; gives the samples. Raises, once, what ended the thread before: nothing was seen from then on."""
+        """Ends the thread; gives the samples. Raises, once, what ended the thread before: nothing was seen from then on.
+
+        A thread that does not end is waited for once, and told of each time.
+        """
         self.ending.set()
-        self._thread.join(_END_S)
+        self._thread.join(self._rest_s)
         error, self._error = self._error, None
         if error is not None:
             raise error
         if self._thread.is_alive():
+            self._rest_s = 0.0
             raise VerificationError(f"the watcher of {self._what} did not end within {_END_S:.0f} s")
         return self.table()
 

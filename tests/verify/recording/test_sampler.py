@@ -1,0 +1,39 @@
+"""A watcher's thread that does not end."""
+
+from __future__ import annotations
+
+import threading
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from onceflow.errors import VerificationError
+from onceflow.verify.recording import sampler
+from onceflow.verify.recording.sampler import Sampler
+
+PATIENCE_S = 60.0
+
+
+class Held(Sampler):
+    """Looks once, for as long as it is held."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.schema([("at_s", pa.float64())]), "something", 0.01)
+        self.let_go = threading.Event()
+
+    def watch(self) -> None:
+        assert self.let_go.wait(PATIENCE_S)
+
+
+def test_a_watcher_that_does_not_end_is_waited_for_once_and_told_of_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "_END_S", 0.01)
+    held = Held().start()
+    with patch.object(held._thread, "join", wraps=held._thread.join) as join:
+        for _ in range(2):
+            with pytest.raises(VerificationError, match="the watcher of something did not end"):
+                held.stop()
+    assert [call.args for call in join.call_args_list] == [(0.01,), (0.0,)]
+    held.let_go.set()
+    held._thread.join(PATIENCE_S)
+    assert held.stop() == held.table()
