@@ -10,8 +10,9 @@ from collections.abc import Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from onceflow.errors import BrokerUnreachable, OnceflowError, TopicMissing
+from onceflow.errors import BrokerUnreachable, OnceflowError, ProgressConflict, TopicMissing
 from onceflow.transaction.coordinator import must_start, unanswered
+from onceflow.transaction.going_on import check_beginning, must_begin_at_offsets
 from onceflow.transaction.messages import (
     Effect,
     End,
@@ -27,10 +28,9 @@ from onceflow.transaction.messages import (
     Unreachable,
     Write,
 )
-from onceflow.transaction.progress import Batch, OnMismatch
+from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import State
-from onceflow.transaction.resuming import starts_elsewhere
-from onceflow.transaction.source_mark import mark_of, why_not_resumed, with_topics
+from onceflow.transaction.source_mark import mark_of, with_topics
 from onceflow.verify.simulator import coverage
 from onceflow.verify.simulator.anomalies import Anomaly
 from onceflow.verify.simulator.checkpoint import TornCheckpoint
@@ -96,8 +96,16 @@ class Driver:
         self._starts = False  # whatever the machine's state
         self._topic_missing = False  # that of the progress: another process makes it anew
         self._to_be_compared = False  # whether the query begins where the committed output ended
-        self.resumes = world.allowed is OnMismatch.RESUME
-        self._takes_all = world.allowed is OnMismatch.RESTART
+        self._mode = world.allowed
+
+    @property
+    def resumes(self) -> bool:
+        """Whether somebody has asked to go on from the committed offsets."""
+        return self._mode is OnMismatch.RESUME
+
+    @property
+    def _takes_all(self) -> bool:
+        return self._mode is OnMismatch.RESTART
 
     def life(self) -> Generator[Wait, Any, Fate]:
         """From its start to its end."""
@@ -195,7 +203,7 @@ class Driver:
         started = yield from self._start()
         if isinstance(started, Halt):
             return started
-        refused = yield from self._check_resumed(batch)
+        refused = yield from self._check_beginning(batch)
         if refused is not None:
             return refused
         if self._takes_all or (number == 0 and self._world.may_begin_anew(planned=self._planned)):
@@ -204,35 +212,26 @@ class Driver:
         self._client.source = end
         return (yield from self._run(Offered(batch), range(start, end)))
 
-    def _check_resumed(self, batch: Batch) -> Generator[Wait, Any, Halt | None]:
-        """As ``Driver._check_resumed``, once for each query that ``_goes_on_from_offsets``."""
-        if not self._to_be_compared or not self._goes_on_from_offsets(batch):
+    def _check_beginning(self, batch: Batch) -> Generator[Wait, Any, Halt | None]:
+        """As ``Driver._check_beginning``, once for each query that has to go on."""
+        if not self._to_be_compared or not must_begin_at_offsets(self._mode, batch.id, self._progress):
             return None
         try:
             found = yield from self._client.read_offsets()
+            check_beginning("simulated", self._mode, batch.query_id, found, lambda: {SOURCE: self.checkpoint.initial})
+        except ProgressConflict as error:
+            reach("driver: the query does not go on from the committed offsets")
+            return Halt(Stop.CONFLICT, error.message)
         except OnceflowError as error:
             return Halt(Stop.UNREACHABLE, error.message)
-        goes_on = found.progress is not None and found.progress.query_id == batch.query_id
-        why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain, found.notes)
-        if why_not and not goes_on:
-            reach("driver: the committed offsets do not tell where the output ends")
-            return Halt(Stop.CONFLICT, why_not)
-        initial = {SOURCE: self.checkpoint.initial}
-        wrong = starts_elsewhere(found.progress, batch.query_id, lambda: initial, found.offsets, found.newest)
-        if wrong:
-            reach("driver: a resumed query does not start at the committed offsets")
-            return Halt(Stop.CONFLICT, "; ".join(wrong))
-        if not goes_on:
+        if found.progress is None or found.progress.query_id != batch.query_id:
             self._world.resumed(found)
         self._to_be_compared = False
         return None
 
-    def _goes_on_from_offsets(self, batch: Batch) -> bool:
-        """As ``Driver._goes_on_from_offsets``."""
-        if self.resumes:
-            return True
-        progress = self._machine.context.progress
-        return batch.id == 0 and (progress is None or not progress.query_id)
+    def _progress(self) -> Progress | None:
+        known: Progress | None = self._machine.context.progress
+        return known
 
     def _run(self, event: Event, values: range) -> Generator[Wait, Any, Ready | Halt]:
         """As ``TransactionCoordinator._run``."""

@@ -15,6 +15,7 @@ TARGETS: Mapping[str, str] = {
     "src/onceflow/transaction/led.py": "",
     "src/onceflow/transaction/lane.py": "",
     "src/onceflow/transaction/producing.py": "",
+    "src/onceflow/transaction/going_on.py": "",
     "src/onceflow/transaction/resuming.py": "",
     "src/onceflow/transaction/source_mark.py": "",
     "src/onceflow/kafka/codes.py": "",

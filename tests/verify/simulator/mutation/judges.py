@@ -43,6 +43,8 @@ UNIT = (
     "test_enrolling.py",
     "test_lane.py",
     "test_producing.py",
+    "test_going_on.py",
+    "test_delivery.py",
     "test_resuming.py",
     "test_renewing.py",
     "test_once_a_batch.py",

@@ -24,6 +24,8 @@ TARGETS = (
     Target("src/onceflow/transaction/led.py"),
     Target("src/onceflow/transaction/lane.py"),
     Target("src/onceflow/transaction/producing.py"),
+    Target("src/onceflow/transaction/going_on.py"),
+    Target("src/onceflow/transaction/delivery.py"),
     Target("src/onceflow/transaction/resuming.py"),
     Target("src/onceflow/transaction/source_mark.py"),
     Target("src/onceflow/transaction/renewing.py", RENEWING),
