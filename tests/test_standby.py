@@ -1048,6 +1048,28 @@ def test_a_service_that_is_stopped_ends_in_order_though_all_of_its_processes_are
     slow.check_written(sent)
 
 
+@pytest.mark.long  # its twin is test_a_supervisor_that_was_paused_kills_nobody
+def test_a_supervisor_that_is_frozen_and_wakes_has_the_same_driver_go_on(slow: Slow, running: Running) -> None:
+    """For longer than a driver may be silent; what its drivers say meanwhile waits in the sockets."""
+    sent = slow.send(5)
+    running.wait_for("standby_ready")
+    supervisor = psutil.Process(running.process.pid)
+    drivers = supervisor.children()
+    supervisor.suspend()
+    frozen_at = time.monotonic()
+    while time.monotonic() < frozen_at + 2 * Limits().silence_s:
+        sent += slow.send(5)
+        eventually(slow.written, sent.__eq__, "what was sent while it was frozen", PATIENCE_S)
+    supervisor.resume()
+    sent += slow.send(5)
+    eventually(slow.written, sent.__eq__, "what was sent since", PATIENCE_S)
+    assert supervisor.children() == drivers
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end() == 0
+    assert not [event for event in running.events if event["event"] in ("driver_lost", "note")]
+    slow.check_written(sent)
+
+
 def kill_in_part(driver: int, whom: str) -> None:
     if whom == BOTH:
         os.killpg(driver, signal.SIGKILL)

@@ -4,17 +4,18 @@ is refused, and nothing is lost or repeated."""
 from __future__ import annotations
 
 import json
+import resource
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from tests.test_state import expected, last_totals, records, totals
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import Workbench
 
 pytestmark = pytest.mark.faults
@@ -73,6 +74,44 @@ def test_what_spark_could_not_note_is_neither_lost_nor_repeated(bench: Workbench
     hindrance.take_away()
     bench.run(source, target, **BATCHES)
     assert written(bench, target) == Counter(FIRST)
+
+
+class FullDisk:
+    """Once, from a step on, no file of Spark's JVM may grow: what it writes ends after a few bytes, as on a disk that is full."""
+
+    LEFT = 8  # bytes
+
+    def __init__(self, spark: SparkSession, step: str) -> None:
+        context: Any = spark.sparkContext
+        self._jvm = int(context._jvm.java.lang.ProcessHandle.current().pid())
+        self._step = step
+        self._before = resource.prlimit(self._jvm, resource.RLIMIT_FSIZE)
+        self.is_full = False
+
+    def __call__(self, step: str, batch_id: int) -> None:
+        if (step, batch_id) == (self._step, 1) and not self.is_full:
+            self.is_full = True
+            resource.prlimit(self._jvm, resource.RLIMIT_FSIZE, (self.LEFT, self._before[1]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        resource.prlimit(self._jvm, resource.RLIMIT_FSIZE, self._before)
+        assert self.is_full
+
+
+@pytest.mark.parametrize("step", ["WRITE", "COMMIT"])
+def test_a_disk_that_is_full_loses_and_repeats_nothing(bench: Workbench, spark: SparkSession, step: str) -> None:
+    """Neither what Spark plans next nor that a batch is committed can be noted, and of its state some files are half."""
+    source, target = bench.topic(2), bench.topic(2)
+    bench.fill(source, records(100))
+    options: dict[str, Any] = {"transform": totals, "mode": "update", "maxOffsetsPerTrigger": 40}
+    with FullDisk(spark, step) as disk, pytest.raises(Exception, match=r".") as refused:
+        bench.run(source, target, {"on_step": disk}, **options)
+    assert "PROGRESS_CONFLICT" not in str(refused.value)
+    bench.run(source, target, **options)
+    assert last_totals(bench, target) == expected(100)
 
 
 @contextmanager
@@ -160,10 +199,11 @@ def test_state_that_could_not_be_written_is_computed_again(bench: Workbench) -> 
     assert last_totals(bench, target) == expected(100)
 
 
-def test_control_an_engine_without_defence_repeats_what_spark_could_not_note(bench: Workbench) -> None:
+@pytest.mark.parametrize("place", ["commits", "commits/1"])
+def test_control_an_engine_without_defence_repeats_what_spark_could_not_note(bench: Workbench, place: str) -> None:
     source = bench.topic(2)
     bench.fill(source, FIRST)
-    hindrance, seen = InTheWay(bench.checkpoint / "commits", "WRITTEN"), Output()
+    hindrance, seen = InTheWay(bench.checkpoint / place, "WRITTEN"), Output()
 
     def write(frame: DataFrame, batch_id: int) -> None:
         seen.add(frame)
@@ -172,6 +212,23 @@ def test_control_an_engine_without_defence_repeats_what_spark_could_not_note(ben
     with pytest.raises(Exception, match=r"."):
         bench.run_query(source, write, bench.checkpoint, **BATCHES)
     hindrance.take_away()
+    bench.run_query(source, write, bench.checkpoint, **BATCHES)
+    assert set(seen) == set(FIRST)
+    assert seen.total() > len(FIRST)
+
+
+def test_control_an_engine_without_defence_repeats_what_a_full_disk_did_not_take(
+    bench: Workbench, spark: SparkSession
+) -> None:
+    source, seen = bench.topic(2), Output()
+    bench.fill(source, FIRST)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        seen.add(frame)
+        disk("WRITTEN", batch_id)
+
+    with FullDisk(spark, "WRITTEN") as disk, pytest.raises(Exception, match=r"."):
+        bench.run_query(source, write, bench.checkpoint, **BATCHES)
     bench.run_query(source, write, bench.checkpoint, **BATCHES)
     assert set(seen) == set(FIRST)
     assert seen.total() > len(FIRST)

@@ -96,12 +96,19 @@ FIRST, SECOND = rounds(0, 6), [(DELETED, "x"), *rounds(6, 20), (DELETED, None)]
 NEWEST = rounds(19, 20)
 
 
+def check_that_who_takes_gaps_for_losses_would_be_wrong(broker: EmbeddedBroker, topic: str) -> None:
+    """The control: at most of the offsets there is nothing, in the middle too."""
+    offsets = sorted(each.offset() or 0 for each in read_topic(broker, topic))
+    assert offsets[-1] - offsets[0] > 2 * len(offsets)
+
+
 def test_a_pipeline_reads_what_is_left_once_and_takes_no_gap_for_a_loss(cleaned: Workbench, fill: Fill) -> None:
     source, target = cleaned.topic(), cleaned.topic(config={"cleanup.policy": "delete"})
     cleaned.fill(source, FIRST)
     cleaned.run(source, target, maxOffsetsPerTrigger=10)
     cleaned.fill(source, SECOND)
     assert until_cleaned(cleaned.broker, source, fill) == NEWEST
+    check_that_who_takes_gaps_for_losses_would_be_wrong(cleaned.broker, source)
     cleaned.run(source, target, maxOffsetsPerTrigger=10)
     assert but_the_last([record_of(each) for each in cleaned.read(target)]) == FIRST + NEWEST
 
@@ -145,6 +152,7 @@ def test_a_reader_handles_what_is_left_once_and_takes_no_gap_for_a_loss(
         assert len(place.effects()) == len(FIRST)
         fill(place.topic, SECOND, on=cleaning)
         assert until_cleaned(cleaning, place.topic, fill) == NEWEST
+        check_that_who_takes_gaps_for_losses_would_be_wrong(cleaning, place.topic)
         place.book_all()
         new = place.effects()[len(FIRST) :]
         assert [each for each in new if each != "x"] == [value for _, value in NEWEST]

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from tests.faults.support import Cluster, eventually
 
 import onceflow
@@ -104,12 +104,37 @@ class Booking:
             return [text for (text,) in ledger.execute("SELECT event FROM ledger")]
 
 
-def end_and_go_on(cluster: Cluster, topic: str, file: Path, first: Booking) -> None:
-    """While the broker stands still the first reader ends; when it goes on, so does the next one."""
+@contextmanager
+def plain_consumer(cluster: Cluster) -> Iterator[threading.Thread]:
+    """A consumer of confluent-kafka's own that has read; the thread has it commit an offset and close."""
+    topic = cluster.make_topic(1)
+    send(cluster, topic, VALUES[:1])
+    options = {"bootstrap.servers": cluster.servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**options, "enable.auto.commit": False, "log_level": 0})
+    consumer.subscribe([topic])
+    message = eventually(lambda: consumer.poll(1), bool, "a record")
+
+    def commit_and_close() -> None:
+        consumer.commit(message)
+        consumer.close()
+
+    thread = threading.Thread(target=commit_and_close, daemon=True)
+    yield thread
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def end_and_go_on(
+    cluster: Cluster, topic: str, file: Path, first: Booking, undefended: threading.Thread | None = None
+) -> None:
+    """While the broker stands still the first reader ends, and who has no defence does not; when it goes on, so does the next
+    reader.
+    """
     with frozen(cluster):
         first.reader.stop()
         first.thread.join(PATIENCE_S)
         assert not first.thread.is_alive()
+        assert undefended is None or undefended.is_alive()
     send(cluster, topic, VALUES[10:])
     second = Booking(cluster, topic, file)
     second.reader.run(until_end=True)
@@ -149,9 +174,11 @@ def test_a_reader_ends_whose_commit_of_an_offset_is_not_answered(
     topic, file = freezing.make_topic(1), tmp_path / "ledger.db"
     send(freezing, topic, VALUES[:10])
     first = Booking(freezing, topic, file, freeze_before_the_offsets)
-    first.thread.start()
-    assert told.wait(PATIENCE_S), "it tells Kafka, which answers no more"
-    end_and_go_on(freezing, topic, file, first)
+    with plain_consumer(freezing) as closes_plainly:
+        first.thread.start()
+        assert told.wait(PATIENCE_S), "it tells Kafka, which answers no more"
+        closes_plainly.start()
+        end_and_go_on(freezing, topic, file, first, closes_plainly)
 
 
 def test_a_writer_ends_and_names_what_is_not_acknowledged(freezing: Cluster) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka.errors import MessageSizeTooLargeError
 from tests.topic_limits import LIMIT, limit_batches
 
+from onceflow.verify.faults import limits
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import Workbench
 
 pytestmark = pytest.mark.faults
@@ -52,3 +55,11 @@ def test_nothing_is_lost_once_the_limit_is_raised(bench: Workbench) -> None:
     limit_batches(bench.broker.bootstrap_servers, target, 1_000_000)
     run()
     assert written() == Counter(value for _, value in [*RECORDS, BIG])
+
+
+def test_what_kafkas_own_clients_say_of_such_a_record_is_known_to_the_fault(spark: SparkSession) -> None:
+    """``record-too-large`` waits until a driver has failed of it, and tells that by what Kafka says in Java, and by its names."""
+    context: Any = spark.sparkContext
+    error = context._jvm.org.apache.kafka.common.protocol.Errors.MESSAGE_TOO_LARGE
+    for said in (error.message(), error.exception().toString(), error.name(), MessageSizeTooLargeError.__name__):
+        assert any(word in said for word in limits._REFUSALS), said

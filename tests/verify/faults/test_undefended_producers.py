@@ -100,6 +100,7 @@ def repeated(judge: Cluster, topic: str) -> int:
         pytest.param(DuplicateRequests(kinds=PRODUCE), 1, {}, id="duplicate-requests"),
         pytest.param(DelayRequests(kinds=PRODUCE), 1, IMPATIENT, id="delay-requests"),
         pytest.param(CutConnections(kinds=PRODUCE), 1, {}, id="cut-connections"),
+        pytest.param(CutConnections(kinds=PRODUCE), 3, {}, id="cut-connections, torn"),
         pytest.param(OneWayCut(), 0, {}, id="one-way-cut"),
     ],
 )

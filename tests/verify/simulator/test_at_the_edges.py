@@ -43,6 +43,7 @@ PID_FROM_THE_LOG = 9_000_000  # far from those that the broker gives
 REQUESTS = 30
 FIRST_EPOCHS = (EXHAUSTED - 9, EXHAUSTED - 4, EXHAUSTED - 3, EXHAUSTED - 2, EXHAUSTED - 1, EXHAUSTED)
 TIMEOUT_MS = 30_000
+KEPT_OPEN_MS = 600_000
 LATE = ("produce", "again", "offsets", "commit", "abort", "initialise", "add", "describe", "producer", "fence")
 
 
@@ -106,6 +107,32 @@ def wait_until_progress_is_gone(real: RealBroker) -> None:
     while (found := real.ask(FetchOffsets()).committed) is None or found.progress is not None:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
+
+
+@pytest.mark.long  # a broker keeps offsets for a minute at least
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_model_answers_as_a_broker_that_has_dropped_what_was_committed(version: int, tmp_path: Path) -> None:
+    """All offsets of a group that rests, the progress too; but none that an open transaction holds anew."""
+    forgets = {"offsets_retention_minutes": "1", "offsets_retention_check_interval_ms": "200"}
+    with running(tmp_path, version, **forgets) as (broker, client):
+        create_topic(broker, TOPIC, PARTITIONS)
+        rests, works = (
+            Both.opened(RealBroker(client, name, version, TOPIC, KEPT_OPEN_MS)) for name in ("rests", "works")
+        )
+        for both in (rests, works):
+            both.ask(EndTransaction(both.ours, commit=True))
+        commit_offsets(works, 20)
+        wait_until_progress_is_gone(rests.real)
+        assert rests.model.group.forget()
+        assert not works.model.group.forget()
+        for both in (rests, works):
+            for by_name in (False, True):
+                both.ask(FetchOffsets(by_name))
+        commit_offsets(rests, 30)
+        for both in (rests, works):
+            both.ask(EndTransaction(both.ours, commit=True))
+            both.ask(FetchOffsets())
+            both.finish()
 
 
 def check_refused_offsets(both: Both) -> None:

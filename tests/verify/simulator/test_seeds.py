@@ -39,11 +39,18 @@ INTERRUPTED = Scenario(version=2, records=12, batch_records=2, drivers=2, rates=
 """A driver that was interrupted beside its commit, while another one goes on from the same checkpoint."""
 
 
+FORGOTTEN_NEAR_THE_LAST_EPOCH = Scenario(
+    version=1, first_epoch=32764, rates={"driver": 0.05, "second": 0.1, "expire": 0.1}
+)
+"""A driver sleeps with the last epoch of its producer id, another one takes over, and the coordinator forgets both."""
+
+
 SHOWED_A_BUG = [
     (1644, Scenario.of(1644), {"gives up and goes on"}),
     (723, INTERRUPTED, {"gives up and goes on", "reports old conflicts"}),
     (9265, None, {"asks again for the last epoch"}),
     (7746, Scenario.of(7746), {"aborts under the epoch of the attempt"}),
+    (242, FORGOTTEN_NEAR_THE_LAST_EPOCH, {"trusts what follows the last epoch"}),
 ]
 """Each with the protocols that lack what mended it: 1644 is held by either of two defences, and breaks without both."""
 UNMENDED = set[str]().union(*(names for *_, names in SHOWED_A_BUG))
@@ -56,6 +63,13 @@ def test_seeds_that_showed_a_bug(seed: int, scenario: Scenario | None, broken: s
     outcome = run(seed, scenario=scenario)
     assert not outcome.anomalies, outcome.story()
     assert {name for name in UNMENDED if run(seed, VARIANTS[name], scenario=scenario).anomalies} == broken
+
+
+def test_the_newest_driver_stops_where_nothing_tells_that_it_is_and_another_one_finishes() -> None:
+    """Known, and safe: the coordinator has forgotten the transactional id, and an older driver that woke has fenced it."""
+    outcome = run(2251)
+    assert "driver: the newest stops, for it cannot know that it is" in outcome.reached
+    assert not outcome.anomalies, outcome.story()
 
 
 def as_it_was(seed: int) -> Scenario:
