@@ -103,7 +103,7 @@ class FullDisk:
 
 @pytest.mark.parametrize("step", ["WRITE", "COMMIT"])
 def test_a_disk_that_is_full_loses_and_repeats_nothing(bench: Workbench, spark: SparkSession, step: str) -> None:
-    """Neither what Spark plans next nor that a batch is committed can be noted, and of its state some files are half."""
+    """The batch cannot be computed, or Spark cannot note that it is committed. Either file is there, and half."""
     source, target = bench.topic(2), bench.topic(2)
     bench.fill(source, records(100))
     options: dict[str, Any] = {"transform": totals, "mode": "update", "maxOffsetsPerTrigger": 40}

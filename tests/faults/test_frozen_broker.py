@@ -119,8 +119,13 @@ def plain_consumer(cluster: Cluster) -> Iterator[threading.Thread]:
         consumer.close()
 
     thread = threading.Thread(target=commit_and_close, daemon=True)
-    yield thread
-    thread.join(PATIENCE_S)
+    try:
+        yield thread
+    finally:
+        if thread.ident is None:
+            consumer.close()
+        else:
+            thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 

@@ -64,6 +64,7 @@ class Bench:
             cast("Requests", self),
             cast("TransactionCoordinator", self),
             cast("Callable[[MicroBatch], SourceTopics]", self.topics_of),
+            lambda: self.done.append("committed"),
         )
         return delivery.deliver(cast("MicroBatch", Offers()), self.write)
 
@@ -113,13 +114,16 @@ class Bench:
 def test_exactly_once_writes_in_the_transaction_that_commits_and_looks_at_the_topics_before_and_behind() -> None:
     bench = Bench(Guarantee.EXACTLY_ONCE)
     assert bench.deliver()
-    assert bench.done == ["start", "look at the topics", IN_TRANSACTION, "look again", ("commit", MARKED, COUNTS)]
+    assert bench.done == [
+        *("start", "look at the topics", IN_TRANSACTION, "look again"),
+        *(("commit", MARKED, COUNTS), "committed"),
+    ]
 
 
 def test_at_most_once_commits_before_it_writes() -> None:
     bench = Bench(Guarantee.AT_MOST_ONCE)
     assert bench.deliver()
-    assert bench.done == ["start", "look at the topics", "look again", ("commit", MARKED, {}), plain(0)]
+    assert bench.done == ["start", "look at the topics", "look again", ("commit", MARKED, {}), "committed", plain(0)]
 
 
 def test_at_least_once_writes_before_it_commits_the_offsets() -> None:

@@ -161,11 +161,10 @@ class Loop:
     def _at_end(self) -> bool:
         """Each of them once: where events keep coming, they may never be at their ends all at the same time."""
         lanes = self._assignment.lanes
-        if not self._is_done:
-            self._handled |= {
-                place: lane.read_until or 0 for place, lane in lanes.items() if lane.at_end and not lane.pending
-            }
-            self._is_done = bool(lanes) and self._handled.keys() >= lanes.keys()
+        self._handled |= {
+            place: lane.read_until or 0 for place, lane in lanes.items() if lane.at_end and not lane.pending
+        }
+        self._is_done = self._is_done or (bool(lanes) and self._handled.keys() >= lanes.keys())
         if lanes and not self._is_done:
             return False
         return self._remainder.is_handled(self._consumer, self._handled if self._is_done else {})

@@ -84,8 +84,8 @@ class Remainder:
     def is_handled(self, consumer: Consumer, own: Mapping[Place, int]) -> bool:
         """Looks at once for a member that owned partitions, then once a second; False meanwhile, and while Kafka does not answer.
 
-        ``own``: the ends of those that were handled up to there, as far as there was something. Not those that it has by now:
-        the first look may fail, and a rebalance give it others meanwhile.
+        ``own``: where it has been at the end of a partition, with all before that handled. Not all that it has by now: the first
+        look may fail, and a rebalance give it others meanwhile.
         """
         is_first = self._ends is None and not self._has_failed
         if time.monotonic() < self._look_at and not (own and is_first):
@@ -104,7 +104,7 @@ class Remainder:
     def _look(self, consumer: Consumer, own: Mapping[Place, int]) -> bool:
         if self._ends is None:
             ends = self._all_ends()
-            self._ends = {place: end for place, end in ends.items() if own.get(place, -1) < end}
+            self._ends = _beyond(ends, own)
             self._places = list(ends)  # its own too: they tell whether the group has begun in a topic
             if self._ends:
                 whose = (
@@ -113,6 +113,7 @@ class Remainder:
                     else "no partition for this member"
                 )
                 log.info("%s; it ends when all there is now is handled", whose)
+        self._ends = _beyond(self._ends, own)  # it has read on
         if not self._ends:
             return True
         told = committed_offsets(consumer, self._places)
@@ -147,7 +148,7 @@ class Remainder:
         options = {**self._settings.base_options(), "enable.partition.eof": True}
         with closing(opened(lambda: Consumer(options, logger=_librdkafka), "the reader's Kafka settings")) as consumer:
             first = beginning(consumer, place)
-            consumer.assign([TopicPartition(*place, first if told is None else max(first, told.offset))])
+            consumer.assign([TopicPartition(*place, first if told is None else max(first, told.empty_until))])
             try:
                 for message in _read(consumer, place, end, self._stop):
                     offset = message.offset() or 0
@@ -166,6 +167,11 @@ class Remainder:
             raise BrokerUnreachable(
                 f"{place[0]}-{place[1]}: its leader had it end at offset {log_end}, and it ends at {found}"
             )
+
+
+def _beyond(ends: Mapping[Place, int], own: Mapping[Place, int]) -> dict[Place, int]:
+    """The ends that lie behind those at which this member has been."""
+    return {place: end for place, end in ends.items() if own.get(place, -1) < end}
 
 
 class _EarlyEnd(Exception):

@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 class Delivery:
     """Delivers the batches of the pipeline ``name`` under its guarantee; a write outside of a transaction has ``max_attempts``.
 
-    ``topics_of`` looks which topics a batch is read from, and may refuse them. Not thread-safe.
+    ``topics_of`` looks which topics a batch is read from, and may refuse them; ``committed`` hears of each commit of progress.
+    Not thread-safe.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Delivery:
         requests: Requests,
         coordinator: TransactionCoordinator,
         topics_of: Callable[[MicroBatch], SourceTopics],
+        committed: Callable[[], None],
     ) -> None:
         self._name = name
         self._guarantee = guarantee
@@ -40,6 +42,7 @@ class Delivery:
         self._requests = requests
         self._coordinator = coordinator
         self._topics_of = topics_of
+        self._committed = committed
         self._idempotent = IdempotentIdentity(requests.idempotent_identity)
 
     def deliver(self, offered: MicroBatch, write: Callable[[Target], Counts]) -> bool:
@@ -84,6 +87,8 @@ class Delivery:
             return counts
 
         ready = self._coordinator.commit(topics.marked(offered).batch, offered.kafka_end(), write_unchanged)
+        if ready.committed:
+            self._committed()
         if ready.note:
             log.warning(
                 "pipeline %s took up batch %d, as on_mismatch allows: %s", self._name, offered.batch.id, ready.note

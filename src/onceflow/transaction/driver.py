@@ -122,9 +122,7 @@ class Driver:
             held_bytes=math.inf if self._options.guarantee is Guarantee.AT_MOST_ONCE else HELD_BYTES,
         )
         written = self._delivery.deliver(offered, writer.write)
-        if written:
-            self._committed_at = time.monotonic()
-        else:
+        if not written:
             writer.skip()
         if self.has_progress:
             note_done(self._cluster, self._options.name, offered.run_id, batch_id)
@@ -152,7 +150,10 @@ class Driver:
         rests = self._client is not None and time.monotonic() - self._committed_at >= older_than_s
         if rests and self._coordinator.renew():
             log.info("pipeline %s rests: its progress is renewed", self._options.name)
-            self._committed_at = time.monotonic()
+            self._note_commit()
+
+    def _note_commit(self) -> None:
+        self._committed_at = time.monotonic()
 
     @property
     def has_progress(self) -> bool:
@@ -200,9 +201,10 @@ class Driver:
             self._requests,
             self._coordinator,
             self._source_topics,
+            self._note_commit,
         )
         self._cluster = client.cluster_id()
-        self._committed_at = time.monotonic()  # the claim comes next
+        self._note_commit()  # the claim comes next
         log.info("pipeline %s: driver %s, transaction version %d", self._options.name, instance, version)
 
     def _has_committed(self) -> bool:

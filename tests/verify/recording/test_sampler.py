@@ -20,15 +20,17 @@ class Held(Sampler):
 
     def __init__(self) -> None:
         super().__init__(pa.schema([("at_s", pa.float64())]), "something", 0.01)
-        self.let_go = threading.Event()
+        self.looks, self.let_go = threading.Event(), threading.Event()
 
     def watch(self) -> None:
+        self.looks.set()
         assert self.let_go.wait(PATIENCE_S)
 
 
 def test_a_watcher_that_does_not_end_is_waited_for_once_and_told_of_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "_END_S", 0.01)
     held = Held().start()
+    assert held.looks.wait(PATIENCE_S)
     with patch.object(held._thread, "join", wraps=held._thread.join) as join:
         for _ in range(2):
             with pytest.raises(VerificationError, match="the watcher of something did not end"):

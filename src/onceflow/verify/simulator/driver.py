@@ -218,12 +218,13 @@ class Driver:
             return None
         try:
             found = yield from self._client.read_offsets()
+        except OnceflowError as error:
+            return Halt(Stop.UNREACHABLE, error.message)
+        try:
             check_beginning("simulated", self._mode, batch.query_id, found, lambda: {SOURCE: self.checkpoint.initial})
         except ProgressConflict as error:
             reach("driver: the query does not go on from the committed offsets")
             return Halt(Stop.CONFLICT, error.message)
-        except OnceflowError as error:
-            return Halt(Stop.UNREACHABLE, error.message)
         if found.progress is None or found.progress.query_id != batch.query_id:
             self._world.resumed(found)
         self._to_be_compared = False
