@@ -1,5 +1,6 @@
 """What is mutated: the commit protocol, its words, the record of progress, what becomes of each answer, the producer, where
-a resumed query begins, what keeps the progress while nothing comes, and who may write at all.
+a query has to begin, in which order each guarantee writes and commits, what keeps the progress while nothing comes, and who may
+write at all.
 """
 
 from __future__ import annotations
