@@ -207,7 +207,7 @@ class Driver:
         if refused is not None:
             return refused
         if self._takes_all or (number == 0 and self._world.may_begin_anew(planned=self._planned)):
-            self._world.taken_as_it_is(self.order, batch, start)
+            self._world.taken_as_it_is(self.order, batch, start, self._progress())
         self._world.offered(batch)
         self._client.source = end
         return (yield from self._run(Offered(batch), range(start, end)))

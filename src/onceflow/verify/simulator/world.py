@@ -297,16 +297,19 @@ class World:
         doubtful = self.checkpoint.damaged or self.progress_expired
         return not doubtful or end == self.broker.group.reached
 
-    def taken_as_it_is(self, driver: int, batch: Batch, start: int) -> None:
+    def taken_as_it_is(self, driver: int, batch: Batch, start: int, known: Progress | None) -> None:
         """Somebody offers a batch that nothing is compared with. Unless it is the next one, the output begins again there, once
-        it is committed; one that is committed already is skipped.
+        it is committed; one that is committed already is skipped, as the driver has ``known`` since its start.
 
-        A user restarts, or it is batch 0 and ``may_begin_anew``.
+        A user restarts, or it is batch 0 and ``may_begin_anew``. The group may know less than the driver::
+
+            driver    reads that batch 0 is committed; somebody deletes the topic of the progress; it claims, and is answered
+            driver    offers batch 0, and skips it
+            group     gets the marker of the claim: progress whose newest batch is that one, and nothing begins again
         """
         if start != self.broker.group.reached:
             self.done = False
-        progress = self.broker.group.committed.progress
-        if progress is None or not progress.contains(batch):
+        if known is None or not known.contains(batch):
             self._taken[f"driver-{driver}", batch.query_id, batch.id, int(batch.end)] = start
 
     def _committed(self, committed: Committed) -> None:
