@@ -113,6 +113,7 @@ def plain_consumer(cluster: Cluster) -> Iterator[threading.Thread]:
     consumer = Consumer({**options, "enable.auto.commit": False, "log_level": 0})
     consumer.subscribe([topic])
     message = eventually(lambda: consumer.poll(1), bool, "a record")
+    assert message is not None
 
     def commit_and_close() -> None:
         consumer.commit(message)

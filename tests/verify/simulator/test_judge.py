@@ -76,15 +76,14 @@ def test_only_a_batch_that_is_committed_begins_it_again_and_only_once() -> None:
     world.broker.group.reached = 4
     again, other = Batch(1, "q", "2", "4"), Batch(2, "q", "0", "6")
     for batch in (again, other):
-        world.taken_as_it_is(3, batch, int(batch.start))
-    world.taken_as_it_is(4, again, 3)  # another driver has planned it from elsewhere
+        world.taken_as_it_is(3, batch, int(batch.start), None)
+    world.taken_as_it_is(4, again, 3, None)  # another driver has planned it from elsewhere
     assert world.leaps == []
     committed = Committed(Progress(2, "q", "driver-3.2", ("2", "4")), 4)
     for _ in range(2):  # the second one is a renewal
         world.broker.group.watch(committed)
     assert world.leaps == [(4, 2)]
-    world.broker.group.committed = committed
-    world.taken_as_it_is(3, again, 2)  # it is skipped
+    world.taken_as_it_is(3, again, 2, committed.progress)  # it is skipped, whatever the group knows by now
     world.broker.group.watch(committed)
     assert world.leaps == [(4, 2)]
 
