@@ -116,7 +116,7 @@ def plain_consumer(cluster: Cluster) -> Iterator[threading.Thread]:
     assert message is not None
 
     def commit_and_close() -> None:
-        consumer.commit(message)
+        consumer.commit(message=message)
         consumer.close()
 
     thread = threading.Thread(target=commit_and_close, daemon=True)
