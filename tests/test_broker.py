@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka.admin import KafkaAdminClient
+from tests.new_topics import create
 
 from onceflow.broker import EmbeddedBroker, run_java_tool, settings
 from onceflow.broker.home import BrokerHome
@@ -57,7 +58,7 @@ def read(broker: EmbeddedBroker, topic: str, count: int) -> list[str]:
 
 def make_topic(broker: EmbeddedBroker, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(timeout=TIMEOUT_S)
+    create(admin, NewTopic(name, 1, 1), TIMEOUT_S)
 
 
 def python(script: str, *arguments: object) -> subprocess.Popen[str]:

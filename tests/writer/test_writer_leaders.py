@@ -17,6 +17,7 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.conftest import read_topic
+from tests.new_topics import create
 from tests.verify.faults.bare import BareWorld
 from tests.writer.waiting import wait_until
 
@@ -47,7 +48,7 @@ def make_topic(cluster: KafkaCluster) -> str:
     """Of three partitions, each on all brokers, two of which must have what is acknowledged."""
     name = f"led-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(TIMEOUT_S)
+    create(admin, NewTopic(name, PARTITIONS), TIMEOUT_S)
     cluster.wait_until_healthy()
     return name
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.light import Job, LightDriver, records_of
 from tests.faults.support import eventually
+from tests.new_topics import create
 
 from onceflow.errors import Fenced
 from onceflow.kafka.client import KafkaClient
@@ -67,7 +68,7 @@ class SteadyDriver(Steady):
         super().__init__()
         self.name = f"steady-{next(_numbers)}"
         admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
-        admin.create_topics([NewTopic(self.name, PARTITIONS)])[self.name].result(PATIENCE_S)
+        create(admin, NewTopic(self.name, PARTITIONS), PATIENCE_S)
         options = {"request_timeout_ms": request_timeout_ms}
         checkpoint = str(directory / self.name)
         job = Job(cluster.bootstrap_servers, self.name, self.name, checkpoint, timeout_ms=timeout_ms)

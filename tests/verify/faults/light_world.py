@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.light import records_of
 from tests.faults.support import Cluster
+from tests.new_topics import create
 from tests.verify.running.supervised import BESIDE_JAVA, TWO_PROCESSES, supervised
 
 from onceflow.broker import EmbeddedBroker
@@ -58,7 +59,7 @@ def at_work(
     """A driver that commits one batch after the other, and one that waits to take over; ``variant`` lacks a defence."""
     name = next(_names)
     admin = AdminClient({"bootstrap.servers": cluster.direct_servers, "log_level": 0})
-    admin.create_topics([NewTopic(name, 2)])[name].result(PATIENCE_S)
+    create(admin, NewTopic(name, 2), PATIENCE_S)
     settings = {"ONCEFLOW_OUTPUT__TRANSACTION_TIMEOUT": f"{timeout_s} seconds"}
     plan = load(builtin_plan(), settings).plan.model_copy(update={"name": name})
     with supervised(

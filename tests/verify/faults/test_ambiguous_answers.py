@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import NewTopic
 from tests.faults.support import Cluster
+from tests.new_topics import create
 from tests.verify.faults.bare import PATIENCE_S, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
@@ -83,7 +84,7 @@ def send_one(
 ) -> tuple[list[KafkaError | None], int]:
     """What is told of an event whose answer is lost, and how often it is in the log."""
     topic = judge.unique("ambiguous")
-    judge.admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
+    create(judge.admin, NewTopic(topic, 1), PATIENCE_S)
     cluster.wait_until_healthy()
     settings = {"enable.idempotence": idempotent, "acks": "all", "retries": retries, "linger.ms": 0, "log_level": 0}
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings})

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import DescribeTransactionsRequest
 from tests.faults.light import RECORDS_PER_BATCH, LightDriver
 from tests.faults.support import Cluster, eventually
+from tests.new_topics import create
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, Steady, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
@@ -184,7 +185,7 @@ class Plain(Steady):
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         super().__init__()
         admin = AdminClient({"bootstrap.servers": cluster.direct_servers})
-        admin.create_topics([NewTopic(topic)])[topic].result(PATIENCE_S)
+        create(admin, NewTopic(topic), PATIENCE_S)
         self.topic = topic
         self.went_back = list[tuple[int, int]]()
         options = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
@@ -276,7 +277,7 @@ def test_control_a_late_endtxn_commits_what_a_plain_producer_aborts(wired: Kafka
     """librdkafka begins the next transaction under the same epoch, so the late request commits it (KAFKA-17754)."""
     topic = f"control-{wired.transaction_version}"
     admin = AdminClient({"bootstrap.servers": wired.direct_servers})
-    admin.create_topics([NewTopic(topic)])[topic].result(PATIENCE_S)
+    create(admin, NewTopic(topic), PATIENCE_S)
     options = {"bootstrap.servers": wired.bootstrap_servers, "transactional.id": topic, "log_level": 0}
     producer = Producer(options)
     producer.init_transactions(PATIENCE_S)

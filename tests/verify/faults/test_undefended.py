@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import eventually
+from tests.new_topics import create
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, leaders
 
 from onceflow.verify.cluster import KafkaCluster
@@ -37,7 +38,7 @@ class Undefended(BareWorld):
 
     def __post_init__(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.kafka.direct_servers, "log_level": 0})
-        admin.create_topics([NewTopic(self.topic, 1)])[self.topic].result(PATIENCE_S)
+        create(admin, NewTopic(self.topic, 1), PATIENCE_S)
         for server in self.kafka.direct_servers.split(","):  # the answer comes before all of them know
             eventually(partial(topics_at, server), lambda known: self.topic in known, f"it at {server}", PATIENCE_S)
 

@@ -13,6 +13,7 @@ import tests.faults.light
 from confluent_kafka.admin import NewTopic
 from tests.faults.light import Job, LightDriver, records_of
 from tests.faults.support import Cluster, eventually
+from tests.new_topics import create
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
@@ -128,7 +129,7 @@ def test_who_takes_a_refused_commit_for_done_loses_what_a_hijack_aborted(
     if variant:
         monkeypatch.setattr(tests.faults.light, "Protocol", VARIANTS[variant].machine)
     topic = judge.unique("hijacked")
-    judge.admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
+    create(judge.admin, NewTopic(topic, 1), PATIENCE_S)
     three_brokers.wait_until_healthy()  # the answer comes before all of them know the topic
     checkpoint = str(tmp_path / topic)
     job = Job(three_brokers.bootstrap_servers, topic, topic, checkpoint, batches=BATCHES, patience_s=PATIENCE_S)

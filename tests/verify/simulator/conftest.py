@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.new_topics import create
 
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
@@ -45,5 +46,5 @@ def direct(brokers: KafkaCluster) -> Iterator[KafkaClient]:
 def make_topic(cluster: KafkaCluster, topic: NewTopic) -> None:
     """Makes a topic, and waits until every replica of everything is in sync."""
     admin = AdminClient({"bootstrap.servers": cluster.direct_servers})
-    admin.create_topics([topic])[topic.topic].result(_TIMEOUT_S)
+    create(admin, topic, _TIMEOUT_S)
     cluster.wait_until_healthy()
