@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from tests.test_state import expected, last_totals, records, totals
 
+from onceflow.verify.faults.disk import set_file_size_limit
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import Workbench
@@ -85,19 +87,19 @@ class FullDisk:
         context: Any = spark.sparkContext
         self._jvm = int(context._jvm.java.lang.ProcessHandle.current().pid())
         self._step = step
-        self._before = resource.prlimit(self._jvm, resource.RLIMIT_FSIZE)
+        self._before, _ = resource.prlimit(self._jvm, resource.RLIMIT_FSIZE)
         self.is_full = False
 
     def __call__(self, step: str, batch_id: int) -> None:
         if (step, batch_id) == (self._step, 1) and not self.is_full:
             self.is_full = True
-            resource.prlimit(self._jvm, resource.RLIMIT_FSIZE, (self.LEFT, self._before[1]))
+            set_file_size_limit(self._jvm, self.LEFT)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        resource.prlimit(self._jvm, resource.RLIMIT_FSIZE, self._before)
+        set_file_size_limit(self._jvm, self._before)
         assert self.is_full
 
 

@@ -113,7 +113,8 @@ class Remainder:
                     else "no partition for this member"
                 )
                 log.info("%s; it ends when all there is now is handled", whose)
-        self._ends = _beyond(self._ends, own)  # it has read on
+        else:
+            self._ends = _beyond(self._ends, own)  # it has read on
         if not self._ends:
             return True
         told = committed_offsets(consumer, self._places)

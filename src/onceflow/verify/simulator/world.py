@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from onceflow.transaction.going_on import offsets_tell_of_a_commit
 from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
 from onceflow.transaction.questions import Committed as Found
@@ -21,6 +22,7 @@ from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.requests import Committed, InitProducerId
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
+from onceflow.verify.simulator.wire import SOURCE
 from onceflow.verify.simulator.writer import Output, Rules, Writer
 
 ROUND = 10
@@ -209,8 +211,13 @@ class World:
 
     def _offsets_prove_progress(self) -> bool:
         """As ``Driver._has_committed``."""
+        return offsets_tell_of_a_commit(self.allowed, self._found)
+
+    def _found(self) -> Found:
+        """What a start would find committed."""
         committed = self.broker.group.committed
-        return self.allowed is OnMismatch.REFUSE and bool(committed.source and committed.note)
+        offsets = {SOURCE: committed.source} if committed.source else {}
+        return Found(committed.progress, offsets, plain=frozenset() if committed.note else frozenset(offsets))
 
     def _ended(self, driver: Driver, fate: Fate) -> None:
         self.note(driver.order, "ended: {}", fate.value)
