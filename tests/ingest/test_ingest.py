@@ -46,12 +46,13 @@ from tests.faults.support import delete_topic, eventually
 from tests.forkserver import Ended, ForkServer
 from tests.ingest.ingesting import Job
 from tests.ingest.support import DAY, files
-from tests.ingest.undefended import abort_commits_without_an_answer
 from tests.postgresql import is_gone
+from tests.undefended import abort_commits_without_an_answer
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, InputError, ProgressConflict, RecordTooLarge
 from onceflow.events import identity_of
+from onceflow.ingest import committer as committer_module
 from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.files import FileSource, Format
 from onceflow.ingest.runner import Ingest
@@ -292,7 +293,7 @@ def test_an_answer_of_the_broker_is_lost(
 def test_control_who_aborts_a_commit_without_an_answer_writes_its_rows_twice(
     broker: EmbeddedBroker, topic: TopicFactory, read: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    abort_commits_without_an_answer(monkeypatch)
+    abort_commits_without_an_answer(monkeypatch, committer_module)
     target = topic()
     ingest_with_a_lost_answer(broker, target, tmp_path / "a.jsonl", apis.END_TXN, 1)
     arrived = numbers(read(target))

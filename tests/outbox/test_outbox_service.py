@@ -20,11 +20,11 @@ import psycopg
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from tests.faults.support import Cluster, eventually
-from tests.ingest.undefended import abort_commits_without_an_answer
 from tests.left_open import left_open
 from tests.outbox.cut import CuttingProxy
 from tests.outbox.support import Shop, events, make_postgresql, make_sqlite
 from tests.postgresql import is_gone, wal_writer_stopped
+from tests.undefended import abort_commits_without_an_answer
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, OnceflowError, OutboxUnavailable
@@ -247,7 +247,7 @@ def test_an_answer_of_the_broker_is_lost(shop_sqlite: Shop, api: int, number: in
 def test_control_who_aborts_a_commit_without_an_answer_sends_its_rows_twice(
     shop_sqlite: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    abort_commits_without_an_answer(monkeypatch)
+    abort_commits_without_an_answer(monkeypatch, committer_module)
     relay_with_a_lost_answer(shop_sqlite, apis.END_TXN, 1)
     sent = [str(number) for _, number in shop_sqlite.inserted]
     assert sorted(map(str, shop_sqlite.values())) == sorted([*sent, *sent[:BATCH]])

@@ -13,15 +13,10 @@ import tests.faults.light
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests.faults.light import records_of
 from tests.faults.support import Cluster, eventually
+from tests.undefended import abort_commits_without_an_answer
 from tests.verify.faults.bare import PARTITIONS, PATIENCE_S, BareWorld, Steady, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
-from onceflow.transaction.asking import Asking
-from onceflow.transaction.messages import Event, Identity
-from onceflow.transaction.performing import Performer
-from onceflow.transaction.questions import Questions
-from onceflow.transaction.requests import Requests
-from onceflow.transaction.talk import Pace
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults import network
 from onceflow.verify.faults.network import (
@@ -31,7 +26,6 @@ from onceflow.verify.faults.network import (
     LoseEndTxnAnswer,
     OneWayCut,
 )
-from onceflow.verify.simulator.variants import VARIANTS
 from onceflow.verify.wire import apis
 
 pytestmark = pytest.mark.faults
@@ -151,21 +145,10 @@ def test_a_cut_that_cuts_nothing_has_missed(
     assert re.match("0 connections ", world.misses[0])
 
 
-class CommitsOnce(Requests):
-    """Sends a commit once, whatever becomes of it."""
-
-    def end(self, identity: Identity, commit: bool) -> Event:
-        if not commit:
-            return super().end(identity, commit)
-        asking = Asking(Questions(self.name, self.version, self.timeout_ms), Pace.real(0))
-        return Performer(self.client, self.id).run(asking.end(identity, commit))
-
-
 def test_control_who_aborts_a_commit_without_an_answer_writes_again_what_is_committed(
     wired: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tests.faults.light, "Requests", CommitsOnce)
-    monkeypatch.setattr(tests.faults.light, "Protocol", VARIANTS["abort after commit"].machine)
+    abort_commits_without_an_answer(monkeypatch, tests.faults.light)
     driver = SteadyDriver(wired, tmp_path)
     driver.goes_on()
     LoseEndTxnAnswer().inject(BareWorld(wired).as_world(), Random(1))
