@@ -201,6 +201,25 @@ def test_state_that_could_not_be_written_is_computed_again(bench: Workbench) -> 
     assert last_totals(bench, target) == expected(100)
 
 
+def test_control_sparks_own_sink_repeats_what_it_sent_before_its_state_could_not_be_written(bench: Workbench) -> None:
+    """It sends rows as they are computed, and their state is stored behind them."""
+    source, target = bench.topic(2), bench.topic(2)
+    bench.fill(source, records(100))
+    hindrance = InTheWay(bench.checkpoint / "state/0/0", "WRITE")
+    options: dict[str, Any] = {"transform": totals, "mode": "update", "maxOffsetsPerTrigger": 40}
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        hindrance("WRITE", batch_id)
+        sink = frame.write.format("kafka").option("kafka.bootstrap.servers", bench.broker.bootstrap_servers)
+        sink.option("topic", target).save()
+
+    with pytest.raises(Exception, match=r"."):
+        bench.run_query(source, write, bench.checkpoint, **options)
+    hindrance.take_away()
+    bench.run_query(source, write, bench.checkpoint, **options)
+    assert max(written(bench, target).values()) > 1
+
+
 @pytest.mark.parametrize("place", ["commits", "commits/1"])
 def test_control_an_engine_without_defence_repeats_what_spark_could_not_note(bench: Workbench, place: str) -> None:
     source = bench.topic(2)

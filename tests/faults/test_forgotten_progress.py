@@ -17,10 +17,11 @@ from onceflow import KafkaSink
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced, ProgressConflict, ProgressGone
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.transaction.committed import Committed, committed_offsets, read_committed
+from onceflow.transaction.committed import committed_offsets, read_committed
 from onceflow.transaction.coordinator import TransactionCoordinator
 from onceflow.transaction.messages import Initialised
 from onceflow.transaction.progress import Batch, Progress
+from onceflow.transaction.questions import Committed
 from onceflow.transaction.renewing import Renewal, retention_s
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.resuming import starts_elsewhere

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.transaction.read_topics import differ, parsed
+from onceflow.transaction.progress import differ
+from onceflow.transaction.read_topics import parsed
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.transaction.streaming_query import readings_agree
+from onceflow.transaction.source_ends import readings_agree
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from onceflow.transaction.messages import (
     Stored,
     WriteFailed,
 )
-from onceflow.transaction.producer import _error_of
+from onceflow.transaction.producing import error_of
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import Committed, Questions
 from onceflow.transaction.requests import Requests
@@ -364,7 +364,7 @@ def test_every_error_code_of_a_produce_request() -> None:
             continue
         kinds = [(REFUSED, IdentityRefused), (DENIED, NotAuthorized), (UNWRITABLE, InputError)]
         wanted = next((kind for group, kind in kinds if code in group), AttemptFailed)
-        assert type(_error_of(code, "produce to out-0", None)) is wanted, codes.name_of(code)
+        assert type(error_of(code, "produce to out-0", None)) is wanted, codes.name_of(code)
     assert codes.RETRIABLE == BUSY | MOVED
     assert frozenset({15, 16}) == codes.COORDINATOR_MOVED
     assert codes.OUT_OF_ORDER_SEQUENCE_NUMBER == 45
@@ -551,7 +551,7 @@ def test_each_method_asks_its_question(scripted: Scripted) -> None:
     assert requests.describe(settle=True) == Described(Snapshot(Coordinated.EMPTY, OURS))
     assert requests.initialise(OURS) == Initialised(NEXT)
     assert requests.end(OURS, commit=True) == Ended(NEXT)
-    assert requests.read_offsets() == (None, {("in", 0): 4})
+    assert requests.read_committed().offsets == {("in", 0): 4}
     client.answers = [fetched()]
     assert requests.read_progress() == ProgressRead(None)
     names = ["DescribeTransactions", "DescribeTransactions", "InitProducerId", "EndTxn", "OffsetFetch", "OffsetFetch"]
@@ -586,12 +586,11 @@ def test_offsets_are_read_stable_unless_asked_otherwise(monkeypatch: pytest.Monk
         return fetched()
 
     monkeypatch.setattr(client, "ask_coordinator", ask)
-    requests.read_offsets()
-    requests.read_offsets(stable=False)
+    requests.read_committed()
+    requests.read_committed(stable=False)
     requests.read_progress()
     requests.read_sources()
-    requests.read_committed()
-    assert seen == [True, False, True, True, True]
+    assert seen == [True, False, True, True]
 
 
 def test_a_renewal_is_of_the_newest_batch_alone(scripted: Scripted) -> None:

@@ -11,9 +11,9 @@ from onceflow.pipeline.checkpoint import CheckpointState
 from onceflow.pipeline.failures import explain, telling_of_a_lost_jvm
 from onceflow.pipeline.resume import continues, starting_offsets
 from onceflow.pipeline.topics import topics_of
-from onceflow.transaction.committed import Committed
 from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import Committed
 
 PROGRESS = Progress(next_batch=5, query_id="q", instance="i", ends=("a", "b"))
 

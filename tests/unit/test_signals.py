@@ -204,3 +204,32 @@ def test_behind_it_signals_do_what_they_did_before() -> None:
     with clean_up_when_interrupted():
         assert [signal.getsignal(number) for number in NUMBERS] != before
     assert [signal.getsignal(number) for number in NUMBERS] == before
+
+
+HANGING_UP = f"""
+import signal, sys, threading
+from onceflow.cli.signals import clean_up_when_interrupted
+
+if "nohup" in sys.argv:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with clean_up_when_interrupted():
+    try:
+        print("ready", flush=True)
+        threading.Event().wait({PATIENCE_S})
+    finally:
+        print("cleaned up", flush=True)
+"""
+
+
+def test_a_terminal_that_is_closed_is_cleaned_up_behind() -> None:
+    with command(program=HANGING_UP) as process:
+        process.send_signal(signal.SIGHUP)
+        assert _line(process) == "cleaned up"
+        assert process.wait(PATIENCE_S / 2) == 128 + signal.SIGHUP
+
+
+def test_who_was_started_to_survive_the_terminal_does() -> None:
+    with command("nohup", program=HANGING_UP) as process:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S / 2) == 128 + signal.SIGTERM

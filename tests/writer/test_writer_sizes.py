@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -113,8 +115,9 @@ def test_nothing_is_handed_over_while_the_producer_is_replaced(
     shop.send(ordinary, "1", id="1")
 
     def meanwhile(sender: Sender) -> Producer:
-        with pytest.raises(BufferError):
-            sender.put(Delivery(sender, ordinary, "shop", "2"), "2", None, plain("shop", "2"), -1, 0)
+        event = (Delivery(sender, ordinary, "shop", "2"), "2", None, plain("shop", "2"), -1, 0)
+        with ThreadPoolExecutor(1) as another, pytest.raises(BufferError):
+            another.submit(sender.put, *event).result()
         return make(sender)
 
     monkeypatch.setattr(Sender, "_made", meanwhile)
@@ -122,6 +125,33 @@ def test_nothing_is_handed_over_while_the_producer_is_replaced(
     shop.send(ordinary, "2", id="2")
     shop.close()
     assert (values(read, ordinary), values(read, tight)) == (["1", "2"], ["1"])
+
+
+@pytest.mark.parametrize("when", ["_made", "flush"])
+def test_a_signals_handler_that_sends_meanwhile_is_not_waited_for_in_vain(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It runs on the thread that replaces the producer, which goes on behind it alone."""
+    ordinary, tight = topic(), topic(config=TIGHT)
+    do = getattr(Sender, when)
+    shop = writer()
+    shop.send(ordinary, "1", id="1")
+
+    def interrupted(sender: Sender) -> Any:
+        done = do(sender)
+        monkeypatch.setattr(Sender, when, do)
+        signal.raise_signal(signal.SIGUSR1)
+        return done
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: shop.send(ordinary, "2", id="2"))
+    try:
+        monkeypatch.setattr(Sender, when, interrupted)
+        shop.send(tight, "1", id="1")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    shop.send(ordinary, "3", id="3")
+    shop.close()
+    assert (values(read, ordinary), values(read, tight)) == (["1", "2", "3"], ["1"])
 
 
 def test_whoever_meets_a_topic_meanwhile_waits_for_what_it_takes(

@@ -34,7 +34,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TextIO
@@ -42,6 +42,7 @@ from typing import TextIO
 from onceflow.stop_flag import StopFlag
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_AND_A_CLOSED_TERMINAL = (*NUMBERS, signal.SIGHUP)
 _AGAIN_S = 0.05
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -68,9 +69,10 @@ def end_in_order(stop: Callable[[str], None], may_stop: Callable[[], bool] = lam
 
 @contextmanager
 def clean_up_when_interrupted() -> Iterator[None]:
-    """For the main thread: within it the first SIGINT or SIGTERM raises SystemExit there, with 128 and its number.
+    """For the main thread: within it the first SIGINT, SIGTERM or SIGHUP raises SystemExit there, with 128 and its number.
 
-    Further ones do nothing: they would only tear the cleaning up apart.
+    Further ones do nothing: they would only tear the cleaning up apart. SIGHUP (the terminal is closed) stays ignored where it
+    is, as ``nohup`` wants it.
     """
     taken = StopFlag()
     main, asked = threading.get_ident(), False
@@ -90,7 +92,7 @@ def clean_up_when_interrupted() -> Iterator[None]:
         while not taken.wait(_AGAIN_S):
             signal.pthread_kill(main, number)  # ends its wait
 
-    with _heard(take, end):
+    with _heard(take, end, _AND_A_CLOSED_TERMINAL):
         try:
             yield
         finally:
@@ -129,13 +131,18 @@ def _nothing(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def _heard(take: Callable[[int], None], in_main: Callable[[int, FrameType | None], None] = _nothing) -> Iterator[None]:
+def _heard(
+    take: Callable[[int], None],
+    in_main: Callable[[int, FrameType | None], None] = _nothing,
+    numbers: Sequence[signal.Signals] = NUMBERS,
+) -> Iterator[None]:
     """``take`` is called on a thread of its own, ``in_main`` in the main thread, whenever that looks for signals."""
     read, write = os.pipe()
     os.set_blocking(write, False)
-    thread = threading.Thread(target=_listen, args=(read, take), name="onceflow-signals", daemon=True)
+    heard = [each for each in numbers if each in NUMBERS or signal.getsignal(each) is not signal.SIG_IGN]
+    thread = threading.Thread(target=_listen, args=(read, take, heard), name="onceflow-signals", daemon=True)
     # Without a handler of Python's, nothing is written to the pipe.
-    handlers = {number: signal.signal(number, in_main) for number in NUMBERS}
+    handlers = {number: signal.signal(number, in_main) for number in heard}
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     thread.start()
     try:
@@ -148,9 +155,9 @@ def _heard(take: Callable[[int], None], in_main: Callable[[int, FrameType | None
         thread.join()
 
 
-def _listen(pipe: int, take: Callable[[int], None]) -> None:
+def _listen(pipe: int, take: Callable[[int], None], wanted: Collection[int]) -> None:
     with open(pipe, "rb", buffering=0) as signals:
         while heard := signals.read(64):
             for number in heard:
-                if number in NUMBERS:
+                if number in wanted:
                     take(number)

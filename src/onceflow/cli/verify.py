@@ -111,8 +111,7 @@ def verify(
 
 
 def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
-    from rich.console import Console
-
+    from onceflow.cli.shown import console_of, told_json
     from onceflow.verify.report import clear, exit_status, show
     from onceflow.verify.running.progress import progress_on
     from onceflow.verify.running.verification import verify_all
@@ -120,19 +119,22 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
     with usable(directory):
         clear(directory)
     save = partial(_saved, directory, of_all=settings.directory is not None)
-    console = Console(stderr=as_json)
+    console = console_of(as_json=as_json)
     with progress_on(console) as progress:
         results = verify_all(settings, progress, lambda results: _keep(results, save, progress))
-    show(results, console)
     status = exit_status(results)
-    if status:
-        _say(console, f"the same again: {settings.command}")
     try:
-        _write(results, save, console, as_json=as_json)
+        report, kept = save(results)
     except Exception:  # noqa: BLE001  a full disk, say: what was found stays found
+        show(results, console)
         traceback.print_exc()
         return status or UNJUDGED
-    return status
+    show(results, console)
+    if status:
+        _say(console, f"the same again: {settings.command}")
+    for path in (report.page, *kept, *report.histories):
+        _say(console, f"written: {path}")
+    return status if not as_json or told_json(report.document) else status or UNJUDGED
 
 
 def _keep(results: Sequence[RunResult], save: Save, progress: Progress) -> None:
@@ -155,14 +157,6 @@ def _saved(directory: Path, results: Sequence[RunResult], *, of_all: bool) -> tu
     finally:
         kept = keep_histories(results, directory, of_all=of_all)
     return report, kept
-
-
-def _write(results: Sequence[RunResult], save: Save, console: Console, *, as_json: bool) -> None:
-    report, kept = save(results)
-    for path in (report.page, *kept, *report.histories):
-        _say(console, f"written: {path}")
-    if as_json:
-        out(report.document.read_text(encoding="utf-8").rstrip())
 
 
 def _say(console: Console, line: str) -> None:

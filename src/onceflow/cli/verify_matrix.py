@@ -8,8 +8,6 @@ from pathlib import Path
 
 import typer
 
-from onceflow.cli.errors import out
-
 _OF_THE_MATRIX = ("messages", "cells")
 _OF_BOTH = ("directory", "as_json", "keep", "seed", "engine", "matrix")
 
@@ -38,14 +36,21 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-@contextmanager
-def usable(directory: Path) -> Iterator[None]:
-    """What cannot be done in the directory for the report is a mistake in the arguments."""
+def check_usable(directory: Path) -> None:
+    """Raises ConfigurationError where no report could be written there."""
     from onceflow.errors import ConfigurationError
     from onceflow.verify.directories import unusable
 
     if reason := unusable(directory):
         raise ConfigurationError.of("what is to be verified", [f"--out {directory}: {reason}"])
+
+
+@contextmanager
+def usable(directory: Path) -> Iterator[None]:
+    """What cannot be done in the directory for the report is a mistake in the arguments."""
+    from onceflow.errors import ConfigurationError
+
+    check_usable(directory)
     try:
         yield
     except OSError as error:
@@ -63,13 +68,13 @@ def run_cells(
     as_json: bool,
 ) -> int:
     """Runs the cells, shows and writes what they gave; the exit status."""
-    from rich.console import Console
-
+    from onceflow.cli.shown import console_of, told_json
     from onceflow.verify.matrix import report
     from onceflow.verify.matrix.results import status_of
     from onceflow.verify.matrix.running import run_matrix
     from onceflow.verify.matrix.settings import MatrixOptions, matrix_of
     from onceflow.verify.matrix.terminal import show
+    from onceflow.verify.report.summary import ExitStatus
     from onceflow.verify.running.progress import progress_on
 
     names = None if cells is None else [name.strip() for name in cells.split(",") if name.strip()]
@@ -77,11 +82,12 @@ def run_cells(
     matrix = matrix_of(MatrixOptions(messages, names, engine, seed, files, arguments))
     with usable(directory):
         report.clear(directory)
-    console = Console(stderr=as_json)
+    for cell in matrix.settings:
+        check_usable(directory / cell.name)
+    console = console_of(as_json=as_json)
     with progress_on(console) as progress:
         rows = run_matrix(matrix, directory, progress)
     show(rows, console)
     console.print(f"written: {directory / report.PAGE}", markup=False, highlight=False, soft_wrap=True)
-    if as_json:
-        out((directory / report.DOCUMENT).read_text(encoding="utf-8").rstrip())
-    return int(status_of(rows))
+    status = int(status_of(rows))
+    return status if not as_json or told_json(directory / report.DOCUMENT) else status or ExitStatus.NOT_JUDGED

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onceflow.pipeline.local_checkpoint import LocalCheckpoint, Planned
-from onceflow.transaction.progress import Progress
+from onceflow.transaction.progress import Progress, differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,12 @@ def _known_of(
 ) -> Iterator[BatchState]:
     """One row, or two where what is committed is not what is planned. ``looked``: there is a checkpoint."""
     end = progress.end_of(batch_id) if progress else None
-    differ = planned is not None and _differ(end, planned)
-    if end is not None and (planned is None or differ):
+    is_another = planned is not None and differ(end, planned.end)
+    if end is not None and (planned is None or is_another):
         yield BatchState(query_id, batch_id, True, False if looked else None, None)
     if planned is not None:
-        committed = False if differ else _is_committed(progress, batch_id, end, planned)
+        committed = False if is_another else _is_committed(progress, batch_id, end, planned)
         yield BatchState(query_id, batch_id, committed, planned.finished, planned.at)
-
-
-def _differ(end: str | None, planned: Planned) -> bool:
-    """Whether a committed batch is known not to be the planned one."""
-    return bool(end and planned.end) and planned.end != end
 
 
 def _is_committed(progress: Progress | None, batch_id: int, end: str | None, planned: Planned) -> bool | None:
@@ -97,7 +92,7 @@ def warning(progress: Progress | None, checkpoint: LocalCheckpoint | None, locat
             f"{progress.query_id} last, and does not tell of others; a start with it will be refused"
         )
     newest = min(max(checkpoint.planned, default=-1), progress.next_batch - 1)
-    if newest in checkpoint.planned and _differ(progress.end_of(newest), checkpoint.planned[newest]):
+    if newest in checkpoint.planned and differ(progress.end_of(newest), checkpoint.planned[newest].end):
         return (
             f"the checkpoint in {location} gives batch {newest} other source offsets than those that are committed: it is older "
             "than the progress, and Spark planned the batch anew; a start with it will be refused"

@@ -192,7 +192,7 @@ def _final_progress(plan: Plan, settings: ClusterSettings) -> Progress | None:
     Fencing ends what was open, as the run does that follows, so that nobody waits for a transaction's timeout.
     """
     with fenced(plan, settings) as requests:
-        return requests.read_offsets()[0]
+        return requests.read_committed().progress
 
 
 if __name__ == "__main__":

@@ -28,9 +28,7 @@ from pyspark.sql.types import (
 from onceflow.config import Plan, Sink
 from onceflow.pipeline.loops import never_read
 from onceflow.pipeline.views import Mistake, Views, words_of
-
-ORIGIN = ("_topic", "_partition", "_offset")
-"""Carried along where a view has them: not written, but an error can then name the source record."""
+from onceflow.transaction.router import SOURCE_COLUMNS
 
 _BYTES = (StringType, BinaryType, NullType)
 _ACCEPTED: dict[str, tuple[tuple[type[DataType], ...], str, str]] = {
@@ -96,7 +94,7 @@ def records_of(plan: Plan, views: Views) -> DataFrame:
 
 
 def _branch(frame: DataFrame, plan: Plan, sinks: list[Sink], used: list[str]) -> DataFrame:
-    origin = [F.col(name) for name in ORIGIN] if set(ORIGIN) <= set(frame.columns) else []
+    origin = [F.col(name) for name in SOURCE_COLUMNS] if set(SOURCE_COLUMNS) <= set(frame.columns) else []
     if len(sinks) == 1:
         return frame.select(*_columns(sinks[0], plan, used), *origin)
     records = F.array(*(F.struct(*_columns(sink, plan, used)) for sink in sinks))

@@ -17,8 +17,9 @@ from onceflow.pipeline.checkpoint import Checkpoint, CheckpointState
 from onceflow.pipeline.early_fence import fenced
 from onceflow.pipeline.events import Listener, Note
 from onceflow.pipeline.topics import Partitions, topics_of
-from onceflow.transaction.committed import EARLIEST, Committed
+from onceflow.transaction.committed import EARLIEST
 from onceflow.transaction.progress import OnMismatch, Progress
+from onceflow.transaction.questions import Committed
 from onceflow.transaction.source_mark import NOT_RESUMED
 
 Offsets = dict[str, dict[str, dict[str, int]]]

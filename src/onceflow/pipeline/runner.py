@@ -52,14 +52,14 @@ from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
 from onceflow.session import WORKER_DAEMON, spark_session
-from onceflow.transaction.committed import Committed, read_committed
+from onceflow.transaction.committed import read_committed
 from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import OnMismatch
+from onceflow.transaction.questions import Committed
 from onceflow.transaction.sink import KafkaSink
 
 log = logging.getLogger(__name__)
 
-Mode = OnMismatch
 COMMIT_LOG_PATIENCE_S = 10.0
 UNHURRIED_S = 60.0  # nobody waits for a query that is only to begin again
 SET_BACK = "the wall clock was set back by {:.0f} s, by which Spark waits; the query is started again"
@@ -71,7 +71,7 @@ def run(
     *,
     tell: Listener,
     control: Control,
-    mode: Mode = Mode.REFUSE,
+    mode: OnMismatch = OnMismatch.REFUSE,
     begun: str = "",
     spark_log: str = "error",
     settings: ClusterSettings | None = None,
@@ -447,7 +447,7 @@ def _why_ended(query: StreamingQuery) -> Exception | None:
         return error
 
 
-def _sink(make: Callable[..., KafkaSink], file: PlanFile, settings: ClusterSettings, mode: Mode) -> KafkaSink:
+def _sink(make: Callable[..., KafkaSink], file: PlanFile, settings: ClusterSettings, mode: OnMismatch) -> KafkaSink:
     plan = file.plan
     return make(
         name=plan.name,

@@ -10,8 +10,9 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.batch_states import BatchState, batch_states, is_behind, warning
 from onceflow.pipeline.local_checkpoint import LocalCheckpoint
 from onceflow.pipeline.topics import Partitions
-from onceflow.transaction.committed import Committed, read_committed
+from onceflow.transaction.committed import read_committed
 from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import Committed
 from onceflow.transaction.requests import transactional_id
 
 

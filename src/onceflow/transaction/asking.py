@@ -51,7 +51,7 @@ class Asking:
         """OffsetFetch, once no transaction on the group is open."""
         return self.ask(self.questions.progress())
 
-    def read_offsets(self, *, stable: bool) -> Talk[Committed]:
+    def read_committed(self, *, stable: bool) -> Talk[Committed]:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
         found = yield from self.ask(self.questions.committed(stable=stable))
         assert isinstance(found, Committed), found
@@ -59,7 +59,7 @@ class Asking:
 
     def read_sources(self) -> Talk[Event]:
         """The progress, and of the source offsets those that the newest batch committed: others are of topics read no more."""
-        found = yield from self.read_offsets(stable=True)
+        found = yield from self.read_committed(stable=True)
         return SourcesRead(found.progress, tuple(sorted((at, found.offsets[at]) for at in found.newest)))
 
     def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Talk[Event]:

@@ -4,41 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from onceflow.errors import ProgressConflict
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import Committed
 from onceflow.transaction.requests import Requests
-from onceflow.transaction.source_mark import NOT_RESUMED, why_not_resumed
+from onceflow.transaction.source_mark import NOT_RESUMED
 
 EARLIEST = -2  # Spark's code for the beginning: of a partition that was added since
 PATIENCE_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The progress record (None: nothing was committed under the name) and the source offsets next to it.
-
-    ``newest``: those that the newest batch committed; ``plain``: those that were committed without progress.
-    """
-
-    progress: Progress | None
-    offsets: Mapping[tuple[str, int], int]
-    newest: frozenset[tuple[str, int]] = frozenset()
-    plain: frozenset[tuple[str, int]] = frozenset()
-    notes: Mapping[tuple[str, int], str] = field(default_factory=dict)
-
-    @property
-    def ends(self) -> Mapping[tuple[str, int], int]:
-        """Those of the newest batch; all that there are where an older onceflow, or at least once, has committed it."""
-        return {at: offset for at, offset in self.offsets.items() if at in self.newest or not self.newest}
-
-    @property
-    def why_not_resumed(self) -> str:
-        """Why nobody can go on from these offsets; empty if one can."""
-        return why_not_resumed(self.progress, self.offsets, self.newest, self.plain, self.notes)
 
 
 def read_committed(name: str, settings: ClusterSettings) -> Committed:
@@ -83,5 +58,4 @@ def _read(client: KafkaClient, name: str) -> Committed:
 
     Should that be committed after all, the resumed sink, which fences before it reads, finds the difference and refuses.
     """
-    found = Requests(client, name, version=1, timeout_ms=0).read_committed(stable=False)
-    return Committed(found.progress, found.offsets, found.newest, found.plain, found.notes)
+    return Requests(client, name, version=1, timeout_ms=0).read_committed(stable=False)

@@ -24,11 +24,11 @@ class Codec(IntEnum):
 
 
 # Kafka's own defaults. The other codecs take no level here.
-DEFAULT_LEVELS = {Codec.GZIP: 6, Codec.ZSTD: 3}
+LEVELS = {Codec.GZIP: 6, Codec.ZSTD: 3}
 
 
-def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -> bytes:
-    """``data`` in ``codec``'s framing; ``level`` applies to gzip and zstd. Releases the GIL; any thread."""
+def compress(codec: Codec, data: bytes | memoryview) -> bytes:
+    """``data`` in ``codec``'s framing. Releases the GIL; any thread."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -37,8 +37,7 @@ def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -
         case Codec.SNAPPY:
             return b"".join(_xerial(memoryview(data)))
         case Codec.GZIP | Codec.ZSTD:
-            level = DEFAULT_LEVELS[codec] if level is None else level
-            packed: bytes = pa.Codec(codec.name.lower(), compression_level=level).compress(data, asbytes=True)
+            packed: bytes = pa.Codec(codec.name.lower(), compression_level=LEVELS[codec]).compress(data, asbytes=True)
             return packed
 
 

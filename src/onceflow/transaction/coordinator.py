@@ -259,4 +259,4 @@ def _denied(state: State, reason: str) -> Event:
 
 
 def _no_write(identity: Identity, attempt: int) -> Mapping[tuple[str, int], int]:
-    raise AssertionError("the start writes no records")
+    raise AssertionError("neither a start nor a renewal writes records")

@@ -8,7 +8,7 @@ from onceflow.errors import ProgressConflict
 from onceflow.transaction.progress import OnMismatch, Progress, SourceOffsets
 from onceflow.transaction.questions import Committed
 from onceflow.transaction.resuming import starts_elsewhere
-from onceflow.transaction.source_mark import NOT_RESUMED, why_not_resumed
+from onceflow.transaction.source_mark import NOT_RESUMED
 
 _MOST_TOLD = 5  # partitions, in one error
 _RESUME_ONCE_MORE = (
@@ -71,7 +71,7 @@ def check_beginning(
     is_asked = mode is OnMismatch.RESUME
     said = "cannot resume" if is_asked else "has committed source offsets, and does not go on from them"
     goes_on = found.progress is not None and found.progress.query_id == query_id
-    why_not = why_not_resumed(found.progress, found.offsets, found.newest, found.plain, found.notes)
+    why_not = found.why_not_resumed
     if why_not and not goes_on:
         action = NOT_RESUMED if is_asked else _NOT_NEW
         raise ProgressConflict(f"pipeline {name!r} {said}: {why_not}", action=action)

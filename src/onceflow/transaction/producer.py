@@ -16,10 +16,9 @@ from onceflow.transaction.chunk import Chunk, seal
 from onceflow.transaction.messages import Counts
 from onceflow.transaction.performing import Performer
 from onceflow.transaction.producing import Answered, Await, Producing, Send, Target
-from onceflow.transaction.producing import error_of as _error_of
 from onceflow.transaction.talk import Pace
 
-__all__ = ["BatchProducer", "Target", "_error_of"]
+__all__ = ["BatchProducer", "Target"]
 
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.001, 1.0
 

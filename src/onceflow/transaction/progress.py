@@ -219,5 +219,10 @@ def digest_of(offsets: Any) -> str:
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
+def differ(before: str | None, now: str | None) -> bool:
+    """Whether both are known (digests, ids of topics), and not the same."""
+    return bool(before and now) and before != now
+
+
 SourceOffsets = Mapping[tuple[str, int], int]
 """End offsets of the Kafka sources: (topic, partition) to the next offset to read."""

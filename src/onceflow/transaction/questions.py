@@ -39,7 +39,7 @@ from onceflow.transaction.messages import (
     WriteFailed,
 )
 from onceflow.transaction.progress import Progress, ProgressUnreadable
-from onceflow.transaction.source_mark import is_of_newest, note_of
+from onceflow.transaction.source_mark import is_of_newest, note_of, why_not_resumed
 
 ANCHOR_TOPIC = PROGRESS_TOPIC
 ANCHOR_PARTITION = 0
@@ -112,10 +112,10 @@ class Question(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What OffsetFetch found: the progress record, the source offsets, and which of them the newest batch committed.
+    """What OffsetFetch found: the progress record (None: nothing was committed under the name) and the source offsets next to it.
 
-    ``plain``: those that were committed without progress: by at least once, a tool of Kafka's, or an older onceflow; beside
-    the others stand ``notes``.
+    ``newest``: those that the newest batch committed. ``plain``: those that were committed without progress: by at least once,
+    a tool of Kafka's, or an older onceflow; beside the others stand ``notes``.
     """
 
     progress: Progress | None
@@ -123,6 +123,16 @@ class Committed:
     newest: frozenset[At] = frozenset()
     plain: frozenset[At] = frozenset()
     notes: Mapping[At, str] = field(default_factory=dict)
+
+    @property
+    def ends(self) -> Mapping[At, int]:
+        """Those of the newest batch; all that there are where an older onceflow, or at least once, has committed it."""
+        return {at: offset for at, offset in self.offsets.items() if at in self.newest or not self.newest}
+
+    @property
+    def why_not_resumed(self) -> str:
+        """Why nobody can go on from these offsets; empty if one can."""
+        return why_not_resumed(self.progress, self.offsets, self.newest, self.plain, self.notes)
 
 
 def transactional_id(name: str) -> str:

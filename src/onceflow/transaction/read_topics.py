@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame
 
 from onceflow.transaction.checkpoint_file import CheckpointFile
+from onceflow.transaction.progress import differ
 
 NAME = "_onceflow_topics"
 
@@ -43,11 +44,6 @@ class ReadTopics:
         if known != self._known:
             self._file.write(json.dumps(known))
             self._known = known
-
-
-def differ(before: str | None, now: str | None) -> bool:
-    """Whether both ids are known, and not the same."""
-    return bool(before and now) and before != now
 
 
 def parsed(text: str) -> dict[str, str]:

@@ -62,7 +62,7 @@ class BodyEncoder:
 
     ``limit_bytes`` is the topic's ``max.message.bytes``: no chunk with its header is larger. ``target_chunk_bytes``
     bounds a chunk before compression. ``open_bytes`` is what all open chunks hold; where partitions are many that is too much
-    (partitions times target), and ``shrink`` closes some of them early. ``level``: see ``compress``.
+    (partitions times target), and ``shrink`` closes some of them early.
     """
 
     def __init__(
@@ -72,11 +72,9 @@ class BodyEncoder:
         default_timestamp_ms: int,
         *,
         target_chunk_bytes: int = TARGET_CHUNK_BYTES,
-        level: int | None = None,
     ) -> None:
         self._limit_bytes = limit_bytes
         self._codec = codec
-        self._level = level
         self._default_timestamp_ms = default_timestamp_ms
         self._capacity_bytes = min(target_chunk_bytes, limit_bytes - HEADER_BYTES)
         self._offset_delta_bytes = size_bytes(max(self._capacity_bytes // _SMALLEST_RECORD_BYTES - 1, 0))
@@ -181,7 +179,7 @@ class BodyEncoder:
         chunk = self._open.pop(partition)
         self.open_bytes -= chunk.raw_bytes
         raw = chunk.pieces[0] if len(chunk.pieces) == 1 else b"".join(chunk.pieces)
-        codec, body = self._codec, compress(self._codec, raw, self._level)
+        codec, body = self._codec, compress(self._codec, raw)
         if len(body) > len(raw):
             codec, body = Codec.NONE, bytes(raw)
         if HEADER_BYTES + len(body) > self._limit_bytes:

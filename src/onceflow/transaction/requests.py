@@ -67,14 +67,9 @@ class Requests:
         """OffsetFetch of everything, once no transaction on the group is open."""
         return self._run(self._asking.read_sources())
 
-    def read_offsets(self, *, stable: bool = True) -> tuple[Progress | None, dict[At, int]]:
-        """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
-        found = self.read_committed(stable=stable)
-        return found.progress, dict(found.offsets)
-
     def read_committed(self, *, stable: bool = True) -> Committed:
-        """As ``read_offsets``, and which of the offsets the newest batch committed."""
-        return self._run(self._asking.read_offsets(stable=stable))
+        """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
+        return self._run(self._asking.read_committed(stable=stable))
 
     def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Event:
         """TxnOffsetCommit of the progress record and of source offsets."""

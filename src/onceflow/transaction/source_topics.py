@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from onceflow.errors import InputError, TopicMissing
 from onceflow.kafka.client import KafkaClient
-from onceflow.transaction.progress import Progress, digest_of
+from onceflow.transaction.progress import Progress, differ, digest_of
 from onceflow.transaction.source_mark import topics_of as marked_topics
 from onceflow.transaction.source_mark import with_topics
 from onceflow.transaction.streaming_query import MicroBatch
@@ -61,12 +61,12 @@ class SourceTopics:
         else:
             return False
         known, now = marked_topics(progress.sources), self._digest({topic: self.ids.get(topic, "") for topic in topics})
-        return bool(known and now) and known != now
+        return differ(known, now)
 
     def check_unchanged(self) -> None:
         """Raises InputError where one of them was made anew since."""
         now = _ids(self.client, self.ids)
-        changed = sorted(topic for topic, before in self.ids.items() if len({before, now[topic]} - {""}) > 1)
+        changed = sorted(topic for topic, before in self.ids.items() if differ(before, now[topic]))
         if changed:
             raise made_anew_error(f"{', '.join(changed)}: deleted and made anew while the batch was read")
 

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from pyspark.util import _load_from_socket
 from onceflow.errors import ProgressConflict, UnsafeSession
 from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.progress import Batch, digest_of
+from onceflow.transaction.source_ends import Offsets, all_kafka, kafka_offsets, readings_agree, rows_between
 from onceflow.transaction.source_mark import mark_of
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -31,9 +31,6 @@ _TASK_COLUMN = "_onceflow_task"
 _STATUS_PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 0.01
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
-
-Offsets = list[Any]
-"""One entry per source, as Spark's offset log keeps it; None where a source has none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +44,20 @@ class MicroBatch:
 
     def kafka_end(self) -> dict[tuple[str, int], int]:
         """End offsets of the Kafka sources; where two sources read one partition, the lower."""
-        return _kafka_offsets(self.end)
+        return kafka_offsets(self.end)
 
     def kafka_start(self) -> dict[tuple[str, int], int]:
         """The same of the batch before; empty where there is none."""
-        return _kafka_offsets(self.start)
+        return kafka_offsets(self.start)
 
     def source_rows(self) -> int | None:
         """An upper bound of the rows read from the sources (transaction markers count too); None if not all are Kafka's."""
-        if not _all_kafka(self.end):
+        if not all_kafka(self.end):
             return None
         rows = 0
         for index, end in enumerate(self.end):
             start = self.start[index] if index < len(self.start) else None
-            rows += _rows(start or {}, end or {})
+            rows += rows_between(start or {}, end or {})
         return rows
 
 
@@ -82,7 +79,7 @@ def micro_batch(frame: DataFrame, batch_id: int) -> MicroBatch:
     start = _offsets_of(sources, execution.committedOffsets())
     end = _offsets_of(sources, execution.availableOffsets())
     before = _batch_digest(start, lambda: _planned_ms_of(execution, batch_id - 1)) if batch_id > 0 else ""
-    mark = mark_of(_kafka_offsets(end), agree=readings_agree(end))
+    mark = mark_of(kafka_offsets(end), agree=readings_agree(end))
     batch = Batch(batch_id, str(execution.id()), before, _batch_digest(end, lambda: _planned_ms(execution)), mark)
     return MicroBatch(batch, start, end, str(execution.runId()))
 
@@ -98,7 +95,7 @@ def _batch_digest(end: Offsets, planned_ms: Callable[[], int]) -> str:
 
     A batch that is only repeated keeps the time in its file ``offsets/N``.
     """
-    return digest_of(end if _all_kafka(end) else [end, planned_ms()])
+    return digest_of(end if all_kafka(end) else [end, planned_ms()])
 
 
 def _planned_ms(execution: Any) -> int:
@@ -135,7 +132,7 @@ def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
             "two sources read the same partition from different offsets: one committed offset cannot tell both",
             action="restart, or give the sources topics of their own",
         )
-    return _kafka_offsets(initial)
+    return kafka_offsets(initial)
 
 
 def checkpoint_root(frame: DataFrame) -> str:
@@ -335,56 +332,3 @@ def _execution(frame: DataFrame) -> Any:
 
 def _is_kafka_source(source: Any) -> bool:
     return "Kafka" in source.getClass().getSimpleName()
-
-
-def _all_kafka(sources: Offsets) -> bool:
-    return all(_is_kafka(offsets) for offsets in sources if offsets is not None)
-
-
-def _is_kafka(offsets: Any) -> bool:
-    return isinstance(offsets, dict) and all(
-        isinstance(parts, dict) and all(str(p).isdigit() and isinstance(o, int) for p, o in parts.items())
-        for parts in offsets.values()
-    )
-
-
-def _kafka_offsets(sources: Offsets) -> dict[tuple[str, int], int]:
-    merged: dict[tuple[str, int], int] = {}
-    for offsets in sources:
-        if _is_kafka(offsets):
-            for topic, partition, offset in _flat(offsets):
-                merged[topic, partition] = min(offset, merged.get((topic, partition), offset))
-    return merged
-
-
-def readings_agree(sources: Offsets) -> bool:
-    """Whether Kafka sources that read partitions of a topic in common have all of the same offsets there.
-
-    A partition that one of them alone knows is in doubt::
-
-        a topic that two sources read gets a partition, and records there, after Spark has asked for one of them
-        {"t": {"0": 5}} and {"t": {"0": 5, "1": 7}}             one offset of t-1, 7, would tell the first one to pass over seven
-    """
-    read: dict[str, list[dict[str, int]]] = {}
-    for offsets in sources:
-        for topic, parts in offsets.items() if _is_kafka(offsets) else ():
-            read.setdefault(topic, []).append(parts)
-    return not any(
-        one.keys() & other.keys() and one != other
-        for parts_of in read.values()
-        for one, other in combinations(parts_of, 2)
-    )
-
-
-def _flat(offsets: dict[str, dict[str, int]]) -> Iterator[tuple[str, int, int]]:
-    for topic, parts in offsets.items():
-        for partition, offset in parts.items():
-            yield topic, int(partition), offset
-
-
-def _rows(start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> int:
-    return sum(
-        max(0, offset - start.get(topic, {}).get(partition, 0))
-        for topic, parts in end.items()
-        for partition, offset in parts.items()
-    )

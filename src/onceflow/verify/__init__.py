@@ -1,1 +1,1 @@
-"""Proof: histories of what clients saw, a checker of them, and a simulator that makes them."""
+"""Proof: faults on a private cluster and a real pipeline, histories of what clients saw, a checker of them, and a simulator."""

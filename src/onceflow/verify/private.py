@@ -46,6 +46,9 @@ def local_uri(path: Path) -> str:
 def private_environment(directory: Path) -> dict[str, str]:
     """Ours, without what would change the plan. Spark and Hadoop look for their configuration in ``directory`` alone."""
     kept = {name: value for name, value in os.environ.items() if not (name in _VARIABLES or _is_ours(name))}
+    paths = [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if paths:  # as they are meant here, whatever directory the process is started in
+        kept["PYTHONPATH"] = os.pathsep.join(str(Path(path).absolute()) for path in paths)
     return {**kept, "SPARK_CONF_DIR": str(directory)}
 
 

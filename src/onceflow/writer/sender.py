@@ -89,7 +89,7 @@ class Sender:
         # An event that failed in a block is never committed: the block ends with its failure.
         self.fate_of_lost = Fate.ABORTED if self._is_transactional else Fate.UNKNOWN
         self._alone: set[Delivery] = set()  # those that a broker may refuse for their size, each in a batch of its own
-        self._is_refitting = False  # nothing is handed over while the producer is replaced
+        self._refitting = 0  # the thread that replaces the producer: no other one hands anything over meanwhile
         self.failures: list[FailedDelivery] = []
         self._on_settled = on_settled
         self.settles_more = on_settled is not None  # or an acknowledged event is taken off ``pending``, and that is all
@@ -176,7 +176,7 @@ class Sender:
                 if topic in self._limits.tight:
                     self._weigh(delivery, value, key, headers)
                 producer = self.producer
-                if self._given_up or self._is_refitting or self._is_ended:
+                if self._given_up or self._is_ended or (self._refitting and self._refitting != threading.get_ident()):
                     raise self._shut()
                 delivery.sent_at = time.monotonic()
                 self.pending[delivery] = True
@@ -263,18 +263,26 @@ class Sender:
         return self._limits.batch_bytes < self._batch_bytes
 
     def _refit(self) -> None:
-        """Replaces the producer by one of smaller batches, as soon as nothing is outstanding. Raises DeliveryFailed."""
+        """Replaces the producer by one of smaller batches, as soon as nothing is outstanding. Raises DeliveryFailed.
+
+        A signal's handler sends by the one that there was, for where it runs nothing goes on until it ends::
+
+            all is acknowledged; a signal is heard; its handler sends, and waits for room until the delivery timeout
+            nobody makes room: the thread that replaces the producer is the one that waits
+        """
         with self._one_refits:
             # Another thread did it meanwhile; or a signal's handler sends, while the thread that it has interrupted is at it.
-            if not self.is_coarse or self._is_refitting:
+            if not self.is_coarse or self._refitting:
                 return
             with self._handing_over:
-                self._is_refitting = True
+                self._refitting = threading.get_ident()
             try:
-                self.flush()
-                self._live = self._made()
+                made = self._made()
+                while self.pending:  # no call follows the last look, so no handler comes behind it
+                    self.flush()
+                self._live = made
             finally:
-                self._is_refitting = False
+                self._refitting = 0
 
     def _look_up(self, topic: str) -> KafkaError | None:
         """Asks the cluster: ``known`` has what there is of the topic then, or the error is what it said.

@@ -160,13 +160,30 @@ def test_a_cell_whose_report_cannot_be_written_does_not_end_the_others(
     assert "No space left on device" in rows[0].reasons[0]
 
 
+def test_what_was_found_stays_found_where_the_report_of_all_cells_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report, "write", full)
+    rows = run_matrix(matrix("hard-brokers-1", "hard-brokers-2"), tmp_path, QUIET, giving(TWICE, GOOD))
+    assert [each.standing for each in rows] == ["violated", "not judged"]
+    assert status_of(rows) is ExitStatus.VIOLATED
+
+
 def test_an_earlier_report_does_not_stay(tmp_path: Path) -> None:
-    run_matrix(matrix("hard-brokers-1"), tmp_path, QUIET, giving(TWICE))
+    """Neither that of a cell that is not run now, nor that of a run without the matrix."""
+    run_matrix(matrix("hard-brokers-1", "hard-brokers-2"), tmp_path, QUIET, giving(TWICE, TWICE))
+    (tmp_path / "report.html").write_text("of an earlier run")
+    report.clear(tmp_path)
     rows = run_matrix(matrix("hard-brokers-1"), tmp_path, QUIET, giving(GOOD))
     assert status_of(rows) is ExitStatus.GOOD
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"matrix.html", "matrix.json", "junit.xml"}
     assert {path.name for path in (tmp_path / "hard-brokers-1").iterdir()} == {
         "report.html", "report.json", "junit.xml"
     }  # fmt: skip
+    assert not list((tmp_path / "hard-brokers-2").iterdir())
 
 
 def test_the_terminal_shows_a_line_a_cell_and_the_verdict_last() -> None:
@@ -226,3 +243,10 @@ def test_arguments_that_do_not_go_together_are_a_mistake_also_with_their_default
     done = command([], *arguments)
     assert done.exit_code == 2
     assert told in done.stderr
+
+
+def test_a_file_where_a_cell_s_report_goes_is_a_mistake(command: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "hard-clients-2").touch()
+    done = command([], "--matrix", "--cells", "hard-clients-2")
+    assert done.exit_code == 2
+    assert "hard-clients-2 is a file, not a directory" in done.stderr.replace("\n", " ")

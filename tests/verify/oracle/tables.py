@@ -12,9 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from onceflow.transaction.committed import Committed
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.questions import ANCHOR_TOPIC
+from onceflow.transaction.questions import ANCHOR_TOPIC, Committed
 from onceflow.verify.oracle.expected import RANGES, RECORDS, Expected
 from onceflow.verify.recording import Observed, Recorded
 from onceflow.verify.recording.tables import ENDS, PROGRESS, READ, SENT

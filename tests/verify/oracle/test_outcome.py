@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from onceflow.transaction.committed import Committed
 from onceflow.transaction.progress import Progress
+from onceflow.transaction.questions import Committed
 from onceflow.verify.engines.catalog import ENGINES, engine_of
 from onceflow.verify.recording import Observed
 from onceflow.verify.recording.tables import ENDS, PROGRESS

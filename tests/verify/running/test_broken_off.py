@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,9 @@ from tests.verify.running.test_options import GOOD
 from typer.testing import CliRunner, Result
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.cli import shown
 from onceflow.cli.main import app
-from onceflow.errors import SetupError, VerificationError
+from onceflow.errors import RequestFailed, SetupError, VerificationError
 from onceflow.verify.engines import ENGINES, Engine
 from onceflow.verify.recording import reader
 from onceflow.verify.report import writing
@@ -31,6 +33,7 @@ from onceflow.verify.running.options import settings_of
 from onceflow.verify.running.outcome import Raw
 from onceflow.verify.running.progress import Progress
 from onceflow.verify.running.timeline import Timeline
+from onceflow.verify.workload import InputWriter
 
 if TYPE_CHECKING:
     from tests.conftest import Fill, TopicFactory
@@ -173,6 +176,41 @@ def test_the_reader_beside_the_run_tells_what_ended_it(monkeypatch: pytest.Monke
         recorder.stop()
 
 
+def test_who_is_interrupted_is_not_taken_for_a_run_that_has_failed_where_cleaning_up_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the next engine would begin, and no further signal would be heard."""
+
+    @contextmanager
+    def world(*_: object) -> Iterator[Any]:
+        try:
+            yield NOTHING
+        finally:
+            raise VerificationError("processes of the group are still there")
+
+    def interrupted(*_: object) -> None:
+        raise SystemExit(130)
+
+    monkeypatch.setattr(running, "_world", world)
+    monkeypatch.setattr(running, "_work", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        one_run()
+
+
+class InputThatFails(InputWriter):
+    """Whose thread has ended by itself, as where no producer can be had."""
+
+    def _write(self) -> None:
+        raise RequestFailed("the writer of the input gets no producer")
+
+
+def test_input_that_ended_by_itself_is_a_failure_of_the_run_and_what_it_sent_is_judged() -> None:
+    writer, raw = InputThatFails("127.0.0.1:1", [], seed=1).start(), Raw(ENGINES["onceflow"], NOTHING)
+    sent = running._stopped(writer, raw)
+    assert (sent.num_rows, raw.failures) == (0, ["[REQUEST_FAILED] the writer of the input gets no producer"])
+    assert writer.stop().num_rows == 0, "that is told once"
+
+
 # The command
 
 
@@ -265,3 +303,26 @@ def test_a_verification_that_is_ended_keeps_the_runs_that_are_done(
     assert document["runs"][0]["history_rows"] == len(first.verdict.history)
     assert document["runs"][1]["failures"][0] == verification.NOT_RUN
     assert "Spark's Kafka sink, showed nothing that could be used" in document["controls"]
+
+
+def test_a_report_of_the_matrix_does_not_stay_beside_that_of_a_run(
+    command: Callable[..., Result], tmp_path: Path
+) -> None:
+    for name in ("matrix.html", "matrix.json"):
+        (tmp_path / name).write_text("of an earlier matrix")
+    assert command([result()]).exit_code == 0
+    assert files_in(tmp_path) == FILES
+
+
+@pytest.mark.parametrize(("found", "status"), [("append_a_record_again", 1), ("", 0)])
+def test_a_terminal_that_is_closed_takes_neither_the_report_nor_the_verdict(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str, status: int
+) -> None:
+    class Closed(StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    terminal: Any = shown.Heedless(Closed())
+    monkeypatch.setattr(shown, "console_of", lambda **_: Console(file=terminal))
+    assert command([result(found, seed=3) if found else result()]).exit_code == status
+    assert files_in(tmp_path) == {*FILES, *(["history.parquet", "history-1-duplicated.parquet"] if found else [])}

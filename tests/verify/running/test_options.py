@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,17 @@ GOOD = Options(
     transaction_version=2, inputs=(), outputs=(), directory=None, arguments=("--for", "60s"),
 )  # fmt: skip
 
+SPARKS_OWN = """
+name = "p"
+[[source]]
+name = "orders"
+topics = ["orders"]
+schema = "struct<id: string>"
+[[sink]]
+from = "orders"
+topic = "out"
+value = "id"
+"""
 PATTERN = """
 name = "p"
 [[source]]
@@ -201,6 +213,27 @@ def test_what_is_wrong_with_input_names_the_option_and_the_file(tmp_path: Path) 
     assert found[0].endswith("No such file or directory")
 
 
+def test_what_no_topic_may_be_called_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("1\n")
+    given = dataclasses.replace(GOOD, inputs=(f"bad name={tmp_path}/in.jsonl",), outputs=("", "also bad", "good"))
+    assert [text for text in mistakes_of(given) if "may be called" in text] == [
+        "--output : no topic may be called so",
+        "--output also bad: no topic may be called so",
+        f"--input bad name={tmp_path}/in.jsonl: no topic may be called 'bad name'",
+    ]
+
+
+def test_a_schema_that_no_values_can_be_made_of_is_a_mistake_unless_there_is_a_sample(tmp_path: Path) -> None:
+    plan, sample = tmp_path / "p.toml", tmp_path / "in.jsonl"
+    plan.write_text(SPARKS_OWN)
+    sample.write_text('{"id": "1"}\n')
+    asked = dataclasses.replace(GOOD, pipeline=plan)
+    (mistake,) = mistakes_of(asked)
+    assert mistake.startswith("source 'orders': schema: '<' is not a name")
+    assert mistake.endswith("or give records of its own with --input")
+    assert settings_of(dataclasses.replace(asked, inputs=(f"orders={sample}",))).samples
+
+
 def test_a_topic_has_one_file(tmp_path: Path) -> None:
     """The second would silently be the one that counts, and the topic that was meant would have none."""
     given = []
@@ -251,13 +284,23 @@ def test_the_command_runs_the_same_again() -> None:
 
 
 def test_an_engine_of_ones_own_is_a_command_line() -> None:
-    (engine,) = settings_of(dataclasses.replace(GOOD, engine="python my_engine.py")).engines
-    assert engine.command == ("python", "my_engine.py")
+    (engine,) = settings_of(dataclasses.replace(GOOD, engine="sh my_engine.py")).engines
+    assert engine.command == (shutil.which("sh"), "my_engine.py")
     assert engine.judged
     assert mistakes_of(dataclasses.replace(GOOD, engine="a 'b")) == ["--engine a 'b: No closing quotation"]
     assert mistakes_of(dataclasses.replace(GOOD, engine=" ")) == ["--engine  : it names no program"]
     found = mistakes_of(dataclasses.replace(GOOD, engine="/no/such/program -x"))
     assert found == ["--engine /no/such/program -x: there is no program /no/such/program"]
+
+
+def test_the_files_of_an_engine_are_found_from_its_own_directory_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("engine.sh", "engine.py"):
+        (tmp_path / name).touch(mode=0o700)
+    (engine,) = settings_of(dataclasses.replace(GOOD, engine="./engine.sh engine.py -x")).engines
+    assert engine.command == (str(tmp_path / "engine.sh"), str(tmp_path / "engine.py"), "-x")
 
 
 def test_both_engines_are_ours_and_the_control() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from onceflow.config import Plan, load
+from onceflow.java import find_java
 from onceflow.verify.cluster.spark import _environment as environment_of_workers
+from onceflow.verify.private import private_environment
 from onceflow.verify.running.private_plan import private_plan, write_plan
 from onceflow.verify.running.process import _environment as environment_of_engines
 from onceflow.verify.workload import builtin_plan
@@ -31,7 +34,7 @@ schema = "id STRING, name STRING, amount DECIMAL(12, 2)"
 starting_offsets = {orders = {0 = 120}, returns = {0 = 7}}
 max_offsets_per_trigger = 100
 watermark = {column = "_timestamp", delay = "10 minutes"}
-options = {"kafka.fetch.max.wait.ms" = "30"}
+options = {"kafka.fetch.max.wait.ms" = "30", minOffsetsPerTrigger = "1000", maxTriggerDelay = "15m"}
 [[transform]]
 name = "odd"
 sql = """SELECT *, '${not.a.variable}' AS v, "quoted \u00e9 \U0001F600 \u007f" AS w FROM orders
@@ -99,6 +102,24 @@ def test_the_environment_does_not_lead_to_the_users_systems(tmp_path: Path, monk
         assert environment["HTTP_PROXY_OF_MY_OWN"] == "kept"
 
 
+def test_what_python_imports_from_is_the_same_in_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "src:/elsewhere")
+    for environment in (environment_of_engines(tmp_path), private_environment(tmp_path)):  # drivers, the oracle
+        assert environment["PYTHONPATH"] == f"{tmp_path}/src:/elsewhere"
+
+
+def test_the_directory_of_an_engine_may_be_called_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dusers.own=1")
+    place = tmp_path / "of the 2nd run"
+    command = [str(find_java()), "-XshowSettings:properties", "-version"]
+    done = subprocess.run(command, env=environment_of_engines(place), capture_output=True, text=True, check=True)
+    properties = [line.strip() for line in done.stderr.splitlines()]
+    assert {f"java.io.tmpdir = {place}", "users.own = 1"} <= set(properties)
+
+
 def test_what_is_written_is_read_as_the_same_plan_in_any_environment(
     users: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +142,9 @@ def test_what_the_pipeline_computes_is_untouched(users: Plan, tmp_path: Path) ->
 def test_sources_begin_at_the_beginning_of_the_private_topics(users: Plan, tmp_path: Path) -> None:
     chosen = private(users, tmp_path)
     assert [source.starting_offsets for source in chosen.source] == ["earliest"]
+    assert [source.options for source in chosen.source] == [{"kafka.fetch.max.wait.ms": "30"}], (
+        "none waits for more input"
+    )
     assert chosen.trigger.processing_time is not None
     assert not chosen.trigger.available_now
     assert chosen.output.transaction_timeout.ms == 10_000

@@ -105,6 +105,17 @@ def test_killed_and_frozen_at_each_step_each_effect_is_there_once(
     assert not [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]
 
 
+def test_that_one_waits_which_was_said_too_late_strikes_it_nowhere_else(
+    broker: EmbeddedBroker, output: str, tmp_path: Path
+) -> None:
+    """It was told to go on meanwhile."""
+    with readers_behind(broker, output, tmp_path) as behind:
+        (first, _) = eventually(lambda: behind.readers._lives, lambda lives: len(lives) == 2, "both", PATIENCE_S)
+        with behind.readers._changed:
+            first.held = Step.HANDLED.value  # by its word, which came behind the order
+        assert behind.readers.hold(Step.HANDLED.value, 0.0, random(0)) is None, "nothing is fed, so nobody comes there"
+
+
 def test_what_is_in_a_partition_that_is_added_is_handled(broker: EmbeddedBroker, output: str, tmp_path: Path) -> None:
     """Long before librdkafka would look for it by itself, every five minutes."""
     with readers_behind(broker, output, tmp_path) as behind:

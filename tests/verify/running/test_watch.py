@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.verify.running.supervised import supervised, world_of
 
-from onceflow.errors import VerificationError
+from onceflow.errors import RequestFailed, VerificationError
 from onceflow.verify.result import Lane
 from onceflow.verify.running.purged import PurgedEntries
 from onceflow.verify.running.watch import Watch
@@ -26,8 +26,14 @@ def watched(world: PrivateWorld) -> PrivateWorld:
     return replace(world, kafka=nothing)
 
 
-def watch_over(world: PrivateWorld, stuck_s: float) -> Watch:
-    return Watch(world, stuck_s, PurgedEntries(world.checkpoint, world.checkpoint.with_name("purged")))
+@dataclass
+class Input:
+    failure: Exception | None = None
+
+
+def watch_over(world: PrivateWorld, stuck_s: float, failure: Exception | None = None) -> Watch:
+    writer: Any = Input(failure)
+    return Watch(world, writer, stuck_s, PurgedEntries(world.checkpoint, world.checkpoint.with_name("purged")))
 
 
 def test_a_driver_that_hangs_is_stuck(tmp_path: Path) -> None:
@@ -90,3 +96,13 @@ def test_what_spark_is_going_to_purge_is_copied(tmp_path: Path) -> None:
         with watch_over(world, 60.0) as watch:
             world.wait_for(copy.exists, "a copy of the offset log")
         assert (watch.stuck, copy.read_text()) == ("", "planned")
+
+
+def test_where_no_input_comes_any_more_the_pipeline_is_not_to_blame(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        world = watched(world_of(driver, tmp_path))
+        failure = RequestFailed("the writer of the input gets no producer")
+        with watch_over(world, 600.0, failure) as watch, pytest.raises(VerificationError, match="given up"):
+            world.sleep(60)
+        assert watch.stuck == "[REQUEST_FAILED] the writer of the input gets no producer"

@@ -24,6 +24,7 @@ from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import ANCHOR_TOPIC, transactional_id
 from onceflow.verify.cluster.producer_ids import forgetting
 from onceflow.verify.cluster.transaction_log import Entry, write_entries
+from onceflow.verify.simulator import broker as model
 from onceflow.verify.simulator.requests import (
     GROUP,
     AddPartitions,
@@ -100,6 +101,30 @@ def test_the_model_answers_as_a_broker_whose_topic_of_the_progress_is_deleted(ve
         for by_name in (False, True):
             both.ask(FetchOffsets(by_name))
         both.finish()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_model_answers_as_a_broker_that_lets_transactions_last_less_than_they_are_to(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives no identity, and so fences and aborts for nobody who asks for one; what is open goes on, and ends."""
+    monkeypatch.setattr(model, "BY_HAND", 10**9)  # the model's time goes on with each request, and this is to last
+    names = [f"too-long-{seed}" for seed in range(len(LATE))]
+    with running(tmp_path, version) as (broker, client):
+        create_topic(broker, TOPIC, PARTITIONS)
+        several = [Both.opened(RealBroker(client, name, version, TOPIC)) for name in names]
+    with running(tmp_path, version, transaction_max_timeout_ms=str(TIMEOUT_MS)) as (broker, client):
+        for seed, both in enumerate(several):
+            both.real.reconnect(client)
+            both.model.shorten_transactions()
+            for request in late_requests(version, both.ours, LATE[seed:] + LATE[:seed]):
+                both.ask(request)
+            for _ in range(REQUESTS):
+                both.step()
+            both.finish()
+    answered = {each for both in several for each in both.codes}
+    assert {("InitProducerId", codes.INVALID_TRANSACTION_TIMEOUT), ("EndTransaction", codes.NONE)} <= answered
+    assert ("InitProducerId", codes.NONE) in answered, "it was given one before"
 
 
 def wait_until_progress_is_gone(real: RealBroker) -> None:

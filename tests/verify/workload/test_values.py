@@ -142,6 +142,9 @@ def test_a_sample_with_mistakes_names_all_of_them(tmp_path: Path) -> None:
     path.write_text(f'{{"value": {"[" * 5000}1{"]" * 5000}}}\n')
     with pytest.raises(ConfigurationError, match="line 1: it is nested too deeply"):
         read_sample(path)
+    path.write_text('{"value": 1, "headers": {"\\ud800": "x"}}\n')
+    with pytest.raises(ConfigurationError, match=r"line 1: '\\ud800' can be no header's name"):
+        read_sample(path)
     path.write_text("\n")
     with pytest.raises(ConfigurationError, match="holds no record"):
         read_sample(path)

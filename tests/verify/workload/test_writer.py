@@ -59,6 +59,13 @@ def test_it_ends_when_so_many_are_committed(broker: EmbeddedBroker, topic: Topic
     assert running.counts["fail"] > 0
 
 
+def test_between_two_transactions_there_is_no_pause_in_which_a_pipeline_would_seem_to_stand_still() -> None:
+    slow = InputWriter("127.0.0.1:1", [], seed=1, rate=0.5)
+    assert {slow._chance.randint(1, slow._most_records) for _ in range(1000)} == set(range(1, 6)), (
+        "10 s of input at most"
+    )
+
+
 def test_aborted_records_are_really_in_the_log(broker: EmbeddedBroker, topic: TopicFactory, read: Reader) -> None:
     name = topic(1)
     sent = writer(broker.bootstrap_servers, (name,)).start().wait()

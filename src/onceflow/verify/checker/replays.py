@@ -1,6 +1,6 @@
 """The function that output is held against, in the two forms in which it may be given: of one record, or of all input at once.
 
-One of a record can be asked as well what it makes of a record of which not everything is known (``of_unknown``).
+One of a record can be asked as well what it makes of a record of which not everything is known (``of_record``).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def guarded(run: Callable[[], int]) -> int:
             f"nothing is proved: the checker failed, {type(error).__name__}: {error}. What to do: report it to those who write "
             "onceflow, with the lines above and the history"
         )
-    _let_go(sys.stdout)
+    let_go(sys.stdout)
     return NOTHING_PROVED
 
 
@@ -71,14 +71,14 @@ def _say(text: str) -> None:
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
         return
-    _let_go(sys.stderr)
+    let_go(sys.stderr)
 
 
 def _say_where(error: BaseException) -> None:
     _say("".join(traceback.format_exception(error)).rstrip())
 
 
-def _let_go(stream: Any) -> None:
+def let_go(stream: Any) -> None:
     """What could not be written is not tried again when Python ends, which would change the status."""
     with suppress(OSError, ValueError, AttributeError):
         try:

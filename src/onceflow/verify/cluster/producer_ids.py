@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import ResourceType
 
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.questions import describe_producers
+from onceflow.verify.cluster.configs import set_config
 
 FORGET_SOON: Mapping[str, str] = {"producer.id.expiration.check.interval.ms": "1000"}
 """Broker settings without which ``forgetting`` takes ten minutes. Alone they change nothing: an id expires after a day."""
 
 _EXPIRATION = "producer.id.expiration.ms"
 _FORGOTTEN_AFTER_MS = 1_000
-_PATIENCE_S = 60.0
 
 
 def known_at_leaders(client: KafkaClient, topics: Iterable[str]) -> set[int]:
@@ -55,18 +55,13 @@ def forgetting(servers: str, nodes: Collection[int]) -> Iterator[None]:
         leader     hears that the partition is in the transaction, and refuses the record (INVALID_TXN_STATE)
     """
     try:
-        _set(servers, nodes, str(_FORGOTTEN_AFTER_MS))
+        _expire(servers, nodes, str(_FORGOTTEN_AFTER_MS))
         yield
     finally:
-        _set(servers, nodes, None)
+        _expire(servers, nodes, None)
 
 
-def _set(servers: str, nodes: Collection[int], after_ms: str | None) -> None:
+def _expire(servers: str, nodes: Collection[int], after_ms: str | None) -> None:
     """Of each broker by itself; None: as before."""
-    operation = AlterConfigOpType.DELETE if after_ms is None else AlterConfigOpType.SET
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for node in nodes:
-        entry = ConfigEntry(_EXPIRATION, after_ms, incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
-        for done in admin.incremental_alter_configs([resource]).values():
-            done.result(_PATIENCE_S)
+        set_config(servers, ResourceType.BROKER, str(node), _EXPIRATION, after_ms)

@@ -87,15 +87,6 @@ class SparkProcess:
         """Kill it (SIGKILL), and not what it has started: a worker's executors notice, and end by themselves."""
         self._end(signal.SIGKILL)
 
-    def stop(self) -> None:
-        """End it in order (SIGTERM)."""
-        self.resume()
-        self._end(signal.SIGTERM)
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
     def pause(self) -> None:
         """Freeze it (SIGSTOP)."""
         self._send(signal.SIGSTOP)

@@ -5,13 +5,14 @@ The driver is down meanwhile, as it is when the machine went down with it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from onceflow.pipeline.local_checkpoint import source_offsets
+from onceflow.transaction.source_ends import readings_agree
 from onceflow.verify.recording.ends import committed_of
 
 if TYPE_CHECKING:
@@ -158,14 +159,11 @@ def _no_resume(checkpoint: Path) -> str:
 
 
 def _readings_agree(entry: Path) -> bool:
-    """Whether all readings of a partition end at the same offset in this batch; also where a fault has cut its entry off."""
+    """Whether a resume could go on from the ends of this batch; also where a fault has cut its entry off."""
     try:
-        lines = entry.read_text(encoding="utf-8").splitlines()[2:]
-        readings = [json.loads(line) for line in lines if line != "-"]
+        return readings_agree(source_offsets(entry.read_text(encoding="utf-8")))
     except ValueError:
         return True
-    ends = {(topic, *end) for reading in readings for topic, parts in reading.items() for end in parts.items()}
-    return len(ends) == len({(topic, partition) for topic, partition, _ in ends})
 
 
 def _next_batch(world: World) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from onceflow.verify.cluster.producer_ids import forgetting, known_at_leaders
 from onceflow.verify.cluster.transaction_log import Entry, entry_of, replace_entry
 from onceflow.verify.engines.transaction import UNKNOWN, Transaction
+from onceflow.verify.faults.driver import await_end
 
 if TYPE_CHECKING:
     from onceflow.verify.running.encounters import UnderWay
@@ -24,7 +25,6 @@ LAST_EPOCH = 32_766
 _MOST_LEFT = 6  # epochs, before the last one
 _BATCHES = 12  # in which they are used up: a start takes two, and each batch one
 _BATCH_S = 120.0
-_ZOMBIE_PATIENCE_S = 60.0
 _LIVES_ON = 0.5
 
 
@@ -95,8 +95,7 @@ class ExpireIdsOfZombie:
         with driver.resting():
             known = _forget(world)
             driver.go(old)
-            if not driver.await_end(old, _ZOMBIE_PATIENCE_S):
-                world.note(f"the zombie did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
+            await_end(world, old, "the zombie")
         world.met(f"driver {old.generation} woke right before {step}, when all had forgotten {known}", held_at)
         driver.await_batches(1, _BATCH_S)  # until then there is no id that the next fault of a row could strike
 

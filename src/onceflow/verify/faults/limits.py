@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import ResourceType
 
+from onceflow.verify.cluster.configs import set_config
 from onceflow.verify.engines.transaction import Transaction
 from onceflow.verify.running.encounters import UnderWay
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
 
-_PATIENCE_S = 60.0
 _ATTEMPTS_S = 120.0
 _PASSED_BATCHES = 3
 _HANGS_S = 30.0
@@ -44,12 +44,12 @@ class RecordTooLarge:
     def inject(self, world: World, random: Random) -> None:
         topic = random.choice(world.topics_out)
         try:
-            _set(world, topic, _LIMIT_BYTES)
+            _limit(world, topic, str(_LIMIT_BYTES))
             world.note(f"{topic} takes {_LIMIT_BYTES} bytes at most")
             # A batch that was under way may still pass, and one without a record for this topic does.
             came = world.driver.await_failure(_REFUSALS, _PASSED_BATCHES, _ATTEMPTS_S)
         finally:
-            _set(world, topic, None)
+            _limit(world, topic, None)
         if came:
             # What it had written to other topics may stand there, in a transaction.
             refused = UnderWay(transaction=Transaction.PERHAPS)
@@ -75,14 +75,9 @@ def end_if_it_hangs(world: World) -> None:
         driver.kill()
 
 
-def _set(world: World, topic: str, limit: int | None) -> None:
+def _limit(world: World, topic: str, limit: str | None) -> None:
     """The topic's limit in bytes; None: the cluster's."""
-    operation = AlterConfigOpType.DELETE if limit is None else AlterConfigOpType.SET
-    entry = ConfigEntry("max.message.bytes", None if limit is None else str(limit), incremental_operation=operation)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": world.kafka.direct_servers, "log_level": 0})
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(_PATIENCE_S)
+    set_config(world.kafka.direct_servers, ResourceType.TOPIC, topic, "max.message.bytes", limit)
 
 
 LIMIT_FAULTS = (RecordTooLarge(),)

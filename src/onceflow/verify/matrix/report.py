@@ -32,10 +32,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from onceflow.verify.matrix.cells import CELLS
 from onceflow.verify.matrix.results import Row, sentence, status_of
 from onceflow.verify.report import text
 from onceflow.verify.report.junit import as_junit
 from onceflow.verify.report.summary import HEADLINES, ExitStatus
+from onceflow.verify.report.writing import clear as clear_report
 
 VERSION = 1
 DOCUMENT, PAGE, JUNIT = "matrix.json", "matrix.html", "junit.xml"
@@ -59,10 +61,11 @@ class Told:
 
 
 def clear(directory: Path) -> None:
-    """Makes a directory for the report, without an earlier one."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in (DOCUMENT, PAGE, JUNIT):
-        (directory / name).unlink(missing_ok=True)
+    """Makes a directory for the report, without an earlier one, and without that of any cell: not all may be run."""
+    clear_report(directory)
+    for cell in CELLS:
+        if (directory / cell.name).is_dir():
+            clear_report(directory / cell.name)
 
 
 def write(told: Told, directory: Path) -> None:

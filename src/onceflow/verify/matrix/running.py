@@ -9,8 +9,9 @@ from onceflow.verify.matrix import report
 from onceflow.verify.matrix.cells import Cell
 from onceflow.verify.matrix.results import Row, complete, unwritten
 from onceflow.verify.matrix.settings import Matrix, bounces_of
-from onceflow.verify.report import clear, write_report
+from onceflow.verify.report import write_report
 from onceflow.verify.result import RunResult
+from onceflow.verify.running.interrupted import raise_if_interrupted
 from onceflow.verify.running.progress import Progress
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.verification import keep_histories, verify_all
@@ -19,21 +20,34 @@ VerifyAll = Callable[[Settings, Progress], list[RunResult]]
 
 
 def run_matrix(matrix: Matrix, directory: Path, progress: Progress, run: VerifyAll = verify_all) -> list[Row]:
-    """Runs the cells; the rows of all of them. The report in ``directory``, which exists, is complete after each cell."""
+    """Runs the cells; the rows of all of them. The report in ``directory``, which exists, is complete after each cell.
+
+    A full disk, say, takes nothing from what was found, and the other cells are run.
+    """
     rows = {cell: [_row(matrix, cell)] for cell in matrix.settings}
     for number, (cell, settings) in enumerate(matrix.settings.items(), 1):
-        report.write(_told(matrix, rows), directory)
+        _report(matrix, rows, directory, progress)
         progress.line(f"cell {number} of {len(matrix.settings)}: {cell.name}: {cell.text}")
-        clear(directory / cell.name)
         results = run(settings, progress)
         rows[cell] = [complete(_row(matrix, cell, result)) for result in results]
         try:
             _write_cell(rows[cell], directory / cell.name, keeps=settings.directory is not None)
-        except OSError as error:  # a full disk, say: what was found stays found, and the other cells are run
+        except OSError as error:
+            raise_if_interrupted(error)
             rows[cell] = [unwritten(row, error) for row in rows[cell]]
         progress.line(f"{cell.name}: {', '.join(row.standing for row in rows[cell])}")
-    report.write(_told(matrix, rows), directory)
-    return list(_all(rows))
+    lost = _report(matrix, rows, directory, progress)
+    return [unwritten(row, lost) if lost else row for row in _all(rows)]
+
+
+def _report(matrix: Matrix, rows: dict[Cell, list[Row]], directory: Path, progress: Progress) -> OSError | None:
+    """Writes what is known so far; why that cannot be."""
+    try:
+        report.write(report.Told(list(_all(rows)), matrix.messages, matrix.seed), directory)
+    except OSError as error:
+        progress.line(f"the report cannot be written: {error}")
+        return error
+    return None
 
 
 def _row(matrix: Matrix, cell: Cell, result: RunResult | None = None) -> Row:
@@ -46,10 +60,6 @@ def _write_cell(rows: list[Row], directory: Path, *, keeps: bool) -> None:
         write_report(results, directory, f"onceflow verify --matrix: {rows[0].cell.text}")
     finally:
         keep_histories(results, directory, of_all=keeps)
-
-
-def _told(matrix: Matrix, rows: dict[Cell, list[Row]]) -> report.Told:
-    return report.Told(list(_all(rows)), matrix.messages, matrix.seed)
 
 
 def _all(rows: dict[Cell, list[Row]]) -> Iterator[Row]:

@@ -15,8 +15,8 @@ from onceflow.errors import KafkaError, RequestFailed
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.transaction.committed import Committed, read_committed
-from onceflow.transaction.questions import transactional_id
+from onceflow.transaction.committed import read_committed
+from onceflow.transaction.questions import Committed, transactional_id
 from onceflow.transaction.requests import Requests
 from onceflow.verify.cluster.placement import GROUPS_TOPIC, partition_among
 from onceflow.verify.recording.tables import ENDS, Clock, Place
@@ -93,7 +93,7 @@ def _committed(pipeline: str, settings: ClusterSettings) -> Committed:
     """
     try:
         with KafkaClient(settings.for_protocol(), patience_s=_STABLE_S) as client:
-            return Committed(*Requests(client, pipeline, version=1, timeout_ms=0).read_offsets(stable=True))
+            return Requests(client, pipeline, version=1, timeout_ms=0).read_committed(stable=True)
     except KafkaError:
         return read_committed(pipeline, settings)
 

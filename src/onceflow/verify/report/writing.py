@@ -15,6 +15,7 @@ from onceflow.verify.report.summary import HEADLINES, ExitStatus, about_controls
 from onceflow.verify.result import RunResult
 
 _FILES = ("report.html", "report.json", "junit.xml")
+_EARLIER = (*_FILES, "matrix.html", "matrix.json", "history.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,12 @@ class Report:
 
 
 def clear(directory: Path) -> None:
-    """Makes a directory for a report, without an earlier one: nobody may take that for the report of a run that broke off."""
+    """Makes a directory for a report, without an earlier one: nobody may take that for the report of a run that broke off.
+
+    Nor one of the matrix for that of a run, or the other way round. What the cells of a matrix have shown stays, each in its own.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    earlier = [*(directory / name for name in (*_FILES, "history.parquet")), *directory.glob("history-[0-9]*.parquet")]
-    for path in earlier:
+    for path in [*(directory / name for name in _EARLIER), *directory.glob("history-[0-9]*.parquet")]:
         path.unlink(missing_ok=True)
 
 

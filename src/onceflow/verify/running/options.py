@@ -7,11 +7,12 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onceflow.config import Duration, Plan, PlanFile, load
 from onceflow.errors import ConfigurationError
+from onceflow.kafka.names import is_topic
 from onceflow.verify.directories import unusable
 from onceflow.verify.engines import ENGINES, EXECUTORS, Engine, engine_of
 from onceflow.verify.faults.brokers import THREE
@@ -24,7 +25,7 @@ from onceflow.verify.faults.spark import SPARK
 from onceflow.verify.running.schedule import ROW, ByTime
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.unread import unread_sources
-from onceflow.verify.workload import Record, builtin_plan, read_sample
+from onceflow.verify.workload import Record, builtin_plan, columns_of, read_sample
 
 _BOTH = "both"
 _ENGINES = {**ENGINES, "executors": EXECUTORS}
@@ -71,8 +72,8 @@ def settings_of(options: Options) -> Settings:
     _one_of("--readers", options.readers, (0, 1, 2), mistakes)
     if not 1 <= options.standbys <= _MOST_STANDBYS:
         mistakes.append(f"--standbys {options.standbys}: from 1 to {_MOST_STANDBYS}")
-    if not 0 < options.rate <= 100_000:
-        mistakes.append(f"--rate {options.rate:g}: more than 0 and at most 100000 records a second")
+    if not 0.1 <= options.rate <= 100_000:
+        mistakes.append(f"--rate {options.rate:g}: from 0.1 to 100000 records a second")
     engines = engines_named(options.engine, mistakes)
     names = tuple(name.strip() for name in options.faults.split(",") if name.strip())
     faults, wrong = chosen(names)
@@ -80,6 +81,7 @@ def settings_of(options: Options) -> Settings:
         mistakes.append(f"--faults: it names none; give {all_names()}")
     mistakes += wrong or _impossible(names, options)
     mistakes += kept_before(options.directory, engines)
+    mistakes += [f"--output {topic}: no topic may be called so" for topic in options.outputs if not is_topic(topic)]
     samples = _samples(options.inputs, mistakes)
     file = _plan(options.pipeline, mistakes)
     if file is not None:
@@ -185,9 +187,16 @@ def _own_engine(command: str, mistakes: list[str]) -> tuple[Engine, ...]:
     except ValueError as error:
         mistakes.append(f"--engine {command}: {error}")
         return ()
-    if shutil.which(engine.command[0]) is None:
+    program = shutil.which(engine.command[0])
+    if program is None:
         mistakes.append(f"--engine {command}: there is no program {engine.command[0]}")
-    return (engine,)
+        return (engine,)
+    return (replace(engine, command=(str(Path(program).absolute()), *map(_placed, engine.command[1:]))),)
+
+
+def _placed(word: str) -> str:
+    """A file of the user's by its whole path: an engine runs in a directory of its own, as in ``--engine 'python engine.py'``."""
+    return str(Path(word).absolute()) if Path(word).is_file() else word
 
 
 def _samples(inputs: Iterable[str], mistakes: list[str]) -> Mapping[str, Sequence[Record]]:
@@ -197,6 +206,8 @@ def _samples(inputs: Iterable[str], mistakes: list[str]) -> Mapping[str, Sequenc
         if not equals or not topic or not name:
             mistakes.append(f"--input {text}: give it as TOPIC=FILE")
             continue
+        if not is_topic(topic):
+            mistakes.append(f"--input {text}: no topic may be called {topic!r}")
         if topic in found:
             mistakes.append(f"--input {text}: {topic} has a file already")
         try:
@@ -234,6 +245,7 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
         f"source {name!r} is read by no sink, so what is written for it would never be caught up with: leave it out"
         for name in unread_sources(plan)
     ]
+    found += _unreadable(plan, samples)
     if any(sink.topic_expr for sink in plan.sink) and not outputs:
         found.append("a sink has a topic_expr: name the topics that it writes with --output TOPIC")
     found += _both_ways(plan, outputs)
@@ -242,6 +254,17 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
             f"guarantee = {plan.guarantee!r}: it promises less than what is verified; only exactly_once can hold"
         )
     return found
+
+
+def _unreadable(plan: Plan, samples: Mapping[str, object]) -> Iterator[str]:
+    """Schemas that Spark may read, and of which no values can be made; a sample needs none."""
+    for source in plan.source:
+        if source.format == "json" and not samples.keys() >= set(source.topics or samples):
+            try:
+                columns_of(source)
+            except ConfigurationError as error:
+                told = error.fields["mistakes"]
+                yield from (f"source {source.name!r}: {each}; or give records of its own with --input" for each in told)
 
 
 def _both_ways(plan: Plan, outputs: Iterable[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from onceflow.broker.java_tool import FAST_START
-from onceflow.config import Duration, KafkaCluster, Plan, PlanFile, Trigger, load
+from onceflow.config import Duration, KafkaCluster, Plan, PlanFile, Source, Trigger, load
 from onceflow.config.environment import VERBATIM
 from onceflow.verify.private import LOCAL_FILES, local_uri, without_users_places
 from onceflow.verify.running.purged import RETAINED_BATCHES
@@ -18,6 +18,7 @@ from onceflow.verify.running.purged import RETAINED_BATCHES
 MOST_TRANSACTION_TIMEOUT_MS = 10_000
 """A paused driver must be outlived within a run; what readers wait for at most follows from it, too."""
 
+_WAITS = ("minOffsetsPerTrigger", "maxTriggerDelay")
 _SPARK = {
     "spark.sql.streaming.minBatchesToRetain": str(RETAINED_BATCHES),
     # Small and quick: batches are tiny, and compiled code would not live long enough to pay.
@@ -33,7 +34,11 @@ def private_plan(
     """The plan with nothing left of the user's cluster, checkpoint, master and file systems; ``spark`` are the settings that name
     the new master.
 
-    Every source begins at the earliest offset, because the private topics hold what the workload wrote and nothing else.
+    Every source begins at the earliest offset, because the private topics hold what the workload wrote and nothing else; and none
+    waits for more input than there is::
+
+        minOffsetsPerTrigger = 1000    the input ends, and 400 records are left: they come maxTriggerDelay (15 minutes) later
+        onceflow verify                a pipeline that reads all of its input in no time that anybody waits for
     """
     trigger = Trigger() if trigger_ms is None else Trigger(processing_time=Duration(trigger_ms))
     timeout = min(plan.output.transaction_timeout, Duration(MOST_TRANSACTION_TIMEOUT_MS))
@@ -42,11 +47,16 @@ def private_plan(
             "kafka": KafkaCluster(bootstrap_servers=bootstrap_servers, create_topics=False),
             "checkpoint": local_uri(checkpoint),
             "trigger": trigger,
-            "source": tuple(each.model_copy(update={"starting_offsets": "earliest"}) for each in plan.source),
+            "source": tuple(map(_source, plan.source)),
             "output": plan.output.model_copy(update={"transaction_timeout": timeout}),
             "spark": _spark(plan.spark, spark),
         }
     )
+
+
+def _source(own: Source) -> Source:
+    options = {name: value for name, value in own.options.items() if name not in _WAITS}
+    return own.model_copy(update={"starting_offsets": "earliest", "options": options})
 
 
 def _spark(own: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:

@@ -178,10 +178,7 @@ def _environment(scratch: Path) -> dict[str, str]:
     own = {
         "TMPDIR": str(scratch),
         "SPARK_LOCAL_DIRS": str(scratch),
-        "JAVA_TOOL_OPTIONS": f"{inherited.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch}".strip(),
+        "JAVA_TOOL_OPTIONS": f"{inherited.get('JAVA_TOOL_OPTIONS', '')} '-Djava.io.tmpdir={scratch}'".strip(),
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:-UsePerfData",
     }
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if paths:
-        own["PYTHONPATH"] = os.pathsep.join(str(Path(path).absolute()) for path in paths)
     return {**inherited, **own}

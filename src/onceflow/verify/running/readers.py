@@ -74,10 +74,17 @@ class EffectReaders:
     # ------------------------------------------------------------------------------------------------- what faults use
 
     def hold(self, step: str, patience_s: float, random: Random) -> ReaderLife | None:
-        """Of those that come to ``step`` of their loop, one that waits right behind it. None: none came."""
+        """Of those that come to ``step`` of their loop, one that waits right behind it. None: none came.
+
+        What one had said before is of no matter::
+
+            both are told to wait; one does, and is taken; the other one is told to go on, and has just said that it waits
+            it goes on; taken for one that waits the next time, it would be struck wherever it is
+        """
         with self._changed:
             asked = [life for life in self._lives if not life.ended and not life.running.is_paused]
             for life in asked:
+                life.held = ""
                 life.running.order(Order(Do.HOLD, step=step))
             self._changed.wait_for(lambda: any(life.held and not life.ended for life in asked), patience_s)
             held = [life for life in asked if life.held and not life.ended]

@@ -41,6 +41,7 @@ from onceflow.verify.result import Encounter, Lane, RunResult
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.encounters import Coming, in_vain, lack
 from onceflow.verify.running.explained import explained
+from onceflow.verify.running.interrupted import raise_if_interrupted
 from onceflow.verify.running.logs import with_ends_of_logs
 from onceflow.verify.running.outcome import Raw, outcome, versions
 from onceflow.verify.running.place import Place, place
@@ -81,6 +82,7 @@ def run(settings: Settings, engine: Engine, progress: Progress) -> RunResult:
             result = _run_in(files, settings, engine, progress, timeline)
             return with_ends_of_logs(result, files.directory) if settings.directory is None else result
     except OSError as error:
+        raise_if_interrupted(error)
         progress.line(f"broken off: {_in_full(error)}")
         return unfinished(settings, engine, timeline, [explained(error)])
 
@@ -95,6 +97,7 @@ def _run_in(files: Place, settings: Settings, engine: Engine, progress: Progress
             progress.line("judging: every batch is replayed without faults")
             result = outcome(settings, files, raw, seldom(progress, "replayed {} of {} batches"))
     except Exception as error:  # noqa: BLE001  also what only a bug can raise: a report that says so is better than none
+        raise_if_interrupted(error)
         progress.line(f"broken off: {_in_full(error)}")
         failures.append(explained(error))
         if result is not None:  # and so the run had gone to its end: what was found in it stays found
@@ -217,8 +220,9 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
         reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
         stable = ending.enter_context(StableWatcher(servers, everything, pipeline=world.plan.name, clock=clock))
         committed = ending.enter_context(ProgressWatcher(servers, world.plan.name))
-        ending.callback(writer.start().stop)
-        watch = ending.enter_context(Watch(world, settings.stuck_s, PurgedEntries(files.checkpoint, files.purged)))
+        ending.enter_context(writer)
+        purged = PurgedEntries(files.checkpoint, files.purged)
+        watch = ending.enter_context(Watch(world, writer, settings.stuck_s, purged))
         if settings.messages is not None:
             progress.line(f"{settings.messages:,} messages are written")
             writer.wait(_PATIENCE_S + settings.messages / _LEAST_RATE)
@@ -229,23 +233,24 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
             _check_disturbed(settings, raw)
             _rest(world, writer, progress)
         except Exception as error:  # of Kafka's client, of the system: the run proves nothing, and says why
+            raise_if_interrupted(error)
             if world.driver.is_refused:  # it made nothing that could be looked at
                 raise
             raw.failures.append(watch.stuck or explained(error))
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
-        raw.sent, raw.committed = writer.stop(), watch.committed
+        raw.sent, raw.committed = _stopped(writer, raw), watch.committed
         raw.stable, raw.progress = _stopped(stable, raw), _stopped(committed, raw)
         raw.seconds = clock()
         _look(world, raw, reader)
 
 
-def _stopped(sampler: Sampler, raw: Raw) -> pa.Table:
-    """What it saw; that it ended by itself is a failure of the run, which is judged all the same."""
+def _stopped(beside: Sampler | InputWriter, raw: Raw) -> pa.Table:
+    """What it saw, or sent; that it ended by itself is a failure of the run, which is judged all the same."""
     try:
-        return sampler.stop()
+        return beside.stop()
     except Exception as error:  # noqa: BLE001  a progress that cannot be read, say
         raw.failures.append(explained(error))
-        return sampler.table()
+        return beside.table()
 
 
 def _disturb(settings: Settings, world: PrivateWorld, raw: Raw, progress: Progress) -> None:

@@ -55,12 +55,12 @@ class Timeline:
             self._open.append(opened)
         return opened
 
-    def end(self, opened: Open, detail: str = "") -> None:
+    def end(self, opened: Open) -> None:
         """It ends now; a second end is none."""
         with self._lock:
             if opened in self._open:
                 self._open.remove(opened)
-                self._happened.append(_closed(opened, self.seconds(), detail))
+                self._happened.append(_closed(opened, self.seconds()))
 
     @contextmanager
     def during(self, lane: Lane, name: str, detail: str = "") -> Iterator[Open]:
@@ -80,9 +80,9 @@ class Timeline:
         """All of them by their beginning; what is still open ends now."""
         now = self.seconds()
         with self._lock:
-            everything = [*self._happened, *(_closed(each, now, "") for each in self._open)]
+            everything = [*self._happened, *(_closed(each, now) for each in self._open)]
         return tuple(sorted(everything, key=lambda each: (each.began_s, each.ended_s)))
 
 
-def _closed(opened: Open, now: float, detail: str) -> Happening:
-    return Happening(opened.lane, opened.name, opened.began_s, now, detail or opened.detail)
+def _closed(opened: Open, now: float) -> Happening:
+    return Happening(opened.lane, opened.name, opened.began_s, now, opened.detail)

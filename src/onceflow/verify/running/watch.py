@@ -1,4 +1,4 @@
-"""A watch over a run: that it makes progress, where it stands, which brokers live, and what Spark is going to purge."""
+"""A watch over a run: that it gets input and makes progress, where it stands, which brokers live, what Spark will purge."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onceflow.verify.running.explained import explained
 from onceflow.verify.running.purged import PurgedEntries
 from onceflow.verify.running.timeline import Open
 from onceflow.verify.running.world import PrivateWorld, committed_end
+from onceflow.verify.workload import InputWriter
 
 _EVERY_S = 0.25
 _JOIN_S = 60
@@ -21,10 +22,11 @@ _JOIN_S = 60
 class Watch:
     """Looks a few times a second until the block ends. ``stuck`` says why the run was given up."""
 
-    def __init__(self, world: PrivateWorld, stuck_s: float, purged: PurgedEntries) -> None:
+    def __init__(self, world: PrivateWorld, writer: InputWriter, stuck_s: float, purged: PurgedEntries) -> None:
         self.stuck = ""
         self.committed: list[tuple[float, int]] = []  # seconds, offsets that the checkpoint calls committed
         self._world = world
+        self._writer = writer
         self._stuck_s = stuck_s
         self._purged = purged
         self._disturbed_at = time.monotonic()
@@ -43,6 +45,7 @@ class Watch:
             for node in self._world.kafka.nodes:
                 self._look_at_broker(node)
             self._look_at_lag()
+            self._look_at_input()
             self._look_at_progress()
             self._purged.look()
 
@@ -62,6 +65,12 @@ class Watch:
         ends = committed_end(self._world.checkpoint)
         if ends is not None:
             self.committed.append((self._world.timeline.seconds(), sum(ends.values())))
+
+    def _look_at_input(self) -> None:
+        """A pipeline that gets no input any more has no batch either, and is not to blame for that."""
+        failure = self._writer.failure
+        if failure is not None:
+            self._give_up(explained(failure))
 
     def _look_at_progress(self) -> None:
         """No batch for so long, though input comes all the time and nothing disturbs: nobody could use that.

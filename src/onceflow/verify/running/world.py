@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from onceflow.config import Plan
 from onceflow.errors import VerificationError
+from onceflow.pipeline.local_checkpoint import source_offsets
+from onceflow.transaction.questions import transactional_id
+from onceflow.transaction.source_ends import kafka_offsets
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
@@ -95,7 +97,7 @@ class PrivateWorld:
     @property
     def transactional_id(self) -> str:
         """Of the pipeline; its progress group has the same name."""
-        return f"onceflow-{self.plan.name}"
+        return transactional_id(self.plan.name)
 
     def note(self, text: str) -> None:
         self.timeline.note(text)
@@ -159,16 +161,7 @@ def _numbers(directory: Path) -> set[int]:
 
 
 def _ends(entry: Path) -> dict[tuple[str, int], int] | None:
-    """An entry of the offset log: its version, a line of metadata, and a line of offsets for each reading of a source."""
     try:
-        lines = entry.read_text(encoding="utf-8").splitlines()[2:]
-        tables: list[dict[str, Any]] = [json.loads(line) for line in lines if line != "-"]
+        return kafka_offsets(source_offsets(entry.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None  # a fault may just be at it
-    found: dict[tuple[str, int], int] = {}
-    for table in tables:
-        for topic, ends in table.items():
-            for partition, end in ends.items():
-                at = (topic, int(partition))
-                found[at] = min(int(end), found.get(at, int(end)))
-    return found

@@ -28,6 +28,6 @@ class Client:
         talk: Talk[Event] = asked(self._asking, effect, {SOURCE: self.source})
         return self._talker.run(talk)
 
-    def read_offsets(self) -> Simulated[Committed]:
+    def read_committed(self) -> Simulated[Committed]:
         """What is committed."""
-        return self._talker.run(self._asking.read_offsets(stable=True))
+        return self._talker.run(self._asking.read_committed(stable=True))

@@ -197,7 +197,7 @@ class Driver:
         return end
 
     def _commit(self, number: int, start: int, end: int) -> Generator[Wait, Any, Ready | Halt]:
-        """As ``Driver.write`` and ``TransactionCoordinator.commit``."""
+        """As ``Delivery`` and ``TransactionCoordinator.commit``."""
         mark = with_topics(mark_of({SOURCE: end}, agree=not self._world.scenario.readings_differ), _TOPICS)
         batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end), mark)
         started = yield from self._start()
@@ -217,7 +217,7 @@ class Driver:
         if not self._to_be_compared or not must_begin_at_offsets(self._mode, batch.id, self._progress):
             return None
         try:
-            found = yield from self._client.read_offsets()
+            found = yield from self._client.read_committed()
         except OnceflowError as error:
             return Halt(Stop.UNREACHABLE, error.message)
         try:

@@ -10,7 +10,7 @@ from itertools import cycle
 
 from onceflow.config import Plan, Source
 from onceflow.events import EventIdentity
-from onceflow.verify.workload.ddl import parse_ddl
+from onceflow.verify.workload.ddl import Field, parse_ddl
 from onceflow.verify.workload.values import Values
 
 KEYS = 50
@@ -69,8 +69,17 @@ def inputs_for(
 
 
 def _made(source: Source, chance: random.Random) -> Iterator[Record]:
-    make = _raw(chance) if source.format == "raw" else _json(source, chance)
-    for value in make:
+    """Raises ConfigurationError at once, and not only where the first record is asked for, on a thread of its own."""
+    return _keyed(_raw(chance) if source.format == "raw" else _json(columns_of(source), chance), chance)
+
+
+def columns_of(source: Source) -> tuple[Field, ...]:
+    """Of a source of JSON. Raises ConfigurationError for a schema that cannot be read."""
+    return parse_ddl(source.schema_ or "", f"source {source.name!r}")
+
+
+def _keyed(values: Iterator[bytes], chance: random.Random) -> Iterator[Record]:
+    for value in values:
         yield Record(b"key-%d" % chance.randrange(KEYS), value)
 
 
@@ -79,7 +88,7 @@ def _raw(chance: random.Random) -> Iterator[bytes]:
         yield bytes(chance.choices(_ALPHABET, k=chance.randrange(_RAW_BYTES)))
 
 
-def _json(source: Source, chance: random.Random) -> Iterator[bytes]:
-    values = Values(parse_ddl(source.schema_ or "", f"source {source.name!r}"), chance)
+def _json(columns: tuple[Field, ...], chance: random.Random) -> Iterator[bytes]:
+    values = Values(columns, chance)
     while True:
         yield json.dumps(values.row(), separators=(",", ":"), ensure_ascii=False).encode()

@@ -50,7 +50,15 @@ def _record(document: Any, line: str) -> Record:
 def _headers(given: Any) -> Headers:
     if not isinstance(given or {}, dict):
         raise ValueError('headers must be an object, as in {"origin": "shop"}')
-    return tuple((str(name), _bytes(value) or b"") for name, value in (given or {}).items())
+    return tuple((_name(name), _bytes(value) or b"") for name, value in (given or {}).items())
+
+
+def _name(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name!r} can be no header's name: half of a pair of surrogates stands for no sign") from None
+    return name
 
 
 def _bytes(value: Any) -> bytes | None:

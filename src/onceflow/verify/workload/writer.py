@@ -20,12 +20,14 @@ from typing import Self
 
 import pyarrow as pa
 
+from onceflow.errors import VerificationError
 from onceflow.verify.recording.tables import SENT, Chunks, Clock
 from onceflow.verify.workload.inputs import Inputs
 from onceflow.verify.workload.transactional import Attempt, Client
 
 ABORTED = 0.25
 MOST_RECORDS = 120  # of 40, brokers had twice the work for the same records, and the pipeline half a processor less
+_LONGEST_PAUSE_S = 10.0  # between two transactions: without input a pipeline has no batch, and seems to stand still
 _BEHIND_S = 2.0  # what a fault kept from being written is caught up with no further than this
 _END_S = 300.0
 
@@ -58,14 +60,14 @@ class InputWriter:
         self._chance = random.Random(f"{seed}/{name}")  # noqa: S311  repeatable on purpose
         self._rate = rate
         self._aborted = aborted
-        self._most_records = most_records
+        self._most_records = max(1, min(most_records, int(rate * _LONGEST_PAUSE_S)))
         self._limit = limit
         self._committed = committed
         self._clock = clock
         self._sent = Chunks(SENT)
         self._transactions = 0
         self._ending = threading.Event()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"verify-{name}", daemon=True)
         self.counts = {"ok": 0, "fail": 0, "info": 0}  # records
 
@@ -79,12 +81,25 @@ class InputWriter:
         return self.wait()
 
     def wait(self, timeout_s: float = _END_S) -> pa.Table:
-        """Waits until ``limit`` or ``committed`` is reached; gives what was sent. Raises what ended the writer before."""
+        """Waits until ``limit`` or ``committed`` is reached; gives what was sent. Raises, once, what ended the writer before."""
         self._thread.join(timeout_s)
-        if self._error is not None:
-            raise self._error
-        assert not self._thread.is_alive(), f"{self.name} does not end"
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        if self._thread.is_alive():
+            raise VerificationError(f"the {self.name} of the input does not end")
         return self.table()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended it, and nobody was told of yet."""
+        return self._error
 
     def table(self) -> pa.Table:
         """What was decided so far (``recording.tables.SENT``)."""
@@ -93,7 +108,7 @@ class InputWriter:
     def _run(self) -> None:
         try:
             self._write()
-        except BaseException as error:  # noqa: BLE001  raised by wait, on a thread that somebody looks at
+        except Exception as error:  # noqa: BLE001  raised by wait, on a thread that somebody looks at
             self._error = error
         finally:
             self._client.close()

@@ -10,8 +10,8 @@ import pyarrow as pa
 from onceflow.verify.history import SCHEMA, Kind
 from onceflow.verify.history.coding import Ints
 from onceflow.verify.history.schema import KINDS
+from onceflow.verify.recording.tables import NAME
 
-NAME = pa.dictionary(pa.int32(), pa.string())
 _NO_PARTITION = -2
 
 
