@@ -202,16 +202,16 @@ def test_state_that_could_not_be_written_is_computed_again(bench: Workbench) -> 
 
 
 def test_control_sparks_own_sink_repeats_what_it_sent_before_its_state_could_not_be_written(bench: Workbench) -> None:
-    """It sends rows as they are computed, and their state is stored behind them."""
+    """One task writes the rows of all partitions of the state, one after the other: those of the first one are sent by then."""
     source, target = bench.topic(2), bench.topic(2)
     bench.fill(source, records(100))
-    hindrance = InTheWay(bench.checkpoint / "state/0/0", "WRITE")
+    hindrance = InTheWay(bench.checkpoint / "state/0/1", "WRITE")
     options: dict[str, Any] = {"transform": totals, "mode": "update", "maxOffsetsPerTrigger": 40}
 
     def write(frame: DataFrame, batch_id: int) -> None:
         hindrance("WRITE", batch_id)
-        sink = frame.write.format("kafka").option("kafka.bootstrap.servers", bench.broker.bootstrap_servers)
-        sink.option("topic", target).save()
+        sink = frame.coalesce(1).write.format("kafka").option("topic", target)
+        sink.option("kafka.bootstrap.servers", bench.broker.bootstrap_servers).save()
 
     with pytest.raises(Exception, match=r"."):
         bench.run_query(source, write, bench.checkpoint, **options)
