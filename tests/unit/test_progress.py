@@ -16,6 +16,7 @@ from onceflow.transaction.progress import (
     ProgressUnreadable,
     Verdict,
     decide,
+    differ,
     digest_of,
 )
 
@@ -177,3 +178,11 @@ def test_what_is_contained() -> None:
 
 def test_whatever_a_record_holds_is_read_as_text() -> None:
     assert Progress.decode(3, '{"v":1,"query":4,"instance":5,"ends":[6]}') == Progress(3, "4", "5", ("6",))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [("a", "b", True), ("a", "a", False), (None, "b", False), ("a", "", False), ("", "b", False)],
+)
+def test_what_is_not_known_does_not_differ(before: str | None, now: str | None, expected: bool) -> None:
+    assert differ(before, now) is expected

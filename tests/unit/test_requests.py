@@ -593,6 +593,14 @@ def test_offsets_are_read_stable_unless_asked_otherwise(monkeypatch: pytest.Monk
     assert seen == [True, False, True, True]
 
 
+def test_the_output_ends_where_the_newest_batch_does() -> None:
+    """Beside its offsets may stand those of topics that are read no more."""
+    offsets = {("in", 0): 4, ("in", 1): 5, ("gone", 0): 6}
+    newest = frozenset({("in", 0), ("in", 1)})
+    assert Committed(PROGRESS, offsets, newest).ends == {("in", 0): 4, ("in", 1): 5}
+    assert Committed(PROGRESS, offsets).ends == offsets, "an older onceflow has not said which they are"
+
+
 def test_a_renewal_is_of_the_newest_batch_alone(scripted: Scripted) -> None:
     """Beside its offsets stand those of topics that are read no more."""
     record = (asking.ANCHOR_TOPIC, 0, *PROGRESS.encode())

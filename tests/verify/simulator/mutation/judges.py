@@ -46,6 +46,7 @@ UNIT = (
     "test_going_on.py",
     "test_delivery.py",
     "test_resuming.py",
+    "test_readings.py",
     "test_renewing.py",
     "test_once_a_batch.py",
     "test_executor_path.py",
@@ -76,6 +77,7 @@ def _is_about(stem: str, test: str) -> bool:
         "led": "producing",
         "protocol": "protocol_contexts",
         "messages": "protocol",
+        "source_ends": "readings",
         "source_mark": "resuming",
     }
     return test in (f"test_{stem}.py", f"test_protocol_{stem}.py", f"test_{own.get(stem)}.py")

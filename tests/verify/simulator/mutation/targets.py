@@ -28,6 +28,7 @@ TARGETS = (
     Target("src/onceflow/transaction/going_on.py"),
     Target("src/onceflow/transaction/delivery.py"),
     Target("src/onceflow/transaction/resuming.py"),
+    Target("src/onceflow/transaction/source_ends.py"),
     Target("src/onceflow/transaction/source_mark.py"),
     Target("src/onceflow/transaction/renewing.py", RENEWING),
     Target("src/onceflow/transaction/once_a_batch.py"),
