@@ -346,10 +346,10 @@ def test_a_task_that_waits_while_the_producer_is_replaced_is_woken_also_where_th
             loop, sender = asyncio.get_running_loop(), writer._writer.sender()
             reached, may_go_on, make = asyncio.Event(), threading.Event(), sender._made
 
-            def make_later() -> Producer:
+            def make_later(batch_bytes: int) -> Producer:
                 loop.call_soon_threadsafe(reached.set)
                 may_go_on.wait(PATIENCE_S)
-                return make()
+                return make(batch_bytes)
 
             sender._made = make_later  # type: ignore[method-assign]
             meets = asyncio.create_task(writer.send(tight, "never", id="t"))

@@ -114,11 +114,11 @@ def test_nothing_is_handed_over_while_the_producer_is_replaced(
     shop = writer()
     shop.send(ordinary, "1", id="1")
 
-    def meanwhile(sender: Sender) -> Producer:
+    def meanwhile(sender: Sender, batch_bytes: int) -> Producer:
         event = (Delivery(sender, ordinary, "shop", "2"), "2", None, plain("shop", "2"), -1, 0)
         with ThreadPoolExecutor(1) as another, pytest.raises(BufferError):
             another.submit(sender.put, *event).result()
-        return make(sender)
+        return make(sender, batch_bytes)
 
     monkeypatch.setattr(Sender, "_made", meanwhile)
     shop.send(tight, "1", id="1")
@@ -137,8 +137,8 @@ def test_a_signals_handler_that_sends_meanwhile_is_not_waited_for_in_vain(
     shop = writer()
     shop.send(ordinary, "1", id="1")
 
-    def interrupted(sender: Sender) -> Any:
-        done = do(sender)
+    def interrupted(sender: Sender, *given: int) -> Any:
+        done = do(sender, *given)
         monkeypatch.setattr(Sender, when, do)
         signal.raise_signal(signal.SIGUSR1)
         return done
@@ -152,6 +152,27 @@ def test_a_signals_handler_that_sends_meanwhile_is_not_waited_for_in_vain(
     shop.send(ordinary, "3", id="3")
     shop.close()
     assert (values(read, ordinary), values(read, tight)) == (["1", "2", "3"], ["1"])
+
+
+def test_who_was_interrupted_meanwhile_replaces_the_producer_the_next_time(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or what is sent then goes into batches that the broker refuses, though each event is small enough."""
+    ordinary, tight, flush = topic(), topic(config=TIGHT), Sender.flush
+
+    def interrupted(_: Sender) -> None:
+        monkeypatch.setattr(Sender, "flush", flush)
+        raise KeyboardInterrupt
+
+    shop = writer(kafka=IN_ONE_BATCH)
+    shop.send(ordinary, "1", id="1")
+    monkeypatch.setattr(Sender, "flush", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shop.send(tight, "first", id="first")
+    for n, value in enumerate(numbered(1000)):
+        shop.send(tight, value, id=str(n))
+    shop.close()
+    assert (values(read, ordinary), values(read, tight)) == (["1"], numbered(1000))
 
 
 def test_whoever_meets_a_topic_meanwhile_waits_for_what_it_takes(

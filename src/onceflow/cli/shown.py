@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import IO, Any, cast
 from rich.console import Console
 
 from onceflow.cli.errors import out
-from onceflow.verify.checker.streams import carry_anything, let_go
+from onceflow.verify.checker.streams import carry_anything, let_go, say_where
 
 
 class Heedless:
@@ -52,8 +51,8 @@ def told_json(document: Path) -> bool:
     """Prints a document that was written. False where that cannot be: whoever reads it has less than all of it."""
     try:
         out(document.read_text(encoding="utf-8").rstrip())
-    except OSError:
-        traceback.print_exc()
+    except OSError as error:
+        say_where(error)
         let_go(sys.stdout)
         return False
     return True

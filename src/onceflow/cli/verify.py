@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -104,15 +103,19 @@ def verify(
     except typer.Exit as ended:
         # An error is not a violation: the run proves nothing.
         raise typer.Exit(UNJUDGED if ended.exit_code == ERROR else ended.exit_code) from None
-    except Exception:  # noqa: BLE001  neither is a bug
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001  neither is a bug
+        from onceflow.verify.checker.streams import say_where
+
+        say_where(error)
         raise typer.Exit(UNJUDGED) from None
     raise typer.Exit(status)
 
 
 def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
     from onceflow.cli.shown import console_of, told_json
+    from onceflow.verify.checker.streams import say_where
     from onceflow.verify.report import clear, exit_status, show
+    from onceflow.verify.running.interrupted import raise_if_interrupted
     from onceflow.verify.running.progress import progress_on
     from onceflow.verify.running.verification import verify_all
 
@@ -122,16 +125,16 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
     console = console_of(as_json=as_json)
     with progress_on(console) as progress:
         results = verify_all(settings, progress, lambda results: _keep(results, save, progress))
-    status = exit_status(results)
-    try:
-        report, kept = save(results)
-    except Exception:  # noqa: BLE001  a full disk, say: what was found stays found
-        show(results, console)
-        traceback.print_exc()
-        return status or UNJUDGED
     show(results, console)
+    status = exit_status(results)
     if status:
         _say(console, f"the same again: {settings.command}")
+    try:
+        report, kept = save(results)
+    except Exception as error:  # noqa: BLE001  a full disk, say: what was found stays found
+        raise_if_interrupted(error)
+        say_where(error)
+        return status or UNJUDGED
     for path in (report.page, *kept, *report.histories):
         _say(console, f"written: {path}")
     return status if not as_json or told_json(report.document) else status or UNJUDGED
@@ -139,9 +142,12 @@ def _run(settings: Settings, directory: Path, *, as_json: bool) -> int:
 
 def _keep(results: Sequence[RunResult], save: Save, progress: Progress) -> None:
     """Writes what is done before the next run begins, which may be ended."""
+    from onceflow.verify.running.interrupted import raise_if_interrupted
+
     try:
         report, _ = save(results)
     except Exception as error:  # noqa: BLE001  a full disk, say: the next run, and what was found, still count
+        raise_if_interrupted(error)
         progress.line(f"what is done could not be written: {error}")
     else:
         progress.line(f"written so far: {report.page}")

@@ -80,14 +80,16 @@ def run_cells(
     names = None if cells is None else [name.strip() for name in cells.split(",") if name.strip()]
     arguments = ["--matrix", "--messages", str(messages), *(["--engine", engine] if engine != "onceflow" else [])]
     matrix = matrix_of(MatrixOptions(messages, names, engine, seed, files, arguments))
-    with usable(directory):
-        report.clear(directory)
+    check_usable(directory)
     for cell in matrix.settings:
         check_usable(directory / cell.name)
+    with usable(directory):
+        report.clear(directory, matrix.settings)
     console = console_of(as_json=as_json)
     with progress_on(console) as progress:
         rows = run_matrix(matrix, directory, progress)
     show(rows, console)
-    console.print(f"written: {directory / report.PAGE}", markup=False, highlight=False, soft_wrap=True)
+    if (directory / report.PAGE).exists():
+        console.print(f"written: {directory / report.PAGE}", markup=False, highlight=False, soft_wrap=True)
     status = int(status_of(rows))
     return status if not as_json or told_json(directory / report.DOCUMENT) else status or ExitStatus.NOT_JUDGED

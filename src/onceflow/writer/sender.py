@@ -107,11 +107,11 @@ class Sender:
         self._doubt_at = -math.inf  # when what became of a request was last not known, or a connection not made
         self._told_at = -math.inf  # when librdkafka last told of that as of an error
         self._trouble = ""  # what librdkafka last reported of its connections
-        self._live: Producer | None = self._made()
+        self._batch_bytes = limits.batch_bytes
+        self._live: Producer | None = self._made(self._batch_bytes)
 
-    def _made(self) -> Producer:
-        self._batch_bytes = self._limits.batch_bytes
-        options = {**self._options, **TELLING, "batch.size": self._batch_bytes, "error_cb": self._note}
+    def _made(self, batch_bytes: int) -> Producer:
+        options = {**self._options, **TELLING, "batch.size": batch_bytes, "error_cb": self._note}
         return opened(lambda: Producer(options, logger=HeardLog(self._note_doubt)), "the writer's settings")
 
     @property
@@ -277,10 +277,11 @@ class Sender:
             with self._handing_over:
                 self._refitting = threading.get_ident()
             try:
-                made = self._made()
+                batch_bytes = self._limits.batch_bytes
+                made = self._made(batch_bytes)
                 while self.pending:  # no call follows the last look, so no handler comes behind it
                     self.flush()
-                self._live = made
+                self._batch_bytes, self._live = batch_bytes, made
             finally:
                 self._refitting = 0
 

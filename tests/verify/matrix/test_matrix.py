@@ -163,27 +163,29 @@ def test_a_cell_whose_report_cannot_be_written_does_not_end_the_others(
 def test_what_was_found_stays_found_where_the_report_of_all_cells_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(told: report.Told, directory: Path) -> None:
+        (directory / report.DOCUMENT).touch()
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(report, "write", full)
     rows = run_matrix(matrix("hard-brokers-1", "hard-brokers-2"), tmp_path, QUIET, giving(TWICE, GOOD))
     assert [each.standing for each in rows] == ["violated", "not judged"]
     assert status_of(rows) is ExitStatus.VIOLATED
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [], "nobody takes half of it for all of it"
 
 
 def test_an_earlier_report_does_not_stay(tmp_path: Path) -> None:
-    """Neither that of a cell that is not run now, nor that of a run without the matrix."""
+    """Nor does that of a run without the matrix; that of a cell that is not run now does."""
     run_matrix(matrix("hard-brokers-1", "hard-brokers-2"), tmp_path, QUIET, giving(TWICE, TWICE))
     (tmp_path / "report.html").write_text("of an earlier run")
-    report.clear(tmp_path)
+    report.clear(tmp_path, matrix("hard-brokers-1").settings)
     rows = run_matrix(matrix("hard-brokers-1"), tmp_path, QUIET, giving(GOOD))
     assert status_of(rows) is ExitStatus.GOOD
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"matrix.html", "matrix.json", "junit.xml"}
     assert {path.name for path in (tmp_path / "hard-brokers-1").iterdir()} == {
         "report.html", "report.json", "junit.xml"
     }  # fmt: skip
-    assert not list((tmp_path / "hard-brokers-2").iterdir())
+    assert (tmp_path / "hard-brokers-2" / "history.parquet").exists()
 
 
 def test_the_terminal_shows_a_line_a_cell_and_the_verdict_last() -> None:

@@ -79,9 +79,9 @@ def test_each_look_is_of_one_batch(watched: tuple[Pipeline, ProgressWatcher]) ->
     batches = [(number, 10 * number, 7 * number) for number in range(1, 30)]
     for progress, *offsets in batches:
         pipeline.gives(progress, tuple(offsets))
-    eventually(lambda: looks(watcher), lambda seen: batches[-1] in seen, "the last batch")
-    assert set(looks(watcher)) <= set(batches)
-    assert looks(watcher) == sorted(looks(watcher))
+    seen = eventually(lambda: looks(watcher), lambda seen: batches[-1] in seen, "the last batch")
+    assert set(seen) <= set(batches)
+    assert seen == sorted(seen)
 
 
 def test_what_is_committed_apart_is_seen_apart(watched: tuple[Pipeline, ProgressWatcher]) -> None:

@@ -58,7 +58,7 @@ def guarded(run: Callable[[], int]) -> int:
     except Unwritten as error:
         _say(f"nothing is proved: {error}. What to do: make room, or write it elsewhere")
     except BaseException as error:  # noqa: BLE001 - a fault of the checker's is no verdict on the history
-        _say_where(error)
+        say_where(error)
         _say(
             f"nothing is proved: the checker failed, {type(error).__name__}: {error}. What to do: report it to those who write "
             "onceflow, with the lines above and the history"
@@ -74,7 +74,8 @@ def _say(text: str) -> None:
     let_go(sys.stderr)
 
 
-def _say_where(error: BaseException) -> None:
+def say_where(error: BaseException) -> None:
+    """Its traceback on the standard error, if that takes it."""
     _say("".join(traceback.format_exception(error)).rstrip())
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from onceflow.pipeline.local_checkpoint import source_offsets
 from onceflow.transaction.source_ends import readings_agree
 from onceflow.verify.recording.ends import committed_of
+from onceflow.verify.running.world import planned_offsets
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
@@ -161,7 +161,7 @@ def _no_resume(checkpoint: Path) -> str:
 def _readings_agree(entry: Path) -> bool:
     """Whether a resume could go on from the ends of this batch; also where a fault has cut its entry off."""
     try:
-        return readings_agree(source_offsets(entry.read_text(encoding="utf-8")))
+        return readings_agree(planned_offsets(entry))
     except ValueError:
         return True
 

@@ -25,14 +25,15 @@ In ``junit.xml`` each run is a suite, as in a cell's own; a cell that was not ru
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from onceflow.verify.matrix.cells import CELLS
+from onceflow.verify.matrix.cells import Cell
 from onceflow.verify.matrix.results import Row, sentence, status_of
 from onceflow.verify.report import text
 from onceflow.verify.report.junit import as_junit
@@ -60,12 +61,18 @@ class Told:
     seed: int
 
 
-def clear(directory: Path) -> None:
-    """Makes a directory for the report, without an earlier one, and without that of any cell: not all may be run."""
+def clear(directory: Path, cells: Iterable[Cell]) -> None:
+    """Makes a directory for the report, without an earlier one, and without those of the cells that are to be run."""
     clear_report(directory)
-    for cell in CELLS:
-        if (directory / cell.name).is_dir():
-            clear_report(directory / cell.name)
+    for cell in cells:
+        clear_report(directory / cell.name)
+
+
+def remove(directory: Path) -> None:
+    """Removes what could be written of one that is not whole."""
+    for name in (DOCUMENT, PAGE, JUNIT):
+        with suppress(OSError):
+            (directory / name).unlink()
 
 
 def write(told: Told, directory: Path) -> None:

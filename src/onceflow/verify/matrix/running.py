@@ -45,6 +45,7 @@ def _report(matrix: Matrix, rows: dict[Cell, list[Row]], directory: Path, progre
     try:
         report.write(report.Told(list(_all(rows)), matrix.messages, matrix.seed), directory)
     except OSError as error:
+        report.remove(directory)
         progress.line(f"the report cannot be written: {error}")
         return error
     return None

@@ -257,9 +257,9 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
 
 
 def _unreadable(plan: Plan, samples: Mapping[str, object]) -> Iterator[str]:
-    """Schemas that Spark may read, and of which no values can be made; a sample needs none."""
+    """Schemas that Spark may read, and of which no values can be made; a sample needs none, and a pattern has one."""
     for source in plan.source:
-        if source.format == "json" and not samples.keys() >= set(source.topics or samples):
+        if source.format == "json" and set(source.topics) - samples.keys():
             try:
                 columns_of(source)
             except ConfigurationError as error:

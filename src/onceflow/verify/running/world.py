@@ -14,7 +14,7 @@ from onceflow.config import Plan
 from onceflow.errors import VerificationError
 from onceflow.pipeline.local_checkpoint import source_offsets
 from onceflow.transaction.questions import transactional_id
-from onceflow.transaction.source_ends import kafka_offsets
+from onceflow.transaction.source_ends import Offsets, kafka_offsets
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.result import Lane
 from onceflow.verify.running.driver import DriverProcess
@@ -162,6 +162,11 @@ def _numbers(directory: Path) -> set[int]:
 
 def _ends(entry: Path) -> dict[tuple[str, int], int] | None:
     try:
-        return kafka_offsets(source_offsets(entry.read_text(encoding="utf-8")))
+        return kafka_offsets(planned_offsets(entry))
     except (OSError, ValueError):
         return None  # a fault may just be at it
+
+
+def planned_offsets(entry: Path) -> Offsets:
+    """Of an entry of the offset log, which another engine may end with an end of line. Raises ValueError where it is cut off."""
+    return source_offsets(entry.read_text(encoding="utf-8").removesuffix("\n"))
