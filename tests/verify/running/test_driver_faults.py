@@ -257,6 +257,8 @@ def test_the_newest_committed_end_is_that_of_a_batch_that_is_planned_and_done(tm
         (tmp_path / "commits" / str(number)).write_text("v1\n{}")
     (tmp_path / "commits" / ".1.crc").write_text("")
     assert committed_end(tmp_path) == {("a", 0): 7, ("a", 1): 6, ("b", 0): 1}
+    entry(1, '{"a":{"0":8}}', "")  # another engine may end it so
+    assert committed_end(tmp_path) == {("a", 0): 8}
     (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"a":{"0"')
     assert committed_end(tmp_path) is None
 
