@@ -5,7 +5,7 @@ The driver is down meanwhile, as it is when the machine went down with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -62,8 +62,8 @@ class LoseCommitLog:
             if newest is None:
                 world.missed("the commit log has no entry")
                 return
-            if world.driver.tells_outputs and not world.driver.outputs.get(int(newest.name)):
-                world.missed(f"batch {newest.name} has no output that is known of, so nobody might see it repeated")
+            if unseen := _no_output(world, [newest]):
+                world.missed(unseen)
                 return
             planned = _from(world.checkpoint / "offsets", int(newest.name) + 1)
             if planned and keeps_state(world.checkpoint) and _next_batch(world) > int(newest.name) + 1:
@@ -86,6 +86,7 @@ class LoseOffsets:
     Spark plans that batch anew, over more input than before. The pipeline must refuse and name the way out, which is to resume
     from the committed offsets; the supervisor takes it. A resumed pipeline begins with empty state, so what a stateful one then
     writes is nothing to judge. Where a resume has to be refused as well, there is no way out, and the checkpoint is spared.
+    It takes a batch that wrote something, as ``lose-commit-log`` does, and for the same reason.
     """
 
     name: str = "lose-offsets"
@@ -93,13 +94,15 @@ class LoseOffsets:
     needs: tuple[str, ...] = (STATELESS,)
 
     def inject(self, world: World, random: Random) -> None:  # noqa: ARG002  the interface
+        world.driver.await_output(_START_S)
         with world.driver.down():
             newest = _newest(world.checkpoint / "commits")
             if newest is None:
                 world.missed("the commit log has no entry")
                 return
-            if refused := _no_resume(world.checkpoint):
-                world.missed(refused)
+            lost = _from(world.checkpoint / "offsets", int(newest.name))
+            if reason := _no_output(world, lost) or _no_resume(world.checkpoint):
+                world.missed(reason)
                 return
             for log in ("offsets", "commits"):
                 for entry in _from(world.checkpoint / log, int(newest.name)):
@@ -138,6 +141,14 @@ CHECKPOINT_FAULTS = (LoseCommitLog(), LoseOffsets(), TornCheckpointWrite())
 def keeps_state(checkpoint: Path) -> bool:
     """Whether the plan keeps state, which is lost with its checkpoint."""
     return (checkpoint / "state").exists()
+
+
+def _no_output(world: World, entries: Sequence[Path]) -> str:
+    """Why nobody might see that these batches are written again; empty where somebody would, or nothing is told of outputs."""
+    numbers = sorted(int(entry.name) for entry in entries)
+    if not world.driver.tells_outputs or any(map(world.driver.outputs.get, numbers)):
+        return ""
+    return f"batch {' and '.join(map(str, numbers))} has no output that is known of, so nobody might see it repeated"
 
 
 def _no_resume(checkpoint: Path) -> str:
