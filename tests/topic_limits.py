@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from onceflow.verify.cluster.configs import set_config
 
 LIMIT = "max.message.bytes"
 _PATIENCE_S = 90
@@ -27,11 +29,8 @@ def limit_batches(servers: str, topic: str, size: int) -> None:
 
 def set_limit(servers: str, topic: str, size: int | None) -> None:
     """The same for whoever looks for himself whether it is done; None: as usual. The broker says so when this returns."""
-    operation = AlterConfigOpType.DELETE if size is None else AlterConfigOpType.SET
-    entry = ConfigEntry(LIMIT, None if size is None else str(size), incremental_operation=operation)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.incremental_alter_configs([resource])[resource].result(_PATIENCE_S)
+    set_config(servers, ResourceType.TOPIC, topic, LIMIT, None if size is None else str(size))
+    admin, resource = AdminClient({"bootstrap.servers": servers}), ConfigResource(ResourceType.TOPIC, topic)
     deadline = time.monotonic() + _PATIENCE_S
     while size is not None and _limit(admin, resource) != size:
         assert time.monotonic() < deadline, f"{topic} is still not limited to {size}"

@@ -81,8 +81,8 @@ def end_of_entry(entry: str) -> str:
 
 def _planned(location: Path) -> dict[int, Planned]:
     """The commit log is looked at last: what is finished by then was planned before."""
-    entries = {number: _entry(location / "offsets" / str(number)) for number in _numbers(location / "offsets")}
-    finished = _numbers(location / "commits")
+    entries = {number: _entry(location / "offsets" / str(number)) for number in numbers(location / "offsets")}
+    finished = numbers(location / "commits")
     return {
         number: Planned(end_of_entry(found[0]), number in finished, found[1])
         for number, found in entries.items()
@@ -99,5 +99,9 @@ def _entry(path: Path) -> tuple[str, float] | None:
         return None
 
 
-def _numbers(log: Path) -> set[int]:
-    return {int(each.name) for each in log.iterdir() if each.name.isdecimal()} if log.is_dir() else set()
+def numbers(log: Path) -> list[int]:
+    """The numbered files of one of Spark's logs, in order; none where there is no such log: it may go while we look."""
+    try:
+        return sorted(int(each.name) for each in log.iterdir() if each.name.isdecimal())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

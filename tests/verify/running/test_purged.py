@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.verify.oracle.offsets import numbers, read_offset_log
+from onceflow.pipeline.local_checkpoint import numbers
+from onceflow.verify.oracle.offsets import read_offset_log
 from onceflow.verify.running import outcome
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.purged import RETAINED_BATCHES, PurgedEntries, put_back

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onceflow.pipeline.local_checkpoint import numbers
+
 Offsets = dict[str, dict[str, int]]
 """Topic to partition to the offset after the last record."""
 
@@ -75,13 +77,6 @@ def resumed_from(checkpoint: Path) -> list[Path]:
     pattern = re.compile(re.escape(checkpoint.name) + r"\.before-(?:resume|restart)-(\d+)")
     found = [(int(match[1]), each) for each in checkpoint.parent.iterdir() if (match := pattern.fullmatch(each.name))]
     return [each for _, each in sorted(found)]
-
-
-def numbers(directory: Path) -> list[int]:
-    """The numbered files of a log, in order."""
-    if not directory.is_dir():
-        return []
-    return sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal())
 
 
 def _planned(path: Path, number: int) -> Planned:

@@ -25,7 +25,7 @@ from onceflow.verify.faults.spark import SPARK
 from onceflow.verify.running.schedule import ROW, ByTime
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.unread import unread_sources
-from onceflow.verify.workload import Record, builtin_plan, columns_of, read_sample
+from onceflow.verify.workload import LEAST_RATE, Record, builtin_plan, columns_of, read_sample
 
 _BOTH = "both"
 _ENGINES = {**ENGINES, "executors": EXECUTORS}
@@ -72,8 +72,8 @@ def settings_of(options: Options) -> Settings:
     _one_of("--readers", options.readers, (0, 1, 2), mistakes)
     if not 1 <= options.standbys <= _MOST_STANDBYS:
         mistakes.append(f"--standbys {options.standbys}: from 1 to {_MOST_STANDBYS}")
-    if not 0.1 <= options.rate <= 100_000:
-        mistakes.append(f"--rate {options.rate:g}: from 0.1 to 100000 records a second")
+    if not LEAST_RATE <= options.rate <= 100_000:
+        mistakes.append(f"--rate {options.rate:g}: from {LEAST_RATE:g} to 100000 records a second")
     engines = engines_named(options.engine, mistakes)
     names = tuple(name.strip() for name in options.faults.split(",") if name.strip())
     faults, wrong = chosen(names)

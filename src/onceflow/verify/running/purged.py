@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onceflow.verify.oracle.offsets import numbers, resumed_from
+from onceflow.pipeline.local_checkpoint import numbers
+from onceflow.verify.oracle.offsets import resumed_from
 
 RETAINED_BATCHES = 100
 """Spark's default. At the few batches a second of a run there is half a minute to copy an entry in."""

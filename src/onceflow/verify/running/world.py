@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from onceflow.config import Plan
 from onceflow.errors import VerificationError
-from onceflow.pipeline.local_checkpoint import source_offsets
+from onceflow.pipeline.local_checkpoint import numbers, source_offsets
 from onceflow.transaction.questions import transactional_id
 from onceflow.transaction.source_ends import Offsets, kafka_offsets
 from onceflow.verify.cluster import KafkaCluster
@@ -148,16 +148,8 @@ def committed_end(checkpoint: Path) -> dict[tuple[str, int], int] | None:
         faults are over, the input ends at 104; the last batch ends at 100 in the first reading, and at 104 in the second
         who took the pipeline for through would stop it there, and miss what stands behind 100 as lost
     """
-    planned, done = _numbers(checkpoint / "offsets"), _numbers(checkpoint / "commits")
-    both = planned & done
+    both = {*numbers(checkpoint / "offsets")} & {*numbers(checkpoint / "commits")}
     return _ends(checkpoint / "offsets" / str(max(both))) if both else None
-
-
-def _numbers(directory: Path) -> set[int]:
-    try:
-        return {int(each.name) for each in directory.iterdir() if each.name.isdecimal()}
-    except FileNotFoundError:
-        return set()
 
 
 def _ends(entry: Path) -> dict[tuple[str, int], int] | None:

@@ -27,7 +27,9 @@ from onceflow.verify.workload.transactional import Attempt, Client
 
 ABORTED = 0.25
 MOST_RECORDS = 120  # of 40, brokers had twice the work for the same records, and the pipeline half a processor less
-_LONGEST_PAUSE_S = 10.0  # between two transactions: without input a pipeline has no batch, and seems to stand still
+LEAST_RATE = 0.1  # records a second
+# Between two transactions: a pipeline without input has no batch, and seems to stand still.
+_LONGEST_PAUSE_S = 1 / LEAST_RATE
 _BEHIND_S = 2.0  # what a fault kept from being written is caught up with no further than this
 _END_S = 300.0
 
