@@ -200,8 +200,8 @@ def test_a_flush_waits_for_what_was_sent_so_far_while_others_send_on(
     name, most, sent = topic(), 200, list[int]()
     with writer() as shop:
         first = shop.send(name, "first", id="first")
-        sender = shop.sender()
-        hurry = sender._hurry
+        sending = shop.sender()
+        hurry = sending._hurry
 
         def hurry_while_another_one_sends() -> None:
             hurry()
@@ -209,7 +209,7 @@ def test_a_flush_waits_for_what_was_sent_so_far_while_others_send_on(
                 sent.append(len(sent))
                 shop.send(name, "more", id=f"more-{len(sent)}")
 
-        monkeypatch.setattr(sender, "_hurry", hurry_while_another_one_sends)
+        monkeypatch.setattr(sending, "_hurry", hurry_while_another_one_sends)
         shop.flush()
         assert first.done
         assert len(sent) < most

@@ -17,6 +17,7 @@ from onceflow.config import load
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.cluster.producer_ids import FORGET_SOON, known_at_leaders
 from onceflow.verify.cluster.transaction_log import Entry, entry_of
+from onceflow.verify.faults import driver as driver_faults
 from onceflow.verify.faults import expiry
 from onceflow.verify.faults.expiry import EXPIRY_FAULTS, ExpireIds, ExpireIdsOfZombie, LastEpochs
 from onceflow.verify.result import Lane
@@ -88,7 +89,7 @@ def test_a_zombie_whose_successor_has_committed_nothing_shows_nothing(
     cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It wakes to a name that nobody else has used: what the fault is about did not come. So it goes on, and is killed."""
-    monkeypatch.setattr(expiry, "_ZOMBIE_PATIENCE_S", 1.0)
+    monkeypatch.setattr(driver_faults, "_ZOMBIE_PATIENCE_S", 1.0)
     monkeypatch.setattr(expiry, "_quiet_step", lambda world, random: "DONE")
     with at_work(cluster, tmp_path) as world:
         monkeypatch.setattr(DriverProcess, "await_batches", lambda driver, count, patience_s: False)

@@ -176,6 +176,13 @@ def test_two_drivers_from_the_beginning_and_every_request_lost_late_or_twice(ver
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2])
+def test_two_drivers_from_the_beginning_and_every_two_moments_at_which_either_is_hit(version: int) -> None:
+    """Both are hit as well, each anywhere: killed, stopped or interrupted before any of its effects."""
+    check_all(replace(three_batches(version, driver=1.0), drivers=2), bound=2, least=13_000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [1, 2])
 def test_two_drivers_from_the_beginning_in_every_order_that_two_requests_of_another_pace_give(version: int) -> None:
     """No fault at all, and any two requests, of either driver, that take up to five ticks longer."""
     check_all(replace(three_batches(version, pace=1.0), drivers=2), bound=2, least=5_000)
