@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 FAULTS_PAGE = ROOT / "docs/faults.md"
 CONTROLS_PAGE = ROOT / "docs/controls.md"
 VERIFICATION_PAGE = ROOT / "docs/verification/README.md"
-PAGES = [FAULTS_PAGE, CONTROLS_PAGE, VERIFICATION_PAGE]
+FOUND_PAGE = ROOT / "docs/verification/found.md"
+PAGES = [FAULTS_PAGE, CONTROLS_PAGE, VERIFICATION_PAGE, FOUND_PAGE]
 PATH = re.compile(r"([\w./-]+\.py|(?:src|tests|docs|benchmarks)/[\w./-]+)(?:::(\w+))?")
 KINDS_OF_FAULTS = 24
 
@@ -58,9 +59,9 @@ def controlled() -> list[str]:
 
 def bugs() -> list[str]:
     """What verification has found in onceflow: one text a bug."""
-    _, _, section = VERIFICATION_PAGE.read_text().partition("## What verification has found in onceflow itself\n")
+    _, _, section = FOUND_PAGE.read_text().partition("## In onceflow itself\n")
     section, _, _ = section.partition("\n## ")
-    _, *found = re.split(r"\n- ", section)
+    found = [bug for group in section.split("\n### ") for bug in re.split(r"\n- ", group)[1:]]
     return [" ".join(bug.split()) for bug in found]
 
 
