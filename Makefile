@@ -22,7 +22,7 @@ $(foreach name,UV_DEFAULT_INDEX UV_INDEX UV_INSECURE_HOST SSL_CERT_FILE,$(if $($
 # The tests start hundreds of processes, and without it each compiles all that it imports: more than a second of a processor.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check setup bench proof verify lock clean
+.PHONY: demo test check setup bench proof verify verify-tests verify-simulator verify-runs lock clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -44,30 +44,44 @@ test: check
 proof: setup
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF)
 
-# The long part of the verification: faults that are drawn from all kinds (some ten in six minutes; FOR=30m has most of them), replicated
-# brokers, a Spark cluster, Spark's own sink beside ours; the same on transaction version 1; kills of the driver alone, for the goals of
-# recovery; executors that write, what a plan without state allows to be lost, and Kafka's transaction matrix; before all that the tests
-# that are too long for `make test`, every mutant of the commit protocol, and seeds of the simulator that nobody has seen. Three hours to three and a half. A part that proves nothing
-# (2) holds up none of the others; the status is 1 if any part is violated, else 2 if any proves nothing.
-FOR ?= 6m
-CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
-# As many standbys as drivers may be killed in a row; on the cluster they would have two cores for all of their executors, too.
-WARM := --brokers 3 --standbys 5
-WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
+# The long part of the verification, four hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
 verify: setup
+	@worst=0; for part in tests simulator runs; do $(MAKE) --no-print-directory verify-$$part || worst=1; done; exit $$worst
+
+# The tests that are too long for `make test`.
+verify-tests: setup
 	@worst=0; \
 	for part in "$(TWO_ENDS)" "$(PROOF)" "$(WITH_SPARK)"; do \
 	  $(BIN)/pytest $(LONG) $$part || test $$? -eq 5 || worst=1; \
 	done; \
+	exit $$worst
+
+# Every mutant of the commit protocol, and seeds of the simulator that nobody has seen.
+verify-simulator: setup
+	@worst=0; \
 	$(BIN)/python -m tests.verify.simulator.mutation --judge "unit tests" --processes 2 --least 1 --state /dev/null || worst=1; \
 	$(BIN)/python -m onceflow.verify.simulator --by-chance --seeds 50000 || worst=1; \
+	exit $$worst
+
+# Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have each of
+# them, on transaction versions 2 and 1; drivers killed one by one, for the goals of recovery; executors that write, beside Spark's own sink;
+# what a plan without state allows to be lost; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves
+# nothing.
+LONG_FOR ?= 25m
+FOR ?= 6m
+CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
+KILLS := kill-driver,kill-driver-at-step,kill-driver-python,kill-jvm
+WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
+verify-runs: setup
+	@worst=0; \
 	run() { \
 	  echo "onceflow verify $$*"; $(BIN)/onceflow verify "$$@"; status=$$?; \
 	  test $$status -le 2 || exit $$status; \
 	  test $$status -eq 0 || test $$worst -eq 1 || worst=$$status; }; \
-	run $(CLUSTER) --for $(FOR) --engine both --transaction-version 2 --out onceflow-verify/version-2; \
-	run $(CLUSTER) --for $(FOR) --transaction-version 1 --out onceflow-verify/version-1; \
-	run $(WARM) --for $(FOR) --faults kill-driver,kill-driver-at-step --out onceflow-verify/killed; \
+	run $(CLUSTER) --for $(LONG_FOR) --transaction-version 2 --out onceflow-verify/version-2; \
+	run $(CLUSTER) --for $(LONG_FOR) --transaction-version 1 --out onceflow-verify/version-1; \
+	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --out onceflow-verify/one-by-one; \
+	run $(CLUSTER) --for $(FOR) --engine both --out onceflow-verify/beside-spark; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --out onceflow-verify/executors; \
 	run $(WITHOUT_STATE) --for $(FOR) --faults checkpoint,topics --out onceflow-verify/checkpoint; \
 	run --matrix --out onceflow-verify/matrix; \

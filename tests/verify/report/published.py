@@ -1,4 +1,6 @@
-"""The tables of ``docs/verification/README.md``, from the pages beside it: ``python -m tests.verify.report.published`` writes them.
+"""The tables of ``docs/verification/README.md``, from its pages. To put a report among them, and make the tables anew::
+
+    python -m tests.verify.report.published version-2-all-kinds=onceflow-verify/version-2/report.html
 
 So that nobody copies a figure by hand, and none goes on standing there whose page is gone.
 """
@@ -6,6 +8,7 @@ So that nobody copies a figure by hand, and none goes on standing there whose pa
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +20,6 @@ from onceflow.verify.faults.catalog import ALL, FAULTS, MIXES
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "verification"
 README = PUBLISHED / "README.md"
-_PLAIN = re.compile(r"[^|\n]")
 _NOTHING = {"0", "–"}
 
 
@@ -42,14 +44,14 @@ class Told:
     def by(cls, path: Path) -> Told:
         page = Page.at(path)
         by_head = {tuple(table[0][:2]): table[1:] for table in reversed(page.tables) if table}
-        counts = dict(row for table in page.tables for row in table if len(row) == 2 and row[0] == "batches")
+        batches = [row[1] for table in page.tables for row in table if row[0] == "batches"]
         anomalies = next(table for table in page.tables if table[0][0] == "anomaly")
         return cls(
             path.stem,
             _one(r"It began at (\d+-\d+-\d+)", page.text),
             _one(r"transaction version (\d)", page.text),
             int(_one(r"([\d,]+) rows? of history", page.text).replace(",", "")),
-            counts["batches"],
+            batches[0],
             {row[0]: (_int(row[1]), _int(row[2])) for row in by_head["fault", "injected"] if row[0] != "all"},
             _found(anomalies, 1),
             _found(anomalies, 2) if "control" in anomalies[0][2] else None,
@@ -97,30 +99,38 @@ def tables() -> dict[str, str]:
 
 
 def _sums() -> str:
+    injected, met = sum(told.injected for told in runs()), sum(told.met for told in runs())
     found = sum(len(told.found) for told in [*runs(), *cells()])
     return (
-        f"{len(runs())} runs under {sum(told.injected for told in runs()):,} faults, {sum(told.met for told in runs()):,} of which met work, "
-        f"{sum(told.rows for told in runs()) / 1e6:.1f} million rows of history; {len(cells())} cells of the matrix with "
-        f"{sum(told.rows for told in cells()) / 1e6:.1f} million rows: {found or 'no'} anomalies."
+        f"{len(runs())} runs under {injected} faults, {met} of which met work, and {_millions(runs())} rows of history; "
+        f"{len(cells())} cells of Kafka's transaction matrix, {_millions(cells())} rows: **{found or 'no'} anomalies**."
     )
+
+
+def _millions(of: list[Told]) -> str:
+    return f"{sum(told.rows for told in of) / 1e6:.1f} million"
 
 
 def _runs() -> str:
     head = ["run", "of", "version", "faults (met work)", "batches", "rows", "found", "Spark's own sink"]
-    head += ["new output after a lost driver: median, longest", "the same, from one fault alone", "last stable offset held"]
+    head += [
+        "new output after a lost driver: median, longest",
+        "the same, from one fault alone",
+        "last stable offset held",
+    ]
     return _table(head, [_run(told) for told in runs()])
 
 
 def _run(told: Told) -> list[str]:
     return [
-        f"[{told.name}]({told.name}.html)",
+        _linked(told),
         told.began,
         told.version,
-        f"{told.injected} ({told.met})",
+        _met(told),
         told.batches,
         f"{told.rows:,}",
-        ", ".join(told.found) or "nothing",
-        "" if told.control is None else ", ".join(told.control) or "nothing",
+        _told(told.found),
+        "" if told.control is None else _told(told.control),
         _recovery(told, ""),
         _recovery(told, " from one fault"),
         told.goals["last stable offset held"][0],
@@ -135,8 +145,16 @@ def _recovery(told: Told, of: str) -> str:
 
 
 def _matrix() -> str:
-    lines = [[f"[{told.name}]({told.name}.html)", told.began, _met(told), told.batches, ", ".join(told.found) or "nothing"] for told in cells()]
+    lines = [[_linked(told), told.began, _met(told), told.batches, _told(told.found)] for told in cells()]
     return _table(["cell", "of", "bounces (met work)", "transactions", "found"], lines)
+
+
+def _linked(told: Told) -> str:
+    return f"[{told.name}]({told.name}.html)"
+
+
+def _told(found: list[str]) -> str:
+    return ", ".join(found) or "nothing"
 
 
 def _met(told: Told) -> str:
@@ -144,7 +162,9 @@ def _met(told: Told) -> str:
 
 
 def _kinds() -> str:
-    return _table(["fault", "version 1", "version 2"], [[kind, *(_times(kind, version) for version in "12")] for kind in drawn()])
+    return _table(
+        ["fault", "version 1", "version 2"], [[kind, *(_times(kind, version) for version in "12")] for kind in drawn()]
+    )
 
 
 def _times(kind: str, version: str) -> str:
@@ -167,18 +187,24 @@ def _table(head: list[str], lines: Iterable[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *lines])
 
 
-def between(name: str) -> re.Pattern[str]:
-    """What stands in the page between the two lines that name it."""
-    return re.compile(rf"(?<=<!-- {name}: made of the pages -->\n\n).*?(?=\n\n<!-- end of {name} -->)", re.DOTALL)
-
-
 def written(page: str) -> str:
     """The page, with its tables made anew."""
     for name, table in tables().items():
-        page, places = between(name).subn(lambda _, table=table: table, page)
-        assert places == 1, f"the page has {places} places for {name}"
+        before, _, rest = page.partition(f"<!-- {name}: made of the pages -->")
+        _, end, after = rest.partition(f"<!-- end of {name} -->")
+        assert end, f"the page has no place for {name}"
+        page = f"{before}<!-- {name}: made of the pages -->\n\n{table}\n\n{end}{after}"
     return page
 
 
+def publish(name: str, report: Path) -> None:
+    """Puts a report among the pages, without what is not published with it: where it was written, and the kept histories."""
+    page = re.sub(r" --out [^\s<&]+", "", report.read_text(encoding="utf-8"))
+    page = re.sub(r'<a href="history-[^"]*">(.*?)</a>', r"\1", page)
+    (PUBLISHED / f"{name}.html").write_text(page, encoding="utf-8")
+
+
 if __name__ == "__main__":
+    for name, _, report in (argument.partition("=") for argument in sys.argv[1:]):
+        publish(name, Path(report))
     README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
