@@ -55,18 +55,26 @@ class Undefended(BareWorld):
         return sorted(leaders(self.kafka.client, self.topic))
 
     def committed(self) -> set[int]:
-        """The numbers that stand in the topic, in whichever partition."""
+        """The numbers that stand in the topic, in whichever partition, up to the ends of now: somebody may go on writing.
+
+        A fetch that waits for more is answered as soon as there is more, so whoever waits for "no more" beside a writer
+        that is quick enough waits for ever.
+        """
         consumer = Consumer({**self._settings(), "group.id": "judge", "enable.partition.eof": True})
-        consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in self.partitions()])
-        found, left = set(), set(self.partitions())
+        places = [TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in self.partitions()]
+        ends = {place.partition: consumer.get_watermark_offsets(place, PATIENCE_S)[1] for place in places}
+        consumer.assign(places)
+        found, left = set(), set(ends)
         while left:
             message = consumer.poll(PATIENCE_S)
             assert message is not None
             error = message.error()
             if error is None:
                 found.add(number_of(message))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
+            if error is None and cast(int, message.offset()) < ends[message.partition()] - 1:
+                continue
+            assert error is None or error.code() == KafkaError._PARTITION_EOF
+            left.discard(message.partition())
         consumer.close()
         return found
 
