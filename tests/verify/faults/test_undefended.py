@@ -68,13 +68,13 @@ class Undefended(BareWorld):
         while left:
             message = consumer.poll(PATIENCE_S)
             assert message is not None
-            error = message.error()
+            error, partition = message.error(), cast(int, message.partition())
             if error is None:
                 found.add(number_of(message))
-            if error is None and cast(int, message.offset()) < ends[message.partition()] - 1:
+            if error is None and cast(int, message.offset()) < ends[partition] - 1:
                 continue
             assert error is None or error.code() == KafkaError._PARTITION_EOF
-            left.discard(message.partition())
+            left.discard(partition)
         consumer.close()
         return found
 
