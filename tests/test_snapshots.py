@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.verify.oracle.runs import Run
 
-TIMEOUT_S = 600
+from onceflow.session import WHOLE_STATES
+from onceflow.verify.oracle.__main__ import settings
+
+if TYPE_CHECKING:
+    from tests.conftest import TopicFactory
+
+    from onceflow.broker import EmbeddedBroker
+
+TIMEOUT_S = 1200
 BATCHES = 1000  # the names of some 860 changelogs have 65,535 bytes
 LIFE = """
 import sys, time
@@ -25,14 +36,26 @@ query.stop()
 if query.exception():
     sys.exit(str(query.exception().getCause() or query.exception()))
 """
+ONE_BY_ONE = (
+    LIFE.partition("query, done =")[0]
+    + """
+for _ in range(int(batches)):
+    query = counts.trigger(once=True).option("checkpointLocation", checkpoint).start()
+    try:
+        query.awaitTermination()
+    except Exception:
+        sys.exit(str(query.exception().getCause() or query.exception()))
+"""
+)
+"""Each batch is a query of its own, as in a replay; and as if each were a run that is started by a timetable."""
 STATE = "spark.sql.streaming.stateStore"
 NO_SNAPSHOT = f"{STATE}.maintenanceInterval=3600s"  # as drivers that are killed within a minute, one after the other
 NO_CHANGELOG = f"{STATE}.rocksdb.changelogCheckpointing.enabled=false"
 
 
-def life(checkpoint: Path, batches: int, *settings: str) -> str:
+def life(checkpoint: Path, batches: int, *settings: str, script: str = LIFE) -> str:
     """Runs a stateful query until it has done so many batches of all; what it failed of."""
-    command = [sys.executable, "-c", LIFE, str(checkpoint), str(batches), *settings]
+    command = [sys.executable, "-c", script, str(checkpoint), str(batches), *settings]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     return done.stderr if done.returncode else ""
 
@@ -45,3 +68,56 @@ def test_state_without_snapshots_comes_to_an_end_and_a_batch_with_a_snapshot_lea
     assert not life(tmp_path / "lost", 900, NO_CHANGELOG)
     assert not life(tmp_path / "lost", BATCHES)
     assert not life(tmp_path / "kept", BATCHES)
+
+
+@pytest.mark.long
+def test_queries_of_one_batch_each_come_to_an_end_with_changelogs_and_not_without(tmp_path: Path) -> None:
+    whole = [f"{name}={value}" for name, value in WHOLE_STATES.items()]
+    with ThreadPoolExecutor() as pool:
+        control = pool.submit(life, tmp_path / "changelogs", BATCHES, NO_SNAPSHOT, script=ONE_BY_ONE)
+        ours = pool.submit(life, tmp_path / "whole", BATCHES, NO_SNAPSHOT, *whole, script=ONE_BY_ONE)
+    assert "too long" in control.result()
+    assert not ours.result()
+
+
+TOTALS = """
+[[source]]
+name = "payments"
+topics = ["{payments}"]
+schema = "account STRING, amount BIGINT"
+
+[[transform]]
+name = "totals"
+sql = "SELECT account, sum(amount) AS amount FROM payments GROUP BY account"
+
+[[sink]]
+from = "totals"
+topic = "{totals}"
+key = "account"
+value = "to_json(struct(account, amount))"
+
+[output]
+mode = "update"
+"""
+
+
+@pytest.mark.usefixtures("spark")
+def test_runs_that_end_by_themselves_leave_no_changelogs_whose_names_would_grow(
+    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """``available_now``, as started by a timetable: with changelogs the 864th run would be the last one."""
+    payments, totals = topic(2), topic(2)
+    run = Run(broker, tmp_path, f"whole-{totals}", TOTALS.format(payments=payments, totals=totals), (totals,))
+    for _ in range(3):
+        run.batch(60)
+    states = run.checkpoint / "state" / "0" / "0"
+    assert not list(states.glob("*.changelog"))
+    assert sorted(int(state.name.partition("_")[0]) for state in states.glob("*.zip")) == [1, 2, 3]
+    judged = run.judged()
+    assert judged.violations == {}
+    assert judged.reasons == ()
+
+
+def test_a_replay_of_batches_one_by_one_leaves_none_either(tmp_path: Path) -> None:
+    """As the process that replays sets its session."""
+    assert WHOLE_STATES.items() <= settings({}, tmp_path).items()

@@ -52,6 +52,19 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What ``spark_session`` sets everywhere; ``config`` overrides it."""
 
+WHOLE_STATES: Mapping[str, str] = {f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "false"}
+"""For queries that end by themselves, one after the other: each batch stores the state as a whole, and no changelog.
+
+A changelog names all those before it, back to the state that was loaded as a whole, in 65,535 bytes at most, and whole states
+are stored beside the batches, every ten seconds (Spark 4.2, ``RocksDB.loadWithCheckpointId``)::
+
+    a query loads what the one before has left: from changelog N, unless N happens to be stored as a whole as well by then
+    it writes changelog N + 1, which names all that N names, and N, whatever was stored as a whole meanwhile, and ends
+    so does the next one, and none lives for ten seconds: batch 864 fails, and every other try at it
+
+Whoever goes on for longer forgets the names when a state of his own is stored.
+"""
+
 WORKER_DAEMON: Mapping[str, str] = {"spark.python.daemon.module": "onceflow.transaction.worker_daemon"}
 """For executors whose Python has onceflow when it starts (installed, or on PYTHONPATH); those need it that write large batches.
 Where it comes by ``spark.submit.pyFiles`` alone, a ``spark.python.daemon.module`` of ``pyspark.daemon`` is right."""

@@ -51,7 +51,7 @@ from onceflow.pipeline.local_checkpoint import local_path
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
-from onceflow.session import WORKER_DAEMON, spark_session
+from onceflow.session import WHOLE_STATES, WORKER_DAEMON, spark_session
 from onceflow.transaction.committed import read_committed
 from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import OnMismatch
@@ -159,7 +159,8 @@ def session(file: PlanFile, log_level: str, scratch: Path | None = None) -> Spar
     """The plan's Spark session. What it leaves on the disk goes to ``scratch``, unless the plan says where."""
     config = {name if name.startswith("spark.") else f"spark.{name}": v for name, v in file.plan.spark.items()}
     master = config.pop("spark.master", "local[*]")
-    config = {**WORKER_DAEMON, **config}  # a plan has no Python but ours
+    ends_by_itself = WHOLE_STATES if file.plan.trigger.available_now else {}
+    config = {**WORKER_DAEMON, **ends_by_itself, **config}  # a plan has no Python but ours
     if scratch is not None:
         config.setdefault("spark.local.dir", str(scratch))
         options = f'"-Djava.io.tmpdir={scratch}" {config.get("spark.driver.extraJavaOptions", "")}'

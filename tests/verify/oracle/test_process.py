@@ -24,6 +24,16 @@ def test_the_reason_is_shown_though_spark_puts_the_whole_plan_behind_it(tmp_path
     assert "Project 3\n" not in said
 
 
+def test_a_cause_is_shown_though_each_caller_tells_of_the_failure_again(tmp_path: Path) -> None:
+    log = tmp_path / "oracle.log"
+    callers = [
+        f"py4j.protocol.Py4JJavaError: An error occurred while calling o{number}.getResult." for number in range(9)
+    ]
+    plan = [f"   +- Project {number}" for number in range(60)]
+    log.write_text("\n".join(["Caused by: java.io.UTFDataFormatException: encoded string too long", *callers, *plan]))
+    assert "UTFDataFormatException" in str(_failed("the replay ended with exit status 1", log))
+
+
 def test_how_far_it_is_is_told_beside_its_result(tmp_path: Path) -> None:
     file = progress_beside(tmp_path / "expected")
     assert noted(file) == (0, 0)

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from pyspark.sql import SparkSession
 from onceflow.broker.java_tool import FAST_START
 from onceflow.config import PlanFile, load
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.session import spark_session
+from onceflow.session import WHOLE_STATES, spark_session
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.how_far import note, progress_beside
 
@@ -64,19 +65,25 @@ def _answer(chosen: argparse.Namespace, scratch: Path) -> None:
 
 def session(file: PlanFile, scratch: Path) -> SparkSession:
     """A small and quick Spark, with the plan's own settings: its jobs are tiny."""
-    own = {name if name.startswith("spark.") else f"spark.{name}": value for name, value in file.plan.spark.items()}
+    return spark_session("onceflow-oracle", config=settings(file.plan.spark, scratch), log_level="error")
+
+
+def settings(given: Mapping[str, object], scratch: Path) -> dict[str, object]:
+    """Those of the plan, ``given`` with or without ``spark.`` before the name, and over them what makes it small and quick."""
+    own = {name if name.startswith("spark.") else f"spark.{name}": value for name, value in given.items()}
     own.pop("spark.master", None)
-    quick = {
+    return {
+        **own,
         "spark.driver.extraJavaOptions": f'{" ".join(FAST_START)} -XX:-UsePerfData "-Djava.io.tmpdir={scratch}"',
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": scratch / "warehouse",
         "spark.sql.codegen.wholeStage": False,
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.minBatchesToRetain": _STATES,
+        **WHOLE_STATES,
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": False,  # its consumers would join the group of their source
         "spark.python.unix.domain.socket.enabled": len(os.fsencode(scratch)) <= _SOCKET_DIRECTORY_BYTES,
     }
-    return spark_session("onceflow-oracle", config={**own, **quick}, log_level="error")
 
 
 def _positions(text: str) -> dict[tuple[str, int], int]:
