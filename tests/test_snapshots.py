@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.verify.oracle.runs import Run
 
-from onceflow.session import WHOLE_STATES
+from onceflow.session import DEFAULTS, NO_CHANGELOGS
 from onceflow.verify.oracle.__main__ import settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from tests.conftest import TopicFactory
 
     from onceflow.broker import EmbeddedBroker
@@ -49,6 +50,9 @@ for _ in range(int(batches)):
 )
 """Each batch is a query of its own, as in a replay; and as if each were a run that is started by a timetable."""
 STATE = "spark.sql.streaming.stateStore"
+NO_OTHER = (
+    f"{STATE}.minDeltasForSnapshot=1000000"  # nor when the next query begins, which looks after those that have ended
+)
 NO_SNAPSHOT = f"{STATE}.maintenanceInterval=3600s"  # as drivers that are killed within a minute, one after the other
 NO_CHANGELOG = f"{STATE}.rocksdb.changelogCheckpointing.enabled=false"
 
@@ -72,10 +76,10 @@ def test_state_without_snapshots_comes_to_an_end_and_a_batch_with_a_snapshot_lea
 
 @pytest.mark.long
 def test_queries_of_one_batch_each_come_to_an_end_with_changelogs_and_not_without(tmp_path: Path) -> None:
-    whole = [f"{name}={value}" for name, value in WHOLE_STATES.items()]
+    ours_own = [f"{name}={value}" for name, value in NO_CHANGELOGS.items()]
     with ThreadPoolExecutor() as pool:
-        control = pool.submit(life, tmp_path / "changelogs", BATCHES, NO_SNAPSHOT, script=ONE_BY_ONE)
-        ours = pool.submit(life, tmp_path / "whole", BATCHES, NO_SNAPSHOT, *whole, script=ONE_BY_ONE)
+        control = pool.submit(life, tmp_path / "changelogs", BATCHES, NO_SNAPSHOT, NO_OTHER, script=ONE_BY_ONE)
+        ours = pool.submit(life, tmp_path / "snapshots", BATCHES, *ours_own, script=ONE_BY_ONE)
     assert "too long" in control.result()
     assert not ours.result()
 
@@ -101,9 +105,8 @@ mode = "update"
 """
 
 
-@pytest.mark.usefixtures("spark")
 def test_runs_that_end_by_themselves_leave_no_changelogs_whose_names_would_grow(
-    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path
+    spark: SparkSession, broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path
 ) -> None:
     """``available_now``, as started by a timetable: with changelogs the 864th run would be the last one."""
     payments, totals = topic(2), topic(2)
@@ -113,6 +116,7 @@ def test_runs_that_end_by_themselves_leave_no_changelogs_whose_names_would_grow(
     states = run.checkpoint / "state" / "0" / "0"
     assert not list(states.glob("*.changelog"))
     assert sorted(int(state.name.partition("_")[0]) for state in states.glob("*.zip")) == [1, 2, 3]
+    assert {name: spark.conf.get(name) for name in NO_CHANGELOGS} == {name: DEFAULTS[name] for name in NO_CHANGELOGS}
     judged = run.judged()
     assert judged.violations == {}
     assert judged.reasons == ()
@@ -120,4 +124,5 @@ def test_runs_that_end_by_themselves_leave_no_changelogs_whose_names_would_grow(
 
 def test_a_replay_of_batches_one_by_one_leaves_none_either(tmp_path: Path) -> None:
     """As the process that replays sets its session."""
-    assert WHOLE_STATES.items() <= settings({}, tmp_path).items()
+    given = dict.fromkeys(NO_CHANGELOGS, "true")
+    assert NO_CHANGELOGS.items() <= settings(given, tmp_path).items()

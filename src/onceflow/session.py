@@ -52,17 +52,20 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What ``spark_session`` sets everywhere; ``config`` overrides it."""
 
-WHOLE_STATES: Mapping[str, str] = {f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "false"}
-"""For queries that end by themselves, one after the other: each batch stores the state as a whole, and no changelog.
+NO_CHANGELOGS: Mapping[str, str] = {
+    f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "false",
+    f"{_STATE}.maintenanceInterval": "1s",  # old states are removed beside the batches, and not at the end
+}
+"""For queries of a batch or a few, one after the other: each batch stores a snapshot of the state itself, before it ends.
 
-A changelog names all those before it, back to the state that was loaded as a whole, in 65,535 bytes at most, and whole states
-are stored beside the batches, every ten seconds (Spark 4.2, ``RocksDB.loadWithCheckpointId``)::
+A changelog names all those before it, back to a snapshot that this query has stored, or has loaded as the newest state, in
+65,535 bytes at most; and snapshots are stored beside the batches (Spark 4.2, ``RocksDB.loadWithCheckpointId``)::
 
-    a query loads what the one before has left: from changelog N, unless N happens to be stored as a whole as well by then
-    it writes changelog N + 1, which names all that N names, and N, whatever was stored as a whole meanwhile, and ends
-    so does the next one, and none lives for ten seconds: batch 864 fails, and every other try at it
+    a query loads what the one before has left: from changelog N, unless N happens to be stored as a snapshot as well by then
+    it writes changelog N + 1, which names all that N names, and N, and ends before a snapshot of its own is stored
+    so does the next one: batch 864 fails, and every other try at it
 
-Whoever goes on for longer forgets the names when a state of his own is stored.
+Costs the new files of the state with each batch, stored before it ends; those that have not changed are not stored again.
 """
 
 WORKER_DAEMON: Mapping[str, str] = {"spark.python.daemon.module": "onceflow.transaction.worker_daemon"}

@@ -23,7 +23,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ from onceflow.pipeline.local_checkpoint import local_path
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
-from onceflow.session import WHOLE_STATES, WORKER_DAEMON, spark_session
+from onceflow.session import NO_CHANGELOGS, WORKER_DAEMON, spark_session
 from onceflow.transaction.committed import read_committed
 from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import OnMismatch
@@ -157,16 +157,33 @@ def _in_our_words(what: str) -> Iterator[None]:
 
 def session(file: PlanFile, log_level: str, scratch: Path | None = None) -> SparkSession:
     """The plan's Spark session. What it leaves on the disk goes to ``scratch``, unless the plan says where."""
-    config = {name if name.startswith("spark.") else f"spark.{name}": v for name, v in file.plan.spark.items()}
+    config = _given(file)
     master = config.pop("spark.master", "local[*]")
-    ends_by_itself = WHOLE_STATES if file.plan.trigger.available_now else {}
-    config = {**WORKER_DAEMON, **ends_by_itself, **config}  # a plan has no Python but ours
+    config = {**WORKER_DAEMON, **config}  # a plan has no Python but ours
     if scratch is not None:
         config.setdefault("spark.local.dir", str(scratch))
         options = f'"-Djava.io.tmpdir={scratch}" {config.get("spark.driver.extraJavaOptions", "")}'
         config["spark.driver.extraJavaOptions"] = options.rstrip()
     with _own_signal_handlers():
         return spark_session(f"onceflow-{file.plan.name}", master=master, config=config, log_level=log_level)
+
+
+def _given(file: PlanFile) -> dict[str, str]:
+    """The plan's own settings of Spark."""
+    return {name if name.startswith("spark.") else f"spark.{name}": v for name, v in file.plan.spark.items()}
+
+
+@contextlib.contextmanager
+def _for_a_query(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """A query takes its session's settings along when it is started; the session, which may have others, gets its own back."""
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, own in before.items():
+            spark.conf.set(name, str(own))
 
 
 @contextlib.contextmanager
@@ -323,7 +340,8 @@ class _Run:
         writer = self._frame.writeStream.foreachBatch(self._batch).outputMode(plan.output.mode)
         writer = writer.queryName(plan.name).option("checkpointLocation", self._file.checkpoint)
         try:
-            return _triggered(writer, self._file).start()
+            with _for_a_query(self._frame.sparkSession, _state_of(self._file)):
+                return _triggered(writer, self._file).start()
         except Exception as error:
             raise explain(error) from error
 
@@ -459,6 +477,13 @@ def _sink(make: Callable[..., KafkaSink], file: PlanFile, settings: ClusterSetti
         transaction_timeout_ms=plan.output.transaction_timeout.ms,
         kafka=dict(settings.options),
     )
+
+
+def _state_of(file: PlanFile) -> dict[str, str]:
+    """How a query that ends by itself keeps its state, unless the plan says how; the session's own way, if it does not end."""
+    if not file.plan.trigger.available_now:
+        return {}
+    return {name: value for name, value in NO_CHANGELOGS.items() if name not in _given(file)}
 
 
 def _triggered(writer: DataStreamWriter, file: PlanFile) -> DataStreamWriter:

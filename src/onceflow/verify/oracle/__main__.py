@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from onceflow.broker.java_tool import FAST_START
 from onceflow.config import PlanFile, load
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.session import WHOLE_STATES, spark_session
+from onceflow.session import NO_CHANGELOGS, spark_session
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.how_far import note, progress_beside
 
@@ -80,7 +80,7 @@ def settings(given: Mapping[str, object], scratch: Path) -> dict[str, object]:
         "spark.sql.codegen.wholeStage": False,
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.streaming.minBatchesToRetain": _STATES,
-        **WHOLE_STATES,
+        **NO_CHANGELOGS,
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": False,  # its consumers would join the group of their source
         "spark.python.unix.domain.socket.enabled": len(os.fsencode(scratch)) <= _SOCKET_DIRECTORY_BYTES,
     }

@@ -100,12 +100,12 @@ def _wait(process: subprocess.Popen[bytes], progress: Path, on_batch: OnBatch, s
 def _failed(what: str, log: Path) -> OracleFailed:
     """Spark puts the whole plan behind its reason, so that the log's end says what was run and not what became of it.
 
-    Its causes come first, and behind them the same failure again as each caller saw it: where there are any, they are shown.
+    Its causes come first there, and behind them the same failure again as each caller saw it: of these fewer are shown.
     """
     lines = [line[:_LINE_CHARACTERS] for line in log.read_text(errors="replace").splitlines()]
     before, tail = lines[:-_LOG_LINES], lines[-_LOG_LINES:]
     reasons = list(dict.fromkeys(line.strip() for line in before if _REASON.search(line)))
-    reasons = ([line for line in reasons if line.startswith("Caused by: ")] or reasons)[-_REASONS:]
+    reasons = sorted(reasons, key=lambda line: line.startswith("Caused by: "))[-_REASONS:]
     shown = [*reasons, "..."] if reasons else []
     return OracleFailed(
         what + ". Its log:" + "".join(f"\n  {line}" for line in [*shown, *tail]),
