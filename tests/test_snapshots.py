@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 1200
 BATCHES = 1000  # the names of some 860 changelogs have 65,535 bytes
-LIFE = """
+COUNTS = """
 import sys, time
 from onceflow.session import spark_session
 checkpoint, batches, *given = sys.argv[1:]
 spark = spark_session(config={"spark.sql.shuffle.partitions": 1, **dict(each.split("=") for each in given)})
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2).option("numPartitions", 1).load()
 counts = rows.selectExpr("value % 10 AS k").groupBy("k").count().writeStream.outputMode("update").format("noop")
+"""
+LIFE = f"""{COUNTS}
 query, done = counts.option("checkpointLocation", checkpoint).start(), 0
 while query.isActive and done < int(batches):
     time.sleep(0.05)
@@ -37,9 +39,7 @@ query.stop()
 if query.exception():
     sys.exit(str(query.exception().getCause() or query.exception()))
 """
-ONE_BY_ONE = (
-    LIFE.partition("query, done =")[0]
-    + """
+ONE_BY_ONE = f"""{COUNTS}
 for _ in range(int(batches)):
     query = counts.trigger(once=True).option("checkpointLocation", checkpoint).start()
     try:
@@ -47,12 +47,10 @@ for _ in range(int(batches)):
     except Exception:
         sys.exit(str(query.exception().getCause() or query.exception()))
 """
-)
 """Each batch is a query of its own, as in a replay; and as if each were a run that is started by a timetable."""
 STATE = "spark.sql.streaming.stateStore"
-NO_OTHER = (
-    f"{STATE}.minDeltasForSnapshot=1000000"  # nor when the next query begins, which looks after those that have ended
-)
+# Nor when the next query begins, which looks after those that have ended.
+NO_OTHER = f"{STATE}.minDeltasForSnapshot=1000000"
 NO_SNAPSHOT = f"{STATE}.maintenanceInterval=3600s"  # as drivers that are killed within a minute, one after the other
 NO_CHANGELOG = f"{STATE}.rocksdb.changelogCheckpointing.enabled=false"
 

@@ -114,6 +114,11 @@ def spark_session(
     return session
 
 
+def full_names(settings: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings as a plan gives them, with or without ``spark.`` before the name, by the names that Spark knows."""
+    return {name if name.startswith("spark.") else f"spark.{name}": value for name, value in settings.items()}
+
+
 def session_config(
     master: str = "local[2]", config: Mapping[str, object] | None = None, *, log_level: str = "error"
 ) -> dict[str, str]:

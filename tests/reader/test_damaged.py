@@ -59,13 +59,12 @@ def test_a_bit_that_flipped_on_the_disk_ends_the_reader_before_it_is_handled(
 
 def test_damaged_records_are_not_passed_over_when_ids_are_read_again(place: Place) -> None:
     """Their ids would be missing in the store, and what their source sends again be handled again."""
-    place.send([*BEFORE, "amount 300"])
+    place.send(["amount 300"])  # alone, for several events may be several batches
+    place.send(BEFORE)
     place.book_all()
     lose_the_store(place)
     flip_a_bit(place, "amount 300")
-    with pytest.raises(
-        RequestFailed, match=f"{place.topic}-0: the records from offset [012] on cannot be read"
-    ):  # its batch's first
+    with pytest.raises(RequestFailed, match=f"{place.topic}-0: the records from offset 0 on cannot be read"):
         place.book_all(lost_store="rebuild")
 
 

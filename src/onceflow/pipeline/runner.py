@@ -51,7 +51,7 @@ from onceflow.pipeline.local_checkpoint import local_path
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
-from onceflow.session import NO_CHANGELOGS, WORKER_DAEMON, spark_session
+from onceflow.session import NO_CHANGELOGS, WORKER_DAEMON, full_names, spark_session
 from onceflow.transaction.committed import read_committed
 from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.progress import OnMismatch
@@ -157,7 +157,7 @@ def _in_our_words(what: str) -> Iterator[None]:
 
 def session(file: PlanFile, log_level: str, scratch: Path | None = None) -> SparkSession:
     """The plan's Spark session. What it leaves on the disk goes to ``scratch``, unless the plan says where."""
-    config = _given(file)
+    config = full_names(file.plan.spark)
     master = config.pop("spark.master", "local[*]")
     config = {**WORKER_DAEMON, **config}  # a plan has no Python but ours
     if scratch is not None:
@@ -166,11 +166,6 @@ def session(file: PlanFile, log_level: str, scratch: Path | None = None) -> Spar
         config["spark.driver.extraJavaOptions"] = options.rstrip()
     with _own_signal_handlers():
         return spark_session(f"onceflow-{file.plan.name}", master=master, config=config, log_level=log_level)
-
-
-def _given(file: PlanFile) -> dict[str, str]:
-    """The plan's own settings of Spark."""
-    return {name if name.startswith("spark.") else f"spark.{name}": v for name, v in file.plan.spark.items()}
 
 
 @contextlib.contextmanager
@@ -483,7 +478,8 @@ def _state_of(file: PlanFile) -> dict[str, str]:
     """How a query that ends by itself keeps its state, unless the plan says how; the session's own way, if it does not end."""
     if not file.plan.trigger.available_now:
         return {}
-    return {name: value for name, value in NO_CHANGELOGS.items() if name not in _given(file)}
+    own = full_names(file.plan.spark)
+    return {name: value for name, value in NO_CHANGELOGS.items() if name not in own}
 
 
 def _triggered(writer: DataStreamWriter, file: PlanFile) -> DataStreamWriter:

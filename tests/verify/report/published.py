@@ -92,14 +92,17 @@ def _found(anomalies: list[list[str]], column: int) -> list[str]:
 
 
 @cache
+def _all(kind: str) -> list[Told]:
+    return sorted(map(Told.by, PUBLISHED.glob(f"{kind}-*.html")), key=lambda told: told.name)
+
+
 def runs() -> list[Told]:
-    return sorted((Told.by(path) for path in PUBLISHED.glob("version-*.html")), key=lambda told: told.name)
+    return _all("version")
 
 
-@cache
 def cells() -> list[Told]:
     """Of Kafka's transaction matrix."""
-    return sorted((Told.by(path) for path in PUBLISHED.glob("matrix-*.html")), key=lambda told: told.name)
+    return _all("matrix")
 
 
 def tables() -> dict[str, str]:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from onceflow.broker.java_tool import FAST_START
 from onceflow.config import PlanFile, load
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.session import NO_CHANGELOGS, spark_session
+from onceflow.session import NO_CHANGELOGS, full_names, spark_session
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.how_far import note, progress_beside
 
@@ -68,9 +68,9 @@ def session(file: PlanFile, scratch: Path) -> SparkSession:
     return spark_session("onceflow-oracle", config=settings(file.plan.spark, scratch), log_level="error")
 
 
-def settings(given: Mapping[str, object], scratch: Path) -> dict[str, object]:
+def settings(given: Mapping[str, str], scratch: Path) -> dict[str, object]:
     """Those of the plan, ``given`` with or without ``spark.`` before the name, and over them what makes it small and quick."""
-    own = {name if name.startswith("spark.") else f"spark.{name}": value for name, value in given.items()}
+    own = full_names(given)
     own.pop("spark.master", None)
     return {
         **own,

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from onceflow.broker.java_tool import FAST_START
 from onceflow.config import Duration, KafkaCluster, Plan, PlanFile, Source, Trigger, load
 from onceflow.config.environment import VERBATIM
+from onceflow.session import full_names
 from onceflow.verify.private import LOCAL_FILES, local_uri, without_users_places
 from onceflow.verify.running.purged import RETAINED_BATCHES
 
@@ -60,8 +61,7 @@ def _source(own: Source) -> Source:
 
 
 def _spark(own: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
-    full = {name if name.startswith("spark.") else f"spark.{name}": value for name, value in own.items()}
-    kept = without_users_places(full)
+    kept = without_users_places(full_names(own))
     options = " ".join(
         filter(None, (kept.get("spark.driver.extraJavaOptions"), _SPARK["spark.driver.extraJavaOptions"]))
     )
