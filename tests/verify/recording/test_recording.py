@@ -26,8 +26,8 @@ from onceflow.verify.recording import (
     read_all,
     stable,
 )
-from onceflow.verify.recording.ends import ends_of
-from onceflow.verify.recording.tables import READ, STABLE, Chunks
+from onceflow.verify.recording.ends import Asker, ends_of
+from onceflow.verify.recording.tables import READ, STABLE, Chunks, Place
 
 if TYPE_CHECKING:
     from tests.conftest import Fill, TopicFactory
@@ -119,6 +119,25 @@ def test_an_open_transaction_is_seen_and_timed(broker: EmbeddedBroker, topic: To
     assert found[-1]["began_s"] < committed
     assert found[-1]["ended_s"] == first_seen_free(watcher, found[-1])
     assert all(row["at_s"] < row["answered_s"] for row in watcher.table().to_pylist())
+
+
+def test_a_stable_offset_was_there_when_it_was_answered_and_not_when_all_else_was(
+    broker: EmbeddedBroker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is killed between the two requests would make a hold of its restart."""
+    name = topic(1)
+    asked: list[float] = []
+    beside = Asker.beside
+
+    def noting(self: Asker, places: dict[Place, int]) -> pa.Table:
+        asked.append(time.monotonic())
+        return beside(self, places)
+
+    monkeypatch.setattr(Asker, "beside", noting)
+    with StableWatcher(broker.bootstrap_servers, [name], pipeline=None, every_s=0.05) as watcher:
+        until(lambda: len(watcher.table()) > 1)
+    rows = watcher.table().to_pylist()
+    assert all(row["at_s"] < row["answered_s"] <= at for row, at in zip(rows, asked, strict=False))
 
 
 def test_an_open_transaction_is_seen_where_it_has_put_nothing_but_its_positions(

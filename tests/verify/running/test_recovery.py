@@ -44,6 +44,15 @@ def test_a_kill_in_a_recovery_makes_it_longer() -> None:
     assert [(each.since_last_kill.at_s, each.since_last_kill.seconds) for each in found] == [(12.0, 3.5), (20.0, 3.0)]
 
 
+def test_a_second_loss_by_one_fault_is_not_one_of_one_loss() -> None:
+    """A standby that was frozen wakes, and fences the successor behind the recovery from the first loss."""
+    strikes = [Strike("woke", 10.0), Strike("woke", 22.0, by_itself=True), Strike("woke", 90.0)]
+    effects = [effect(4, 9.0), effect(5, 13.0, 2), effect(6, 70.0, 3), effect(7, 93.0, 4)]
+    encounters = [Encounter("woke", 9.5, True, ""), Encounter("woke", 89.0, True, "")]
+    found = recoveries(strikes, effects, BEGAN, [13.5, 70.5, 93.5], encounters)
+    assert [(each.seconds, each.others) for each in found] == [(3.5, ()), (48.5, ("woke",)), (3.5, ())]
+
+
 def test_a_kill_right_before_it_is_over_has_its_own_time() -> None:
     """The successor's first batch is visible a moment after it was killed: that is no output behind this kill."""
     strikes = [Strike("kill", 10.0), Strike("kill", 13.9)]

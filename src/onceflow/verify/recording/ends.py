@@ -25,6 +25,7 @@ PATIENCE_S = 120.0
 _PAUSE_S = 0.2
 _REQUEST_S = 10
 _STABLE_S = 30.0
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 T = TypeVar("T")
 
 
@@ -134,10 +135,17 @@ class Asker:
 
         Raises RequestFailed.
         """
-        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        stable = self._ask(places, latest, IsolationLevel.READ_COMMITTED)
-        end = self._ask(places, latest, IsolationLevel.READ_UNCOMMITTED)
-        start = self._ask(places, earliest, IsolationLevel.READ_UNCOMMITTED)
+        return self.beside(self.stable(places))
+
+    def stable(self, places: list[Place]) -> dict[Place, int]:
+        """The last stable offsets. Raises RequestFailed."""
+        return self._ask(places, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def beside(self, stable: dict[Place, int]) -> pa.Table:
+        """A table of ``tables.ENDS`` for stable ends that were asked for before. Raises RequestFailed."""
+        places = list(stable)
+        end = self._ask(places, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        start = self._ask(places, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         rows = [(topic, partition, start[at], stable[at], end[at]) for at in places for topic, partition in [at]]
         columns = list(zip(*rows, strict=True)) or [()] * len(ENDS)
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, ENDS, strict=True)], schema=ENDS)

@@ -67,7 +67,8 @@ ENDS = pa.schema(
 """Where the logs begin and end."""
 
 STABLE = pa.schema([pa.field("at_s", pa.float64()), *ENDS, pa.field("answered_s", pa.float64())])
-"""The same, sampled over time: asked from ``at_s`` on, and answered by ``answered_s``, which may be seconds later."""
+"""The same, sampled over time: asked from ``at_s`` on; the stable offsets were answered by ``answered_s``, which may be seconds
+later, and the others behind that."""
 
 PROGRESS = pa.schema(
     [

@@ -86,7 +86,9 @@ def goals(results: Iterable[RunResult]) -> list[Goal]:
     held = [result.lso_held_s for result in judged if result.lso_held_s is not None]
     after = "from the end of the driver, by a kill or by itself, to the first new record that is visible"
     from_last = "the same, from the last kill where it was killed again before that"
-    by_itself = "the same, where no other fault came right before it or until it was over"
+    by_itself = (
+        "the same, where no other fault came right before it or until it was over, and its own took no other driver"
+    )
     return [
         *_recovery_goals("", after, times),
         *_recovery_goals(" from the last kill", from_last, last),

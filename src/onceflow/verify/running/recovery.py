@@ -42,7 +42,11 @@ def recoveries(
     ``seen_s`` are the times at which the reader got output, in order. A record belongs to a new batch if it was seen after the
     first process that came then had begun to commit a batch of its own: until then only older batches can become visible. A
     driver that is struck again while it recovers counts from the first kill, for that is since when there was no output.
-    ``encounters`` are all faults in the order of time: a recovery says which others than its own had a hand in it.
+    ``encounters`` are all faults in the order of time: a recovery says which others than its own had a hand in it, and names its
+    own where that strikes twice::
+
+        pause-standby    SIGSTOP to a standby, SIGKILL to the driver: a recovery of one loss
+                         the standby wakes, and fences the successor, which ends: with two standbys none is left that is warm
     """
     found = []
     commits = sorted((effect.at - began_at, effect.batch) for effect in effects)
@@ -53,11 +57,17 @@ def recoveries(
         visible_s = _new_output(commits, seen_s, strike)
         seconds = None if visible_s is None else visible_s - strike.at_s
         over_s = math.inf if visible_s is None else visible_s
-        again = tuple(each.fault for each in strikes if strike.at_s < each.at_s < over_s and each.fault == strike.fault)
-        others = (*_others(encounters, strike.at_s, visible_s), *again)
+        since_s = _began(encounters, strike)
+        same = [each for each in strikes if each.fault == strike.fault and since_s <= each.at_s < over_s]
+        others = (*_others(encounters, strike.at_s, visible_s), *(each.fault for each in same if each is not strike))
         last_s, then_s = _from_the_last_kill(strikes, commits, seen_s, strike)
         found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_s - strike.at_s, then_s))
     return found
+
+
+def _began(encounters: Sequence[Encounter], strike: Strike) -> float:
+    """When the strike's own fault did; the strike itself, where that is not known."""
+    return max((each.at_s for each in encounters if each.at_s <= strike.at_s), default=strike.at_s)
 
 
 def _from_the_last_kill(
