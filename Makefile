@@ -64,13 +64,15 @@ verify-simulator: setup
 	exit $$worst
 
 # Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have each of
-# them, on transaction versions 2 and 1; drivers killed one by one, for the goals of recovery; executors that write, beside Spark's own sink;
-# what a plan without state allows to be lost; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves
-# nothing.
+# them, on transaction versions 2 and 1; drivers killed one by one, for the goals of recovery; beside Spark's own sink; executors that write,
+# and their Python processes; what a plan without state allows to be lost; and Kafka's transaction matrix. It ends with 1 if any is violated,
+# else with 2 if any proves nothing.
 LONG_FOR ?= 25m
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
 KILLS := kill-driver,kill-driver-at-step,kill-driver-python,kill-jvm
+# Which write to Kafka where executors write.
+PYTHON_PROCESSES := kill-python-daemon,pause-python-daemon,kill-python-worker,pause-python-worker
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
 verify-runs: setup
 	@worst=0; \
@@ -83,6 +85,7 @@ verify-runs: setup
 	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --out onceflow-verify/one-by-one; \
 	run $(CLUSTER) --for $(FOR) --engine both --out onceflow-verify/beside-spark; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --out onceflow-verify/executors; \
+	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --out onceflow-verify/python-processes; \
 	run $(WITHOUT_STATE) --for $(FOR) --faults checkpoint,topics --out onceflow-verify/checkpoint; \
 	run --matrix --out onceflow-verify/matrix; \
 	exit $$worst
