@@ -53,6 +53,13 @@ def test_a_second_loss_by_one_fault_is_not_one_of_one_loss() -> None:
     assert [(each.seconds, each.others) for each in found] == [(3.5, ()), (48.5, ("woke",)), (3.5, ())]
 
 
+def test_a_driver_that_is_stopped_and_ends_when_it_wakes_is_one_loss() -> None:
+    strikes = [Strike("stop", 10.0, kills=False), Strike("stop", 12.0, by_itself=True)]
+    encounters = [Encounter("stop", 9.5, True, "")]
+    (found,) = recoveries(strikes, [effect(4, 9.0), effect(5, 15.0, 2)], BEGAN, [15.5], encounters)
+    assert (found.seconds, found.others) == (3.5, ())
+
+
 def test_a_kill_right_before_it_is_over_has_its_own_time() -> None:
     """The successor's first batch is visible a moment after it was killed: that is no output behind this kill."""
     strikes = [Strike("kill", 10.0), Strike("kill", 13.9)]

@@ -57,9 +57,15 @@ def recoveries(
         visible_s = _new_output(commits, seen_s, strike)
         seconds = None if visible_s is None else visible_s - strike.at_s
         over_s = math.inf if visible_s is None else visible_s
-        since_s = _began(encounters, strike)
-        same = [each for each in strikes if each.fault == strike.fault and since_s <= each.at_s < over_s]
-        others = (*_others(encounters, strike.at_s, visible_s), *(each.fault for each in same if each is not strike))
+        before_s = _began(encounters, strike)
+        again = (
+            each.fault
+            for each in strikes
+            if each.fault == strike.fault
+            # A driver that is stopped, and ends by itself when it wakes, is one loss.
+            and (strike.at_s < each.at_s < over_s or (each.kills and before_s <= each.at_s < strike.at_s))
+        )
+        others = (*_others(encounters, strike.at_s, visible_s), *again)
         last_s, then_s = _from_the_last_kill(strikes, commits, seen_s, strike)
         found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_s - strike.at_s, then_s))
     return found
