@@ -20,7 +20,6 @@ class Lane(StrEnum):
 
     FAULT = "fault"  # from its injection until it is healed
     DRIVER = "driver"  # the life of a driver process, from its start until its end
-    EXECUTOR = "executor"  # the same of an executor or Python worker
     BROKER = "broker"  # the same of a broker
     READER = "reader"  # the same of a reader behind the output
     BATCH = "batch"  # a committed micro-batch, from Spark's trigger until the commit was answered

@@ -19,6 +19,7 @@ from onceflow.verify.report.page import as_page
 from onceflow.verify.report.summary import ExitStatus
 from onceflow.verify.report.svg import Ink
 from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult
+from onceflow.verify.running import run as running
 
 HOSTILE = '</code></svg><script>alert("1")</script>&amp;$x^$\x00\ud800'
 
@@ -149,7 +150,7 @@ def test_text_can_be_read_on_its_ground(page: Page, theme: int) -> None:
     assert {ink.name.lower() for ink in Ink} <= set(colours)
     for name in ("text", "muted", "good", "bad", "unsure", "driver"):
         assert min(contrast(colours[name], colours[ground]) for ground in ("paper", "soft")) >= 4.5, name
-    for name in ("fault", "executor", "broker"):
+    for name in ("fault", "reader", "broker"):
         assert contrast(colours[name], colours["paper"]) >= 3, name
 
 
@@ -203,12 +204,18 @@ def test_equal_results_give_equal_bytes(report: Report, tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == (report.page.parent / name).read_bytes(), name
 
 
+def test_each_lane_has_somebody_whose_run_draws_on_it() -> None:
+    """A page would have a list, and a timeline a colour, of what no run has."""
+    source = "".join(path.read_text() for path in sorted(Path(running.__file__).parent.glob("*.py")))
+    assert set(re.findall(r"\bLane\.([A-Z]+)", source)) == {lane.name for lane in Lane}
+
+
 def huge(number: int, points: int = 1_000_000) -> RunResult:
     """10,000 batches, series of so many points, thousands of faults of many kinds."""
     at = np.linspace(0, 7200, points)
     batches = [Happening(Lane.BATCH, f"batch {n}", n * 0.72, n * 0.72 + 0.5, "x" * 300) for n in range(10_000)]
     faults = [Happening(Lane.FAULT, f"fault {n % 40}", n * 3.0, n * 3.0 + 2, "y" * 300) for n in range(2_400)]
-    lives = [Happening(Lane.EXECUTOR, f"executor {n}", n * 3.0, n * 3.0 + 20) for n in range(2_000)]
+    lives = [Happening(Lane.READER, f"reader {n}", n * 3.0, n * 3.0 + 20) for n in range(2_000)]
     recoveries = tuple(Recovery(f"fault {n % 40}", n * 3.0, (n * 37 % 1000) / 100) for n in range(2_400))
     noise = np.random.default_rng(number).normal(size=len(at))
     return run(

@@ -37,7 +37,6 @@ _CLASSES = {ExitStatus.GOOD: "good", ExitStatus.VIOLATED: "violated", ExitStatus
 _LISTS = {
     Lane.FAULT: "faults",
     Lane.DRIVER: "driver lives",
-    Lane.EXECUTOR: "executor lives",
     Lane.BROKER: "broker lives",
     Lane.READER: "reader lives",
     Lane.BATCH: "commits of batches",

@@ -22,7 +22,7 @@ class Ink(StrEnum):
     GRID = "#d1d5d9"
     FAULT = "#c2410d"
     DRIVER = "#1d5fa9"
-    EXECUTOR = "#0f766f"
+    READER = "#0f766f"
     BROKER = "#6b4ea1"
 
     @property

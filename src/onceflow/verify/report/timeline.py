@@ -22,7 +22,7 @@ ROW_IN, SERIES_IN = 0.21, 0.85
 FAULT_ROWS, TRACKS, SERIES = 16, 4, 6
 OTHERS = "other faults"
 _BOX = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
-_LIVES = {Lane.DRIVER: Ink.DRIVER, Lane.EXECUTOR: Ink.EXECUTOR, Lane.BROKER: Ink.BROKER, Lane.READER: Ink.EXECUTOR}
+_LIVES = {Lane.DRIVER: Ink.DRIVER, Lane.BROKER: Ink.BROKER, Lane.READER: Ink.READER}
 
 
 @dataclass(frozen=True, slots=True)
