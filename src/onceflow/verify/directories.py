@@ -1,9 +1,17 @@
-"""Whether a directory for results can be used, asked before the work that leads to them."""
+"""What stands at a path that somebody named: a file, or a directory for results, asked before the work that leads to them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file stands there. What looks like a name may be longer than a name can be: Python before 3.14 raises that then."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def unusable(directory: Path) -> str:

@@ -243,6 +243,18 @@ def test_a_file_that_cannot_be_read_is_no_verdict(
     assert "HISTORY_INVALID" in said
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".jsonl", ""])
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_name_that_is_too_long_is_no_fault_of_the_checker(
+    length: int, ending: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["h" * length + ending]) == 2
+    said = capsys.readouterr().err
+    assert "HISTORY_INVALID" in said
+    assert "it cannot be read: File name too long" in said
+    assert "the checker failed" not in said
+
+
 def foreign(directory: Path) -> Path:
     """A good history with signs that not every locale has, in a key and so in a part that is not judged."""
     recorder = Recorder()

@@ -347,7 +347,12 @@ def test_a_function_that_cannot_be_used_is_told(
 
 @pytest.mark.parametrize(
     ("named", "why"),
-    [("shop.py", "FILE.py:NAME"), ("missing.py:f", "there is no file missing.py"), ("run.jsonl:f", "no Python file")],
+    [
+        ("shop.py", "FILE.py:NAME"),
+        ("missing.py:f", "there is no file missing.py"),
+        (f"{'m' * 300}.py:f", "there is no file mmm"),
+        ("run.jsonl:f", "no Python file"),
+    ],
 )
 def test_a_file_that_is_none_is_told(
     named: str, why: str, shop: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

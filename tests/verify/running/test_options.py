@@ -303,6 +303,12 @@ def test_the_files_of_an_engine_are_found_from_its_own_directory_too(
     assert engine.command == (str(tmp_path / "engine.sh"), str(tmp_path / "engine.py"), "-x")
 
 
+def test_a_word_of_an_engine_may_be_longer_than_a_name(tmp_path: Path) -> None:
+    words = ["--schema=" + "x" * length for length in (300, 5000)]
+    (engine,) = settings_of(dataclasses.replace(GOOD, engine=f"sh {' '.join(words)}")).engines
+    assert engine.command == (shutil.which("sh"), *words)
+
+
 def test_both_engines_are_ours_and_the_control() -> None:
     engines = settings_of(dataclasses.replace(GOOD, engine="both")).engines
     assert [(engine.name, engine.judged) for engine in engines] == [("onceflow", True), ("spark", False)]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from onceflow.errors import FunctionInvalid
 from onceflow.verify.checker.replays import OfRecord, Replay, described, output_of, per_record
+from onceflow.verify.directories import is_file
 
 _MODULE = "_onceflow_function"  # in sys.modules, where dataclasses and pickle look for the module of a class
 _T = TypeVar("_T")
@@ -29,7 +30,7 @@ def load(named: str) -> Replay:
     file, _, name = named.rpartition(":")
     if not file or not name:
         raise _invalid(named, "it names no file and function: FILE.py:NAME")
-    if not Path(file).is_file():
+    if not is_file(Path(file)):
         raise _invalid(named, f"there is no file {file}")
     found = getattr(_module(named, Path(file)), name, None)
     if not callable(found):

@@ -26,12 +26,8 @@ def read_history(path: Path | str) -> pa.Table:
     Raises HistoryInvalid with every mistake found, also when the file cannot be read.
     """
     path = Path(path)
-    # Who opens a FIFO waits for its writer, perhaps for ever.
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        refuse(
-            str(path), ["it is no file but a FIFO, a device or a socket: write the history to a file, and give that"]
-        )
     try:
+        _refuse_what_is_no_file(path)
         if path.suffix == ".jsonl":
             return _read_lines(path)
         if path.suffix == ".parquet":
@@ -44,6 +40,14 @@ def read_history(path: Path | str) -> pa.Table:
         refuse(str(path), [f"it cannot be read: {getattr(error, 'strerror', None) or error}"])
     refuse(str(path), [_unknown(path)])
     raise AssertionError  # refuse raised
+
+
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Who opens a FIFO waits for its writer, perhaps for ever. Raises OSError for a name that is too long."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        refuse(
+            str(path), ["it is no file but a FIFO, a device or a socket: write the history to a file, and give that"]
+        )
 
 
 def write_history(table: pa.Table, path: Path | str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onceflow.broker.log_text import end_of_log
+from onceflow.verify.directories import is_file
 from onceflow.verify.result import RunResult
 
 _LINES = 15
@@ -33,21 +34,13 @@ def with_ends(text: str, home: Path) -> str:
     Not once more what the text has said already.
     """
     found = re.findall(rf"{re.escape(str(home))}/[^\s,;:'\"()\[\]]+", text)
-    named = [path for path in map(Path, dict.fromkeys(each.rstrip(".") for each in found)) if _is_file(path)]
+    named = [path for path in map(Path, dict.fromkeys(each.rstrip(".") for each in found)) if is_file(path)]
     ends = {path.relative_to(home): _end(path) for path in named}
     told = "".join(
         f"\nThe end of {name}:{_indented(end)}" for name, end in ends.items() if not end or end[-1] not in text
     )
     removed = "\nThe run's files are removed with it, unless --keep is given." if named else ""
     return f"{text.replace(f'{home}/', '')}{removed}{told}"
-
-
-def _is_file(path: Path) -> bool:
-    """What looks like a name in a text may be longer than a name can be."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _end(path: Path) -> list[str]:

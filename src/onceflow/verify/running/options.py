@@ -13,7 +13,7 @@ from pathlib import Path
 from onceflow.config import Duration, Plan, PlanFile, load
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.names import is_topic
-from onceflow.verify.directories import unusable
+from onceflow.verify.directories import is_file, unusable
 from onceflow.verify.engines import ENGINES, EXECUTORS, Engine, engine_of
 from onceflow.verify.faults.brokers import THREE
 from onceflow.verify.faults.catalog import Fault, all_names, chosen
@@ -196,7 +196,7 @@ def _own_engine(command: str, mistakes: list[str]) -> tuple[Engine, ...]:
 
 def _placed(word: str) -> str:
     """A file of the user's by its whole path: an engine runs in a directory of its own, as in ``--engine 'python engine.py'``."""
-    return str(Path(word).absolute()) if Path(word).is_file() else word
+    return str(Path(word).absolute()) if is_file(Path(word)) else word
 
 
 def _samples(inputs: Iterable[str], mistakes: list[str]) -> Mapping[str, Sequence[Record]]:
