@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Save = Callable[[Sequence[RunResult]], tuple[Report, list[Path]]]
 
 _SEED = "--seed"
+_KEEP = "--keep"
 UNJUDGED = 2
 
 
@@ -60,7 +61,7 @@ def verify(
     ] = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Keep checkpoints, logs, the cluster's files, and the history of a good run too."),
+        typer.Option(_KEEP, help="Keep checkpoints, logs, the cluster's files, and the history of a good run too."),
     ] = False,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Show all faults, and exit.")] = False,
     matrix: Annotated[
@@ -180,10 +181,14 @@ def _list() -> None:
 
 
 def _arguments(given: list[str]) -> list[str]:
-    """Those of this command but the seed, which is added where the run is to be repeated."""
+    """Those of this command but two: the seed, which is added where the run is to be repeated, and ``--keep``::
+
+    onceflow verify --keep          a violation; the files of the run stay
+    the same again, with --keep     is refused, for there are files of an earlier run: one run's are not gone on with
+    """
     kept, skip = [], False
     for word in given:
-        if not (skip or word == _SEED or word.startswith(f"{_SEED}=")):
+        if not (skip or word in (_SEED, _KEEP) or word.startswith(f"{_SEED}=")):
             kept.append(word)
         skip = word == _SEED
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -271,6 +272,22 @@ def test_what_was_kept_before_is_a_mistake_in_the_arguments(command: Callable[..
     done = command([result()], "--keep")
     assert done.exit_code == 2
     assert "holds an earlier run" in done.stderr
+
+
+def test_the_same_again_can_be_run_as_it_is_told(
+    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files that were kept stay, and are not gone on with."""
+    given = ["--for", "60s", "--keep", "--seed", "3", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["onceflow", "verify", *given])
+    found = [result("append_a_record_again", seed=3)]
+    done = command(found, *given)
+    (tmp_path / "files" / "onceflow").mkdir(parents=True)
+    assert done.exit_code == 1
+    told = next(line for line in done.stdout.splitlines() if line.startswith("the same again: "))
+    program, name, *again = shlex.split(told.removeprefix("the same again: "))
+    assert (program, name) == ("onceflow", "verify")
+    assert command(found, *again).exit_code == 1
 
 
 def test_a_place_for_the_report_that_is_none_is_a_mistake(command: Callable[..., Result], tmp_path: Path) -> None:

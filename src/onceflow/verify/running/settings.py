@@ -50,7 +50,7 @@ class Settings:
     trigger_ms: int = QUIET_TRIGGER_MS
     stuck_s: float = 300.0
     directory: Path | None = None  # where the cluster's and the drivers' files are, instead of a temporary directory
-    arguments: tuple[str, ...] = ()  # of the command line, without the seed
+    arguments: tuple[str, ...] = ()  # of the command line, without the seed and --keep
     revision: str = field(default_factory=revision)  # when it was asked for
 
     @property
