@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file stands there. What looks like a name may be longer than a name can be: Python before 3.14 raises that then."""
+    """Whether a file stands there. What looks like a name may be longer than any is: Python before 3.14 raises then."""
     try:
         return path.is_file()
     except OSError:

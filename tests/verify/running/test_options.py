@@ -29,6 +29,16 @@ from = "orders"
 topic = "out"
 value = "id"
 """
+BESIDE = """
+[[source]]
+name = "pays"
+pattern = "pay-.*"
+format = "raw"
+[[sink]]
+from = "pays"
+topic = "paid"
+value = "value"
+"""
 PATTERN = """
 name = "p"
 [[source]]
@@ -232,6 +242,17 @@ def test_a_schema_that_no_values_can_be_made_of_is_a_mistake_unless_there_is_a_s
     assert mistake.startswith("source 'orders': schema: '<' is not a name")
     assert mistake.endswith("or give records of its own with --input")
     assert settings_of(dataclasses.replace(asked, inputs=(f"orders={sample}",))).samples
+
+
+def test_a_topic_that_nobody_reads_is_a_mistake_also_beside_a_pattern(tmp_path: Path) -> None:
+    """The records that were meant for orders would be nowhere, and values made up would be there in their place."""
+    plan, sample = tmp_path / "p.toml", tmp_path / "in.jsonl"
+    plan.write_text(SPARKS_OWN.replace("struct<id: string>", "id STRING") + BESIDE)
+    sample.write_text('{"id": "1"}\n')
+    given = dataclasses.replace(GOOD, pipeline=plan, inputs=(f"order={sample}", f"pay-eu={sample}"))
+    assert mistakes_of(given) == ["--input order=...: no source reads this topic; they read orders, what fits pay-.*"]
+    right = settings_of(dataclasses.replace(given, inputs=(f"orders={sample}", f"pay-eu={sample}")))
+    assert right.topics_in == ("orders", "pay-eu")
 
 
 def test_a_topic_has_one_file(tmp_path: Path) -> None:

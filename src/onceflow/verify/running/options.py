@@ -229,7 +229,6 @@ def _plan(path: Path | None, mistakes: list[str]) -> PlanFile | None:
 def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Sequence[str]) -> list[str]:
     """What keeps a plan that is right in itself from being verified."""
     plan = file.plan
-    read = {topic for source in plan.source for topic in source.topics}
     patterns = [source for source in plan.source if source.pattern]
     found = [
         f"source {source.name!r} reads a pattern: name a topic that fits it with --input TOPIC=FILE"
@@ -237,9 +236,9 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
         if not any(re.fullmatch(source.pattern or "", topic) for topic in samples)
     ]
     found += [
-        f"--input {topic}=...: no source reads this topic; they read {', '.join(sorted(read))}"
+        f"--input {topic}=...: no source reads this topic; they read {', '.join(_what_is_read(plan))}"
         for topic in samples
-        if topic not in read and not patterns
+        if not any(_is_read(topic, source.topics, source.pattern) for source in plan.source)
     ]
     found += [
         f"source {name!r} is read by no sink, so what is written for it would never be caught up with: leave it out"
@@ -254,6 +253,11 @@ def _plan_mistakes(file: PlanFile, samples: Mapping[str, object], outputs: Seque
             f"guarantee = {plan.guarantee!r}: it promises less than what is verified; only exactly_once can hold"
         )
     return found
+
+
+def _what_is_read(plan: Plan) -> list[str]:
+    topics = sorted({topic for source in plan.source for topic in source.topics})
+    return topics + [f"what fits {source.pattern}" for source in plan.source if source.pattern]
 
 
 def _unreadable(plan: Plan, samples: Mapping[str, object]) -> Iterator[str]:
