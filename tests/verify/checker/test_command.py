@@ -308,6 +308,18 @@ def test_a_report_that_cannot_be_written_is_no_verdict(form: list[str], tmp_path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_report_that_nobody_reads_is_no_verdict(form: list[str], tmp_path: Path) -> None:
+    """As behind ``| head``, where it has ended."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as nobody:
+        done = command([str(bad(tmp_path)), *form], stdout=nobody)
+    assert done.returncode == 2
+    assert "nothing is proved: the report cannot be written: Broken pipe." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_fault_of_the_checker_is_no_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

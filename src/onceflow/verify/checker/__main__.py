@@ -9,14 +9,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from onceflow.errors import FunctionInvalid, HistoryInvalid
 from onceflow.verify.checker.function import Function
 from onceflow.verify.checker.memory import keep_freed_memory
 from onceflow.verify.checker.report import as_json, first_findings, show
 from onceflow.verify.checker.shrink import shrink
-from onceflow.verify.checker.streams import NOTHING_PROVED, carry_anything, guarded, print_json, writing
+from onceflow.verify.checker.streams import NOTHING_PROVED, ReportConsole, carry_anything, guarded, print_json, writing
 from onceflow.verify.checker.users_file import load
 from onceflow.verify.checker.verdict import Verdict, check_history
 from onceflow.verify.directories import unusable
@@ -58,7 +56,7 @@ def _checked(chosen: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return NOTHING_PROVED
     with writing("the report"):
-        print_json(as_json(verdict)) if chosen.json else show(verdict, Console())
+        print_json(as_json(verdict)) if chosen.json else show(verdict, ReportConsole())
     if chosen.keep:
         with writing(f"--keep {chosen.keep}"):
             for path in keep_smallest(verdict, chosen.keep):

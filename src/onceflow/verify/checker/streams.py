@@ -5,6 +5,7 @@ Python ends with status 1 after a traceback, which here would be a verdict, and 
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -14,11 +15,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from rich.console import Console
+
 NOTHING_PROVED = 2
 
 
 class Unwritten(Exception):
     """What was to be written cannot be."""
+
+
+class ReportConsole(Console):
+    """A console on the standard output, which tells where nobody reads that any more, as for JSON ``print`` does.
+
+    ::
+
+        python -m onceflow.verify.checker FILE | head    Rich would end the process with 1, which is a verdict here
+    """
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def carry_anything() -> None:
