@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from onceflow.verify.oracle.expected import RANGES, RECORDS, Expected
 from onceflow.verify.oracle.offsets import OffsetLog, read_offset_log
+from onceflow.verify.oracle.ranges import ranges_of
+from onceflow.verify.oracle.whole import whole_replay
+
+if TYPE_CHECKING:
+    from onceflow.verify.oracle.replay import Replay
 
 Ends = dict[str, dict[str, int]]
 
@@ -54,3 +61,42 @@ def test_what_cannot_be_the_run_breaks_the_log(batches: list[str | Ends], why: s
     log = log_of(tmp_path, *batches, begins={"o": {"0": 2}})
     assert why in log.broken
     assert len(log.batches) == len(batches) - 1
+
+
+TWO_SOURCES = ['{"o": {"0": 3}}\n{"o": {"0": 7}, "p": {"0": 2}}', '{"o": {"0": 8}}\n{"o": {"0": 9}, "p": {"0": 2}}']
+
+
+def second_begins(directory: Path) -> OffsetLog:
+    """The log of an engine that says only of the second of its two sources where it began."""
+    for source in ("0", "1"):  # Spark makes the directory of each before the file in it
+        (directory / "sources" / source).mkdir(parents=True)
+    (directory / "sources" / "1" / "0").write_text('\0v1\n{"o": {"0": 5}}')
+    return log_of(directory, *TWO_SOURCES)
+
+
+def test_where_a_source_began_is_of_that_source_alone(tmp_path: Path) -> None:
+    """The first begins at 0: it does not go back to 3 from where the second began."""
+    log = second_begins(tmp_path)
+    assert (log.broken, len(log.batches), log.initial) == ("", 2, {1: {"o": {"0": 5}}})
+    ranges = ranges_of(log).to_pylist()
+    began = {(row["topic"], row["reading"]): row["start"] for row in ranges if row["batch"] == 0}
+    assert began == {("o", 0): 0, ("o", 1): 5, ("p", 0): 0}
+
+
+class Asked:
+    """In the place of a replay: remembers what it was to run."""
+
+    def __init__(self) -> None:
+        self.logs: list[OffsetLog] = []
+
+    def expected(self, log: OffsetLog, **_: object) -> Expected:
+        self.logs.append(log)
+        return Expected(RECORDS.empty_table(), RANGES.empty_table(), log.query_id)
+
+
+def test_what_is_run_as_one_batch_has_a_line_for_each_source(tmp_path: Path) -> None:
+    """Of the topics that it began with, or else of those of the first batch."""
+    replay = Asked()
+    whole_replay(cast("Replay", replay), [second_begins(tmp_path)], {("o", 0): 9, ("p", 0): 2})
+    ((only,),) = (log.batches for log in replay.logs)
+    assert only.ends == ({"o": {"0": 9}}, {"o": {"0": 9}})

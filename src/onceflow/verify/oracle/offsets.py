@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,10 +40,13 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class OffsetLog:
-    """A checkpoint. ``broken`` says why its batches are not the run's; empty where they are."""
+    """A checkpoint. ``broken`` says why its batches are not the run's; empty where they are.
+
+    ``initial`` is where each source began, by its number; an engine of one's own need not say so of each.
+    """
 
     query_id: str
-    initial: tuple[Offsets, ...]
+    initial: Mapping[int, Offsets]
     batches: tuple[Planned, ...]
     finished: tuple[int, ...]
     broken: str = ""
@@ -52,8 +55,8 @@ class OffsetLog:
 def read_offset_log(checkpoint: Path) -> OffsetLog:
     """Reads a local checkpoint as it is after a run. Raises OSError, ValueError where it is none."""
     query_id = str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
-    initial = tuple(_initial(checkpoint / "sources" / str(n) / "0") for n in numbers(checkpoint / "sources"))
-    reached = _ends(initial)
+    initial = _initial(checkpoint / "sources")
+    reached = _ends(initial.items())
     batches: list[Planned] = []
     broken = ""
     for expected, number in enumerate(numbers(checkpoint / "offsets")):
@@ -67,7 +70,7 @@ def read_offset_log(checkpoint: Path) -> OffsetLog:
             break
         if broken := _goes_back(reached, batch):
             break
-        reached |= _ends(batch.ends)
+        reached |= _ends(enumerate(batch.ends))
         batches.append(batch)
     return OffsetLog(query_id, initial, tuple(batches), tuple(numbers(checkpoint / "commits")), broken)
 
@@ -88,9 +91,14 @@ def _planned(path: Path, number: int) -> Planned:
     return Planned(number, text, tuple(None if line == "-" else _offsets(line) for line in lines[1:]))
 
 
-def _initial(path: Path) -> Offsets:
-    """A zero byte for the readers of Spark 2.1, the version, the offsets."""
-    return _offsets(path.read_text(encoding="utf-8").split("\n", 1)[1])
+def _initial(sources: Path) -> dict[int, Offsets]:
+    """By the number of the source. In a file are a zero byte for the readers of Spark 2.1, the version, the offsets."""
+    files = {number: sources / str(number) / "0" for number in numbers(sources)}
+    return {
+        number: _offsets(path.read_text(encoding="utf-8").split("\n", 1)[1])
+        for number, path in files.items()
+        if path.exists()
+    }
 
 
 def _offsets(line: str) -> Offsets:
@@ -104,11 +112,11 @@ def _are_offsets(parts: object) -> bool:
     return isinstance(parts, dict) and all(type(offset) is int for offset in parts.values())
 
 
-def _ends(of_sources: Sequence[Offsets | None]) -> Ends:
-    """Of each partition of each source that is named."""
+def _ends(of_sources: Iterable[tuple[int, Offsets | None]]) -> Ends:
+    """Of each partition of each source that is named by its number."""
     return {
         (source, topic, partition): offset
-        for source, offsets in enumerate(of_sources)
+        for source, offsets in of_sources
         for topic, parts in (offsets or {}).items()
         for partition, offset in parts.items()
     }
@@ -122,7 +130,7 @@ def _goes_back(reached: Ends, batch: Planned) -> str:
         the first driver plans batch 3 up to 120, and batch 4 from there
         the second one replaces offsets/3, up to 150            batch 4, as it stands, would go back from 150
     """
-    for (source, topic, partition), until in _ends(batch.ends).items():
+    for (source, topic, partition), until in _ends(enumerate(batch.ends)).items():
         before = reached.get((source, topic, partition), until)
         if until < before:
             return f"the offset log goes back in batch {batch.number}: {topic}-{partition} from {before} to {until}"

@@ -39,7 +39,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def _of_source(log: OffsetLog, source: int) -> Iterator[Row]:
-    before = log.initial[source] if source < len(log.initial) else {}
+    before = log.initial.get(source, {})
     for batch in log.batches:
         end = batch.ends[source]
         if end is not None:

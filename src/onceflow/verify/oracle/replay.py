@@ -95,7 +95,7 @@ class Replay:
         for name in ("offsets", "commits"):
             (self._directory / name).mkdir(parents=True)
         (self._directory / "metadata").write_text(json.dumps({"id": log.query_id}), encoding="utf-8")
-        for number, offsets in enumerate(log.initial):
+        for number, offsets in log.initial.items():
             source = self._directory / "sources" / str(number)
             source.mkdir(parents=True)
             (source / "0").write_text(f"\0v1\n{json.dumps(offsets)}", encoding="utf-8")

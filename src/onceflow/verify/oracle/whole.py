@@ -49,9 +49,9 @@ def whole_replay(replay: Replay, logs: Sequence[OffsetLog], positions: Positions
 def _everything(template: Planned, begins: OffsetLog, positions: Positions) -> Planned:
     """The metadata of the run's first batch with the ends that are committed.
 
-    An engine that did not write where it began has named its topics in that batch.
+    An engine that did not write where a source began has named its topics in that batch.
     """
-    named = begins.initial or [end or {} for end in template.ends]
+    named = [begins.initial.get(source, end or {}) for source, end in enumerate(template.ends)]
     ends = [_end(topics, positions) for topics in named]
     head = template.text.splitlines()[:2]
     return Planned(0, "\n".join([*head, *(json.dumps(end) for end in ends)]), tuple(ends))
