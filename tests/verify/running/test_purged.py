@@ -15,6 +15,12 @@ from onceflow.verify.running import outcome
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.purged import RETAINED_BATCHES, PurgedEntries, put_back
 
+RAW: Any = SimpleNamespace(
+    world=SimpleNamespace(kafka=SimpleNamespace(direct_servers="")),
+    observed=SimpleNamespace(committed=SimpleNamespace(offsets={})),
+)
+"""All of a run that the replay is told."""
+
 
 class Checkpoint:
     """A query's logs on disk, written and purged as Spark does it."""
@@ -151,12 +157,35 @@ def test_the_replay_begins_when_they_are_put_back(
         found.extend(numbers(checkpoint / "offsets"))
 
     monkeypatch.setattr(outcome, "expected_output", replayed)
-    raw: Any = SimpleNamespace(
-        world=SimpleNamespace(kafka=SimpleNamespace(direct_servers="")),
-        observed=SimpleNamespace(committed=SimpleNamespace(offsets={})),
-    )
-    outcome._expected(Place(tmp_path, tmp_path / "logs"), raw, [], lambda done, total: None)
+    outcome._expected(Place(tmp_path, tmp_path / "logs"), RAW, [], lambda done, total: None)
     assert found == list(range(150))
+
+
+@pytest.mark.parametrize("written", [b'{"ID": "query"}', b"[]", b"7", b'{"id": 7}', b'{"id": ""}', b'{"id', b"\xff"])
+def test_metadata_of_another_form_ends_no_watch_and_the_oracle_tells_what_should_stand_there(
+    written: bytes, checkpoint: Checkpoint, entries: PurgedEntries, tmp_path: Path
+) -> None:
+    """Of an engine of one's own, perhaps, whose author is to hear what is wrong with it."""
+    checkpoint.run(range(3))
+    (checkpoint.directory / "metadata").write_bytes(written)
+    entries.look()
+    put_back(checkpoint.directory, tmp_path / "purged")
+    with pytest.raises(ValueError, match=r"file metadata holds .*: what should stand there is") as told:
+        read_offset_log(checkpoint.directory)
+    assert repr(written.decode(errors="backslashreplace")) in str(told.value)
+
+
+def test_what_cannot_be_put_back_costs_the_replay_and_not_the_judgement(
+    checkpoint: Checkpoint, entries: PurgedEntries, tmp_path: Path
+) -> None:
+    checkpoint.run(range(150))
+    look_and_purge(checkpoint, entries, 149)
+    (tmp_path / "purged" / "query" / "offsets" / "3").unlink()
+    (tmp_path / "purged" / "query" / "offsets" / "3").mkdir()
+    failures: list[str] = []
+    assert outcome._expected(Place(tmp_path, tmp_path / "logs"), RAW, failures, lambda done, total: None) is None
+    assert len(failures) == 1
+    assert "Is a directory" in failures[0]
 
 
 def test_before_the_first_start_there_is_nothing_to_look_at(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ Ends = dict[tuple[int, str, str], int]
 """The same in one: source, topic and partition to the offset after the last record."""
 
 VERSION = "v1"
+_METADATA = '{"id": "a UUID"}, written once, before the first batch'
+_SHOWN_BYTES = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class OffsetLog:
 
 def read_offset_log(checkpoint: Path) -> OffsetLog:
     """Reads a local checkpoint as it is after a run. Raises OSError, ValueError where it is none."""
-    query_id = str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
+    query_id = query_of((checkpoint / "metadata").read_bytes())
     initial = _initial(checkpoint / "sources")
     reached = _ends(initial.items())
     batches: list[Planned] = []
@@ -73,6 +75,19 @@ def read_offset_log(checkpoint: Path) -> OffsetLog:
         reached |= _ends(enumerate(batch.ends))
         batches.append(batch)
     return OffsetLog(query_id, initial, tuple(batches), tuple(numbers(checkpoint / "commits")), broken)
+
+
+def query_of(metadata: bytes) -> str:
+    """Whose checkpoint it is, by its ``metadata`` file. Raises ValueError, which tells the author of an engine what to write."""
+    try:
+        found: object = json.loads(metadata)
+    except ValueError:
+        found = None
+    query = found.get("id") if isinstance(found, dict) else None
+    if not isinstance(query, str) or not query:
+        there = metadata[:_SHOWN_BYTES].decode(errors="backslashreplace")
+        raise ValueError(f"the checkpoint's file metadata holds {there!r}: what should stand there is {_METADATA}")
+    return query
 
 
 def resumed_from(checkpoint: Path) -> list[Path]:

@@ -24,6 +24,8 @@ from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
 from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
+from onceflow.verify.running.explained import explained
+from onceflow.verify.running.interrupted import raise_if_interrupted
 from onceflow.verify.running.output_behind import no_output_behind
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.purged import put_back
@@ -105,13 +107,14 @@ def until(happenings: Iterable[Happening], seconds: float) -> tuple[Happening, .
 def _expected(files: Place, raw: Raw, failures: list[str], on_batch: OnBatch) -> Expected | None:
     assert raw.observed is not None
     servers, committed = raw.world.kafka.direct_servers, raw.observed.committed.offsets
-    put_back(files.checkpoint, files.purged)
     try:
+        put_back(files.checkpoint, files.purged)
         return expected_output(
             files.plan, files.checkpoint, servers, files.oracle, committed=committed, on_batch=on_batch
         )
-    except OnceflowError as error:
-        failures.append(str(error))
+    except (OnceflowError, OSError) as error:  # what stands in the log is judged all the same
+        raise_if_interrupted(error)
+        failures.append(explained(error))
         return None
 
 

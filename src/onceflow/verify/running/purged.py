@@ -11,7 +11,6 @@ user, and what it is going to purge is copied a few times a second::
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onceflow.pipeline.local_checkpoint import numbers
-from onceflow.verify.oracle.offsets import resumed_from
+from onceflow.verify.oracle.offsets import query_of, resumed_from
 
 RETAINED_BATCHES = 100
 """Spark's default. At the few batches a second of a run there is half a minute to copy an entry in."""
@@ -43,10 +42,13 @@ class PurgedEntries:
         """Copies each entry that is new, or was changed since. What is not there, or goes meanwhile, is no error."""
         try:
             with _opened(self._checkpoint) as checkpoint:
-                query = str(json.loads(_read(checkpoint, "metadata"))["id"])
+                query = query_of(_read(checkpoint, "metadata"))
                 for log in _LOGS:
                     self._look_at(checkpoint, query, log)
-        except (FileNotFoundError, ValueError):  # before the first start, or a file that is just being written
+        except (
+            FileNotFoundError,
+            ValueError,
+        ):  # before the first start, or a file that is just being written; the oracle tells of one that stays so
             return
 
     def _look_at(self, checkpoint: int, query: str, log: str) -> None:
@@ -72,7 +74,7 @@ def put_back(checkpoint: Path, copies: Path) -> None:
     """Completes the logs of a run that is over: of the checkpoint, and of those that were set aside before it."""
     for each in (*resumed_from(checkpoint), checkpoint):
         try:
-            query = str(json.loads((each / "metadata").read_bytes())["id"])
+            query = query_of((each / "metadata").read_bytes())
         except (FileNotFoundError, ValueError):
             continue  # what cannot be read of it is told by who reads it
         for log in _LOGS:
