@@ -12,6 +12,7 @@ import pytest
 from tests.verify.simulator.branches.frames import steady
 
 from onceflow.verify.simulator import Scenario, explore, run, shrink
+from onceflow.verify.simulator.anomalies import Anomaly
 from onceflow.verify.simulator.campaign import campaign
 from onceflow.verify.simulator.variants import VARIANTS
 
@@ -141,8 +142,19 @@ def test_shrinking_leaves_a_failure_with_the_faults_that_it_needs() -> None:
     assert small.anomalies
     assert [kind for kind, _ in small.taken] == ["tail"]
     assert "lost" in small.story()
-    with pytest.raises(ValueError, match="does not fail under this variant"):
+    with pytest.raises(ValueError, match="does not fail so under this variant"):
         shrink(failing)
+
+
+def test_shrinking_ends_with_the_failure_that_it_began_with() -> None:
+    """A commit of unknown outcome is taken for one that happened: with fewer faults records are lost, without a conflict."""
+    variant = VARIANTS["unknown is committed"]
+    scenario = Scenario(version=2, drivers=2, rates={"driver": 0.2, "request": 0.15, "task": 0.1})
+    runs = (run(seed, variant, scenario=scenario) for seed in range(60))
+    conflicts = [outcome for outcome in runs if outcome.shown == {Anomaly.CONFLICT} and len(outcome.taken) < 25]
+    assert conflicts
+    for outcome in conflicts:
+        assert shrink(outcome, variant).shows(Anomaly.CONFLICT)
 
 
 # ----------------------------------------------------------------------------------------------------- small cases, all

@@ -27,9 +27,14 @@ class Outcome:
     points: Sequence[Point]
     trace: Sequence[str] = field(repr=False, default=())
 
+    @property
+    def shown(self) -> frozenset[Anomaly]:
+        """The anomalies that came about, by their kinds."""
+        return frozenset(each.anomaly for each in self.anomalies)
+
     def shows(self, anomaly: Anomaly) -> bool:
         """Whether it came about, among others or alone."""
-        return any(each.anomaly is anomaly for each in self.anomalies)
+        return anomaly in self.shown
 
     def story(self) -> str:
         """The failure in words: the scenario, the faults, and the trace."""
@@ -59,14 +64,20 @@ def run(
 def shrink(outcome: Outcome, variant: Variant = PRODUCTION) -> Outcome:
     """The same failure with as few faults as leaving one out after another gives, and with its trace.
 
+    The same is one that shows an anomaly of a kind that it showed before::
+
+        faults a, b and c    a conflict
+        a and b              nothing
+        c alone              records are lost: another failure, whose trace says nothing of the conflict
+
     Raises ValueError for one that does not fail again: it was of another variant.
     """
     taken = dict(outcome.taken)
     for left_out in reversed(outcome.taken):
         fewer = {key: option for key, option in taken.items() if key != left_out}
-        if run(outcome.seed, variant, scenario=outcome.scenario, taken=fewer).anomalies:
+        if outcome.shown & run(outcome.seed, variant, scenario=outcome.scenario, taken=fewer).shown:
             taken = fewer
     smallest = run(outcome.seed, variant, scenario=outcome.scenario, taken=taken, tracing=True)
-    if not smallest.anomalies:
-        raise ValueError(f"seed {outcome.seed} does not fail under this variant: give the one that it failed under")
+    if not outcome.shown & smallest.shown:
+        raise ValueError(f"seed {outcome.seed} does not fail so under this variant: give the one that it failed under")
     return smallest
