@@ -217,7 +217,30 @@ def publish(name: str, report: Path) -> None:
     (PUBLISHED / f"{name}.html").write_text(page, encoding="utf-8")
 
 
-if __name__ == "__main__":
-    for name, _, report in (argument.partition("=") for argument in sys.argv[1:]):
+def mistake(argument: str) -> str:
+    """Why nothing can be published so; empty if it can. What has another name than these stands in no table."""
+    name, _, report = argument.partition("=")
+    if not report or not re.fullmatch(r"(version|matrix)-[\w.-]+", name):
+        return f"{argument}: give it as NAME=…/report.html, NAME being version-… or matrix-…"
+    try:
+        Told.by(Path(report))
+    except OSError as error:
+        return f"{argument}: {report} cannot be read: {error.strerror}"
+    except (AssertionError, LookupError, StopIteration, ValueError):
+        return f"{argument}: {report} is no page of a run: give the report.html that onceflow verify has written"
+    return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Publishes all of them, or none, and makes the tables anew."""
+    if mistakes := [told for argument in arguments if (told := mistake(argument))]:
+        print(*mistakes, sep="\n", file=sys.stderr)
+        return 2
+    for name, _, report in (argument.partition("=") for argument in arguments):
         publish(name, Path(report))
     README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

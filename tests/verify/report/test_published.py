@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.verify.report import published
 from tests.verify.report.pages import Page
-from tests.verify.report.published import PUBLISHED, README, drawn, runs, times, written
+from tests.verify.report.published import PUBLISHED, README, drawn, main, runs, times, written
 
 NO_WORK_OF_ITS_OWN = {"kill-standby"}  # the pipeline's work goes on beside it
 
@@ -31,3 +32,20 @@ def test_each_kind_of_fault_has_met_work_in_some_run(kind: str) -> None:
     injected, met = (sum(of) for of in zip(*(times(kind, version) for version in "12"), strict=True))
     assert injected
     assert met or kind in NO_WORK_OF_ITS_OWN
+
+
+def test_what_is_no_report_is_told_and_nothing_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(published, "PUBLISHED", tmp_path)
+    good = next(PUBLISHED.glob("version-*.html"))
+    (other := tmp_path / "other.html").write_text("<p>It began at 2026-11-26</p>")
+    (bytes_alone := tmp_path / "bytes.html").write_bytes(b"\xff")
+    paths = [good, tmp_path / "gone.html", tmp_path, other, bytes_alone]
+    given = [f"version-2-{number}={path}" for number, path in enumerate(paths)]
+    assert main([*given, f"runs={good}", "version-2", "version-2="]) == 2
+    no_page, no_name = "is no page of a run", "give it as NAME="
+    told = capsys.readouterr().err.splitlines()
+    expected = ["No such file or directory", "Is a directory", no_page, no_page, no_name, no_name, no_name]
+    assert [why in line for why, line in zip(expected, told, strict=True)] == [True] * 7
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bytes.html", "other.html"]
