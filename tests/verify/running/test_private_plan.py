@@ -139,6 +139,37 @@ def test_what_the_pipeline_computes_is_untouched(users: Plan, tmp_path: Path) ->
     assert chosen.spark["spark.driver.extraJavaOptions"].startswith("-Dcompany=${literal} ")
 
 
+FILES = """
+[spark]
+jars = "lib/udf.jar, hdfs://shop/udf.jar,/opt/udf.jar,lib/*.jar"
+files = "prices.json#today.json"
+archives = "env.tar.gz#environment"
+submit.pyFiles = "prices.py"
+driver.extraClassPath = "conf:/opt/conf:lib/*"
+executor.extraClassPath = "udf.jar"
+"jars.packages" = "example:udf:1.0"
+"""
+
+
+def test_files_of_the_users_are_found_from_every_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From where the command was given, as onceflow run takes them; wherever the plan stands."""
+    (place := tmp_path / "elsewhere").mkdir()
+    (tmp_path / "users.toml").write_text(USERS.partition("[spark]")[0] + FILES)
+    plan = load(tmp_path / "users.toml", {"ORDERS_PASSWORD": "secret"}).plan
+    monkeypatch.chdir(place)
+    chosen = write_plan(private(plan, tmp_path), tmp_path / "private.toml").plan.spark
+    files = {name: chosen[f"spark.{name}"] for name in ("jars", "files", "archives", "submit.pyFiles")}
+    assert files == {
+        "jars": f"{place}/lib/udf.jar, hdfs://shop/udf.jar,/opt/udf.jar,{place}/lib/*.jar",
+        "files": f"{place}/prices.json#today.json",
+        "archives": f"{place}/env.tar.gz#environment",
+        "submit.pyFiles": f"{place}/prices.py",
+    }
+    assert chosen["spark.driver.extraClassPath"] == f"{place}/conf:/opt/conf:{place}/lib/*"
+    assert chosen["spark.executor.extraClassPath"] == "udf.jar"  # from where an executor works
+    assert chosen["spark.jars.packages"] == "example:udf:1.0"
+
+
 def test_sources_begin_at_the_beginning_of_the_private_topics(users: Plan, tmp_path: Path) -> None:
     chosen = private(users, tmp_path)
     assert [source.starting_offsets for source in chosen.source] == ["earliest"]

@@ -15,6 +15,7 @@ from onceflow.config.environment import VERBATIM
 from onceflow.session import full_names
 from onceflow.verify.private import LOCAL_FILES, local_uri, without_users_places
 from onceflow.verify.running.purged import RETAINED_BATCHES
+from onceflow.verify.running.users_files import with_whole_paths
 
 MOST_TRANSACTION_TIMEOUT_MS = 10_000
 """A paused driver must be outlived within a run; what readers wait for at most follows from it, too."""
@@ -61,7 +62,7 @@ def _source(own: Source) -> Source:
 
 
 def _spark(own: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
-    kept = without_users_places(full_names(own))
+    kept = with_whole_paths(without_users_places(full_names(own)))
     options = " ".join(
         filter(None, (kept.get("spark.driver.extraJavaOptions"), _SPARK["spark.driver.extraJavaOptions"]))
     )
