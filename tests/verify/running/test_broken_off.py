@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,8 @@ from onceflow.cli import shown
 from onceflow.cli.main import app
 from onceflow.errors import RequestFailed, SetupError, VerificationError
 from onceflow.verify.engines import ENGINES, Engine
-from onceflow.verify.recording import reader
+from onceflow.verify.recording import ends, observe, reader
+from onceflow.verify.recording.tables import Place
 from onceflow.verify.report import writing
 from onceflow.verify.report.summary import exit_status
 from onceflow.verify.result import Encounter, RunResult
@@ -136,8 +138,9 @@ def test_a_run_beside_which_nobody_saw_anything_proves_nothing(
     kafka = SimpleNamespace(direct_servers=servers, heal=lambda: None)
     driver, plan = SimpleNamespace(close=lambda: None), SimpleNamespace(name="nobody")
     world: Any = SimpleNamespace(
-        driver=driver, kafka=kafka, topics_in=(name,), topics_out=(), plan=plan, timeline=Timeline(), readers=None
-    )
+        driver=driver, kafka=kafka, topics_in=(name,), topics_out=(), plan=plan, timeline=Timeline(), readers=None,
+        made={name: 1},
+    )  # fmt: skip
     monkeypatch.setattr(running, "_SEEN_S", 1.0 if blind else 240.0)
     raw = Raw(ENGINES["onceflow"], world)
     with reader.ReadCommittedRecorder("127.0.0.1:1" if blind else servers, [name]) as beside:
@@ -146,6 +149,48 @@ def test_a_run_beside_which_nobody_saw_anything_proves_nothing(
     assert len(raw.seen) == (0 if blind else 1)
     told = f"the reader beside the run did not come to the end of {name}-0: what it saw proves nothing"
     assert raw.weaknesses == [told] * weaknesses
+
+
+class Listing:
+    """A cluster that lists two partitions of each topic."""
+
+    def __init__(self, *_: object) -> None:
+        self.direct_servers = "127.0.0.1:1"
+
+    def partitions(self) -> dict[str, tuple[int, ...]]:
+        return {"in": (0, 1), "out": (0, 1)}
+
+    def heal(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("made", "seen", "told"),
+    [
+        ({"in": 3, "out": 4}, (), {"rest": "2 of 3 partitions of in", "look": "2 of 3 .* in, 2 of 4 .* out"}),
+        ({"in": 2, "out": 2}, (("in", 2),), {"rest": "2 of 3 partitions of in", "look": "2 of 3 partitions of in"}),
+    ],
+    ids=["made so", "seen since"],
+)
+def test_a_run_of_which_not_all_is_listed_at_the_end_is_not_judged_by_the_rest(
+    made: dict[str, int], seen: tuple[Place, ...], told: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is the input caught up with by that, nor is that all that there is to be read."""
+    monkeypatch.setattr(ends, "ClusterAdmin", Listing)
+    monkeypatch.setattr(ends, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(running, "observe", partial(observe, patience_s=0.0))
+    nothing = SimpleNamespace(close=lambda: None, stop=lambda: None, name="nobody")
+    world: Any = SimpleNamespace(
+        driver=nothing, kafka=Listing(), spark=None, topics_in=("in",), topics_out=("out",), plan=nothing,
+        timeline=Timeline(), made=made,
+    )  # fmt: skip
+    writer: Any = nothing
+    beside = reader.ReadCommittedRecorder("127.0.0.1:1", ["in", "out"])
+    beside._position.update(dict.fromkeys(seen, 0))
+    with pytest.raises(VerificationError, match=told["rest"]):
+        running._rest(world, writer, beside, QUIET)
+    with pytest.raises(VerificationError, match=told["look"]):
+        running._look(world, Raw(ENGINES["onceflow"], world), beside)
 
 
 def test_a_run_without_any_fault_though_asked_proves_nothing() -> None:

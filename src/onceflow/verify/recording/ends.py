@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from onceflow.errors import KafkaError, RequestFailed
+from onceflow.errors import KafkaError, RequestFailed, VerificationError
 from onceflow.kafka.admin import ClusterAdmin
 from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.settings import ClusterSettings
@@ -26,6 +26,7 @@ _PAUSE_S = 0.2
 _REQUEST_S = 10
 _STABLE_S = 30.0
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NOTHING_KNOWN: Mapping[str, int] = {}
 T = TypeVar("T")
 
 
@@ -50,6 +51,7 @@ def observe(
     topics: Iterable[str],
     pipeline: str,
     *,
+    least: Mapping[str, int] = _NOTHING_KNOWN,
     patience_s: float = PATIENCE_S,
     clock: Clock = time.monotonic,
 ) -> Observed:
@@ -57,7 +59,8 @@ def observe(
 
     Goes on without if one stays.
 
-    ``pipeline`` is the plan's name; its group is ``onceflow-<name>``. Raises KafkaError.
+    ``pipeline`` is the plan's name; its group is ``onceflow-<name>``. ``least``: how many partitions each topic has at least.
+    Raises KafkaError, and VerificationError if fewer are listed.
     """
     deadline = time.monotonic() + patience_s
     settings = ClusterSettings.of(bootstrap_servers)
@@ -65,7 +68,7 @@ def observe(
     group = _insisted(lambda: place_of_group(pipeline, ClusterAdmin(settings).partitions()), deadline)
     while True:
         asked_s = clock()
-        table = ends_of(bootstrap_servers, chosen, deadline)
+        table = ends_of(bootstrap_servers, chosen, deadline, least=least)
         kept = _insisted(lambda: Asker(bootstrap_servers).ends(group), deadline)
         if all(each["stable"].equals(each["end"]) for each in (table, kept)) or time.monotonic() > deadline:
             break
@@ -99,28 +102,60 @@ def _committed(pipeline: str, settings: ClusterSettings) -> Committed:
         return read_committed(pipeline, settings)
 
 
-def ends_of(bootstrap_servers: str, topics: Iterable[str], deadline: float | None = None) -> pa.Table:
-    """Beginning, last stable offset and end of every partition (``tables.ENDS``). Repeats what a broker's fault refused."""
+def ends_of(
+    bootstrap_servers: str,
+    topics: Iterable[str],
+    deadline: float | None = None,
+    *,
+    least: Mapping[str, int] = _NOTHING_KNOWN,
+) -> pa.Table:
+    """Beginning, last stable offset and end of every partition (``tables.ENDS``). Repeats what a broker's fault refused.
+
+    ``least``: how many partitions each topic has at least. Raises KafkaError, and VerificationError if fewer are listed.
+    """
     until = time.monotonic() + PATIENCE_S if deadline is None else deadline
-    return _insisted(lambda: _ends(bootstrap_servers, topics), until)
+    chosen = sorted(set(topics))
+    return _insisted(lambda: _ends(bootstrap_servers, chosen, least), until)
 
 
 def _insisted(ask: Callable[[], T], deadline: float) -> T:
     while True:
         try:
             return ask()
-        except KafkaError:
+        except (KafkaError, VerificationError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_S)
 
 
-def _ends(bootstrap_servers: str, topics: Iterable[str]) -> pa.Table:
+def _ends(bootstrap_servers: str, topics: Sequence[str], least: Mapping[str, int]) -> pa.Table:
     known = ClusterAdmin(ClusterSettings.of(bootstrap_servers)).partitions()
+    _check_listed(known, {topic: least.get(topic, 0) for topic in topics})
     places = [(topic, partition) for topic in topics for partition in known.get(topic, ())]
     # A client of its own each time: one that knew a broker before its restart asks with an outdated leader epoch.
     asker = Asker(bootstrap_servers)
     return asker.ends(places)
+
+
+def _check_listed(known: Mapping[str, Sequence[int]], least: Mapping[str, int]) -> None:
+    """Whatever looks at the end looks at what is listed, and misses nothing of what is not::
+
+    a broker      was started again a moment ago, and does not know of out-b yet; it is asked for the cluster's topics
+    the observer  has no end of out-b, and the final reader reads none of it
+    the checker   is told of no place there where anybody looked, so that nothing of what is lost there is missing
+
+    Raises VerificationError where fewer than the ``least`` are listed.
+    """
+    lacking = [
+        f"{len(listed)} of {count} partitions of {topic}"
+        for topic, count in least.items()
+        if len(listed := set(known.get(topic, ())) & set(range(count))) < count
+    ]
+    if lacking:
+        raise VerificationError(
+            f"the cluster does not list all that there is, but {', '.join(lacking)}",
+            action="see the brokers' logs: what is not listed nobody looks at, so that the run proves nothing",
+        )
 
 
 class Asker:

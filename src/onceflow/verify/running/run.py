@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -162,7 +163,7 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
         ):
             yield PrivateWorld(
                 kafka, spark, driver, plan, files.checkpoint, settings.topics_in, settings.topics_out, timeline,
-                threading.Event(), readers=readers,
+                threading.Event(), readers=readers, made=topics,
             )  # fmt: skip
 
 
@@ -231,7 +232,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
         try:
             _disturb(settings, world, raw, progress)
             _check_disturbed(settings, raw)
-            _rest(world, writer, progress)
+            _rest(world, writer, reader, progress)
         except Exception as error:  # of Kafka's client, of the system: the run proves nothing, and says why
             raise_if_interrupted(error)
             if world.driver.is_refused:  # it made nothing that could be looked at
@@ -360,17 +361,15 @@ def _said(world: PrivateWorld) -> str:
 # ------------------------------------------------------------------------------------------------------------- 3 rest
 
 
-def _rest(world: PrivateWorld, writer: InputWriter, progress: Progress) -> None:
+def _rest(world: PrivateWorld, writer: InputWriter, reader: ReadCommittedRecorder, progress: Progress) -> None:
     progress.line("faults end; the pipeline catches up")
     with world.timeline.during(Lane.NOTE, "catching up"):
         world.kafka.heal()
         if world.spark is not None:
             world.spark.heal()
         writer.stop()
-        ends = {
-            (row["topic"], row["partition"]): row["end"]
-            for row in ends_of(world.kafka.direct_servers, world.topics_in).to_pylist()
-        }
+        found = ends_of(world.kafka.direct_servers, world.topics_in, least=_partitions(world, reader))
+        ends = {(row["topic"], row["partition"]): row["end"] for row in found.to_pylist()}
         world.wait_for(lambda: _has_caught_up(world, ends), "the pipeline reads all of its input", _CATCH_UP_S)
     failure = world.driver.stop(_STOP_S)
     if failure:
@@ -382,6 +381,14 @@ def _has_caught_up(world: PrivateWorld, ends: dict[tuple[str, int], int]) -> boo
     return all(done.get(at, 0) >= end for at, end in ends.items())
 
 
+def _partitions(world: PrivateWorld, reader: ReadCommittedRecorder) -> dict[str, int]:
+    """How many each topic has at least: it was made with so many, or was seen with more since, for a fault added them."""
+    found = Counter(world.made)
+    for topic, partition in reader.positions:
+        found[topic] = max(found[topic], partition + 1)
+    return dict(found)
+
+
 # ------------------------------------------------------------------------------------------------------------- 4 look
 
 
@@ -391,7 +398,8 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
     world.kafka.heal()
     servers = world.kafka.direct_servers
     everything, clock = (*world.topics_in, *world.topics_out), world.timeline.seconds
-    raw.observed = observe(servers, (*everything, ANCHOR_TOPIC), world.plan.name, clock=clock)
+    least = _partitions(world, reader)
+    raw.observed = observe(servers, (*everything, ANCHOR_TOPIC), world.plan.name, least=least, clock=clock)
     raw.final = read_all(servers, raw.observed.ends, clock=clock)
     if behind := reader.behind(raw.final, _SEEN_S):
         places = ", ".join(f"{topic}-{partition}" for topic, partition in behind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +93,7 @@ class PrivateWorld:
     given_up: threading.Event
     said: Said = field(default_factory=Said)  # of the fault that is being injected, by itself
     readers: EffectReaders | None = None
+    made: Mapping[str, int] = field(default_factory=dict)  # the topics, and with how many partitions
 
     @property
     def transactional_id(self) -> str:
