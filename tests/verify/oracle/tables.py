@@ -78,11 +78,12 @@ class Look:
     next_batch: int
     ended: tuple[int, ...]
     query: str = QUERY
+    at_s: float = 1.0
 
     def rows(self, number: int) -> list[tuple[Any, ...]]:
         offsets = [((batch + 1) * (PER_BATCH + 1), "in", p) for p, batch in enumerate(self.ended)]
         seen = [(self.next_batch, ANCHOR_TOPIC, 0), *offsets]
-        return [(number, self.query, topic, p, offset) for offset, topic, p in seen]
+        return [(self.at_s, number, self.query, topic, p, offset) for offset, topic, p in seen]
 
 
 @dataclass

@@ -456,6 +456,8 @@ GOOD_LOOKS = (Look(0, (), query=""), Look(1, (0, 0)), Look(2, (1, 1)), Look(2, (
         (Look(2, (1,)), 1),  # nothing is committed of the other one
         (Look(2, ()), 2),
         (Look(0, (0, 0), query=""), 1),  # before the first batch
+        (Look(0, (1, 1)), 1),  # the progress is gone, and what it belongs to is there
+        (Look(0, (1,)), 2),  # and of the other partition nothing
     ],
 )
 def test_what_was_committed_meanwhile_must_have_been_of_one_batch(look: Look, found: int) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pyarrow as pa
+import pytest
+from tests.verify.oracle.tables import QUERY, Tables
 
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import Committed
 from onceflow.verify.engines.catalog import ENGINES, engine_of
+from onceflow.verify.oracle import Expected
 from onceflow.verify.recording import Observed
 from onceflow.verify.recording.tables import ENDS, PROGRESS
-from onceflow.verify.running.outcome import grown_topics, unrecorded_progress, unseen_progress
+from onceflow.verify.result import Encounter
+from onceflow.verify.running.outcome import Raw, grown_topics, unrecorded_progress, unseen_progress
 from onceflow.verify.running.settings import PARTITIONS
 
 
@@ -33,10 +40,56 @@ def test_onceflow_commits_its_progress_with_each_batch() -> None:
     assert unrecorded_progress(ENGINES["onceflow"], known, 3) == []
 
 
-def test_a_run_whose_progress_nobody_saw_while_it_went_on_proves_nothing() -> None:
-    none, one = PROGRESS.empty_table(), pa.Table.from_pylist([{"look": 1}], schema=PROGRESS)
-    known = Observed(ends(a=1), Committed(Progress(3, "query", "driver", ()), {}))
-    assert "nobody saw the committed progress" in unseen_progress(known, none)[0]
-    assert unseen_progress(known, one) == []
+STRIKES = [
+    Encounter("late", 2.0, False, "between two batches"),
+    *(Encounter("k", s, True, "WRITE") for s in (5.0, 9.0)),
+]
+SAW_NOBODY = "nobody saw the committed progress of this query while the run went on"
+BEHIND = f"{SAW_NOBODY} behind the first fault that met work"
+
+
+def unseen(
+    *looks: tuple[float, str],
+    progress: Progress | None = Progress(3, QUERY, "driver", ()),  # noqa: B008
+    strikes: Sequence[Encounter] = STRIKES,
+    expected: Expected | None = Tables().expected(),  # noqa: B008
+) -> list[str]:
+    """What is said of looks at these times, at the progress of these queries."""
+    rows = [{"at_s": at_s, "look": number, "query": query} for number, (at_s, query) in enumerate(looks)]
+    world: Any = None
+    raw = Raw(
+        ENGINES["onceflow"], world, encounters=list(strikes), progress=pa.Table.from_pylist(rows, schema=PROGRESS),
+        observed=Observed(ends(a=1), Committed(progress, {})),
+    )  # fmt: skip
+    return [weakness.partition(":")[0] for weakness in unseen_progress(raw, expected)]
+
+
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ([], [SAW_NOBODY]),
+        ([(1.0, QUERY)], [BEHIND]),
+        ([(1.0, QUERY), (4.9, QUERY)], [BEHIND]),
+        ([(1.0, QUERY), (5.0, QUERY)], []),
+        ([(6.0, "another query"), (7.0, "")], [SAW_NOBODY]),
+        ([(4.0, QUERY), (6.0, "another query")], [BEHIND]),
+    ],
+    ids=["none", "before any fault", "before one that met work", "behind it", "of others", "of others behind it"],
+)
+def test_a_run_whose_progress_nobody_saw_under_faults_proves_nothing(
+    looks: list[tuple[float, str]], told: list[str]
+) -> None:
+    assert unseen(*looks) == told
+
+
+def test_where_no_fault_met_work_any_look_is_enough() -> None:
+    assert unseen((0.5, QUERY), strikes=STRIKES[:1]) == []
+    assert unseen((0.5, QUERY), strikes=()) == []
+    assert unseen(strikes=()) == [SAW_NOBODY]
+
+
+def test_looks_that_nobody_could_judge_are_not_asked_for() -> None:
     for progress in (None, Progress.empty("driver")):  # another engine; one that came to nothing
-        assert unseen_progress(Observed(ends(a=1), Committed(progress, {})), none) == []
+        assert unseen(progress=progress) == []
+    assert unseen((1.0, "before a resume"), expected=Tables(whole=True).expected()) == []
+    assert unseen((6.0, "any"), expected=None) == []

@@ -78,7 +78,7 @@ def test_where_there_are_other_reasons_this_is_none() -> None:
 def test_a_good_run_is_not_good_where_no_output_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed_s: float, found: Standing
 ) -> None:
-    tables = Tables(looks=[Look(BATCHES, (2, 2))])
+    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
     recorded, timeline = tables.recorded(), Timeline()
     monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
     newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)

@@ -23,6 +23,7 @@ from onceflow.verify.oracle.offsets import OffsetLog, Offsets, Planned
 from onceflow.verify.oracle.replay import Replay
 
 Positions = Mapping[tuple[str, int], int]
+_NO_LOOKS = "of the progress that was committed meanwhile nothing is judged"
 
 
 def whole_replay(replay: Replay, logs: Sequence[OffsetLog], positions: Positions) -> Expected:
@@ -43,7 +44,7 @@ def whole_replay(replay: Replay, logs: Sequence[OffsetLog], positions: Positions
     if expected.refused:
         refused = f"{note}, nor is the time of each batch (current_timestamp()): {expected.refused}"
         return replace(expected, whole=True, refused=refused)
-    return replace(expected, whole=True, notes=(f"{note}: judged as one batch, record by record",))
+    return replace(expected, whole=True, notes=(f"{note}: judged as one batch, record by record; {_NO_LOOKS}",))
 
 
 def _everything(template: Planned, begins: OffsetLog, positions: Positions) -> Planned:

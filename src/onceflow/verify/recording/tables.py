@@ -72,9 +72,14 @@ later, and the others behind that."""
 
 PROGRESS = pa.schema(
     [
+        pa.field("at_s", pa.float64()),  # when it was asked for
         pa.field("look", pa.int64()),  # what was seen together has one number, from 1 on
-        pa.field("query", NAME),  # Spark's query id, of the progress
-        pa.field("topic", NAME),  # of the anchor: the offset is the next batch
+        pa.field(
+            "query", NAME
+        ),  # Spark's query id, of the progress; of the last one that was seen, where there is none
+        pa.field(
+            "topic", NAME
+        ),  # of the anchor: the offset is the next batch; 0 where no progress is committed any more
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
     ]

@@ -20,6 +20,7 @@ from onceflow.verify.history import Recorder
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.judging import judge
+from onceflow.verify.oracle.judging.positions import of_queries
 from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
 from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
@@ -90,7 +91,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         counts=_counts(raw, happenings),
         versions=versions(settings),
         failures=tuple(dict.fromkeys(failures)),
-        weaknesses=(*raw.weaknesses, *unseen_progress(raw.observed, raw.progress), *([in_vain] if in_vain else [])),
+        weaknesses=(*raw.weaknesses, *unseen_progress(raw, expected), *([in_vain] if in_vain else [])),
         notes=(*notes, *met_nothing(faults, raw.encounters)),
         judged=raw.engine.judged,
         lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
@@ -163,12 +164,26 @@ def unrecorded_progress(engine: Engine, observed: Observed, batches: int) -> lis
     return [f"{batches} batches were committed, and no progress is committed with them"]
 
 
-def unseen_progress(observed: Observed, looks: pa.Table) -> list[str]:
-    """A run proves nothing of what was committed meanwhile if nobody saw that."""
-    if observed.committed.progress is None or not observed.committed.progress.next_batch or len(looks):
+def unseen_progress(raw: Raw, expected: Expected | None) -> list[str]:
+    """A run proves nothing of what was committed meanwhile if nobody saw that, when faults had begun to disturb it.
+
+    Only looks at the progress of the checkpoint's query are judged, and none where batch ends are not known, which a note says::
+
+        a look    progress 1, before any fault; from the first one on each question goes to a broker that does not answer
+        faults    tear the progress from its offsets, and mend it again
+    """
+    assert raw.observed is not None
+    progress = raw.observed.committed.progress
+    if progress is None or not progress.next_batch or (expected is not None and expected.whole):
         return []
+    looks = raw.progress if expected is None else of_queries(raw.progress, expected.query_id)
+    met_s = min((each.at_s for each in raw.encounters if each.met), default=0.0)
+    if pc.any(pc.greater_equal(looks["at_s"], met_s)).as_py():
+        return []
+    since = " behind the first fault that met work" if met_s and len(looks) else ""
     return [
-        "nobody saw the committed progress while the run went on: whether it was of one batch all the time is not judged"
+        f"nobody saw the committed progress of this query while the run went on{since}: "
+        "whether it was of one batch all the time is not judged"
     ]
 
 

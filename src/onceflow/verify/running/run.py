@@ -220,7 +220,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
     with ExitStack() as ending:
         reader = ending.enter_context(ReadCommittedRecorder(servers, everything, clock=clock))
         stable = ending.enter_context(StableWatcher(servers, everything, pipeline=world.plan.name, clock=clock))
-        committed = ending.enter_context(ProgressWatcher(servers, world.plan.name))
+        committed = ending.enter_context(ProgressWatcher(servers, world.plan.name, clock=clock))
         ending.enter_context(writer)
         purged = PurgedEntries(files.checkpoint, files.purged)
         watch = ending.enter_context(Watch(world, writer, settings.stuck_s, purged))

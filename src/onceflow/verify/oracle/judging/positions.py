@@ -64,15 +64,19 @@ def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, l
     The first one is only what the others come after: when it began no history says.
     """
     topics = pa.array([*recorded.inputs, ANCHOR_TOPIC], pa.string())
-    queries = pa.array([expected.query_id, _NO_QUERY], pa.string())
-    looks = recorded.progress.filter(pc.is_in(recorded.progress["topic"].cast(pa.string()), topics))
-    looks = looks.filter(pc.is_in(looks["query"].cast(pa.string()), queries))
+    looks = of_queries(recorded.progress, expected.query_id, _NO_QUERY)
+    looks = looks.filter(pc.is_in(looks["topic"].cast(pa.string()), topics))
     look, lane, offset = dense(plain_numbers(looks["look"])), lanes.of(looks), plain_numbers(looks["offset"])
     at, absent = _absent(look, lane, known)
     look, lane = np.concatenate([look, at]), np.concatenate([lane, absent])
     offset = np.concatenate([offset, np.zeros(len(at), np.int64)])
     order = np.argsort(look, kind="stable")
     _add(book, recorded, WATCHER, look[order], lane[order], offset[order])
+
+
+def of_queries(looks: pa.Table, *queries: str) -> pa.Table:
+    """The looks (``tables.PROGRESS``) at the progress of these queries."""
+    return looks.filter(pc.is_in(looks["query"].cast(pa.string()), pa.array(queries, pa.string())))
 
 
 def _absent(look: Ints, lane: Ints, known: Ints) -> tuple[Ints, Ints]:
