@@ -272,6 +272,13 @@ def test_a_file_where_the_files_of_runs_are_to_be_kept_is_a_mistake(tmp_path: Pa
     assert found == [f"--keep: {tmp_path / 'files'} is a file, not a directory: name another place"]
 
 
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_name_that_is_too_long_for_the_files_of_runs_is_a_mistake(length: int) -> None:
+    place = Path("x" * length)
+    found = mistakes_of(dataclasses.replace(GOOD, directory=place / "files"))
+    assert found == [f"--keep: {place / 'files'} is longer than a name can be: name another place"]
+
+
 def test_what_was_kept_of_an_earlier_run_is_not_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / "spark").mkdir()
     assert settings_of(dataclasses.replace(GOOD, directory=tmp_path)).directory == tmp_path
