@@ -64,4 +64,19 @@ def place(directory: Path | None, name: str) -> Iterator[Place]:
         yield made
     finally:
         if directory is None:
-            shutil.rmtree(home, ignore_errors=True)
+            _remove(home)
+
+
+def _remove(directory: Path) -> None:
+    """All of it, whatever interrupts that.
+
+    ::
+
+        run      has ended, and what it leaves is removed, which takes seconds
+        Ctrl-C   the handler raises SystemExit out of that: no error of the system, to be ignored as those are
+    """
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
