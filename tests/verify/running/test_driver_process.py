@@ -767,6 +767,17 @@ def test_a_driver_that_only_starts_does_not_end_an_outage(tmp_path: Path) -> Non
         assert len(driver.outages) == 1
 
 
+def test_a_zombie_that_is_killed_for_it_does_not_end_has_not_ended_by_itself(tmp_path: Path) -> None:
+    """Its successor has no batch yet, so it was the last one with output."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(2)
+        driver._next_hold = "CLAIM"
+        old = driver.replace()
+        assert not driver.await_end(old, 0.2)
+        assert old.ended
+        assert driver.outages == []
+
+
 def test_an_end_by_itself_is_an_outage_and_a_kill_is_none(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)

@@ -421,8 +421,17 @@ class DriverProcess:
         return old
 
     def await_end(self, life: Life, patience_s: float = 60) -> bool:
-        """Whether a life that was replaced, or half killed, ended by itself in time; else it is killed."""
-        by_itself = self._await(lambda: life.ended, patience_s)
+        """Whether a life that was replaced, or half killed, ended by itself in time; else it is killed.
+
+        ::
+
+            zombie   wakes, and does not end; its successor has no batch yet
+            fault    kills it: the last one with output has not ended by itself, and that is no outage
+        """
+        self._await(lambda: life.ended, patience_s)
+        with self._changed:
+            by_itself = life.ended
+            life.killed = life.killed or not by_itself
         life.running.kill()
         return by_itself
 
