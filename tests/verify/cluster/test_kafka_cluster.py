@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.broker import process as broker_process
 from onceflow.errors import BrokerStartError, ConfigurationError, SetupError
 from onceflow.kafka.client import GROUP, TRANSACTION
 from onceflow.verify.cluster import KafkaCluster, placement
@@ -151,6 +152,28 @@ def test_a_cluster_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path)
     with pytest.raises(BrokerStartError, match=r"no\.such\.Reporter"):
         cluster.start()
     assert not any(node.is_running for node in cluster.nodes)
+
+
+def test_a_node_that_cannot_be_killed_leaves_no_other_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of Kafka's processes are some that do nothing."""
+    monkeypatch.setattr(broker_process, "java_command", lambda *_, **__: ["sleep", "600"])
+    monkeypatch.setattr(broker_process.BrokerProcess, "format", lambda *_: None)
+    cluster = KafkaCluster(tmp_path, brokers=3)
+    cluster._launch()
+    assert all(node.is_running for node in cluster.nodes)
+    kill = cluster.nodes[0].kill
+
+    def fail() -> None:
+        kill()
+        raise SetupError("the first one is still there")
+
+    monkeypatch.setattr(cluster.nodes[0], "kill", fail)
+    with pytest.raises(SetupError, match="still there"):
+        cluster.kill()
+    left = [node for node in cluster.nodes if node.is_running]
+    monkeypatch.undo()
+    cluster.kill()
+    assert not left
 
 
 def test_mistakes_are_told_all_at_once(tmp_path: Path) -> None:

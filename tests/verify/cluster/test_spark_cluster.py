@@ -501,6 +501,34 @@ def test_what_an_executor_starts_is_no_executor(tmp_path: Path) -> None:
         assert cluster.executors() == [executor.pid]
 
 
+def test_a_worker_that_cannot_be_killed_leaves_nothing_else_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the place of Spark's processes are some that do nothing; one is an executor whose worker has ended before."""
+    cluster = SparkCluster(tmp_path)
+    for each in (cluster.master, *cluster.workers):
+        monkeypatch.setattr(each, "_command", ["sleep", "600"])
+        each.start()
+    first, second = cluster.workers
+    told = ["CoarseGrainedExecutorBackend", "--worker-url", f"spark://Worker@127.0.0.1:{second.port}"]
+    executor = subprocess.Popen([sys.executable, "-c", "input()", *told], stdin=subprocess.PIPE)
+    end_all = first.end_all
+
+    def fail() -> None:
+        end_all()
+        raise subprocess.TimeoutExpired("the first one", 30)
+
+    monkeypatch.setattr(first, "end_all", fail)
+    with executor:
+        eventually(cluster.executors, lambda found: found == [executor.pid], "the executor", PATIENCE_S)
+        with pytest.raises(subprocess.TimeoutExpired, match="the first one"):
+            cluster.kill()
+        left = [each for each in (cluster.master, second) if each.is_running], cluster.executors()
+        monkeypatch.undo()
+        cluster.kill()
+    assert left == ([], [])
+
+
 STANDBY = """
 import json, sys
 from onceflow import spark_session

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, Self
 
@@ -150,10 +151,11 @@ class KafkaCluster:
             list(pool.map(lambda node: node.stop(10), self.nodes))
 
     def kill(self) -> None:
-        """Kill all nodes."""
-        self._close_connections()
-        for node in self.nodes:
-            node.kill()
+        """Kill all nodes, also when one of them cannot be killed; that is raised afterwards."""
+        with ExitStack() as kills:  # from the last one to the first
+            for node in reversed(self.nodes):
+                kills.callback(node.kill)
+            self._close_connections()
 
     def _close_connections(self) -> None:
         if self._client is not None:

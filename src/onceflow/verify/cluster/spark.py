@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -193,14 +194,18 @@ class SparkCluster:
         return self
 
     def kill(self) -> None:
-        """Kill everything, executors, their Python processes and what is frozen too; when it returns all of that has ended."""
+        """Kill everything, executors, their Python processes and what is frozen too; when it returns all of that has ended.
+
+        All the rest also when something cannot be killed; that is raised afterwards.
+        """
         orphans = [*self.python_workers(), *self.python_daemons(), *self.executors()]
-        for each in (*self.workers, self.master):
-            each.end_all()
-        for pid in orphans:  # of workers that were killed before
-            processes.send(pid, signal.SIGKILL)
-        for pid in orphans:
-            processes.kill(pid)
+        with ExitStack() as kills:  # from the last one to the first
+            for pid in orphans:
+                kills.callback(processes.kill, pid)
+            for pid in orphans:  # of workers that were killed before
+                kills.callback(processes.send, pid, signal.SIGKILL)
+            for each in (self.master, *self.workers):
+                kills.callback(each.end_all)
 
     def __enter__(self) -> Self:
         return self.start()
