@@ -15,12 +15,13 @@ from typing import Any, cast
 from unittest.mock import patch
 
 import psutil
+import pytest
 
 from onceflow.config import load
 from onceflow.verify.engines import Engine
-from onceflow.verify.engines.lines import Message
+from onceflow.verify.engines.lines import Message, Told
 from onceflow.verify.running import driver as driver_module
-from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.driver import DriverProcess, Life
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.world import PrivateWorld
@@ -87,6 +88,19 @@ def end_by_itself(driver: DriverProcess) -> None:
     life = driver._alive(60)
     os.killpg(life.running.pid, signal.SIGKILL)
     assert driver._await(lambda: life.ended, 60)
+
+
+def ends_while_a_step_is_awaited(driver: DriverProcess, patch: pytest.MonkeyPatch, failure: str = "") -> None:
+    """The running one ends by itself whenever a fault waits for it to come to a step; with a code of ``failure`` it tells why."""
+    await_held = driver._await_held
+
+    def ends(life: Life, *given: Any) -> None:
+        if failure:
+            driver._heard(life, Message(Told.FAILED, code=failure, error="as the test says"))
+        end_by_itself(driver)
+        await_held(life, *given)
+
+    patch.setattr(driver, "_await_held", ends)
 
 
 def processes_of(plan: Path) -> list[psutil.Process]:

@@ -23,6 +23,7 @@ from tests.verify.running.supervised import (
     IN_THE_FIRST,
     IN_TWO,
     end_by_itself,
+    ends_while_a_step_is_awaited,
     output,
     processes_of,
     repeated,
@@ -138,9 +139,23 @@ def test_it_is_killed_right_before_a_step(tmp_path: Path, step: str) -> None:
 def test_a_step_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
-        assert not driver.kill_at("NEVER", patience_s=0.2)
+        assert driver.kill_at("NEVER", patience_s=0.2) is False
         assert driver.await_batches(1)
         assert driver.generation == 2
+
+
+def test_one_that_ends_by_itself_while_its_step_is_awaited_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts once, as an outage, and how the next one begins follows from why it ended."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        ends_while_a_step_is_awaited(driver, monkeypatch, "PROGRESS_CONFLICT")
+        assert driver.kill_at("WRITE") is None
+        assert (driver.strikes, driver.struck, len(driver.outages)) == ([], [], 1)
+        assert driver.await_batches(1)
+        assert notes_of(driver) == ["driver 1 ended with PROGRESS_CONFLICT: as the test says"]
+        assert (tmp_path / "checkpoint" / f"mode-{driver.pid}").read_text() == "resume"
 
 
 def test_the_successor_is_killed_in_its_recovery(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.verify.running.injected import injected
-from tests.verify.running.supervised import supervised, world_of
+from tests.verify.running.supervised import end_by_itself, ends_while_a_step_is_awaited, supervised, world_of
 
 from onceflow.transaction.messages import Unreachable
 from onceflow.transaction.protocol import TRANSITIONS
@@ -282,6 +282,53 @@ def test_a_kill_elsewhere_than_it_should_be_is_told_and_counts_by_what_it_met(tm
         (struck,) = driver.struck
     assert found.met == bool(struck.step)
     assert found.found == f"{struck.text} (NEVER did not come, killed elsewhere)"
+
+
+ENDED = "its moment did not come: the driver had ended by itself"
+
+
+@pytest.mark.parametrize("fault", [KillDriverAtStep(), BounceClient(How.HARD, 1)], ids=lambda fault: fault.name)
+def test_a_driver_that_ends_by_itself_while_a_fault_waits_for_a_step_was_not_struck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    """The system has no memory for it any more, say: a run is not good for a fault that has struck nobody."""
+    with supervised(tmp_path) as driver:
+        driver.engine = replace(driver.engine, steps=("COMMIT",))
+        assert driver.await_batches(1)
+        ends_while_a_step_is_awaited(driver, monkeypatch)
+        found = injected(world_of(driver, tmp_path), fault)
+    assert (found.met, found.found) == (False, f"{ENDED} before COMMIT")
+
+
+def test_a_driver_that_has_ended_by_itself_when_it_is_to_be_killed_was_not_struck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        life = driver._alive(60)
+        end_by_itself(driver)
+        monkeypatch.setattr(driver, "_alive", lambda patience_s: life)  # it ran when the fault looked
+        found = injected(world_of(driver, tmp_path), KillDriver())
+        assert (driver.strikes, driver.struck) == ([], [])
+    assert (found.met, found.found) == (False, ENDED)
+
+
+def test_a_successor_that_ends_by_itself_in_its_recovery_was_not_struck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its predecessor alone counts; and none, where that had ended by itself, too."""
+    with supervised(tmp_path) as driver:
+        driver.engine = replace(driver.engine, recovery_steps=("CLAIM",))
+        assert driver.await_batches(1)
+        ends_while_a_step_is_awaited(driver, monkeypatch)
+        world = world_of(driver, tmp_path)
+        once = injected(world, KillDriverTwice())
+        (struck,) = driver.struck
+        monkeypatch.setattr(driver, "kill", lambda: end_by_itself(driver))
+        never = injected(world, KillDriverTwice())
+        assert driver.struck == [struck]
+    assert once.found == f"{struck.text} (killed once, for the other one ended by itself)"
+    assert (never.met, never.found) == (False, f"{ENDED}, and so had its successor")
 
 
 class KillsLater:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _BEYOND_TIMEOUT_S = 3.0
 _ZOMBIE_PATIENCE_S = 60.0
 _NO_JVM = "the driver has no JVM, or none yet"
+_ENDED = "the driver had ended by itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class KillDriver:
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
-        world.driver.kill()
+        if not world.driver.kill():
+            world.missed(_ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,18 @@ class KillDriverAtStep:
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
-        step = random.choice(world.driver.steps or ("",))
-        came = world.driver.kill_at(step)
-        if came:
-            world.note(f"killed at {step}")
-        else:
-            world.lacked(f"{step} did not come, killed elsewhere")
+        kill_at(world, random.choice(world.driver.steps or ("",)))
+
+
+def kill_at(world: World, step: str) -> None:
+    """Kills the driver right before a step, and says what came of it."""
+    came = world.driver.kill_at(step)
+    if came is None:
+        world.missed(f"{_ENDED} before {step or 'it was killed'}")
+    elif came:
+        world.note(f"killed at {step}")
+    else:
+        world.lacked(f"{step} did not come, killed elsewhere")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +73,14 @@ class KillDriverTwice:
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
-        step = random.choice(world.driver.recovery_steps or ("",))
+        step, kills = random.choice(world.driver.recovery_steps or ("",)), len(world.driver.strikes)
         came = world.driver.kill_in_recovery(step)
-        if came:
+        killed = len(world.driver.strikes) - kills
+        if not killed:
+            world.missed(f"{_ENDED}, and so had its successor")
+        elif killed == 1:
+            world.lacked("killed once, for the other one ended by itself")
+        elif came:
             world.note(f"killed, and in recovery at {step}")
         else:
             world.lacked(f"killed twice, {step} did not come")

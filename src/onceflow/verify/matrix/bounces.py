@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onceflow.errors import VerificationError
 from onceflow.verify.faults.brokers import THREE
+from onceflow.verify.faults.driver import kill_at
 from onceflow.verify.matrix.cells import How
 
 if TYPE_CHECKING:
@@ -86,11 +87,7 @@ class BounceClient:
             elif step:
                 world.missed(f"{step} did not come, asked to stop between two batches")
             return
-        came = world.driver.kill_at(step)
-        if came:
-            world.note(f"killed at {step}")
-        else:
-            world.lacked(f"{step} did not come, killed elsewhere")
+        kill_at(world, step)
 
 
 def step_of(steps: tuple[str, ...], number: int, random: Random) -> str:

@@ -173,18 +173,27 @@ class DriverProcess:
             else f"{self._wanted_standbys} warm standbys ({warm} so far)"
         )
 
-    def kill(self) -> None:
-        """SIGKILL to driver and JVM; returns when they are gone. The supervisor starts the next at once."""
-        self._kill(self._alive(_TAKE_OVER_S))
+    def kill(self) -> bool:
+        """SIGKILL to driver and JVM; returns when they are gone. The supervisor starts the next at once.
 
-    def kill_at(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool:
-        """The same, while it waits right before a step of its commit. False: the step did not come, it was killed anyway."""
+        False: it has just ended by itself, and nothing was killed.
+        """
+        return self._kill(self._alive(_TAKE_OVER_S))
+
+    def kill_at(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool | None:
+        """The same, while it waits right before a step of its commit. False: the step did not come, it was killed anyway.
+
+        None: it ended by itself before, and nothing was killed.
+        """
         life = self._alive(_TAKE_OVER_S)
         passed = self._hold_before(life, step)
         return self._kill_held(life, step, patience_s if step else 0, passed)
 
-    def kill_in_recovery(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool:
-        """Kills it, and its successor too when that comes to ``step`` of taking over."""
+    def kill_in_recovery(self, step: str, patience_s: float = _TAKE_OVER_S) -> bool | None:
+        """Kills it, and its successor too when that comes to ``step`` of taking over. What it gives is said of the successor.
+
+        That one is killed also where the first has just ended by itself; ``strikes`` tell how many were.
+        """
         with self._changed:
             self._next_hold = step
             before = self.generation
@@ -743,24 +752,42 @@ class DriverProcess:
             raise VerificationError(f"{otherwise} within {patience_s:.0f} s")
         return met
 
-    def _kill(self, life: Life) -> None:
-        self.strikes.append(time.time())
-        life.killed = True
+    def _kill(self, life: Life) -> bool:
+        """False: it has ended by itself, and nothing is killed.
+
+        ::
+
+            fault        waits for AUDIT, to kill it there
+            driver       ends by itself in WRITE: an outage, whose reason the supervisor learns
+            fault        goes on; who noted a kill now would say that it had met batch 7 in WRITE, and count the loss twice
+            supervisor   would take a PROGRESS_CONFLICT for the end of one that was killed, and start the next without a resume
+        """
+        with self._changed:
+            if life.ended:
+                return False
+            self.strikes.append(time.time())
+            life.killed = True
         life.running.kill()
         self._await(lambda: life.ended, _TAKE_OVER_S, "a killed driver did not end")
         with self._changed:  # only now its last words are heard
             self.struck.append(self._doing(life))
             self._commits_at_end = self.commits
+        return True
 
     def _doing(self, life: Life) -> UnderWay:
         return under_way(self.engine, life.told, life.committed)
 
-    def _kill_held(self, life: Life, step: str, patience_s: float, batches: int) -> bool:
-        """Kills it where it waits; at the latest when it has committed so many batches, for then the step came and went."""
+    def _kill_held(self, life: Life, step: str, patience_s: float, batches: int) -> bool | None:
+        """Kills it where it waits; at the latest when it has committed so many batches, for then the step came and went.
+
+        Whether it waited there; None: it ended by itself before.
+        """
         self._await_held(life, step, patience_s, batches)
-        self._held_at = life.held if life.is_held_at(step) else None
-        self._kill(life)
-        return self._held_at is not None
+        held = life.held if life.is_held_at(step) else None
+        if not self._kill(life):
+            return None
+        self._held_at = held
+        return held is not None
 
     def _await_held(self, life: Life, step: str, patience_s: float, batches: int) -> None:
         self._await(lambda: life.is_held_at(step) or life.ended or life.batches >= batches, patience_s)
