@@ -41,10 +41,10 @@ def test_a_driver_that_hangs_is_stuck(tmp_path: Path) -> None:
         assert driver.await_batches(1)
         world = watched(world_of(driver, tmp_path))
         with watch_over(world, 1.0) as watch:
-            driver.pause()
+            paused = driver.pause()
             with pytest.raises(VerificationError, match="given up"):
                 world.sleep(60)
-            driver.resume()
+            paused.running.resume()
         assert watch.stuck == "stuck: no batch for 1 s, though no fault was in its way"
 
 
@@ -53,9 +53,9 @@ def test_while_a_fault_lasts_nothing_is_stuck(tmp_path: Path) -> None:
         assert driver.await_batches(1)
         world = watched(world_of(driver, tmp_path))
         with watch_over(world, 0.5) as watch, world.timeline.during(Lane.FAULT, "pause"):
-            driver.pause()
+            paused = driver.pause()
             world.sleep(1.5)
-            driver.resume()
+            paused.running.resume()
             assert driver.await_batches(1)
         assert watch.stuck == ""
 

@@ -145,11 +145,6 @@ class DriverProcess:
             life = self._current
             return NOTHING if life is None or life.ended else self._doing(life)
 
-    @property
-    def is_paused(self) -> bool:
-        current = self._current
-        return current is not None and current.process is not None and current.process.is_paused
-
     def has_recovered(self, commits: int) -> bool:
         """Whether there are more ``commits`` than so many, and the next drivers are warm.
 
@@ -312,12 +307,6 @@ class DriverProcess:
         life.running.pause()
         self._note_pause(life)
         return life
-
-    def resume(self) -> None:
-        """SIGCONT to the life that is paused."""
-        life = self._current
-        if life is not None and life.process is not None:
-            life.process.resume()
 
     def end_in_order(self, patience_s: float = 120, *, step: str = "") -> UnderWay:
         """Ends the running life as an operator does, after its batch; the supervisor starts the next at once.
