@@ -617,6 +617,37 @@ def test_a_driver_that_fails_again_and_again_is_given_up(tmp_path: Path, monkeyp
         assert "no driver ran at the end: the driver failed" in driver.stop()
 
 
+def test_who_waits_is_woken_when_it_is_given_up(tmp_path: Path) -> None:
+    waits = threading.Event()
+
+    def never() -> bool:
+        waits.set()
+        return False
+
+    with supervised(tmp_path) as driver, ThreadPoolExecutor(1) as pool:
+        assert driver.await_batches(1)
+        driver.pause()
+        waiting = pool.submit(driver._await, never, 240)
+        assert waits.wait(60)
+        driver.give_up("no input comes any more")
+        with pytest.raises(VerificationError, match="no input comes any more"):
+            waiting.result(60)
+        with pytest.raises(VerificationError, match="no input comes any more"):
+            driver.pause()
+
+
+def test_one_that_stops_is_not_given_up(tmp_path: Path) -> None:
+    """It has no batch any more, which is nothing to be stuck at."""
+    with supervised(tmp_path) as driver, ThreadPoolExecutor(1) as pool:
+        assert driver.await_batches(1)
+        paused = driver.pause()
+        stopping = pool.submit(driver.stop)
+        eventually(lambda: driver._closing, bool, "the stop")
+        driver.give_up("stuck")
+        paused.running.resume()
+        assert stopping.result(60) == ""
+
+
 def test_batches_that_are_numbered_anew_are_awaited_as_well(tmp_path: Path) -> None:
     """The checkpoint was lost, and the pipeline resumes: it begins at batch 0 again, which was committed once before."""
     with supervised(tmp_path) as driver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.verify.running.supervised import supervised, world_of
 
 from onceflow.errors import RequestFailed, VerificationError
 from onceflow.verify.result import Lane
+from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.purged import PurgedEntries
 from onceflow.verify.running.watch import Watch
 from onceflow.verify.running.world import PrivateWorld
@@ -106,3 +108,26 @@ def test_where_no_input_comes_any_more_the_pipeline_is_not_to_blame(tmp_path: Pa
         with watch_over(world, 600.0, failure) as watch, pytest.raises(VerificationError, match="given up"):
             world.sleep(60)
         assert watch.stuck == "[REQUEST_FAILED] the writer of the input gets no producer"
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [lambda driver: driver.kill_at("COMMIT", 5), lambda driver: driver.await_batches(1, 5)],
+    ids=["for a step", "for a batch"],
+)
+def test_who_waits_for_the_driver_hears_that_the_run_is_given_up(
+    tmp_path: Path, wait: Callable[[DriverProcess], object]
+) -> None:
+    """No input comes any more, so that neither a step nor a batch does; in a fault nothing is taken for stuck."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        driver.pause()
+        world = watched(world_of(driver, tmp_path))
+        failure = RequestFailed("the writer of the input gets no producer")
+        with (
+            world.timeline.during(Lane.FAULT, "kill-driver-at-step"),
+            watch_over(world, 600.0, failure),
+            pytest.raises(VerificationError, match="the writer of the input gets no producer"),
+        ):
+            wait(driver)
+        assert (driver.strikes, driver.is_refused) == ([], False)

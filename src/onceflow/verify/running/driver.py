@@ -150,7 +150,8 @@ class DriverProcess:
 
         Raises VerificationError if it is given up.
         """
-        return not self._is_hopeless() and not self.awaited(commits)
+        self._raise_if_given_up()
+        return not self.awaited(commits)
 
     def awaited(self, commits: int) -> str:
         """What is not there yet, in words; empty if nothing is."""
@@ -294,7 +295,7 @@ class DriverProcess:
             self._kill(running)
 
         def is_told() -> bool:
-            return successor.generation > 0 or successor.ended or self._is_hopeless()
+            return successor.generation > 0 or successor.ended
 
         self._await(is_told, _TAKE_OVER_S, "no driver took over")
 
@@ -442,11 +443,11 @@ class DriverProcess:
             who waited for a number that is new would wait for 200 batches
         """
         wanted = self.commits + count
-        return self._await(lambda: self.commits >= wanted or self._is_hopeless(), patience_s)
+        return self._await(lambda: self.commits >= wanted, patience_s)
 
     def await_output(self, patience_s: float) -> None:
         """Waits until the newest batch has written records, or an engine does not say how many; no longer than the patience."""
-        self._await(lambda: self.outputs.get(self._newest) != 0 or self._is_hopeless(), patience_s)
+        self._await(lambda: self.outputs.get(self._newest) != 0, patience_s)
 
     def await_failure_or_batch(self, patience_s: float = _TAKE_OVER_S) -> bool:
         """Which comes first: False for the end of a life that failed, True for a batch."""
@@ -461,8 +462,7 @@ class DriverProcess:
         def has_failed() -> bool:
             return any(word in f"{each.code} {each.error}" for each in self._failed[before:] for word in words)
 
-        over = self._is_hopeless
-        self._await(lambda: has_failed() or self.commits >= wanted or over(), patience_s)
+        self._await(lambda: has_failed() or self.commits >= wanted, patience_s)
         return has_failed()
 
     # ---------------------------------------------------------------------------------------------------- start and end
@@ -480,13 +480,28 @@ class DriverProcess:
             return f"no driver ran at the end{self._why(life)}"
         self.go(life)
         life.running.order(Order(Do.STOP))
-        if not self._await(lambda: life.ended, patience_s):
+        with self._changed:
+            ended = self._changed.wait_for(lambda: life.ended, patience_s)
+        if not ended:
             return f"the driver did not end in order within {patience_s:.0f} s"
         if life.failure or self.gave_up:
             return f"the driver failed at its end{self._why(life)}"
         if not life.finished:  # a JVM that crashed, a process that the system has killed
             return f"the driver ended at its end, and not in order: without a word. The end of its log:{life.running.said()}"
         return ""
+
+    def give_up(self, why: str) -> None:
+        """No other is started any more, and whoever waits raises VerificationError. One that stops has a patience of its own.
+
+        ::
+
+            writer   ends by itself: the pipeline gets no input, so no step and no batch ever comes
+            fault    waits for a step, for ten minutes; while it lasts nothing is taken for stuck
+        """
+        with self._changed:
+            if not self._closing:
+                self.gave_up = self.gave_up or why
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Kills all that is left."""
@@ -721,22 +736,26 @@ class DriverProcess:
 
     def _alive(self, patience_s: float) -> Life:
         """The life that runs, once there is one that was set to work."""
+        self._raise_if_given_up()
         self._await(self._runs, patience_s, "there is no driver to act on")
         life = self._current
         assert life is not None
         return life
 
     def _runs(self) -> bool:
-        return not self._is_hopeless() and self._current is not None and not self._current.ended
+        return self._current is not None and not self._current.ended
 
-    def _is_hopeless(self) -> bool:
+    def _raise_if_given_up(self) -> None:
         if self.gave_up:
             raise VerificationError(self.gave_up)
-        return False
 
     def _await(self, condition: Callable[[], bool], patience_s: float, otherwise: str = "") -> bool:
+        """Whether it is met in time. Raises VerificationError if it is given up; with ``otherwise`` also if it is not met."""
         with self._changed:
-            met = self._changed.wait_for(condition, patience_s)
+            self._changed.wait_for(lambda: condition() or self.gave_up, patience_s)
+            met = condition()
+        if not met:
+            self._raise_if_given_up()
         if not met and otherwise:
             raise VerificationError(f"{otherwise} within {patience_s:.0f} s")
         return met

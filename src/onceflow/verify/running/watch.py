@@ -89,6 +89,7 @@ class Watch:
     def _give_up(self, why: str) -> None:
         self.stuck = self.stuck or why
         self._world.given_up.set()
+        self._world.driver.give_up(self.stuck)
 
     def __enter__(self) -> Self:
         self._thread.start()
