@@ -15,12 +15,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from typing import Self
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from onceflow.errors import VerificationError
+from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.final import committed_reader
 from onceflow.verify.recording.messages import Row, place_of, row_of
 from onceflow.verify.recording.tables import READ, Chunks, Clock, Place, last_offsets
@@ -32,10 +31,11 @@ _LOOK_S = 3.0  # between looks for partitions that were added
 _END_S = 60.0
 
 
-class ReadCommittedRecorder:
+class ReadCommittedRecorder(Beside):
     """Reads ``topics`` from their beginning in a thread of its own, from ``start`` until ``stop``."""
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, clock: Clock = time.monotonic) -> None:
+        super().__init__("verify-reader", "the reader beside the run", _END_S)
         self._bootstrap_servers = bootstrap_servers
         self._topics = tuple(sorted(set(topics)))
         self._clock = clock
@@ -44,31 +44,8 @@ class ReadCommittedRecorder:
         self._op = 0
         self._look_at = 0.0
         self._changed = threading.Condition()  # its positions
-        self._ending = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="verify-reader", daemon=True)
         self.again = 0  # records that the client gave a second time
         self.reconnected = 0
-
-    def start(self) -> Self:
-        self._thread.start()
-        return self
-
-    def stop(self) -> pa.Table:
-        """Ends the thread; gives what was read (``tables.READ``). Raises what ended the thread before: much was not read then."""
-        self._ending.set()
-        self._thread.join(_END_S)
-        if self._error is not None:
-            raise self._error
-        if self._thread.is_alive():
-            raise VerificationError(f"the reader beside the run did not end within {_END_S:.0f} s")
-        return self.table()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def table(self) -> pa.Table:
         """What was read so far (``tables.READ``)."""
@@ -96,20 +73,14 @@ class ReadCommittedRecorder:
         """The offset after the last record read, for each partition that is read."""
         return dict(self._position)
 
-    def _run(self) -> None:
-        try:
-            self._read_until_end()
-        except Exception as error:  # noqa: BLE001  raised by stop, on a thread that somebody looks at
-            self._error = error
-
-    def _read_until_end(self) -> None:
-        while not self._ending.is_set():
+    def _work(self) -> None:
+        while not self.ending.is_set():
             consumer = committed_reader(self._bootstrap_servers)
             try:
                 self._read(consumer)
             except KafkaException:
                 self.reconnected += 1
-                self._ending.wait(_POLL_S)
+                self.ending.wait(_POLL_S)
             finally:
                 consumer.close()
 
@@ -117,7 +88,7 @@ class ReadCommittedRecorder:
         """Raises KafkaException when the client is to be replaced."""
         self._look_at = 0.0
         assigned: set[Place] = set()
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             assigned |= self._assign(consumer, assigned)
             self._take(consumer.consume(_RECORDS, _POLL_S))
 

@@ -34,8 +34,8 @@ from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ProgressWatcher, ReadCommittedRecorder, StableWatcher, observe, read_all
+from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.ends import ends_of
-from onceflow.verify.recording.sampler import Sampler
 from onceflow.verify.recording.tables import last_offsets
 from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Lane, RunResult
@@ -245,7 +245,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
         _look(world, raw, reader)
 
 
-def _stopped(beside: Sampler | InputWriter, raw: Raw) -> pa.Table:
+def _stopped(beside: Beside, raw: Raw) -> pa.Table:
     """What it saw, or sent; that it ended by itself is a failure of the run, which is judged all the same."""
     try:
         return beside.stop()

@@ -13,14 +13,12 @@ again: every event has one attempt.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Sequence
-from typing import Self
 
 import pyarrow as pa
 
-from onceflow.errors import VerificationError
+from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.tables import SENT, Chunks, Clock
 from onceflow.verify.workload.inputs import Inputs
 from onceflow.verify.workload.transactional import Attempt, Client
@@ -34,8 +32,8 @@ _BEHIND_S = 2.0  # what a fault kept from being written is caught up with no fur
 _END_S = 300.0
 
 
-class InputWriter:
-    """Writes ``inputs`` in a thread of its own from ``start`` until ``stop``.
+class InputWriter(Beside):
+    """Writes ``inputs`` in a thread of its own from ``start`` until ``stop``: until the running transaction is decided then.
 
     ``rate`` is in records a second, ``aborted`` the share of transactions that are aborted, half of them when everything is
     in the log already; a transaction has up to ``most_records``. ``limit``: ends when so many records were sent;
@@ -56,6 +54,7 @@ class InputWriter:
         name: str = "writer",
         clock: Clock = time.monotonic,
     ) -> None:
+        super().__init__(f"verify-{name}", f"the {name} of the input", _END_S)
         self.name = name
         self._inputs = list(inputs)
         self._client = Client(bootstrap_servers, f"onceflow-verify-{name}", [each.topic for each in self._inputs])
@@ -68,35 +67,11 @@ class InputWriter:
         self._clock = clock
         self._sent = Chunks(SENT)
         self._transactions = 0
-        self._ending = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=f"verify-{name}", daemon=True)
         self.counts = {"ok": 0, "fail": 0, "info": 0}  # records
-
-    def start(self) -> Self:
-        self._thread.start()
-        return self
-
-    def stop(self) -> pa.Table:
-        """Ends when the running transaction is decided; gives what was sent (``recording.tables.SENT``)."""
-        self._ending.set()
-        return self.wait()
 
     def wait(self, timeout_s: float = _END_S) -> pa.Table:
         """Waits until ``limit`` or ``committed`` is reached; gives what was sent. Raises, once, what ended the writer before."""
-        self._thread.join(timeout_s)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        if self._thread.is_alive():
-            raise VerificationError(f"the {self.name} of the input does not end")
-        return self.table()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        return self._ended(timeout_s)
 
     @property
     def failure(self) -> Exception | None:
@@ -107,17 +82,15 @@ class InputWriter:
         """What was decided so far (``recording.tables.SENT``)."""
         return self._sent.table()
 
-    def _run(self) -> None:
+    def _work(self) -> None:
         try:
             self._write()
-        except Exception as error:  # noqa: BLE001  raised by wait, on a thread that somebody looks at
-            self._error = error
         finally:
             self._client.close()
 
     def _write(self) -> None:
         due = time.monotonic()
-        while not self._ending.wait(max(0.0, due - time.monotonic())) and (most := self._most()):
+        while not self.ending.wait(max(0.0, due - time.monotonic())) and (most := self._most()):
             size = min(self._chance.randint(1, self._most_records), most)
             self._record(self._transaction(size))
             due = max(due + size / self._rate, time.monotonic() - _BEHIND_S)
