@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from tests.conftest import create_topic
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.config import load
 from onceflow.verify.recording import observe, read_all
-from onceflow.verify.workload import InputWriter, builtin_plan, inputs_for
+from onceflow.verify.workload import InputWriter, Record, builtin_plan, inputs_for, transactional
+from onceflow.verify.workload.transactional import Attempt, Client, Send
 
 if TYPE_CHECKING:
     from tests.conftest import Reader, TopicFactory
@@ -64,6 +66,53 @@ def test_between_two_transactions_there_is_no_pause_in_which_a_pipeline_would_se
     assert {slow._chance.randint(1, slow._most_records) for _ in range(1000)} == set(range(1, 6)), (
         "10 s of input at most"
     )
+
+
+def test_who_leaves_with_an_error_does_not_wait_for_brokers_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while all of them are killed; they are not started any more."""
+    monkeypatch.setattr(transactional, "_DELIVERY_S", 1.0)
+    begun, new_producer = threading.Event(), Client._new_producer
+
+    def beginning(client: Client) -> Producer:
+        begun.set()
+        return new_producer(client)
+
+    monkeypatch.setattr(Client, "_new_producer", beginning)
+    running = writer("127.0.0.1:1", ("away",))
+
+    def interrupted() -> None:
+        with running:
+            assert begun.wait(60)
+            raise SystemExit(130)
+
+    with pytest.raises(SystemExit, match="130"):
+        interrupted()
+    running._thread.join(60)
+    assert not running._thread.is_alive()
+
+
+class Flushed(Producer):
+    """Of a cluster that is away, and counts how often it was flushed."""
+
+    flushes = 0
+
+    def flush(self, *timeout: float) -> int:
+        self.flushes += 1
+        return super().flush(*timeout)
+
+
+def test_who_is_given_up_does_not_wait_until_all_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactional, "_STEP_S", 0.1)
+    monkeypatch.setattr(transactional, "_DELIVERY_S", 1.0)
+    given_up = threading.Event()
+    given_up.set()
+    producer, attempt = Flushed({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}), Attempt(0.0)
+    producer.produce("away", b"v")
+    attempt.add(Send("away", 0, "1", Record(None, b"v")))
+    with pytest.raises(KafkaException):
+        Client("127.0.0.1:1", "id", ["away"], given_up)._flush(producer, attempt)
+    assert producer.flushes == 1
+    producer.purge()
 
 
 def test_aborted_records_are_really_in_the_log(broker: EmbeddedBroker, topic: TopicFactory, read: Reader) -> None:

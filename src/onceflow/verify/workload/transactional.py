@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,12 +68,15 @@ class Attempt:
 
 
 class Client:
-    """The producer of one transactional id, replaced after each error."""
+    """The producer of one transactional id, replaced after each error. When ``given_up``, it waits for no broker any more."""
 
-    def __init__(self, bootstrap_servers: str, transactional_id: str, topics: Sequence[str]) -> None:
+    def __init__(
+        self, bootstrap_servers: str, transactional_id: str, topics: Sequence[str], given_up: threading.Event
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._id = transactional_id
         self._topics = topics
+        self._given_up = given_up
         self._partitions: dict[str, int] = {}
         self._look_at = 0.0
         self._producer: Producer | None = None
@@ -119,6 +123,8 @@ class Client:
     def _ready(self) -> Producer:
         deadline = time.monotonic() + PATIENCE_S
         while self._producer is None:
+            if self._given_up.is_set():
+                raise RequestFailed("the writer of the input was given up before it had a producer")
             producer = self._new_producer()
             try:
                 producer.init_transactions(_DELIVERY_S)
@@ -129,7 +135,7 @@ class Client:
                         f"the writer of the input gets no producer: {error.args[0].str()}",
                         action="see whether the brokers are healthy; the run proves nothing",
                     ) from None
-                time.sleep(_PAUSE_S)
+                self._given_up.wait(_PAUSE_S)
         return self._producer
 
     def _new_producer(self) -> Producer:
@@ -162,7 +168,7 @@ class Client:
 
     def _flush(self, producer: Producer, attempt: Attempt) -> None:
         deadline = time.monotonic() + _DELIVERY_S + _STEP_S
-        while producer.flush(_STEP_S) and time.monotonic() < deadline:
+        while producer.flush(_STEP_S) and time.monotonic() < deadline and not self._given_up.is_set():
             pass
         if not attempt.delivered:
             raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT))  # noqa: SLF001  the code's only name

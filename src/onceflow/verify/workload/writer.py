@@ -13,6 +13,7 @@ again: every event has one attempt.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Sequence
 
@@ -57,7 +58,9 @@ class InputWriter(Beside):
         super().__init__(f"verify-{name}", f"the {name} of the input", _END_S)
         self.name = name
         self._inputs = list(inputs)
-        self._client = Client(bootstrap_servers, f"onceflow-verify-{name}", [each.topic for each in self._inputs])
+        self._given_up = threading.Event()
+        topics = [each.topic for each in self._inputs]
+        self._client = Client(bootstrap_servers, f"onceflow-verify-{name}", topics, self._given_up)
         self._chance = random.Random(f"{seed}/{name}")  # noqa: S311  repeatable on purpose
         self._rate = rate
         self._aborted = aborted
@@ -81,6 +84,11 @@ class InputWriter(Beside):
     def table(self) -> pa.Table:
         """What was decided so far (``recording.tables.SENT``)."""
         return self._sent.table()
+
+    def _leave(self) -> None:
+        """Unlike one that is stopped it does not decide the running transaction, for which it may need brokers that are away."""
+        self._given_up.set()
+        super()._leave()
 
     def _work(self) -> None:
         try:
