@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -48,6 +49,24 @@ def test_a_schema_that_cannot_be_read_is_named(schema: str) -> None:
     with pytest.raises(ConfigurationError, match="the source") as caught:
         parse_ddl(schema, "the source")
     assert repr(schema) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("a VARCHAR", "numbers in parentheses: varchar takes 1, and has 0"),
+        ("a CHARACTER(1, 2)", "numbers in parentheses: char takes 1, and has 2"),
+        ("a DECIMAL(1, 2, 3)", "numbers in parentheses: decimal takes 0 to 2, and has 3"),
+        ("a DEC(2, 5)", "decimal has 2 digits, of which 5 cannot stand behind the point"),
+        ("a ARRAY", "types between < and >: array takes 1, and has 0"),
+        ("a STRUCT<b: MAP<STRING>>", "types between < and >: map takes 2, and has 1"),
+        ("a INT<STRING>", "types between < and >: int takes 0, and has 1"),
+    ],
+)
+def test_a_type_that_no_values_can_be_made_for_is_a_mistake_of_the_schema(schema: str, told: str) -> None:
+    """And not one that ends the writer at its first record."""
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        parse_ddl(schema, "the source")
 
 
 def test_values_repeat_and_are_sometimes_null() -> None:

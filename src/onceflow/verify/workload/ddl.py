@@ -14,6 +14,8 @@ _ALIASES = {
     "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float", "dec": "decimal",
     "numeric": "decimal", "character": "char",
 }  # fmt: skip
+_ELEMENTS = {"array": 1, "map": 2}
+_SIZES = {"decimal": range(3), "char": range(1, 2), "varchar": range(1, 2)}  # of other types Spark alone judges them
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,20 @@ def parse_ddl(text: str, where: str) -> tuple[Field, ...]:
 
 class _Unreadable(ValueError):
     pass
+
+
+def _whole(kind: Type) -> Type:
+    """The type. Raises _Unreadable if it has too few parameters, or too many: whoever makes values would stumble over it."""
+    elements = _ELEMENTS.get(kind.name, 0)
+    if len(kind.elements) != elements:
+        raise _Unreadable(f"types between < and >: {kind.name} takes {elements}, and has {len(kind.elements)}")
+    sizes = _SIZES.get(kind.name)
+    if sizes is not None and len(kind.sizes) not in sizes:
+        wanted = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
+        raise _Unreadable(f"numbers in parentheses: {kind.name} takes {wanted}, and has {len(kind.sizes)}")
+    if kind.name == "decimal" and len(kind.sizes) == 2 and kind.sizes[1] > kind.sizes[0]:
+        raise _Unreadable(f"decimal has {kind.sizes[0]} digits, of which {kind.sizes[1]} cannot stand behind the point")
+    return kind
 
 
 class _Parser:
@@ -83,10 +99,10 @@ class _Parser:
             while self._take(","):
                 elements.append(self._type())
             self._need(">")
-            return Type(name, elements=tuple(elements))
+            return _whole(Type(name, elements=tuple(elements)))
         while name in ("interval", "timestamp") and self._peek().lower() in _WORDS_OF_A_TYPE:
             self._at += 1
-        return Type(name, self._sizes())
+        return _whole(Type(name, self._sizes()))
 
     def _members(self) -> tuple[Field, ...]:
         self._need("<")
