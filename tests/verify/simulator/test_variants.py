@@ -65,6 +65,7 @@ CONTROLS = [
     ("takes a name without progress for new", 2, Anomaly.REPEATED, {}),
     ("forgets the source offsets", 1, Anomaly.SOURCE_OFFSET, {"task": 0.1}),
     ("forgets the source offsets", 2, Anomaly.SOURCE_OFFSET, {"task": 0.1}),
+    ("forgets the source offsets", 2, Anomaly.SOURCE_OFFSET, {"beside": 0.2}),
     ("forgets the progress", 1, Anomaly.NO_PROGRESS, {"task": 0.1}),
     ("forgets the progress", 2, Anomaly.NO_PROGRESS, {"task": 0.1}),
     ("enrols once", 1, Anomaly.HANGING, {"request": 0.1}),

@@ -1,7 +1,7 @@
 """A Spark driver in simulated time: plans batches from its checkpoint, offers them to the protocol, performs its effects.
 
-It may be killed before every effect and before each note in the checkpoint, be stopped there for longer than a transaction
-may last, or find its query ended by an error and start it again, in the same process or in another one.
+It may be killed before every effect, before each note in the checkpoint and while tasks write, be stopped there for longer than
+a transaction may last, or find its query ended by an error and start it again, in the same process or in another one.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 STOPS = (40, 130, 600)
 RESTART_PAUSE = 20
 _KILLED, _INTERRUPTED = 1, 2
+_FATES = 3 + len(STOPS)
 _TOPICS = "the topics"
 """What stands for the ids of the source's topics: nobody makes one anew."""
 
@@ -159,12 +160,12 @@ class Driver:
             end = self._plan(number, start)
             if end == start and self.checkpoint.end_of(number) is None and self._world.is_through(start):
                 return Fate.DONE
-            yield from self._moment()
+            yield from self.moment()
             self.checkpoint.write_offsets(number, end)
             outcome = yield from self._commit(number, start, end)
             if isinstance(outcome, Halt):
                 return outcome
-            yield from self._moment()
+            yield from self.moment()
             self.checkpoint.write_commit(number)
             number, start = number + 1, end
         return Fate.TORN
@@ -241,7 +242,7 @@ class Driver:
             if isinstance(effect, Ready | Halt):
                 return effect
             try:
-                yield from self._moment()
+                yield from self.moment()
                 event = yield from self._perform(effect, values)
             except _Interrupted:
                 event = Unreachable("interrupted")
@@ -249,7 +250,7 @@ class Driver:
     def _perform(self, effect: Effect, values: range) -> Generator[Wait, Any, Event]:
         """As ``TransactionCoordinator._perform``."""
         if isinstance(effect, Write):
-            return (yield from self._writer.write(effect, values, self._moment))
+            return (yield from self._writer.write(effect, values, self))
         try:
             return (yield from self._client.perform(effect))
         except OnceflowError as error:
@@ -282,9 +283,23 @@ class Driver:
             elif effect.identity == self._commit_sent:
                 self._world.anomaly(Anomaly.ABORTED_COMMIT, effect.identity)
 
-    def _moment(self) -> Generator[Wait, Any, None]:
+    def moment(self) -> Generator[Wait, Any, None]:
         """Before each effect, and each produce request of its own, the process may be killed, stopped or interrupted."""
-        fate = self._world.choices.pick("driver", 3 + len(STOPS))
+        yield from self.meet(self._world.choices.pick("driver", _FATES))
+
+    def fate_beside(self) -> int:
+        """The same, while it waits for tasks that write."""
+        fate = self._world.choices.pick("beside", _FATES)
+        if fate == _KILLED:
+            reach("driver: killed while tasks write")
+        elif fate == _INTERRUPTED:
+            reach("driver: interrupted while tasks write")
+        elif fate:
+            reach("driver: stopped while tasks write")
+        return fate
+
+    def meet(self, fate: int) -> Generator[Wait, Any, None]:
+        """Lets it happen. Raises what ends the process or the query."""
         if fate == _KILLED:
             reach("driver: killed")
             raise _Killed

@@ -27,6 +27,7 @@ KINDS = (
     *_TOGETHER,
     "people",  # what is done to the cluster by hand: committed offsets, settings of the broker and of the topic
     "rest",  # nothing comes for long, and what is committed is renewed: no fault, but it may meet any
+    "beside",  # a driver is killed, stopped or interrupted while tasks write
     "pace",  # how long a request takes: no fault, but it decides who of two comes first
 )
 """The kinds of decisions. The first are drawn together; one that is added is drawn by itself, and leaves other seeds alone."""
@@ -43,6 +44,7 @@ _USER_RESTARTS = 0.3
 _CLAIMS_FIRST = 0.3
 _RESTS = 0.15
 _PACED = 0.3
+_BESIDE = 0.15
 _PACES = (0.3, 0.8)
 _RESTARTED_LEADERS = 0.5
 _SEVERAL_RECORDS = 0.2
@@ -119,7 +121,7 @@ class Scenario:
             records_each=1 + (Random(f"the batches of {seed}").random() < _SEVERAL_RECORDS),  # noqa: S311  no secret
             readings_differ=Random(f"the readings of {seed}").random() < _READINGS_DIFFER,  # noqa: S311  no secret
             verifies=version == 2 or Random(f"who asks in {seed}").random() >= _UNVERIFIED,  # noqa: S311  no secret
-            rates={**rates, **_people(seed), **_rest(seed), **_pace(seed)},
+            rates={**rates, **_people(seed), **_rest(seed), **_pace(seed), **_beside(seed)},
         )
 
 
@@ -151,3 +153,9 @@ def _pace(seed: int) -> Mapping[str, float]:
     """In some runs requests take one time or another, so that what two drivers do comes in any order, and not in a fixed one."""
     random = Random(f"the pace of {seed}")  # noqa: S311  no secret
     return {"pace": random.choice(_PACES)} if random.random() < _PACED else {}
+
+
+def _beside(seed: int) -> Mapping[str, float]:
+    """In some runs the driver is hit while it waits for tasks."""
+    random = Random(f"beside the tasks of {seed}")  # noqa: S311  no secret
+    return {"beside": random.choice(_RATES)} if random.random() < _BESIDE else {}

@@ -6,7 +6,7 @@ A process is a generator. It yields what it waits for (a ``Wait``), which arrang
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -74,24 +74,5 @@ def stop(ticks: int) -> Wait:
     def begin(process: Process) -> None:
         process.wakes = process.scheduler.now + ticks
         process.scheduler.after(0, partial(process.resume, None))
-
-    return begin
-
-
-def together(bodies: Sequence[Body]) -> Wait:
-    """Runs processes side by side and waits for all their results, in order. They outlive whoever waits for them."""
-
-    def begin(process: Process) -> None:
-        results: list[Any] = [None] * len(bodies)
-        missing = set(range(len(bodies)))
-
-        def ended(number: int, result: Any) -> None:
-            results[number] = result
-            missing.discard(number)
-            if not missing:
-                process.resume(results)
-
-        for number, body in enumerate(bodies):
-            Process(process.scheduler, body, partial(ended, number))
 
     return begin

@@ -19,9 +19,10 @@ from onceflow.transaction.questions import transactional_id
 from onceflow.transaction.talk import Pace, Talk
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach, reach_meaning
+from onceflow.verify.simulator.job import Job, Mortal
 from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.requests import Records
-from onceflow.verify.simulator.scheduler import Process, Scheduler, sleep, together
+from onceflow.verify.simulator.scheduler import Process, Scheduler, sleep
 from onceflow.verify.simulator.talking import Sender, Simulated, pace
 from onceflow.verify.simulator.wire import TOPIC
 
@@ -58,7 +59,7 @@ class Output:
 
 
 class Writer:
-    """Writes one driver's batches. ``moment``: what may happen to the driver before a produce request of its own."""
+    """Writes one driver's batches, in tasks or by the driver itself."""
 
     def __init__(
         self, scheduler: Scheduler, network: Network, choices: Choices, order: int, output: Output, rules: Rules
@@ -71,16 +72,17 @@ class Writer:
         self._rules = rules
         self._sequences: Sequences = defaultdict(int)
 
-    def write(self, effect: Write, values: range, moment: Callable[[], Simulated[None]]) -> Simulated[Event]:
+    def write(self, effect: Write, values: range, driver: Mortal) -> Simulated[Event]:
         """The event that the write ends with. ``values``: the batch's input records; record n goes to partition n mod P."""
         chunks = self._chunks(values)
         if not chunks:
             _note_without_output(effect.attempt)
         if self._output.by_driver:
-            results = [(yield from self._produce(effect.identity, chunks, moment))]
+            results = [(yield from self._produce(effect.identity, chunks, driver.moment))]
         else:
+            job = Job(self._scheduler, driver)
             lanes = [[chunk for chunk in chunks if chunk[0] == p] for p in range(self._output.partitions)]
-            results = yield together([self._task(effect.identity, lane) for lane in lanes])
+            results = yield from job.results([self._task(effect.identity, lane, job) for lane in lanes])
         counts: dict[tuple[str, int], int] = {}
         for result in results:
             if isinstance(result, Exception):
@@ -101,27 +103,27 @@ class Writer:
                 chunks.append((partition, filling.pop(partition)))
         return [*chunks, *filling.items()]
 
-    def _task(self, identity: Identity, lane: list[Chunk]) -> Simulated[Counts | Exception]:
+    def _task(self, identity: Identity, lane: list[Chunk], job: Job) -> Simulated[Counts | Exception]:
         """A task as Spark runs it: it may be lost (and live on), or be slow; a second attempt is another task."""
         fate = self._choices.pick("task", 4)
         if fate == _SLOW:
             yield sleep(SLOW)
         if fate not in (_GONE, _LOST):
-            return (yield from self._produce(identity, lane))
+            return (yield from self._produce(identity, lane, job.moment))
         if fate == _GONE:
             reach("task: it fails")
         else:
             reach("task: it is thought lost and lives on")
         part = lane if fate == _LOST else lane[:1]
-        Process(self._scheduler, self._produce(identity, part))  # nobody waits for it any more
+        Process(self._scheduler, self._produce(identity, part, job.moment))  # nobody waits for it any more
         if self._rules.retry_tasks:
             # What a shuffle brings comes in another order the second time.
-            return (yield from self._produce(identity, lane[::-1]))
+            return (yield from self._produce(identity, lane[::-1], job.moment))
         yield sleep(1)
         return AttemptFailed("a task was lost")
 
     def _produce(
-        self, identity: Identity, chunks: list[Chunk], moment: Callable[[], Simulated[None]] | None = None
+        self, identity: Identity, chunks: list[Chunk], moment: Callable[[], Simulated[None]]
     ) -> Simulated[Counts | Exception]:
         """The acknowledged records by partition, or what ends the attempt."""
         sender = Sender(self._scheduler, self._network, self._order, moment)
