@@ -63,7 +63,7 @@ class Both:
         self._written: list[Produce] = []
         self._next: dict[tuple[Identity, int], int] = {}
         self._values = iter(range(10_000))
-        self.story: list[str] = []
+        self.story = [real.name]
         self.codes: set[tuple[str, int]] = set()
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -54,15 +54,30 @@ def test_the_model_answers_as_a_real_broker(
 ) -> None:
     version, broker = cluster
     target = topic(PARTITIONS, on=broker)
-    several = [
-        Both(RealBroker(client, f"model-{version}-{seed}", version, target), Random(seed)) for seed in range(SEQUENCES)
-    ]
-    for both in several:
-        for _ in range(REQUESTS):
-            both.step(AND_READS)
-        both.finish()
+    several = [compared(client, version, target, seed) for seed in range(SEQUENCES)]
     check_visible(several, read(target, on=broker))
     check_that_refusals_were_met({each for both in several for each in both.codes}, version)
+
+
+@pytest.mark.long
+def test_the_model_answers_as_a_real_broker_what_nobody_has_asked_before(
+    cluster: tuple[int, EmbeddedBroker], client: KafkaClient, topic: TopicFactory, read: Reader
+) -> None:
+    """The story of one that is answered otherwise begins with its transactional id, which has the seed."""
+    version, broker = cluster
+    target = topic(PARTITIONS, on=broker)
+    first = SystemRandom().randrange(SEQUENCES, 10**9)
+    several = [compared(client, version, target, first + more) for more in range(10 * SEQUENCES)]
+    check_visible(several, read(target, on=broker))
+
+
+def compared(client: KafkaClient, version: int, target: str, seed: int) -> Both:
+    """A sequence of requests, drawn from ``seed``, after both were asked, and it was ended."""
+    both = Both(RealBroker(client, f"model-{version}-{seed}", version, target), Random(seed))
+    for _ in range(REQUESTS):
+        both.step(AND_READS)
+    both.finish()
+    return both
 
 
 def test_the_model_answers_as_leaders_that_ask_nobody(tmp_path: Path) -> None:
