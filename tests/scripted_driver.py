@@ -14,7 +14,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from onceflow.errors import BrokerUnreachable, Fenced
+from onceflow.errors import BrokerUnreachable, Displaced, Fenced
 from onceflow.pipeline.control import StopAsked
 from onceflow.pipeline.events import BatchCommitted, Finished, Started
 from onceflow.pipeline.standby import Failed, Go, Prepare, Pulse, Ready, Triggered
@@ -103,6 +103,9 @@ class Driver:
 
     def fenced(self) -> None:
         self._connection.send(Failed(Fenced("another one took over")))
+
+    def displaced(self) -> None:
+        self._connection.send(Failed(Displaced("nobody took over")))
 
     def unreachable(self) -> None:
         self._connection.send(Failed(BrokerUnreachable("no broker")))

@@ -52,7 +52,10 @@ from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.driver_process import _still_to_do
 from onceflow.pipeline.standby import Failed, Go, Gone, Prepare, Pulse, Ready, Said, WarmDriver
 from onceflow.pipeline.supervisor import Limits, run_with_standby
+from onceflow.transaction.coordinator import TransactionCoordinator
 from onceflow.transaction.messages import Ended, Refused
+from onceflow.transaction.protocol import Protocol, Settings
+from onceflow.transaction.requests import Requests
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 if TYPE_CHECKING:
@@ -294,6 +297,12 @@ def test_an_error_for_the_user_ends_it(supervise: Callable[..., Supervised]) -> 
     run = supervise("start commit fenced")
     assert isinstance(run.end(), Fenced)
     assert run.lost() == []
+
+
+def test_a_driver_that_nobody_took_over_from_is_followed_by_the_standby(supervise: Callable[..., Supervised]) -> None:
+    run = supervise("start commit displaced stall\nstart commit run_on")
+    run.wait_for(TookOver)
+    assert [event.reason for event in run.lost()] == ["failed: [DISPLACED] nobody took over"]
 
 
 def test_an_error_that_may_pass_does_not(supervise: Callable[..., Supervised]) -> None:
@@ -1029,6 +1038,29 @@ def test_every_record_once_though_the_driver_is_killed_in_the_middle_of_a_batch(
     assert running.end() == 0
     assert running.events[-1]["event"] == "finished"
     assert psutil.wait_procs(everything, PATIENCE_S)[1] == []
+
+
+def test_who_takes_the_transactional_id_alone_ends_nothing_and_who_claims_the_name_ends_it(
+    slow: Slow, running: Running
+) -> None:
+    """First a stranger that initialises it in the middle of a batch, and no more; then a driver that starts."""
+    sent = slow.send(5)
+    ready = running.wait_for("standby_ready")["pid"]
+    slow.link.unlink()  # left by the first batch, and by the rehearsal
+    sent += slow.send(20)
+    slow.wait_until_under_way(running)
+    name = load(slow.directory / "pipeline.toml", {}).plan.name
+    with KafkaClient(slow.settings.for_protocol()) as client:
+        requests = Requests(client, name, client.transaction_version(), timeout_ms=60_000)
+        requests.initialise(None)
+        assert running.wait_for("driver_lost")["reason"].startswith("failed: [DISPLACED] ")
+        assert running.wait_for("took_over")["pid"] == ready
+        eventually(slow.written, sent.__eq__, "what was sent, each once", PATIENCE_S)
+        TransactionCoordinator(requests, Protocol(Settings("a newer one", client.transaction_version() >= 2))).start()
+        slow.send(5)
+        assert running.end() == 1
+    assert running.events[-1]["code"] == "FENCED"
+    slow.check_written(sent)
 
 
 def test_a_service_that_is_stopped_ends_in_order_though_all_of_its_processes_are_told(

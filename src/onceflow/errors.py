@@ -22,6 +22,7 @@
     │   └── SourceUnfinished      (retriable) the newest rows of a source may be incomplete; all before them are written
     ├── TransactionError          the batch transaction cannot go on
     │   ├── Fenced                another driver with the same name took over
+    │   ├── Displaced             (retriable) somebody took the transactional id, and not the name
     │   ├── ProgressConflict      checkpoint and committed progress disagree
     │   ├── ProgressGone          the committed progress is gone: it expired, or somebody deleted it
     │   ├── UnsafeSession         the Spark session would break the guarantee
@@ -217,6 +218,13 @@ class Fenced(TransactionError):
 
     code = "FENCED"
     _is_final = True
+
+
+class Displaced(TransactionError):
+    """Somebody took the transactional id of a driver, as ``Fenced`` tells too, but has not claimed the pipeline's name since."""
+
+    code = "DISPLACED"
+    retriable = True
 
 
 class ProgressConflict(TransactionError):

@@ -391,7 +391,7 @@ def test_a_driver_that_was_fenced_says_so_from_then_on() -> None:
     bench = Bench(*START[:3], empty(2))
     with pytest.raises(Fenced, match=r"\] pipeline 'orders': another driver took over: ") as caught:
         bench.coordinator.start()
-    assert caught.value.fields == {"name": "orders", "batch_id": -1}
+    assert caught.value.fields == {"name": "orders", "batch_id": -1, "claims": {"", "me"}}
     assert caught.value.__cause__ is None
     assert "stop it, then start this one again" in caught.value.action
     with pytest.raises(Fenced):

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceflow.errors import OnceflowError
+from onceflow.errors import Fenced, OnceflowError
 from onceflow.pipeline.control import Control, StopAsked
 from onceflow.pipeline.early_fence import EarlyFence, fenced
 from onceflow.pipeline.standby import PULSE_S, Failed, Go, Prepare, Pulse, Ready, Triggered
@@ -144,6 +144,7 @@ def _end_group(scratch: Path) -> None:
 
 
 def _serve(parent: _Parent) -> int:
+    from onceflow.pipeline.displaced import told_apart
     from onceflow.pipeline.rehearsal import Rehearsal
     from onceflow.pipeline.runner import end_session, run, session
 
@@ -162,7 +163,7 @@ def _serve(parent: _Parent) -> int:
         )  # fmt: skip
     except OnceflowError as error:
         # Now: the session takes seconds to end, and somebody is warm who can take over.
-        parent.say(Failed(error))
+        parent.say(Failed(told_apart(error, file.plan, settings) if isinstance(error, Fenced) else error))
         return 1
     finally:
         end_session(parent.spark)

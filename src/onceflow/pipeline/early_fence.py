@@ -8,8 +8,8 @@ A driver that takes over fences when its Spark is up: at once if it is warm, and
 
 Fencing needs no Spark, so a cold driver that is told to run does that first. All that it asks for that has one deadline, however
 many of the answers keep it waiting: the run is held up for no longer. A broker that is frozen for longer than that
-may handle it last of all: then the run behind it finds itself fenced before it has claimed the name, and ends; safe,
-and the next start goes on. Only where the driver before has run under the same supervisor and is given up, or is known to be
+may handle it last of all: then the run behind it finds itself fenced, by nobody who claims the name, and the next one takes
+over (``displaced``). Only where the driver before has run under the same supervisor and is given up, or is known to be
 dead (``last_driver``): otherwise a start fences as late as possible, for it may not get as far as running.
 """
 

@@ -17,7 +17,7 @@
     Ctrl-C, SIGTERM                   the standby ends at once, the driver after its running batch
 
 Fenced is such an error: only one driver at a time is told to run, and only after the one before was killed, so whoever
-fenced it is a stranger.
+fenced it and claimed the name is a stranger. Where nobody claims it, it is lost as by any other error (``displaced``).
 """
 
 from __future__ import annotations

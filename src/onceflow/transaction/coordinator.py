@@ -44,7 +44,7 @@ from onceflow.transaction.messages import (
 )
 from onceflow.transaction.progress import Batch, Progress, SourceOffsets
 from onceflow.transaction.protocol import Protocol as Machine
-from onceflow.transaction.protocol import State
+from onceflow.transaction.protocol import State, tolerated_claims
 from onceflow.transaction.requests import ANCHOR_TOPIC, Requests, transactional_id
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,8 @@ class TransactionCoordinator:
         where = f" (group {transactional_id(name)}, topic {ANCHOR_TOPIC})" if halt.stop is Stop.GONE else ""
         at = f", batch {self._batch_id}" if self._batch_id >= 0 else ""  # the start comes before any batch
         message = f"pipeline {name!r}{at}: {halt.stop.value}{where}: {halt.reason}"
-        error = kind(message, action=_ACTIONS[halt.stop], name=name, batch_id=self._batch_id)
+        claims = {"claims": tolerated_claims(self._protocol.context)} if kind is Fenced else {}
+        error = kind(message, action=_ACTIONS[halt.stop], name=name, batch_id=self._batch_id, **claims)
         error.__cause__ = cause
         return error
 

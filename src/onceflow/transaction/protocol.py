@@ -512,7 +512,7 @@ def _checked_claim(settings: Settings, context: Context, event: ProgressRead) ->
 
 def _holds(context: Context, progress: Progress | None) -> bool:
     """Whether the committed claim is one under which we may go on."""
-    return (progress.instance if progress else "") in _tolerated(context)
+    return (progress.instance if progress else "") in tolerated_claims(context)
 
 
 def _not_ours(context: Context, progress: Progress | None) -> Step:
@@ -521,7 +521,7 @@ def _not_ours(context: Context, progress: Progress | None) -> Step:
     return _fenced(context, f"driver {progress.instance} has claimed the name, we are {context.name}")
 
 
-def _tolerated(context: Context) -> set[str]:
+def tolerated_claims(context: Context) -> set[str]:
     """The claims under which we may go on: our own, and before it is committed the one that the start found."""
     return {context.name} if context.claimed else {context.name, context.seen_claim}
 
