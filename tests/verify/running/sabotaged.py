@@ -5,10 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
-from onceflow.transaction import protocol
+from confluent_kafka import Producer
+
+from onceflow import session
+from onceflow.config import load
+from onceflow.transaction import protocol, session_check
 from onceflow.transaction.asking import Asking
-from onceflow.transaction.messages import Event, Identity
+from onceflow.transaction.messages import End, Event, Identity, Stored
 from onceflow.transaction.progress import WRITE, Batch, Decision, OnMismatch, Progress, Verdict, decide
 from onceflow.transaction.questions import At
 from onceflow.transaction.talk import Talk
@@ -50,10 +57,58 @@ def without_unity() -> None:
     setattr(Asking, "store", apart)  # noqa: B010  mypy forbids the assignment
 
 
+def without_a_commit() -> None:
+    """Each fifth batch is aborted, and taken for committed."""
+    commit = protocol.TRANSITIONS[protocol.State.STORE, Stored]
+
+    def careless(settings: protocol.Settings, context: protocol.Context, event: Stored) -> protocol.Step:
+        moved, effect = commit(settings, context, event)
+        assert isinstance(effect, End)
+        assert context.batch is not None
+        return moved, replace(effect, commit=context.batch.id % 5 != 4)
+
+    protocol.TRANSITIONS[protocol.State.STORE, Stored] = careless
+
+
+def without_isolation() -> None:
+    """What is read may be aborted, and is, now and then."""
+    cast(dict[str, str], session.SOURCE_DEFAULTS)["kafka.isolation.level"] = "read_uncommitted"
+    vars(session_check)["_isolation"] = lambda frame: []
+
+
+def without_an_end() -> None:
+    """Another producer of the engine's writes behind the first batch, and never ends its transaction."""
+    audit, left = Asking.audit, list[Producer]()
+
+    def leave(target: At) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": load(Path(sys.argv[1]), {}).plan.kafka.bootstrap_servers,
+                "transactional.id": "left open",
+                "transaction.timeout.ms": 900_000,
+            }
+        )
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(target[0], "left open", partition=target[1])
+        assert producer.flush(60) == 0
+        return producer
+
+    def and_leaves(asking: Asking, identity: Identity, counts: Mapping[At, int]) -> Talk[Event]:
+        if not left:
+            left.append(leave(next(iter(counts))))
+        return audit(asking, identity, counts)
+
+    setattr(Asking, "audit", and_leaves)  # noqa: B010  mypy forbids the assignment
+
+
 DEFENCES: Mapping[str, Callable[[], None]] = {
     "skip": without_skip,
     "refusal": without_refusal,
     "unity": without_unity,
+    "commit": without_a_commit,
+    "isolation": without_isolation,
+    "end": without_an_end,
 }
 
 
