@@ -21,6 +21,16 @@ from onceflow.verify.faults.catalog import FAULTS, MIXES
 PUBLISHED = Path(__file__).parents[3] / "docs" / "verification"
 README = PUBLISHED / "README.md"
 _NOTHING = {"0", "–"}
+LAST = {
+    "version-2": "version-2-all-kinds",
+    "version-1": "version-1-all-kinds",
+    "one-by-one": "version-2-one-by-one-cluster",
+    "beside-spark": "version-2-beside-spark",
+    "executors": "version-2-executors-brokers-and-driver",
+    "python-processes": "version-2-python-processes",
+    "checkpoint": "version-2-checkpoint",
+}
+"""The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; the others are earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,9 @@ def cells() -> list[Told]:
 
 def tables() -> dict[str, str]:
     """``{name: Markdown}``; each stands in the page on runs behind a line that names it."""
-    return {"sums": _sums(), "runs": _runs(), "matrix": _matrix(), "kinds": _kinds()}
+    last = [told for name in LAST.values() for told in runs() if told.name == name]
+    earlier = [told for told in runs() if told not in last]
+    return {"sums": _sums(), "last": _runs(last), "earlier": _runs(earlier), "matrix": _matrix(), "kinds": _kinds()}
 
 
 def _sums() -> str:
@@ -123,14 +135,14 @@ def _millions(of: list[Told]) -> str:
     return f"{sum(told.rows for told in of) / 1e6:.1f} million"
 
 
-def _runs() -> str:
+def _runs(of: list[Told]) -> str:
     head = ["run", "of", "commit", "version", "faults (met work)", "batches", "rows", "found", "Spark's own sink"]
     head += [
         "new output after a lost driver: median, longest",
         "the same, from one fault alone",
         "last stable offset held",
     ]
-    return _table(head, [_run(told) for told in runs()])
+    return _table(head, [_run(told) for told in of])
 
 
 def _run(told: Told) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.verify.report import published
 from tests.verify.report.pages import Page
-from tests.verify.report.published import PUBLISHED, README, drawn, main, runs, times, written
+from tests.verify.report.published import LAST, PUBLISHED, README, cells, drawn, main, runs, times, written
 
+ROOT = PUBLISHED.parents[1]
 NO_WORK_OF_ITS_OWN = {"kill-standby"}  # the pipeline's work goes on beside it
 
 
@@ -24,7 +26,13 @@ def test_the_tables_say_what_the_pages_say() -> None:
 
 
 def test_no_run_that_is_published_has_found_anything_in_ours() -> None:
-    assert [(told.name, told.found) for told in runs() if told.found] == []
+    assert [(told.name, told.found) for told in [*runs(), *cells()] if told.found] == []
+
+
+def test_each_run_that_the_command_makes_has_a_page() -> None:
+    made = set(re.findall(r"--out onceflow-verify/([\w-]+)", (ROOT / "Makefile").read_text())) - {"matrix"}
+    assert set(LAST) == made
+    assert set(LAST.values()) <= {told.name for told in runs()}
 
 
 @pytest.mark.parametrize("kind", drawn())
