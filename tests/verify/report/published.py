@@ -30,7 +30,7 @@ LAST = {
     "python-processes": "version-2-python-processes",
     "checkpoint": "version-2-checkpoint",
 }
-"""The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; the others are earlier ones."""
+"""The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; all others are earlier."""
 
 
 @dataclass(frozen=True)
