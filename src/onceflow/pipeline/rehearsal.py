@@ -110,12 +110,27 @@ class Rehearsal:
         return batches
 
     def keep(self, cold: Callable[[], None], warm: Callable[[], None]) -> None:
-        """Until it is ``enough``: runs again whenever executors were replaced, between ``cold`` and ``warm``. Raises Stuck."""
+        """Until it is ``enough``: runs again whenever executors are others, between ``cold`` and ``warm``. Raises Stuck."""
         while not self.enough.wait(_LOOK_FOR_EXECUTORS_S):
-            if self._warm and not _executors(self.spark) <= self._warm:
+            if self._warm and _executors(self.spark) != self._warm:
                 cold()
+                self._wait_for_others()
                 self.run()
                 warm()
+
+    def _wait_for_others(self) -> None:
+        """In place of executors that were lost, as long as one takes to start. There may be no room for them any more.
+
+        ::
+
+            a worker is killed, and only ten seconds later it is started again, and executors on it
+            whoever waits is still warm on those that are left; in between the driver is killed
+            its successor has its first batch run by one that is warm and one that has run nothing: 24 s
+        """
+        deadline = time.monotonic() + EXECUTORS_S
+        while len(_executors(self.spark)) < len(self._warm):
+            if self.enough.wait(_LOOK_S) or time.monotonic() > deadline:
+                break
 
 
 def _executors(spark: SparkSession) -> frozenset[str]:

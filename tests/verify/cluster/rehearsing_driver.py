@@ -1,6 +1,7 @@
 """A driver that rehearses a plan, as a standby does, and prints as JSON how many tasks each executor ended that is there.
 
-It says when it has rehearsed. Where a line comes on its standard input then, it waits until it has to rehearse again, and does.
+It says when it has rehearsed. Where a line comes on its standard input then, it waits until it has to rehearse again, says that
+it is cold, and does.
 Arguments: the plan, master, its settings as JSON, scratch directory. A program of its own, because a process can have one Spark
 session.
 """
@@ -37,7 +38,7 @@ def main(plan: str, master: str, settings: str, scratch: str) -> None:
     rehearsal.run()
     print("rehearsed", flush=True)
     if sys.stdin.readline():
-        rehearsal.keep(lambda: None, enough.set)
+        rehearsal.keep(lambda: print("cold", flush=True), enough.set)
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     each = [executors.apply(number) for number in range(executors.size())]
     print(json.dumps({executor.id(): executor.completedTasks() for executor in each}))

@@ -615,6 +615,30 @@ def test_a_standby_whose_executor_was_replaced_rehearses_again(world: SparkWorld
 
 
 @pytest.mark.long
+def test_a_standby_that_has_lost_an_executor_is_cold_until_there_is_another_one(
+    world: SparkWorld, tmp_path: Path
+) -> None:
+    """On those that are left it is warm; but whoever takes over meanwhile has a new one soon."""
+    world.goes_on()
+    with rehearsing(world, tmp_path) as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "rehearsed\n"
+        worker = world.spark.workers[0]
+        worker.end_all()
+        driver.stdin.write("go on\n")
+        driver.stdin.flush()
+        assert driver.stdout.readline() == "cold\n"
+        eventually(
+            lambda: worker.port in world.spark.alive_workers(), lambda known: not known, "it is missed", PATIENCE_S
+        )
+        world.spark.heal()
+        tasks = tasks_of(driver, "")
+    assert len(tasks) == 2, "it has waited for the other one"
+    assert all(tasks.values())
+
+
+@pytest.mark.long
 def test_a_standby_rehearses_on_its_executors_and_leaves_nothing(world: SparkWorld, tmp_path: Path) -> None:
     world.goes_on()
     place = tmp_path / "checkpoint" / "_rehearsals"
