@@ -45,10 +45,8 @@ class PurgedEntries:
                 query = query_of(_read(checkpoint, "metadata"))
                 for log in _LOGS:
                     self._look_at(checkpoint, query, log)
-        except (
-            FileNotFoundError,
-            ValueError,
-        ):  # before the first start, or a file that is just being written; the oracle tells of one that stays so
+        except (FileNotFoundError, ValueError):
+            # Before the first start, or a file that is just being written; the oracle tells of one that stays so.
             return
 
     def _look_at(self, checkpoint: int, query: str, log: str) -> None:
