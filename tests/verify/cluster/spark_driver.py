@@ -1,4 +1,4 @@
-"""A driver on a Spark cluster that copies a topic through ``KafkaSink``, on the executors, until its standard input ends.
+"""A driver on a Spark cluster that copies a topic through ``KafkaSink``, on the executors, until its standard input or the query ends.
 
 Arguments: master, its settings as JSON, bootstrap servers, source topic, target topic, checkpoint, transaction timeout in
 milliseconds. A program of its own, because a process can have one Spark session.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 
 from onceflow import KafkaSink, spark_session
 from onceflow.session import SOURCE_DEFAULTS
+
+
+LOOK_S = 0.5
 
 
 def main(master: str, settings: str, servers: str, source: str, target: str, checkpoint: str, timeout_ms: str) -> None:
@@ -24,7 +28,10 @@ def main(master: str, settings: str, servers: str, source: str, target: str, che
         lines.load().select("key", "value").writeStream.foreachBatch(sink).trigger(processingTime="200 milliseconds")
     )
     query = writer.option("checkpointLocation", checkpoint).start()
-    sys.stdin.read()
+    ending = threading.Thread(target=sys.stdin.read, daemon=True)
+    ending.start()
+    while ending.is_alive() and query.isActive:
+        ending.join(LOOK_S)
     error = query.exception()
     query.stop()
     sink.close()

@@ -162,7 +162,14 @@ class SparkCluster:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What a driver sets (``spark_session(config=...)``, a plan's ``[spark]``) to run here."""
+        """What a driver sets (``spark_session(config=...)``, a plan's ``[spark]``) to run here.
+
+        Executors of one host read each other's shuffle files from its disk, which those of several hosts never do. Not here::
+
+            master     killed; while the next one recovers, a worker registers once more by itself (a race in Spark 4.2)
+            worker     kills executor 2, and starts another one, which is executor 2 as well, with directories of its own
+            executor 1 knows where executor 2 keeps its files, and looks there for good: each read of a shuffle fails, and each attempt
+        """
         return {
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
@@ -175,6 +182,7 @@ class SparkCluster:
             "spark.network.timeout": f"{self.silence_s}s",
             "spark.network.timeoutInterval": "2s",
             "spark.sql.shuffle.partitions": str(len(self.workers)),
+            "spark.shuffle.readHostLocalDisk": "false",
         }
 
     # Life
