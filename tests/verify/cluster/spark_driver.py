@@ -1,4 +1,4 @@
-"""A driver on a Spark cluster that copies a topic through ``KafkaSink``, on the executors, until its standard input or the query ends.
+"""A driver on a Spark cluster that copies a topic through ``KafkaSink``, on the executors, until standard input or query end.
 
 Arguments: master, its settings as JSON, bootstrap servers, source topic, target topic, checkpoint, transaction timeout in
 milliseconds. A program of its own, because a process can have one Spark session.
@@ -12,7 +12,6 @@ import threading
 
 from onceflow import KafkaSink, spark_session
 from onceflow.session import SOURCE_DEFAULTS
-
 
 LOOK_S = 0.5
 

@@ -168,7 +168,7 @@ class SparkCluster:
 
             master     killed; while the next one recovers, a worker registers once more by itself (a race in Spark 4.2)
             worker     kills executor 2, and starts another one, which is executor 2 as well, with directories of its own
-            executor 1 knows where executor 2 keeps its files, and looks there for good: each read of a shuffle fails, and each attempt
+            executor 1 knows where executor 2 keeps its files, and looks there for good: each read of a shuffle fails
         """
         return {
             "spark.driver.host": HOST,
