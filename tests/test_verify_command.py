@@ -127,6 +127,9 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
         ("skip", "lose-commit-log", "duplicated", 6),
         ("unity", "none", "torn_progress", 8),
         pytest.param("refusal", "lose-offsets", "duplicated", 6, marks=pytest.mark.long),
+        pytest.param("commit", "none", "unseen", 3, marks=pytest.mark.long),
+        pytest.param("isolation", "none", "phantom", 2, marks=pytest.mark.long),
+        pytest.param("end", "none", "hung_transaction", 2, marks=pytest.mark.long),
     ],
 )
 def test_an_engine_without_one_of_its_defences_is_found_out(
@@ -138,7 +141,10 @@ def test_an_engine_without_one_of_its_defences_is_found_out(
     """
     engine = f"{sys.executable} {SABOTAGED} {defence}"
     plan = [users_plan(tmp_path, port=9)] if fault == "lose-offsets" else []
-    done = verify(tmp_path, *plan, "--for", "5s", "--rate", "100", "--seed", "4", "--faults", fault, "--engine", engine)
+    # Readers would wait for what stands behind a transaction that nobody ends.
+    readers = ["--readers", "0"] if defence == "end" else []
+    what = ["--for", "5s", "--rate", "100", "--seed", "4", "--faults", fault, "--engine", engine]
+    done = verify(tmp_path, *plan, *readers, *what)
     assert done.returncode == 1, done.stdout + done.stderr
     assert found in done.stdout
     assert "--seed 4" in done.stdout
