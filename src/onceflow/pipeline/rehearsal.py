@@ -127,10 +127,7 @@ class Rehearsal:
             whoever waits is still warm on those that are left; in between the driver is killed
             its successor has its first batch run by one that is warm and one that has run nothing: 24 s
         """
-        deadline = time.monotonic() + EXECUTORS_S
-        while len(_executors(self.spark)) < len(self._warm):
-            if self.enough.wait(_LOOK_S) or time.monotonic() > deadline:
-                break
+        _await_executors(self.spark, len(self._warm), self.enough)
 
 
 def _executors(spark: SparkSession) -> frozenset[str]:
@@ -152,8 +149,13 @@ def _has_executors(spark: SparkSession, enough: threading.Event) -> bool:
         return True
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         return False
+    return _await_executors(spark, 2, enough)
+
+
+def _await_executors(spark: SparkSession, count: int, enough: threading.Event) -> bool:
+    """Whether there are so many, the driver among them, before it is ``enough``, or one had time to start."""
     deadline = time.monotonic() + EXECUTORS_S
-    while len(_executors(spark)) < 2:
+    while len(_executors(spark)) < count:
         if enough.wait(_LOOK_S) or time.monotonic() > deadline:
             return False
     return True
