@@ -113,7 +113,7 @@ class Sender(Talker):
     """One client of the cluster that also writes. ``before``: what may happen before each produce request."""
 
     def __init__(
-        self, scheduler: Scheduler, network: Network, order: int, before: Callable[[], Simulated[None]] | None = None
+        self, scheduler: Scheduler, network: Network, order: int, before: Callable[[], Simulated[None]]
     ) -> None:
         super().__init__(scheduler, network, order)
         self._before = before
@@ -122,8 +122,7 @@ class Sender(Talker):
     def perform(self, turn: Any) -> Simulated[Any]:
         match turn:
             case Send():
-                if self._before is not None:
-                    yield from self._before()
+                yield from self._before()
                 Process(self._scheduler, self._sent(turn), self._inbox.put)
                 return None
             case Await(until):
