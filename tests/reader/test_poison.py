@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -244,6 +245,24 @@ def test_without_dead_letters_the_reader_stops_and_says_where(place: Place) -> N
         reader.run(until_end=True)
     assert raised.value.fields["offset"] == 7
     assert place.effects() == EVENTS[:7]
+
+
+def test_control_who_catches_and_goes_on_has_lost_the_poison(place: Place) -> None:
+    """Without dead letters that is all that is left to a handler that shall not end its reader: nobody hears of it again."""
+    place.send(EVENTS)
+    reader = place.reader(retries=1, dead_letters=None)
+
+    @reader.handler
+    def book(event: Event, tx: Any) -> None:
+        with suppress(ValueError):
+            if is_poison(event):
+                raise ValueError("bad")
+            insert(tx, event)
+
+    reader.run(until_end=True)
+    assert place.effects() == [text for text in EVENTS if int(text) % 10 != 7]
+    assert place.committed() == {0: len(EVENTS)}
+    assert f"{place.topic}.dead-letter" not in place.admin.list_topics(timeout=TIMEOUT_S).topics
 
 
 def test_killed_between_letter_and_commit_the_letter_comes_again_with_the_same_id(place: Place, read: ReadAll) -> None:
