@@ -44,7 +44,7 @@ test: check
 proof: setup
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF)
 
-# The long part of the verification, four hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
+# The long part of the verification, five hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
 verify: setup
 	@worst=0; for part in tests simulator runs; do $(MAKE) --no-print-directory verify-$$part || worst=1; done; exit $$worst
 
@@ -64,8 +64,8 @@ verify-simulator: setup
 	exit $$worst
 
 # Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have each of
-# them, on transaction versions 2 and 1; drivers killed one by one, for the goals of recovery; beside Spark's own sink; executors that write,
-# and their Python processes; what a plan without state allows to be lost; and Kafka's transaction matrix. It ends with 1 if any is violated,
+# them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery; beside Spark's own sink; executors that
+# write, and their Python processes; what a plan without state allows to be lost; and Kafka's transaction matrix. It ends with 1 if any is violated,
 # else with 2 if any proves nothing.
 LONG_FOR ?= 25m
 FOR ?= 6m
@@ -82,11 +82,12 @@ verify-runs: setup
 	  test $$status -eq 0 || test $$worst -eq 1 || worst=$$status; }; \
 	run $(CLUSTER) --for $(LONG_FOR) --transaction-version 2 --out onceflow-verify/version-2; \
 	run $(CLUSTER) --for $(LONG_FOR) --transaction-version 1 --out onceflow-verify/version-1; \
-	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --out onceflow-verify/one-by-one; \
+	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --transaction-version 2 --out onceflow-verify/version-2-one-by-one; \
+	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --transaction-version 1 --out onceflow-verify/version-1-one-by-one; \
 	run $(CLUSTER) --for $(FOR) --engine both --out onceflow-verify/beside-spark; \
-	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --out onceflow-verify/executors; \
+	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 2 --out onceflow-verify/version-2-executors; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --out onceflow-verify/python-processes; \
-	run $(WITHOUT_STATE) --for $(FOR) --faults checkpoint,topics --out onceflow-verify/checkpoint; \
+	run $(WITHOUT_STATE) --for $(FOR) --faults checkpoint,topics --transaction-version 2 --out onceflow-verify/version-2-checkpoint; \
 	run --matrix --out onceflow-verify/matrix; \
 	exit $$worst
 

@@ -24,11 +24,12 @@ _NOTHING = {"0", "–"}
 LAST = {
     "version-2": "version-2-all-kinds",
     "version-1": "version-1-all-kinds",
-    "one-by-one": "version-2-one-by-one-cluster",
+    "version-2-one-by-one": "version-2-one-by-one-cluster",
+    "version-1-one-by-one": "version-1-one-by-one-cluster",
     "beside-spark": "version-2-beside-spark",
-    "executors": "version-2-executors-brokers-and-driver",
+    "version-2-executors": "version-2-executors-brokers-and-driver",
     "python-processes": "version-2-python-processes",
-    "checkpoint": "version-2-checkpoint",
+    "version-2-checkpoint": "version-2-checkpoint",
 }
 """The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; all others are earlier."""
 
