@@ -130,6 +130,8 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
         pytest.param("commit", "none", "unseen", 3, marks=pytest.mark.long),
         pytest.param("isolation", "none", "phantom", 2, marks=pytest.mark.long),
         pytest.param("end", "none", "hung_transaction", 2, marks=pytest.mark.long),
+        pytest.param("input", "none", "hung_transaction", 2, marks=pytest.mark.long),
+        pytest.param("progress", "none", "stuck_progress", 6, marks=pytest.mark.long),
     ],
 )
 def test_an_engine_without_one_of_its_defences_is_found_out(

@@ -45,7 +45,7 @@ def verify(
     ] = "onceflow",
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
     spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,
-    standbys: Annotated[int, typer.Option(help="Drivers kept warm, as onceflow run --standbys has them; 1 to 5.")] = 1,
+    standbys: Annotated[int, typer.Option(help="Drivers kept warm, as onceflow run --standbys has them; 0 to 5.")] = 1,
     one_by_one: Annotated[
         bool, typer.Option("--one-by-one", help="No faults in a row: each strikes a pipeline that has recovered.")
     ] = False,

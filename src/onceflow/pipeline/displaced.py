@@ -1,12 +1,16 @@
 """Whether whoever fenced a driver has taken its pipeline over, or its transactional id alone.
 
-A driver that starts fences, and claims the name a moment later. Where nobody claims it, there is nobody to leave it to::
+A driver that takes over fences, and claims the name a moment later. Where nobody claims it, there is nobody to leave it to::
 
     a standby is not warm when it has to take over, and fences at once; the broker is frozen, and handles that after the
         standby's run has fenced once more: which finds itself fenced, by nobody else
     a coordinator moves, and with the old one goes the answer to an InitProducerId of this driver, which the new one refuses to
         repeat
     a driver was started by mistake, fenced, and died; or another program has the same transactional id
+
+One that fences for another reason may claim later than anybody waits here: a restart that sets the checkpoint aside
+(``--restart``) claims with its first batch, and a driver that starts from cold when Spark is there. Then the standby fences it in
+turn, as if that driver had died.
 
 What is told apart here is who goes on, never what is right: two that go on fence each other, and only one of them can commit.
 """
@@ -22,7 +26,7 @@ from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction.requests import Requests
 
 PATIENCE_S = 10.0
-"""For a driver that has fenced, to claim the name: it asks for nothing but that, so it takes a moment."""
+"""For a driver that has fenced, to claim the name, which takes who is about to take over a moment."""
 _LOOK_S = 0.25
 
 

@@ -104,7 +104,8 @@ class RunResult:
     """One run of one engine.
 
     ``failures`` are reasons for which what was found may not be what is there: it did not end, say. ``weaknesses`` are reasons
-    for which finding nothing proves nothing, though the run went to its end: no fault met work, say.
+    for which finding nothing proves nothing, though the run went to its end: no fault met work, say. ``is_stuck``: it did not end
+    since the pipeline stood still by itself, which is no accident.
     """
 
     engine: str  # "onceflow", "Spark's Kafka sink", ...
@@ -123,6 +124,7 @@ class RunResult:
     )  # records of input committed, aborted, of output, batches, ...
     versions: Mapping[str, str] = field(default_factory=dict)  # of onceflow, Kafka, Spark, Java, Python
     failures: tuple[str, ...] = ()
+    is_stuck: bool = False
     weaknesses: tuple[str, ...] = ()
     judged: bool = True  # False: a control, whose violations are shown and do not fail the verification
     lso_held_s: float | None = None  # the longest time for which a dead instance held the last stable offset

@@ -10,6 +10,7 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -148,24 +149,28 @@ def test_the_report_says_after_each_cell_how_far_it_is(tmp_path: Path) -> None:
     assert list((tmp_path / "clean-brokers-1").glob("history*.parquet"))
 
 
-def test_a_cell_whose_report_cannot_be_written_does_not_end_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+NO_REPORT = pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), ValueError("of our own making")], ids=["full", "mistake"]
+)
 
-    monkeypatch.setattr(running, "write_report", full)
+
+@NO_REPORT
+def test_a_cell_whose_report_cannot_be_written_does_not_end_the_others(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "write_report", Mock(side_effect=error))
     rows = run_matrix(matrix("hard-brokers-1", "hard-brokers-2"), tmp_path, QUIET, giving(GOOD, LOST))
     assert [each.standing for each in rows] == ["not judged", "violated"]
-    assert "No space left on device" in rows[0].reasons[0]
+    assert str(error) in rows[0].reasons[0]
 
 
+@NO_REPORT
 def test_what_was_found_stays_found_where_the_report_of_all_cells_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(told: report.Told, directory: Path) -> None:
         (directory / report.DOCUMENT).touch()
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(report, "write", full)
     rows = run_matrix(matrix("hard-brokers-1", "hard-brokers-2"), tmp_path, QUIET, giving(TWICE, GOOD))

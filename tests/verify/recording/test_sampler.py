@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.errors import VerificationError
-from onceflow.verify.recording import sampler
+from onceflow.verify.recording import beside, sampler
 from onceflow.verify.recording.sampler import Sampler
 
 PATIENCE_S = 60.0
@@ -39,3 +39,15 @@ def test_a_watcher_that_does_not_end_is_waited_for_once_and_told_of_each_time(mo
     held.let_go.set()
     held._thread.join(PATIENCE_S)
     assert held.stop() == held.table()
+
+
+def test_who_has_been_told_of_it_hears_nothing_more_on_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes on to judge what there is, and must not lose that where its block ends."""
+    monkeypatch.setattr(sampler, "_END_S", 0.01)
+    monkeypatch.setattr(beside, "_LEAVES_S", 0.01)
+    with Held() as held:
+        assert held.looks.wait(PATIENCE_S)
+        with pytest.raises(VerificationError, match="did not end"):
+            held.stop()
+    held.let_go.set()
+    held._thread.join(PATIENCE_S)

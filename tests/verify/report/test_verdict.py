@@ -28,6 +28,8 @@ BAD = run("append_a_record_again", seed=3)
 BROKEN = run(failures=("no new batch for 60 s",))
 BROKEN_AND_BAD = run("drop_a_committed_record", seed=3, failures=("the pipeline is not deterministic",))
 BROKEN_AND_CERTAINLY_BAD = replace(BAD, failures=("no new batch for 60 s",))
+BEHIND = run("leave_the_last_record_to_nobody", seed=3, failures=("it came no further",))
+HELD = run("leave_a_transaction_open", seed=3, failures=("the pipeline reads all of its input: not within 600 s",))
 NOTHING_CHECKED = replace(GOOD, verdict=check_history(GOOD.verdict.history, [CHECKS["int_send_skip"]]))
 NOTHING_THERE = replace(GOOD, verdict=check_history(GOOD.verdict.history[:0]))
 BROKEN_CONTROL = control(failures=("it did not start",))
@@ -44,6 +46,9 @@ BROKEN_CONTROL = control(failures=("it did not start",))
         ([GOOD, BROKEN], 2),
         ([GOOD, BROKEN_AND_BAD], 2),
         ([GOOD, BROKEN_AND_CERTAINLY_BAD], 1),
+        ([GOOD, BEHIND], 2),
+        ([GOOD, replace(BEHIND, is_stuck=True)], 1),
+        ([GOOD, HELD], 1),
         ([control()], 2),
         ([], 2),
         ([NOTHING_CHECKED], 2),
@@ -147,7 +152,7 @@ def test_every_form_of_the_report_says_what_was_not_judged(tmp_path: Path) -> No
     """A run that proves something is good all the same: what is not judged is a part of its history."""
     wholly, partly = (replace(GOOD, verdict=replace(GOOD.verdict, not_judged=parts)) for parts in ((), (PART,)))
     written = write_report([wholly, partly], tmp_path)
-    assert written.exit_status == 0
+    assert exit_status([wholly, partly]) == 0
     runs = json.loads(written.document.read_text())["runs"]
     assert [each["not_judged"] for each in runs] == [[], [PART]]
     page = written.page.read_text()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -76,14 +79,27 @@ def without_isolation() -> None:
     vars(session_check)["_isolation"] = lambda frame: []
 
 
-def without_an_end() -> None:
-    """Another producer of the engine's writes behind the first batch, and never ends its transaction."""
+def without_progress() -> None:
+    """The fourth batch is never done with, and nobody is told why."""
+    audit, batches = Asking.audit, count()
+
+    def stands_still(asking: Asking, identity: Identity, counts: Mapping[At, int]) -> Talk[Event]:
+        if next(batches) == 3:
+            threading.Event().wait()
+        return audit(asking, identity, counts)
+
+    setattr(Asking, "audit", stands_still)  # noqa: B010  mypy forbids the assignment
+
+
+def without_an_end(*, of_input: bool = False) -> None:
+    """Another producer of the engine's writes behind the first batch, or into its input, and never ends its transaction."""
     audit, left = Asking.audit, list[Producer]()
+    plan = load(Path(sys.argv[1]), {}).plan
 
     def leave(target: At) -> Producer:
         producer = Producer(
             {
-                "bootstrap.servers": load(Path(sys.argv[1]), {}).plan.kafka.bootstrap_servers,
+                "bootstrap.servers": plan.kafka.bootstrap_servers,
                 "transactional.id": "left open",
                 "transaction.timeout.ms": 900_000,
             }
@@ -96,7 +112,7 @@ def without_an_end() -> None:
 
     def and_leaves(asking: Asking, identity: Identity, counts: Mapping[At, int]) -> Talk[Event]:
         if not left:
-            left.append(leave(next(iter(counts))))
+            left.append(leave((plan.source[0].topics[0], 0) if of_input else next(iter(counts))))
         return audit(asking, identity, counts)
 
     setattr(Asking, "audit", and_leaves)  # noqa: B010  mypy forbids the assignment
@@ -109,6 +125,8 @@ DEFENCES: Mapping[str, Callable[[], None]] = {
     "commit": without_a_commit,
     "isolation": without_isolation,
     "end": without_an_end,
+    "input": partial(without_an_end, of_input=True),
+    "progress": without_progress,
 }
 
 

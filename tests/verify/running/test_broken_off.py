@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaException
@@ -122,6 +123,16 @@ def test_what_was_judged_stays_judged_when_cleaning_up_fails_and_that_is_told(mo
         assert exit_status([found]) == status
 
 
+def world_at_its_end(servers: str, topic: str) -> Any:
+    """Nothing runs in it, and it has one topic of one partition."""
+    kafka = SimpleNamespace(direct_servers=servers, heal=lambda: None)
+    driver, plan = SimpleNamespace(close=lambda: None), SimpleNamespace(name="nobody")
+    return SimpleNamespace(
+        driver=driver, kafka=kafka, topics_in=(topic,), topics_out=(), plan=plan, timeline=Timeline(), readers=None,
+        made={topic: 1},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("blind", "weaknesses"), [(False, 0), (True, 1)])
 def test_a_run_beside_which_nobody_saw_anything_proves_nothing(
     broker: EmbeddedBroker,
@@ -135,12 +146,7 @@ def test_a_run_beside_which_nobody_saw_anything_proves_nothing(
     """What was visible for a moment only is looked for in what the reader saw."""
     name, servers = topic(1), broker.bootstrap_servers
     fill(name, [("k", "v")])
-    kafka = SimpleNamespace(direct_servers=servers, heal=lambda: None)
-    driver, plan = SimpleNamespace(close=lambda: None), SimpleNamespace(name="nobody")
-    world: Any = SimpleNamespace(
-        driver=driver, kafka=kafka, topics_in=(name,), topics_out=(), plan=plan, timeline=Timeline(), readers=None,
-        made={name: 1},
-    )  # fmt: skip
+    world = world_at_its_end(servers, name)
     monkeypatch.setattr(running, "_SEEN_S", 1.0 if blind else 240.0)
     raw = Raw(ENGINES["onceflow"], world)
     with reader.ReadCommittedRecorder("127.0.0.1:1" if blind else servers, [name]) as beside:
@@ -149,6 +155,43 @@ def test_a_run_beside_which_nobody_saw_anything_proves_nothing(
     assert len(raw.seen) == (0 if blind else 1)
     told = f"the reader beside the run did not come to the end of {name}-0: what it saw proves nothing"
     assert raw.weaknesses == [told] * weaknesses
+
+
+def test_a_reader_beside_the_run_that_ended_by_itself_takes_nothing_along(
+    broker: EmbeddedBroker, topic: TopicFactory, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in the log was read without it."""
+    name = topic(1)
+    fill(name, [("k", "v")])
+    raw, world = Raw(ENGINES["onceflow"], NOTHING), world_at_its_end(broker.bootstrap_servers, name)
+    monkeypatch.setattr(reader, "committed_reader", Mock(side_effect=IndexError("its own reason")))
+    monkeypatch.setattr(running, "_SEEN_S", 1.0)
+    with reader.ReadCommittedRecorder(broker.bootstrap_servers, [name]) as beside:
+        beside._thread.join(60)
+        running._look(world, raw, beside)
+    assert (len(raw.final), len(raw.seen)) == (1, 0)
+    assert raw.failures == ["IndexError: its own reason"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "engine", "told"),
+    [
+        ("kill-driver", "onceflow", 1),
+        ("lose-offsets", "onceflow", 0),
+        ("kill-driver", "spark", 0),
+    ],
+)
+def test_a_checkpoint_that_is_not_the_committed_one_is_explained_by_a_fault_or_is_a_failure(
+    fault: str, engine: str, told: int
+) -> None:
+    """The next driver resumes, and of a plan without state nothing else would be seen."""
+    driver: Any = SimpleNamespace(conflicts=2)
+    raw = Raw(ENGINES[engine], NOTHING, encounters=[Encounter(fault, 1.0, True, "batch 7 in WRITE")])
+    failures = running._unexplained_conflicts(driver, raw)
+    assert len(failures) == told
+    assert all("2 drivers ended with PROGRESS_CONFLICT" in each for each in failures)
+    driver.conflicts = 0
+    assert running._unexplained_conflicts(driver, raw) == []
 
 
 class Listing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -78,6 +79,24 @@ def test_it_breaks_an_engine_without_defence(tmp_path: Path, fault: Fault) -> No
                 break
         assert driver.stop() == ""
     assert broken
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_one_that_goes_on_as_a_zombie_is_killed_and_of_ours_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ours: bool
+) -> None:
+    """Ours has to find out; for another engine there may be nothing to find."""
+    monkeypatch.setattr(driver_faults, "_ZOMBIE_PATIENCE_S", 0.2)
+    with supervised(tmp_path, engine=replace(IN_TWO, is_ours=is_ours)) as driver:
+        assert driver.await_batches(1)
+        first = driver._alive(60)
+        told = pytest.raises(
+            VerificationError, match="the first driver did not end by itself within 0 s and was killed"
+        )
+        with told if is_ours else nullcontext():
+            FAULTS["second-driver"].inject(world_of(driver, tmp_path), Random(1))
+        assert first.ended
+        assert driver.generation == 2
 
 
 def test_a_standby_that_is_killed_breaks_nothing_and_is_replaced(tmp_path: Path) -> None:
@@ -182,7 +201,7 @@ def test_a_driver_without_a_jvm_is_spared(tmp_path: Path, name: str) -> None:
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
         FAULTS[name].inject(world, Random(1))
-        assert world.said.missed == "the driver has no JVM, or none yet"
+        assert world.said.missed == "the driver had no JVM yet, or had ended by itself"
         assert (driver.strikes, driver.pauses, driver.struck) == ([], [], [])
         assert driver.await_batches(1)
         assert driver.generation == 1

@@ -128,12 +128,11 @@ def test_it_is_killed_right_before_a_step(tmp_path: Path, step: str) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(2)
         assert driver.kill_at(step)
-        held = driver._held_at
-        assert held is not None
-        assert held.step == step
-        assert held.batch not in driver.committed_batches
+        (met,) = driver.struck
+        assert (met.step, met.is_held) == (step, True)
+        assert met.batch not in driver.committed_batches
         assert driver.await_batches(1)
-        assert held.batch in driver.committed_batches
+        assert met.batch in driver.committed_batches
 
 
 def test_a_step_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:
@@ -156,6 +155,57 @@ def test_one_that_ends_by_itself_while_its_step_is_awaited_was_not_killed(
         assert driver.await_batches(1)
         assert notes_of(driver) == ["driver 1 ended with PROGRESS_CONFLICT: as the test says"]
         assert (tmp_path / "checkpoint" / f"mode-{driver.pid}").read_text() == "resume"
+
+
+def test_one_that_does_nothing_while_its_step_is_awaited_is_stuck_and_not_rescued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        monkeypatch.setattr(driver_module, "_TAKE_OVER_S", 0.5)
+        pid = driver.pid
+        os.killpg(pid, signal.SIGSTOP)
+        driver._alive(60).running.hear()
+        with pytest.raises(VerificationError, match="stuck: no batch for 1 s, and WRITE did not come"):
+            driver.kill_at("WRITE", 1.0)
+        assert (driver.pid, driver.strikes) == (pid, [])
+        os.killpg(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("strike", ["kill_python", "pause_python", "pause"])
+def test_one_that_has_just_ended_by_itself_is_not_struck(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strike: str
+) -> None:
+    """In the moment between the look who runs and the signal. Its failure counts, and nothing is thrown away for it."""
+    monkeypatch.setattr(driver_module, "_backoff_s", lambda times: 0.0)
+    with supervised(tmp_path, engine=IN_THE_FIRST) as driver:
+        assert driver.await_batches(1)
+        alive = driver._alive
+
+        def ends(patience_s: float) -> Life:
+            life = alive(patience_s)
+            monkeypatch.setattr(driver, "_alive", alive)
+            monkeypatch.setattr(type(life.running), "jvm", life.running.jvm)  # as it was seen before
+            end_by_itself(driver)
+            return life
+
+        monkeypatch.setattr(driver, "_alive", ends)
+        assert getattr(driver, strike)() is None
+        assert (driver.strikes, driver.pauses, driver.struck) == ([], [], [])
+        assert driver.await_batches(1)
+        assert notes_of(driver) == ["driver 1 ended with ENDED: its process ended by itself, without a word"]
+
+
+def test_a_standby_that_is_about_to_be_killed_does_not_take_over(tmp_path: Path) -> None:
+    with supervised(tmp_path, standbys=2) as driver:
+        assert driver._await(lambda: driver.has_recovered(0), 60)
+        first, second = driver._standbys
+        with driver._changed:
+            first.killed = True  # and the signal takes its time
+        end_by_itself(driver)
+        assert driver._await(lambda: driver.generation == 2, 60)
+        assert driver._current is second
+        first.running.kill()
 
 
 def test_the_successor_is_killed_in_its_recovery(tmp_path: Path) -> None:
@@ -576,8 +626,8 @@ def test_a_batch_whose_driver_is_killed_before_its_commit_was_not_committed(tmp_
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
         assert driver.kill_at("COMMIT")
-        assert driver._held_at is not None
-        batch, (strike,) = driver._held_at.batch, driver.strikes
+        (met,), (strike,) = driver.struck, driver.strikes
+        batch = met.batch
         assert driver._await(lambda: batch in driver.committed_batches, 60)
         (effect,) = effects_of(driver, batch)
         (recovery,) = recoveries([Strike("kill", strike)], driver.effects, 0.0, [each.at for each in driver.effects])
@@ -641,6 +691,7 @@ def test_one_that_stops_is_not_given_up(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver, ThreadPoolExecutor(1) as pool:
         assert driver.await_batches(1)
         paused = driver.pause()
+        assert paused is not None
         stopping = pool.submit(driver.stop)
         eventually(lambda: driver._closing, bool, "the stop")
         driver.give_up("stuck")

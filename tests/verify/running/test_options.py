@@ -68,6 +68,16 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_without_a_standby_none_is_struck() -> None:
+    """As `onceflow run` has none unless it is asked for some: what that costs can be measured, too."""
+    alone = settings_of(dataclasses.replace(GOOD, faults="driver", standbys=0))
+    names = [fault.name for fault in alone.faults]
+    assert "kill-driver" in names
+    assert not {"kill-standby", "pause-standby"} & set(names)
+    (mistake,) = mistakes_of(dataclasses.replace(GOOD, faults="kill-driver,kill-standby", standbys=0))
+    assert mistake == "--faults kill-standby: there is no room for it without --standbys 1"
+
+
 def test_a_plan_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
     (found,) = mistakes_of(dataclasses.replace(GOOD, pipeline=tmp_path / "nowhere.toml"))
     assert "nowhere.toml cannot be read: No such file or directory; name a plan, or" in found

@@ -13,6 +13,8 @@ from tests.verify.running.test_options import GOOD
 
 from onceflow.verify.engines import ENGINES
 from onceflow.verify.oracle import Expected
+from onceflow.verify.oracle.judging import Judgement, judge
+from onceflow.verify.recording.recorded import Recorded
 from onceflow.verify.report.summary import Standing, standing
 from onceflow.verify.result import Encounter
 from onceflow.verify.running import outcome as module
@@ -74,24 +76,47 @@ def test_where_there_are_other_reasons_this_is_none() -> None:
     assert told(fault(25.0), expected=replace(EARLY, records=EARLY.records.slice(0, 0))) == ""
 
 
-@pytest.mark.parametrize(("committed_s", "found"), [(30.0, Standing.GOOD), (20.0, Standing.NOT_JUDGED)])
-def test_a_good_run_is_not_good_where_no_output_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed_s: float, found: Standing
-) -> None:
-    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
-    recorded, timeline = tables.recorded(), Timeline()
-    monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
+def raw_of(recorded: Recorded, committed_s: float) -> Raw:
+    """A run of these tables, whose newest batch was committed then."""
+    timeline = Timeline()
     newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)
     driver = SimpleNamespace(effects=[newest], committed_batches=range(BATCHES), generation=1, steps_told={"ABORT": 0})
     plan = SimpleNamespace(name=recorded.pipeline)
     world: Any = SimpleNamespace(
         driver=driver, plan=plan, timeline=timeline, topics_in=recorded.inputs, topics_out=recorded.outputs
     )
-    raw = Raw(
+    return Raw(
         ENGINES["onceflow"], world, encounters=[fault(25.0)], sent=recorded.sent, seen=recorded.seen,
         final=recorded.final, progress=recorded.progress, observed=recorded.observed,
     )  # fmt: skip
-    result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw)
+
+
+@pytest.mark.parametrize(("committed_s", "found"), [(30.0, Standing.GOOD), (20.0, Standing.NOT_JUDGED)])
+def test_a_good_run_is_not_good_where_no_output_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed_s: float, found: Standing
+) -> None:
+    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
+    result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw_of(tables.recorded(), committed_s))
     assert not result.verdict.violations
     assert result.weaknesses == ((TOLD,) if found is Standing.NOT_JUDGED else ())
     assert standing(result) is found
+
+
+def test_where_the_replay_is_of_no_use_the_log_is_judged_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours makes nothing good of what stands there."""
+    tables = Tables(sent_status={1: "fail"})
+    by_itself = judge
+
+    def fails_against_a_replay(recorded: Recorded, expected: Expected | None) -> Judgement:
+        if expected is not None:
+            raise ValueError("of our own making")
+        return by_itself(recorded, expected)
+
+    monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
+    monkeypatch.setattr(module, "judge", fails_against_a_replay)
+    result = outcome(settings_of(GOOD), Place(tmp_path, tmp_path), raw_of(tables.recorded(), 30.0))
+    assert "ValueError: of our own making" in result.failures
+    assert "aborted_read" in result.verdict.violations

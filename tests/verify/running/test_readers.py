@@ -28,6 +28,7 @@ from onceflow.verify.faults import readers as faults
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.readers import BEHIND, KillReader, PauseReader
 from onceflow.verify.running.encounters import NOTHING
+from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.readers import effect_readers
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.world import PrivateWorld
@@ -186,6 +187,29 @@ def test_one_that_ends_by_itself_for_a_reason_that_lasts_is_a_failure_of_the_run
         readers.start()
         eventually(lambda: readers.generation, lambda count: count > 1, "another reader", PATIENCE_S)
         failures = readers.finish({}, PATIENCE_S)
+    assert "reader 1 ended by itself: [TOPIC_MISSING] " in failures[0]
+
+
+def test_one_that_ends_by_itself_right_before_the_end_is_a_failure_as_well(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keeper has heard of the end, and takes its files away when the run is over."""
+    job = Job(broker.bootstrap_servers, ("no-such-topic",), str(tmp_path / "e" / "effects.db"))
+    reaped, over = threading.Event(), threading.Event()
+    reap = EngineProcess.reap
+
+    def held_up(process: EngineProcess) -> None:
+        reaped.set()
+        assert over.wait(PATIENCE_S)
+        reap(process)
+
+    monkeypatch.setattr(EngineProcess, "reap", held_up)
+    with effect_readers(tmp_path / "e", tmp_path, job, Timeline(), 1) as readers:
+        readers.start()
+        assert reaped.wait(PATIENCE_S)
+        failures = readers.finish({}, PATIENCE_S)
+        over.set()
+    assert len(failures) == 1
     assert "reader 1 ended by itself: [TOPIC_MISSING] " in failures[0]
 
 

@@ -44,10 +44,11 @@ def test_a_driver_that_hangs_is_stuck(tmp_path: Path) -> None:
         world = watched(world_of(driver, tmp_path))
         with watch_over(world, 1.0) as watch:
             paused = driver.pause()
+            assert paused is not None
             with pytest.raises(VerificationError, match="given up"):
                 world.sleep(60)
             paused.running.resume()
-        assert watch.stuck == "stuck: no batch for 1 s, though no fault was in its way"
+        assert (watch.stuck, watch.is_still) == ("stuck: no batch for 1 s, though no fault was in its way", True)
 
 
 def test_while_a_fault_lasts_nothing_is_stuck(tmp_path: Path) -> None:
@@ -56,6 +57,7 @@ def test_while_a_fault_lasts_nothing_is_stuck(tmp_path: Path) -> None:
         world = watched(world_of(driver, tmp_path))
         with watch_over(world, 0.5) as watch, world.timeline.during(Lane.FAULT, "pause"):
             paused = driver.pause()
+            assert paused is not None
             world.sleep(1.5)
             paused.running.resume()
             assert driver.await_batches(1)
@@ -108,6 +110,7 @@ def test_where_no_input_comes_any_more_the_pipeline_is_not_to_blame(tmp_path: Pa
         with watch_over(world, 600.0, failure) as watch, pytest.raises(VerificationError, match="given up"):
             world.sleep(60)
         assert watch.stuck == "[REQUEST_FAILED] the writer of the input gets no producer"
+        assert not watch.is_still
 
 
 @pytest.mark.parametrize(

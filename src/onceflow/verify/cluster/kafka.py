@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_MS = 3_000  # a frozen node answers nothing, and another one is to be asked then
 _START_S = 300.0  # a machine that is busy with other things takes its time
+_LOOK_S = 1.0
 PATIENCE_S = 300.0
 
 
@@ -249,7 +250,7 @@ class KafkaCluster:
         Raises SetupError with what is still wrong.
         """
         pause = Pause(patience_s)
-        while lack := self._lack():
+        while lack := self._lack(max(_LOOK_S, pause.deadline - time.monotonic())):
             if pause.expired:
                 raise SetupError(
                     f"the Kafka cluster in {self.directory} is not healthy after {patience_s:.0f} s: {lack}",
@@ -257,15 +258,15 @@ class KafkaCluster:
                 )
             pause.wait()
 
-    def _lack(self) -> str:
-        """What is wrong now; "" for nothing."""
+    def _lack(self, patience_s: float) -> str:
+        """What is wrong now, or still when the patience ends; "" for nothing."""
         lack = "; ".join(f"node {node.id} does not run" for node in self.nodes if not node.is_running)
         try:
             lack = lack or self._not_in_sync() or ", ".join(placement.reassignments(self.client))
         except Again as again:
             return str(again)
         ports = [node.port for node in self.nodes]
-        return lack or wait_until_ready(ports, self.nodes[0].settings, self._all_run, _START_S)
+        return lack or wait_until_ready(ports, self.nodes[0].settings, self._all_run, patience_s)
 
     def _not_in_sync(self) -> str:
         everybody = {node.id for node in self.nodes}

@@ -22,7 +22,8 @@ _START_S = 300.0
 class Node:
     """A broker and controller of one cluster.
 
-    Its process ends with the process that started it, even if that is killed. One thread at a time; does not pickle.
+    Its process ends with the process that started it, even if that is killed. One thread at a time starts and ends it; others may
+    look. Does not pickle.
     """
 
     def __init__(

@@ -18,6 +18,7 @@ class Engine:
     title: str
     command: tuple[str, ...]
     judged: bool = True
+    is_ours: bool = False  # so it ends where it is no driver any more, and commits its progress with what it writes
     steps: tuple[str, ...] = ()  # of a batch, in their order: places to be killed at; empty: those that it tells
     recovery_steps: tuple[str, ...] = ()  # those that come when it takes over from one that died
     resumes: bool = True  # knows where its committed output ends when its checkpoint is lost
@@ -45,6 +46,7 @@ ENGINES: Mapping[str, Engine] = {
         "onceflow",
         "onceflow",
         (sys.executable, "-m", "onceflow.verify.engines.onceflow"),
+        is_ours=True,
         steps=("WRITE", "PRODUCE", "AUDIT", "STORE", "COMMIT", "COMMITTED"),
         recovery_steps=("INSPECT", "FENCE", "READ", "CONFIRM", "CLAIM_STORE", "CLAIM_COMMIT", "WRITE", "COMMIT"),
         transactions=_OURS,

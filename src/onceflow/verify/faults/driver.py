@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from onceflow.errors import VerificationError
 from onceflow.verify.cluster import processes
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from onceflow.verify.running.world import World
 
 _BEYOND_TIMEOUT_S = 3.0
-_ZOMBIE_PATIENCE_S = 60.0
-_NO_JVM = "the driver has no JVM, or none yet"
+_ZOMBIE_PATIENCE_S = 120.0
+_NO_JVM = "the driver had no JVM yet, or had ended by itself"
 _ENDED = "the driver had ended by itself"
 
 
@@ -106,7 +107,10 @@ class PauseDriver:
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
         old = world.driver.pause()
-        _outlive(world, old, old.running.resume)
+        if old is None:
+            world.missed(_ENDED)
+        else:
+            _outlive(world, old, old.running.resume)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +245,13 @@ def _sleep_beyond_timeout(world: World) -> None:
 
 
 def await_end(world: World, life: Life, what: str) -> None:
-    """Of one that has to find out by itself that it is no driver any more."""
-    if not world.driver.await_end(life, _ZOMBIE_PATIENCE_S):
-        world.note(f"{what} did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed")
+    """Of one that has to find out by itself that it is no driver any more. Raises VerificationError where ours does not."""
+    if world.driver.await_end(life, _ZOMBIE_PATIENCE_S):
+        return
+    text = f"{what} did not end by itself within {_ZOMBIE_PATIENCE_S:.0f} s and was killed"
+    world.note(text)
+    if world.driver.engine.is_ours:
+        raise VerificationError(text)
 
 
 DRIVER_FAULTS = (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from onceflow.errors import VerificationError
 from onceflow.reader.steps import Step
 from onceflow.verify.effects.job import SESSION_TIMEOUT_S
 from onceflow.verify.running.encounters import NOTHING
@@ -83,7 +84,11 @@ class PauseReader:
         if struck is None:
             return
         world.strikes_now()
-        struck.running.pause()
+        try:
+            struck.running.pause()
+        except VerificationError:  # it is gone
+            world.missed(f"reader {struck.number} had ended by itself")
+            return
         try:
             readers.go(struck)  # which it hears when it wakes
             world.sleep(SESSION_TIMEOUT_S + _BEYOND_SESSION_S)

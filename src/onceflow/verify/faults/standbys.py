@@ -7,10 +7,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from onceflow.verify.faults.driver import await_end
+from onceflow.verify.running.stuck import Stuck
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
 
+STANDBY = "a standby"
 _STANDBY_PATIENCE_S = 600.0
 
 
@@ -24,7 +26,7 @@ class KillStandby:
 
     name: str = "kill-standby"
     text: str = "SIGKILL to a standby; the driver goes on, and another standby is started"
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = (STANDBY,)
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
@@ -54,7 +56,7 @@ class PauseStandby:
     text: str = (
         "SIGSTOP to a standby, and SIGKILL to the driver; the standby wakes when another has taken over in its place"
     )
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = (STANDBY,)
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))
@@ -67,7 +69,7 @@ class PauseStandby:
             world.driver.kill_for(frozen)
             world.driver.replace(frozen)
             if not world.driver.await_batches(1, _STANDBY_PATIENCE_S):
-                world.lacked(f"the one in its place committed nothing within {_STANDBY_PATIENCE_S:.0f} s")
+                raise Stuck(f"stuck: the one in its place committed no batch for {_STANDBY_PATIENCE_S:.0f} s")
             if frozen.ended:
                 world.lacked("the standby died while it was frozen")
         finally:

@@ -77,7 +77,7 @@ def complete(row: Row) -> Row:
     return replace(row, result=replace(result, failures=(lack,))) if lack else row
 
 
-def unwritten(row: Row, error: OSError) -> Row:
+def unwritten(row: Row, error: Exception) -> Row:
     """A good run whose report cannot be read by anybody proves nothing; a violation stays one."""
     result = row.result
     if result is None or not result.good:

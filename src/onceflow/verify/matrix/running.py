@@ -22,7 +22,7 @@ VerifyAll = Callable[[Settings, Progress], list[RunResult]]
 def run_matrix(matrix: Matrix, directory: Path, progress: Progress, run: VerifyAll = verify_all) -> list[Row]:
     """Runs the cells; the rows of all of them. The report in ``directory``, which exists, is complete after each cell.
 
-    A full disk, say, takes nothing from what was found, and the other cells are run.
+    A report that cannot be written takes nothing from what was found, and the other cells are run.
     """
     rows = {cell: [_row(matrix, cell)] for cell in matrix.settings}
     for number, (cell, settings) in enumerate(matrix.settings.items(), 1):
@@ -32,7 +32,7 @@ def run_matrix(matrix: Matrix, directory: Path, progress: Progress, run: VerifyA
         rows[cell] = [complete(_row(matrix, cell, result)) for result in results]
         try:
             _write_cell(rows[cell], directory / cell.name, keeps=settings.directory is not None)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001  a full disk, say, or a mistake in the report
             raise_if_interrupted(error)
             rows[cell] = [unwritten(row, error) for row in rows[cell]]
         progress.line(f"{cell.name}: {', '.join(row.standing for row in rows[cell])}")
@@ -40,11 +40,12 @@ def run_matrix(matrix: Matrix, directory: Path, progress: Progress, run: VerifyA
     return [unwritten(row, lost) if lost else row for row in _all(rows)]
 
 
-def _report(matrix: Matrix, rows: dict[Cell, list[Row]], directory: Path, progress: Progress) -> OSError | None:
+def _report(matrix: Matrix, rows: dict[Cell, list[Row]], directory: Path, progress: Progress) -> Exception | None:
     """Writes what is known so far; why that cannot be."""
     try:
         report.write(report.Told(list(_all(rows)), matrix.messages, matrix.seed), directory)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001  as above
+        raise_if_interrupted(error)
         report.remove(directory)
         progress.line(f"the report cannot be written: {error}")
         return error

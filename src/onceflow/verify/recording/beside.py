@@ -24,8 +24,9 @@ _LEAVES_S = 5.0
 class Beside(ABC):
     """Works in a thread of its own from ``start`` until ``stop``, which waits for ``end_s``, and fills a table.
 
-    ``what`` names it where it does not end. Where its block is left with an exception it raises nothing, and is not waited for as
-    long: brokers may be away for which it waits, and whoever has pressed Ctrl-C waits for us. The thread is a daemon.
+    ``what`` names it where it does not end. Where its block is left with an exception, or behind ``stop``, it raises nothing, and
+    is not waited for as long: brokers may be away for which it waits, and whoever has pressed Ctrl-C waits for us. The thread is
+    a daemon.
     """
 
     def __init__(self, name: str, what: str, end_s: float) -> None:
@@ -63,9 +64,9 @@ class Beside(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is None and not self.ending.is_set():
             self.stop()
-        else:
+        else:  # whoever has stopped it has heard of it
             self._leave()
 
     def _leave(self) -> None:

@@ -21,7 +21,8 @@ _ROOM = 0.12  # of the axis, for the name of a goal
 
 def recovery_plot(recoveries: Sequence[Recovery], name: str, detail: int) -> str:
     """The dots as an ``<svg>`` element; ``detail`` as for the timeline."""
-    rows = [times for times in times_by_fault(recoveries) if times.fault != "all"][:ROWS]
+    kinds = [times for times in times_by_fault(recoveries) if times.fault != "all"]
+    rows = kinds[:ROWS]
     known = [each.seconds for each in recoveries if each.seconds is not None]
     right = 1.14 * max([RECOVERY_P99_S, *known])
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
@@ -39,8 +40,14 @@ def recovery_plot(recoveries: Sequence[Recovery], name: str, detail: int) -> str
         axes.set_xlim(0, right)
         axes.set_xlabel(
             "seconds from the driver's end to the first new record that is visible; a cross: none ever came"
+            + _rest(len(kinds) - len(rows))
         )
-        return inline(figure, name, f"Recovery times of {counted(len(recoveries), 'fault')} with the goals.")
+        drawn = sum(len(times.sorted_s) for times in rows)
+        return inline(figure, name, f"Recovery times of {counted(drawn, 'fault')} with the goals.")
+
+
+def _rest(kinds: int) -> str:
+    return f"; {counted(kinds, 'kind')} more in the table alone" if kinds else ""
 
 
 def _draw_goals(axes: Axes, right: float) -> None:

@@ -44,12 +44,26 @@ def _doubts(result: RunResult) -> tuple[str, ...]:
     return tuple(found)
 
 
-CERTAIN = frozenset({"duplicated", "inconsistent_offsets", "phantom", "aborted_read", "torn_progress"})
-"""What stands in the log, and cannot be undone by anything that comes later."""
+CERTAIN = frozenset(
+    {
+        "duplicated",
+        "effect_repeated",
+        "inconsistent_offsets",
+        "phantom",
+        "aborted_read",
+        "torn_progress",
+        "hung_transaction",
+    }
+)
+"""What stands in the log, or in a table of effects, and cannot be undone by anything that comes later. A transaction hangs that
+is open when nothing runs any more and all coordinators have been back for two minutes, longer than any of a run may last.
+"""
+_OF_ONE_THAT_IS_STUCK = CERTAIN | {"stuck_progress"}
 
 
 def proved(result: RunResult) -> dict[str, int]:
-    """The violations that a run shows for certain, and how often. A judged run that did not end shows those of ``CERTAIN``::
+    """The violations that a run shows for certain, and how often. A judged run that did not end shows those of ``CERTAIN``,
+    and that its pipeline stood still by itself (``stuck_progress``)::
 
     a batch is written twice, and the pipeline gets stuck behind it: what is missing may come yet, the repetition stays
     no fault met work, and the pipeline lost a record by itself: it was read to its end, so that record is lost
@@ -57,7 +71,8 @@ def proved(result: RunResult) -> dict[str, int]:
     found = result.verdict.violations
     if not _doubts(result):
         return found
-    return {name: count for name, count in found.items() if result.judged and name in CERTAIN}
+    certain = _OF_ONE_THAT_IS_STUCK if result.is_stuck else CERTAIN
+    return {name: count for name, count in found.items() if result.judged and name in certain}
 
 
 def standing(result: RunResult) -> Standing:

@@ -11,7 +11,6 @@ from onceflow.verify.report.document import as_document
 from onceflow.verify.report.junit import as_junit
 from onceflow.verify.report.page import as_page
 from onceflow.verify.report.smallest import keep_smallest, places
-from onceflow.verify.report.summary import HEADLINES, ExitStatus, about_controls, exit_status, sentence
 from onceflow.verify.result import RunResult
 
 _FILES = ("report.html", "report.json", "junit.xml")
@@ -20,10 +19,8 @@ _EARLIER = (*_FILES, "matrix.html", "matrix.json", "history.parquet")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where the report is, and what it says. ``histories`` are the smallest ones, one a violation of a run."""
+    """Where the report is. ``histories`` are the smallest ones, one a violation of a run."""
 
-    exit_status: ExitStatus
-    text: str
     page: Path
     document: Path
     junit: Path
@@ -47,8 +44,6 @@ def write_report(results: Sequence[RunResult], directory: Path, title: str = "on
     """
     directory.mkdir(parents=True, exist_ok=True)
     kept = places(results, directory)
-    status = exit_status(results)
-    told = f"{HEADLINES[status]}. {sentence(results)} {about_controls(results)}".rstrip()
     paths = [directory / name for name in _FILES]
     document = json.dumps(as_document(results, title, kept), indent=1, allow_nan=False)
     paths[0].write_text(as_page(results, title, kept), encoding="utf-8")
@@ -56,4 +51,4 @@ def write_report(results: Sequence[RunResult], directory: Path, title: str = "on
     paths[2].write_bytes(as_junit(results, title))
     # Last, for it takes its time: whoever ends it has a report.
     keep_smallest(results, kept)
-    return Report(status, told, paths[0], paths[1], paths[2], tuple(kept.values()))
+    return Report(paths[0], paths[1], paths[2], tuple(kept.values()))

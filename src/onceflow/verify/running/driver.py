@@ -21,6 +21,7 @@ from onceflow.verify.result import Happening, Lane
 from onceflow.verify.running.encounters import NOTHING, UnderWay, under_way
 from onceflow.verify.running.explained import explained
 from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.stuck import Stuck
 from onceflow.verify.running.timeline import Open, Timeline
 
 Launch = Callable[[int, Callable[[Message | None], None]], EngineProcess]
@@ -98,7 +99,8 @@ class DriverProcess:
         self.pauses: list[float] = []
         self.outages: list[float] = []
         self.struck: list[UnderWay] = []
-        self.steps_told: Counter[str] = Counter()
+        self._steps_told: Counter[str] = Counter()
+        self.conflicts = 0  # how often one ended since its checkpoint lacked what is committed
         self.gave_up = ""  # why it is not started any more
         self.is_refused = False  # because every start would meet the same, the first one already
         self.moved_at = time.monotonic()  # when a driver last began to run, or told of a batch
@@ -106,7 +108,7 @@ class DriverProcess:
         self._timeline = timeline
         self._changed = threading.Condition()
         self._current: Life | None = None
-        self._standbys: list[Life] = []  # the warmest first; of the supervisor's thread
+        self._standbys: list[Life] = []  # the warmest first; changed by the supervisor's thread
         self._wanted_standbys = standbys
         self._replaced: list[Life] = []
         self._processes = 0
@@ -117,7 +119,6 @@ class DriverProcess:
         self._commits_at_end = 0  # when a driver was last killed, or the last one ended
         self._mode = "refuse"
         self._next_hold = ""
-        self._held_at: Message | None = None  # where the last one waited that was killed at a step
         self._closing = False
         self._supervisor = threading.Thread(target=self._supervise, name="onceflow-supervisor", daemon=True)
 
@@ -127,6 +128,12 @@ class DriverProcess:
     def pid(self) -> int:
         """The process group of the life that runs now."""
         return self._alive(_TAKE_OVER_S).running.pid
+
+    @property
+    def steps_told(self) -> Counter[str]:
+        """So far: a copy, for the thread that hears drivers goes on counting."""
+        with self._changed:
+            return Counter(self._steps_told)
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -217,16 +224,12 @@ class DriverProcess:
         return life
 
     def kill_python(self) -> Life | None:
-        """SIGKILL to the Python process alone; the JVM is left to find out. Gives that life; None: it has no JVM."""
+        """SIGKILL to the Python process; the JVM is left to find out. Gives that life; None: it has no JVM, or has ended."""
         life, jvm = self._with_jvm()
-        if jvm is None:
+        if jvm is None or not self._condemn(life):
             return None
-        self.strikes.append(time.time())
-        life.killed = True
         life.running.kill_alone()
-        with self._changed:  # only now its last words are heard
-            self.struck.append(self._doing(life))
-            self._commits_at_end = self.commits
+        self._note_its_last_words(life)
         return life
 
     def pause_jvm(self) -> tuple[Life, int] | None:
@@ -239,11 +242,18 @@ class DriverProcess:
         return life, jvm
 
     def pause_python(self) -> Life | None:
-        """SIGSTOP to the Python process alone. Gives that life; None: it has no JVM."""
+        """SIGSTOP to the Python process alone. Gives that life; None: it has no JVM, or has just ended by itself."""
         life, jvm = self._with_jvm()
-        if jvm is None:
+        return None if jvm is None else self._pause(life, alone=True)
+
+    def _pause(self, life: Life, *, alone: bool) -> Life | None:
+        try:
+            life.running.pause(alone=alone)
+        except VerificationError:  # it is gone
             return None
-        life.running.pause(alone=True)
+        if not life.running.is_running:  # it had ended, and nobody had waited for it: then a signal reaches its group
+            life.running.resume()
+            return None
         self._note_pause(life)
         return life
 
@@ -261,11 +271,19 @@ class DriverProcess:
         return life, jvm
 
     def kill_standby(self) -> bool | None:
-        """SIGKILL to the warmest that waits to take over, with its JVM. Whether it was warm; None: none waits."""
-        life = self._warmest()
-        if life is None:
-            return None
-        was_warm, life.killed = life.is_warm, True
+        """SIGKILL to the warmest that waits to take over, with its JVM. Whether it was warm; None: none waits.
+
+        ::
+
+            fault        has chosen a standby
+            driver       ends by itself; the supervisor sets that standby to work, or has found it killed and takes another
+            fault        who killed it now would kill a driver, and say that the driver went on beside it
+        """
+        with self._changed:
+            life = self._warmest()
+            if life is None:
+                return None
+            was_warm, life.killed = life.is_warm, True
         life.running.kill()
         self._await(lambda: life.ended, _TAKE_OVER_S, "a killed standby did not end")
         return was_warm
@@ -302,12 +320,9 @@ class DriverProcess:
     def _warmest(self) -> Life | None:
         return next((each for each in list(self._standbys) if not each.ended), None)
 
-    def pause(self) -> Life:
-        """SIGSTOP to driver and JVM. Gives that life."""
-        life = self._alive(_TAKE_OVER_S)
-        life.running.pause()
-        self._note_pause(life)
-        return life
+    def pause(self) -> Life | None:
+        """SIGSTOP to driver and JVM. Gives that life; None: it has just ended by itself."""
+        return self._pause(self._alive(_TAKE_OVER_S), alone=False)
 
     def end_in_order(self, patience_s: float = 120, *, step: str = "") -> UnderWay:
         """Ends the running life as an operator does, after its batch; the supervisor starts the next at once.
@@ -609,9 +624,14 @@ class DriverProcess:
             self._changed.notify_all()
 
     def _ready(self) -> Life:
-        """The warmest one that has not died meanwhile."""
+        """The warmest one that has not died meanwhile, and is not about to."""
         self._put_away_dead_standbys()
-        return self._standbys.pop(0) if self._standbys else self._launched()
+        with self._changed:
+            ready = next((each for each in self._standbys if not each.killed), None)
+            if ready is not None:
+                self._standbys.remove(ready)
+                return ready
+        return self._launched()
 
     def _learn(self, life: Life) -> None:
         """What an end means for the next start: killed or asked for, simply again; a failure, by its advice, and not for ever."""
@@ -624,6 +644,7 @@ class DriverProcess:
         first_line = failure.error.partition("\n")[0]
         self._timeline.note(f"driver {life.generation} ended with {failure.code}: {first_line}")
         if failure.code == "PROGRESS_CONFLICT":
+            self.conflicts += 1
             self._mode = "resume"
         with self._changed:
             if failure.lasting and not self.commits:  # before any fault, so that no fault can be the reason
@@ -698,7 +719,7 @@ class DriverProcess:
 
     def _step(self, life: Life, message: Message) -> None:
         life.first_seen.setdefault(message.batch, message.at)
-        self.steps_told[message.step] += 1
+        self._steps_told[message.step] += 1
         if message.told is Told.HELD:
             life.held = message
         else:
@@ -770,17 +791,27 @@ class DriverProcess:
             fault        goes on; who noted a kill now would say that it had met batch 7 in WRITE, and count the loss twice
             supervisor   would take a PROGRESS_CONFLICT for the end of one that was killed, and start the next without a resume
         """
+        if not self._condemn(life):
+            return False
+        life.running.kill()
+        self._await(lambda: life.ended, _TAKE_OVER_S, "a killed driver did not end")
+        self._note_its_last_words(life)
+        return True
+
+    def _condemn(self, life: Life) -> bool:
+        """It is killed now, which is a strike. False: it has ended by itself."""
         with self._changed:
             if life.ended:
                 return False
             self.strikes.append(time.time())
             life.killed = True
-        life.running.kill()
-        self._await(lambda: life.ended, _TAKE_OVER_S, "a killed driver did not end")
-        with self._changed:  # only now its last words are heard
+            return True
+
+    def _note_its_last_words(self, life: Life) -> None:
+        """What it did when it was killed, now that all that it had told is heard."""
+        with self._changed:
             self.struck.append(self._doing(life))
             self._commits_at_end = self.commits
-        return True
 
     def _doing(self, life: Life) -> UnderWay:
         return under_way(self.engine, life.told, life.committed)
@@ -791,14 +822,22 @@ class DriverProcess:
         Whether it waited there; None: it ended by itself before.
         """
         self._await_held(life, step, patience_s, batches)
-        held = life.held if life.is_held_at(step) else None
-        if not self._kill(life):
-            return None
-        self._held_at = held
-        return held is not None
+        is_held = life.is_held_at(step)
+        return is_held if self._kill(life) else None
 
     def _await_held(self, life: Life, step: str, patience_s: float, batches: int) -> None:
-        self._await(lambda: life.is_held_at(step) or life.ended or life.batches >= batches, patience_s)
+        """Until it waits there, has ended, or has gone past it. Raises Stuck where it did nothing for so long.
+
+        ::
+
+            driver   stands still in PRODUCE, and a fault has nothing to do with it
+            fault    waits for COMMIT, and while it lasts nothing is taken for stuck; after ten minutes it kills the driver
+            next     goes on, as if nothing had been wrong
+        """
+        before = life.batches
+        came = self._await(lambda: life.is_held_at(step) or life.ended or life.batches >= batches, patience_s)
+        if not came and life.batches == before and patience_s >= _TAKE_OVER_S:
+            raise Stuck(f"stuck: no batch for {patience_s:.0f} s, and {step} did not come")
 
     def _why(self, life: Life | None) -> str:
         if self.gave_up:

@@ -22,6 +22,7 @@ from onceflow.verify.faults.isolated import BETWEEN
 from onceflow.verify.faults.network import WIRE
 from onceflow.verify.faults.readers import READER, TWO_READERS
 from onceflow.verify.faults.spark import SPARK
+from onceflow.verify.faults.standbys import STANDBY
 from onceflow.verify.running.schedule import ROW, ByTime
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.unread import unread_sources
@@ -35,6 +36,7 @@ _ROOM = {
     SPARK: "--spark-workers 2",
     READER: "--readers 2",
     TWO_READERS: "--readers 2",
+    STANDBY: "--standbys 1",
 }  # what gives it to a world that has none
 _SEEDS = 2**31
 _MOST_STANDBYS = max(ROW)  # more faults than that never come in a row
@@ -70,8 +72,8 @@ def settings_of(options: Options) -> Settings:
     _one_of("--spark-workers", options.spark_workers, (0, 2), mistakes)
     _one_of("--transaction-version", options.transaction_version, (1, 2), mistakes)
     _one_of("--readers", options.readers, (0, 1, 2), mistakes)
-    if not 1 <= options.standbys <= _MOST_STANDBYS:
-        mistakes.append(f"--standbys {options.standbys}: from 1 to {_MOST_STANDBYS}")
+    if not 0 <= options.standbys <= _MOST_STANDBYS:
+        mistakes.append(f"--standbys {options.standbys}: from 0 to {_MOST_STANDBYS}")
     if not LEAST_RATE <= options.rate <= 100_000:
         mistakes.append(f"--rate {options.rate:g}: from {LEAST_RATE:g} to 100000 records a second")
     engines = engines_named(options.engine, mistakes)
@@ -115,13 +117,14 @@ def drawn(seed: int | None) -> int:
     return secrets.randbelow(_SEEDS) if seed is None else seed
 
 
-def available(brokers: int, spark_workers: int, readers: int) -> frozenset[str]:
+def available(brokers: int, spark_workers: int, readers: int, standbys: int) -> frozenset[str]:
     """What faults may need and such a world has."""
     found = {WIRE, STATELESS, "growing topics"}
     found |= {THREE, BETWEEN} if brokers == 3 else set()
     found |= {SPARK} if spark_workers else set()
     found |= {READER} if readers else set()
     found |= {TWO_READERS} if readers > 1 else set()
+    found |= {STANDBY} if standbys else set()
     return frozenset(found)
 
 
@@ -150,7 +153,7 @@ def _is_possible(fault: Fault, options: Options) -> bool:
 
 
 def _room(options: Options) -> frozenset[str]:
-    return available(options.brokers, options.spark_workers, options.readers)
+    return available(options.brokers, options.spark_workers, options.readers, options.standbys)
 
 
 def _seconds(text: str, mistakes: list[str]) -> float:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.errors import OnceflowError
 from onceflow.jars import locked
 from onceflow.verify.checker.verdict import Verdict, check_history
 from onceflow.verify.cluster.placement import GROUPS_TOPIC
@@ -35,7 +34,6 @@ from onceflow.verify.running.revision import revision_since
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.world import PrivateWorld
 
-ONCEFLOW = "onceflow"
 SILENT_S = (
     2.5  # samples come every quarter of a second; beside a broker that does not answer, every two seconds at best
 )
@@ -43,7 +41,7 @@ SILENT_S = (
 
 @dataclass(slots=True)
 class Raw:
-    """What a run left to be judged; ``failures`` and ``weaknesses`` as of a ``RunResult``."""
+    """What a run left to be judged; ``failures``, ``is_stuck`` and ``weaknesses`` as of a ``RunResult``."""
 
     engine: Engine
     world: PrivateWorld
@@ -54,6 +52,7 @@ class Raw:
     commits: int = 0  # of the driver, when the last fault was over
     strikes: list[Strike] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    is_stuck: bool = False
     weaknesses: list[str] = field(default_factory=list)
     committed: list[tuple[float, int]] = field(default_factory=list)
     sent: pa.Table = field(default_factory=SENT.empty_table)
@@ -91,6 +90,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         counts=_counts(raw, happenings),
         versions=versions(settings),
         failures=tuple(dict.fromkeys(failures)),
+        is_stuck=raw.is_stuck,
         weaknesses=(*raw.weaknesses, *unseen_progress(raw, expected), *([in_vain] if in_vain else [])),
         notes=(*notes, *met_nothing(faults, raw.encounters)),
         judged=raw.engine.judged,
@@ -113,7 +113,7 @@ def _expected(files: Place, raw: Raw, failures: list[str], on_batch: OnBatch) ->
         return expected_output(
             files.plan, files.checkpoint, servers, files.oracle, committed=committed, on_batch=on_batch
         )
-    except (OnceflowError, OSError) as error:  # what stands in the log is judged all the same
+    except Exception as error:  # noqa: BLE001  what stands in the log is judged all the same
         raise_if_interrupted(error)
         failures.append(explained(error))
         return None
@@ -139,13 +139,16 @@ def _verdict(
         grown,
         raw.effects,
     )
-    try:
-        judgement = judge(recorded, expected)
-    except OnceflowError as error:
-        failures.append(str(error))
-        return check_history(Recorder().table()), ()
-    failures += judgement.reasons
-    return judgement, judgement.notes
+    for known in (expected, None):  # against the replay, or else as the log alone has it
+        try:
+            judgement = judge(recorded, known)
+        except Exception as error:  # noqa: BLE001  what can be judged counts
+            raise_if_interrupted(error)
+            failures.append(explained(error))
+        else:
+            failures += judgement.reasons
+            return judgement, judgement.notes
+    return check_history(Recorder().table()), ()
 
 
 def grown_topics(ends: pa.Table, topics: tuple[str, ...], partitions: int) -> frozenset[str]:
@@ -159,7 +162,7 @@ def grown_topics(ends: pa.Table, topics: tuple[str, ...], partitions: int) -> fr
 
 def unrecorded_progress(engine: Engine, observed: Observed, batches: int) -> list[str]:
     """Other engines may do without a record of their progress; for onceflow it is what makes a batch happen once."""
-    if engine.name != ONCEFLOW or observed.committed.progress is not None or not batches:
+    if not engine.is_ours or observed.committed.progress is not None or not batches:
         return []
     return [f"{batches} batches were committed, and no progress is committed with them"]
 
@@ -289,7 +292,7 @@ def _counts(raw: Raw, happenings: Sequence[Happening]) -> Mapping[str, int]:
         "output records": len(_of_topics(raw.final, raw.world.topics_out)),
         "batches": len(driver.committed_batches),
         "commits of batches": sum(each.lane is Lane.BATCH for each in happenings),
-        **({"attempts aborted": driver.steps_told["ABORT"]} if raw.engine.name == ONCEFLOW else {}),
+        **({"attempts aborted": driver.steps_told["ABORT"]} if raw.engine.is_ours else {}),
         "drivers": driver.generation,
         **_counts_of_effects(raw),
         "looks at the progress": pc.count_distinct(raw.progress["look"]).as_py(),

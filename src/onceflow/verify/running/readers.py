@@ -166,8 +166,16 @@ class EffectReaders:
         )
 
     def _stop(self) -> None:
+        """Ends them in order, and notes those that have ended by themselves::
+
+        reader   ends of an error that lasts; its keeper takes its files away, which takes a moment
+        run      ends; the keeper finds that, and starts no other
+        """
         with self._changed:
             self._closing = True
+            for life in self._lives:
+                if life.ended and not life.is_struck:
+                    self._note_end(life)
             lives = [life for life in self._lives if not life.ended]
             self._changed.notify_all()
         for life in lives:

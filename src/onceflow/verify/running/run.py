@@ -30,7 +30,7 @@ from onceflow.verify.cluster.producer_ids import FORGET_SOON
 from onceflow.verify.effects.job import Job
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message
-from onceflow.verify.faults.catalog import Fault
+from onceflow.verify.faults.catalog import FAULTS, Fault
 from onceflow.verify.faults.checkpoint import STATELESS, keeps_state
 from onceflow.verify.history import Recorder
 from onceflow.verify.recording import ProgressWatcher, ReadCommittedRecorder, StableWatcher, observe, read_all
@@ -54,6 +54,7 @@ from onceflow.verify.running.readers import EffectReaders, effect_readers
 from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.settings import Settings
+from onceflow.verify.running.stuck import Stuck
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.topics import create_topics
 from onceflow.verify.running.users_words import in_the_users_words
@@ -238,6 +239,8 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
             if world.driver.is_refused:  # it made nothing that could be looked at
                 raise
             raw.failures.append(watch.stuck or explained(error))
+            raw.is_stuck = watch.is_still or isinstance(error, Stuck)
+        raw.failures += _unexplained_conflicts(world.driver, raw)
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
         raw.sent, raw.committed = _stopped(writer, raw), watch.committed
         raw.stable, raw.progress = _stopped(stable, raw), _stopped(committed, raw)
@@ -350,6 +353,20 @@ def _outages(world: PrivateWorld, raw: Raw) -> list[Strike]:
     return found
 
 
+def _unexplained_conflicts(driver: DriverProcess, raw: Raw) -> list[str]:
+    """Ours stops so where its checkpoint is not the one that is committed, and only a fault may have made it so.
+
+    The next driver resumes, and with a plan without state nothing else would show.
+    """
+    if not raw.engine.is_ours or not driver.conflicts:
+        return []
+    if any(STATELESS in FAULTS[each.fault].needs for each in raw.encounters if each.fault in FAULTS):
+        return []
+    return [
+        f"{counted(driver.conflicts, 'driver')} ended with PROGRESS_CONFLICT, and no fault had taken anything from the checkpoint"
+    ]
+
+
 def _counts(world: PrivateWorld, raw: Raw) -> str:
     return f"{raw.injected} faults, {world.driver.generation} drivers, {len(world.driver.committed_batches)} batches"
 
@@ -406,7 +423,7 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
         raw.weaknesses.append(
             f"the reader beside the run did not come to the end of {places}: what it saw proves nothing"
         )
-    raw.seen = reader.stop()
+    raw.seen = _stopped(reader, raw)
     if world.readers is not None:
         ends = {at: offset for at, offset in last_offsets(raw.final).items() if at[0] in world.topics_out}
         raw.failures += world.readers.finish(ends, _HANDLED_S)

@@ -20,10 +20,13 @@ _JOIN_S = 60
 
 
 class Watch:
-    """Looks a few times a second until the block ends. ``stuck`` says why the run was given up."""
+    """Looks a few times a second until the block ends. ``stuck`` says why the run was given up, ``is_still`` that it is for the
+    pipeline makes no progress.
+    """
 
     def __init__(self, world: PrivateWorld, writer: InputWriter, stuck_s: float, purged: PurgedEntries) -> None:
         self.stuck = ""
+        self.is_still = False
         self.committed: list[tuple[float, int]] = []  # seconds, offsets that the checkpoint calls committed
         self._world = world
         self._writer = writer
@@ -84,6 +87,7 @@ class Watch:
         if driver.gave_up:
             self._give_up(driver.gave_up)
         elif now - max(self._disturbed_at, driver.moved_at) > self._stuck_s:
+            self.is_still = not self.stuck
             self._give_up(f"stuck: no batch for {self._stuck_s:.0f} s, though no fault was in its way")
 
     def _give_up(self, why: str) -> None:
