@@ -43,6 +43,7 @@
     ├── HistoryInvalid            a recorded history is not what its format says; lists every mistake found
     ├── FunctionInvalid           the function that a history's output is held against cannot be used
     ├── VerificationError         a verification could not be carried out; says nothing about the guarantee
+    │   └── PipelineStuck         the pipeline that is verified stands still by itself
     ├── OracleFailed              what a run must have written could not be found out
     ├── ReaderError               a reader cannot go on
     │   ├── HandlerFailed         an event failed too often, and there are no dead letters
@@ -409,6 +410,12 @@ class VerificationError(OnceflowError):
     """A verification could not be carried out: its world broke in a way that was not meant. Says nothing of the guarantee."""
 
     code = "VERIFICATION"
+
+
+class PipelineStuck(VerificationError):
+    """The pipeline that is verified commits no batch any more, though nothing is in its way. An anomaly, and no accident."""
+
+    code = "STUCK"
 
 
 class ReaderError(OnceflowError):

@@ -31,7 +31,7 @@ from tests.verify.running.supervised import (
     world_of,
 )
 
-from onceflow.errors import VerificationError
+from onceflow.errors import PipelineStuck, VerificationError
 from onceflow.verify.cluster import processes
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.faults import limits
@@ -166,7 +166,7 @@ def test_one_that_does_nothing_while_its_step_is_awaited_is_stuck_and_not_rescue
         pid = driver.pid
         os.killpg(pid, signal.SIGSTOP)
         driver._alive(60).running.hear()
-        with pytest.raises(VerificationError, match="stuck: no batch for 1 s, and WRITE did not come"):
+        with pytest.raises(PipelineStuck, match="no batch for 1 s, and WRITE did not come"):
             driver.kill_at("WRITE", 1.0)
         assert (driver.pid, driver.strikes) == (pid, [])
         os.killpg(pid, signal.SIGCONT)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from onceflow.errors import PipelineStuck
 from onceflow.verify.faults.driver import await_end
-from onceflow.verify.running.stuck import Stuck
 
 if TYPE_CHECKING:
     from onceflow.verify.running.world import World
@@ -69,7 +69,7 @@ class PauseStandby:
             world.driver.kill_for(frozen)
             world.driver.replace(frozen)
             if not world.driver.await_batches(1, _STANDBY_PATIENCE_S):
-                raise Stuck(f"stuck: the one in its place committed no batch for {_STANDBY_PATIENCE_S:.0f} s")
+                raise PipelineStuck(f"the one in its place committed no batch for {_STANDBY_PATIENCE_S:.0f} s")
             if frozen.ended:
                 world.lacked("the standby died while it was frozen")
         finally:

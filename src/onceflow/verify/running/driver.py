@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from onceflow.errors import VerificationError
+from onceflow.errors import PipelineStuck, VerificationError
 from onceflow.verify.cluster import processes
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Message, Order, Told
@@ -21,7 +21,6 @@ from onceflow.verify.result import Happening, Lane
 from onceflow.verify.running.encounters import NOTHING, UnderWay, under_way
 from onceflow.verify.running.explained import explained
 from onceflow.verify.running.process import EngineProcess
-from onceflow.verify.running.stuck import Stuck
 from onceflow.verify.running.timeline import Open, Timeline
 
 Launch = Callable[[int, Callable[[Message | None], None]], EngineProcess]
@@ -826,7 +825,7 @@ class DriverProcess:
         return is_held if self._kill(life) else None
 
     def _await_held(self, life: Life, step: str, patience_s: float, batches: int) -> None:
-        """Until it waits there, has ended, or has gone past it. Raises Stuck where it did nothing for so long.
+        """Until it waits there, has ended, or has gone past it. Raises PipelineStuck where it did nothing for so long.
 
         ::
 
@@ -837,7 +836,7 @@ class DriverProcess:
         before = life.batches
         came = self._await(lambda: life.is_held_at(step) or life.ended or life.batches >= batches, patience_s)
         if not came and life.batches == before and patience_s >= _TAKE_OVER_S:
-            raise Stuck(f"stuck: no batch for {patience_s:.0f} s, and {step} did not come")
+            raise PipelineStuck(f"no batch for {patience_s:.0f} s, and {step} did not come")
 
     def _why(self, life: Life | None) -> str:
         if self.gave_up:

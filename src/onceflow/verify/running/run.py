@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onceflow.errors import OnceflowError, VerificationError
+from onceflow.errors import OnceflowError, PipelineStuck, VerificationError
 from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.verify.checker.verdict import check_history
 from onceflow.verify.cluster import KafkaCluster
@@ -54,7 +54,6 @@ from onceflow.verify.running.readers import EffectReaders, effect_readers
 from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.settings import Settings
-from onceflow.verify.running.stuck import Stuck
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.topics import create_topics
 from onceflow.verify.running.users_words import in_the_users_words
@@ -239,7 +238,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
             if world.driver.is_refused:  # it made nothing that could be looked at
                 raise
             raw.failures.append(watch.stuck or explained(error))
-            raw.is_stuck = watch.is_still or isinstance(error, Stuck)
+            raw.is_stuck = watch.is_still or isinstance(error, PipelineStuck)
         raw.failures += _unexplained_conflicts(world.driver, raw)
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
         raw.sent, raw.committed = _stopped(writer, raw), watch.committed
