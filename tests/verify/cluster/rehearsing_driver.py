@@ -1,7 +1,7 @@
 """A driver that rehearses a plan, as a standby does, and prints as JSON how many tasks each executor ended that is there.
 
 It says when it has rehearsed. Where a line comes on its standard input then, it waits until it has to rehearse again, says that
-it is cold, and does.
+it is cold and how many executors it has, and does.
 Arguments: the plan, master, its settings as JSON, scratch directory. A program of its own, because a process can have one Spark
 session.
 """
@@ -13,6 +13,8 @@ import logging
 import sys
 import threading
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from onceflow.config import load
 from onceflow.pipeline.cluster import connect
@@ -38,11 +40,16 @@ def main(plan: str, master: str, settings: str, scratch: str) -> None:
     rehearsal.run()
     print("rehearsed", flush=True)
     if sys.stdin.readline():
-        rehearsal.keep(lambda: print("cold", flush=True), enough.set)
+        rehearsal.keep(lambda: print("cold", len(tasks_of(spark)) - 1, flush=True), enough.set)
+    print(json.dumps(tasks_of(spark)))
+    spark.stop()
+
+
+def tasks_of(spark: SparkSession) -> dict[str, int]:
+    """How many tasks each executor has ended, the driver among them."""
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     each = [executors.apply(number) for number in range(executors.size())]
-    print(json.dumps({executor.id(): executor.completedTasks() for executor in each}))
-    spark.stop()
+    return {executor.id(): executor.completedTasks() for executor in each}
 
 
 if __name__ == "__main__":

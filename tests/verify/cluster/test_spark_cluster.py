@@ -628,7 +628,7 @@ def test_a_standby_that_has_lost_an_executor_is_cold_until_there_is_another_one(
         worker.end_all()
         driver.stdin.write("go on\n")
         driver.stdin.flush()
-        assert driver.stdout.readline() == "cold\n"
+        assert driver.stdout.readline() == "cold 1\n", "not only when another one has come"
         eventually(
             lambda: worker.port in world.spark.alive_workers(), lambda known: not known, "it is missed", PATIENCE_S
         )
