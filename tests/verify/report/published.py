@@ -30,6 +30,7 @@ LAST = {
     "version-2-executors": "version-2-executors-brokers-and-driver",
     "python-processes": "version-2-python-processes",
     "version-2-checkpoint": "version-2-checkpoint",
+    "version-1-seldom": "version-1-seldom",
 }
 """The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; all others are earlier."""
 
