@@ -974,6 +974,19 @@ def left_by_its_leader(
     return process, psutil.Process(int(process.log.read_text()))
 
 
+def test_a_driver_whose_leader_has_ended_is_paused_and_wakes(tmp_path: Path) -> None:
+    """A script that has started the engine behind it: that lives, whoever leads its group."""
+    behind_a_shell = ("/bin/sh", "-c", 'exec 3<&0; "$@" <&3 &', "sh", *ENGINE.command)
+    with supervised(tmp_path, engine=replace(ENGINE, command=behind_a_shell)) as driver:
+        assert driver.await_batches(1)
+        life = driver._alive(60)
+        eventually(lambda: life.running.is_running, lambda runs: not runs, "the end of the leader")
+        assert driver.pause() is life
+        assert len(driver.pauses) == 1
+        life.running.resume()
+        assert driver.await_batches(1)
+
+
 def test_a_group_whose_leader_has_ended_is_killed(tmp_path: Path) -> None:
     heard: list[Message | None] = []
     process, left = left_by_its_leader(tmp_path, "sleep 600", heard)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from onceflow.errors import VerificationError
 from onceflow.reader.steps import Step
 from onceflow.verify.effects.job import SESSION_TIMEOUT_S
 from onceflow.verify.running.encounters import NOTHING
@@ -84,9 +83,7 @@ class PauseReader:
         if struck is None:
             return
         world.strikes_now()
-        try:
-            struck.running.pause()
-        except VerificationError:  # it is gone
+        if not struck.running.pause():
             world.missed(f"reader {struck.number} had ended by itself")
             return
         try:

@@ -246,11 +246,9 @@ class DriverProcess:
         return None if jvm is None else self._pause(life, alone=True)
 
     def _pause(self, life: Life, *, alone: bool) -> Life | None:
-        try:
-            life.running.pause(alone=alone)
-        except VerificationError:  # it is gone
+        if not life.running.pause(alone=alone):
             return None
-        if not life.running.is_running:  # it had ended, and nobody had waited for it: then a signal reaches its group
+        if life.ended:  # and nobody had waited for it: then a signal still reaches its group
             life.running.resume()
             return None
         self._note_pause(life)
@@ -292,11 +290,7 @@ class DriverProcess:
         life = self._warmest()
         if life is None or not life.is_warm:
             return None
-        try:
-            life.running.pause()
-        except VerificationError:  # it is gone
-            return None
-        return life
+        return life if life.running.pause() else None
 
     def kill_for(self, successor: Life) -> None:
         """Kills the one that runs, whom ``successor`` follows, which waits: returns when that is told to take over.

@@ -85,10 +85,10 @@ class EngineProcess:
             return False
         return True
 
-    def pause(self, *, alone: bool = False) -> None:
+    def pause(self, *, alone: bool = False) -> bool:
         """SIGSTOP to the whole group, or to the process ``alone``; when it returns, all that was told before has been heard.
 
-        Raises VerificationError if it is gone.
+        False: it is gone.
         """
         stopper = subprocess.Popen(
             ["/bin/sh", "-c", _STOPPER, "sh", str(self.pid if alone else -self.pid)],
@@ -103,11 +103,12 @@ class EngineProcess:
         self._stopper = stopper
         if not stopped:
             self.resume()
-            raise VerificationError(f"the driver process {self.pid} could not be paused: it is gone")
+            return False
         # The signal is sent; a process that waits for a processor stops when it gets one, and until then it may tell more.
         with contextlib.suppress(ChildProcessError):  # it has ended, and was waited for
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.hear()
+        return True
 
     def hear(self) -> None:
         """All that it has said already is heard when this returns."""
