@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+from tests.faults.support import eventually
 from tests.verify.running.supervised import supervised, world_of
 
 from onceflow.errors import RequestFailed, VerificationError
@@ -49,6 +51,18 @@ def test_a_driver_that_hangs_is_stuck(tmp_path: Path) -> None:
                 world.sleep(60)
             paused.running.resume()
         assert (watch.stuck, watch.is_still) == ("stuck: no batch for 1 s, though no fault was in its way", True)
+
+
+def test_that_it_stands_still_is_told_however_often_it_is_found_again(tmp_path: Path) -> None:
+    """One that is asked to stop is not given up, so each further look comes to the same."""
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        paused = driver.pause()
+        assert paused is not None
+        with patch.object(driver, "give_up") as given_up, watch_over(watched(world_of(driver, tmp_path)), 0.5) as watch:
+            eventually(lambda: given_up.call_count, lambda count: count > 2, "further looks")
+        paused.running.resume()
+    assert watch.is_still
 
 
 def test_while_a_fault_lasts_nothing_is_stuck(tmp_path: Path) -> None:

@@ -87,11 +87,13 @@ class Watch:
         if driver.gave_up:
             self._give_up(driver.gave_up)
         elif now - max(self._disturbed_at, driver.moved_at) > self._stuck_s:
-            self.is_still = not self.stuck
-            self._give_up(f"stuck: no batch for {self._stuck_s:.0f} s, though no fault was in its way")
+            why = f"stuck: no batch for {self._stuck_s:.0f} s, though no fault was in its way"
+            self._give_up(why, is_still=True)
 
-    def _give_up(self, why: str) -> None:
-        self.stuck = self.stuck or why
+    def _give_up(self, why: str, *, is_still: bool = False) -> None:
+        """The first reason counts: it is found again with every look."""
+        if not self.stuck:
+            self.stuck, self.is_still = why, is_still
         self._world.given_up.set()
         self._world.driver.give_up(self.stuck)
 
