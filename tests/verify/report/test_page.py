@@ -252,6 +252,7 @@ def test_a_page_of_many_large_runs_stays_below_3_mb(tmp_path: Path) -> None:
 
 def test_a_report_of_no_run_proves_nothing(tmp_path: Path) -> None:
     written = write_report([], tmp_path / "new" / "directory")
+    assert exit_status([]) == 2
     assert "Nothing is proved There was no run to be judged." in Page.at(written.page).text
 
 
