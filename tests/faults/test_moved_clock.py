@@ -53,7 +53,9 @@ READ_A_CLOCK = {
     "verify/cluster/transaction_log.py": "when an entry of a private cluster's transaction log was written",
     "verify/engines/lines.py": "when an engine said something, for the report",
     "verify/oracle/whole.py": "another time than the batches had, to see whether time makes a difference to a plan",
-    "verify/running/driver.py": "when a driver ended, for the report",
+    "verify/running/course.py": "when a driver was struck, and when the last one ended, for the report",
+    "verify/running/driver.py": "when a JVM was struck, for the report",
+    "verify/running/supervisor.py": "when a driver took a step that it was held at, for the report",
     "verify/running/timeline.py": "the report's time",
 }
 """All of the code that reads a wall clock, and what for. PostgreSQL and Redis read their server's for leases and kept ids."""

@@ -57,6 +57,11 @@ class Jobs:
             self.commits += 1
 
     @property
+    def course(self) -> Jobs:
+        """Its own: it lives once."""
+        return self
+
+    @property
     def executors(self) -> list[int]:
         return self._cluster.executors(self.process.pid)
 

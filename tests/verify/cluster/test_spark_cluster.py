@@ -83,6 +83,11 @@ class SparkDriver:
         self.pid = self.process.pid  # the process group, too
 
     @property
+    def course(self) -> SparkDriver:
+        """Its own: it lives once."""
+        return self
+
+    @property
     def commits(self) -> int:
         """The batches that Spark has called committed."""
         log = self.checkpoint / "commits"
@@ -107,6 +112,11 @@ class TasksInHand:
     def pid(self) -> int:
         """The process group, too."""
         return self.process.pid
+
+    @property
+    def course(self) -> TasksInHand:
+        """Its own: it lives once."""
+        return self
 
     @property
     def commits(self) -> int:

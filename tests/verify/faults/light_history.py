@@ -34,7 +34,7 @@ def record_drivers(recorder: Recorder, judge: Cluster, world: PrivateWorld) -> N
     """Each batch was to be committed once, and by whom is all one; where a key's records go, the log itself tells."""
     topic = world.plan.name
     partition_of = {key: partition for partition, key, _ in judge.read(topic)}
-    for batch in range(max(world.driver.committed_batches) + 1):
+    for batch in range(max(world.driver.course.committed_batches) + 1):
         sends = [send(f"{topic}-{partition_of[key]}", value) for key, value in records_of(batch)]
         recorder.add("drivers", *sends, txn=batch)
 

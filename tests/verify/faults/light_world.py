@@ -78,7 +78,7 @@ def proved(cluster: KafkaCluster, directory: Path) -> Iterator[PrivateWorld]:
         yield world
         assert world.driver.await_batches(2, PATIENCE_S)
         assert world.driver.stop(PATIENCE_S) == ""
-        batches = range(max(world.driver.committed_batches) + 1)
+        batches = range(max(world.driver.course.committed_batches) + 1)
     judge = Cluster(cast(EmbeddedBroker, cluster))
     judge.check_exactly(world.plan.name, [record for batch in batches for record in records_of(batch)])
     judge.close()

@@ -21,7 +21,8 @@ from onceflow.verify.faults import driver as driver_faults
 from onceflow.verify.faults import expiry
 from onceflow.verify.faults.expiry import EXPIRY_FAULTS, ExpireIds, ExpireIdsOfZombie, LastEpochs
 from onceflow.verify.result import Lane
-from onceflow.verify.running.driver import DriverProcess, Life
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.life import Life
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.world import PrivateWorld
 from onceflow.verify.workload import builtin_plan
@@ -70,7 +71,7 @@ def test_expire_ids(world: PrivateWorld, monkeypatch: pytest.MonkeyPatch, lives_
     assert entry(world).producer_id != before
     assert before not in known_at_leaders(world.kafka.client, world.topics_out)
     assert world.driver.generation == (1 if lives_on else 2)
-    assert (world.driver.strikes, world.driver.outages) == ([], [])
+    assert (world.driver.course.strikes, world.driver.course.outages) == ([], [])
 
 
 @pytest.mark.parametrize("step", [pytest.param("WRITE", marks=pytest.mark.long), "DONE"])
@@ -81,7 +82,7 @@ def test_expire_ids_of_zombie(world: PrivateWorld, monkeypatch: pytest.MonkeyPat
     (old,) = world.driver._replaced
     assert old.failure is not None
     assert old.failure.code == "FENCED"
-    assert (world.driver.strikes, world.driver.outages) == ([], [])
+    assert (world.driver.course.strikes, world.driver.course.outages) == ([], [])
 
 
 @pytest.mark.long
@@ -104,7 +105,7 @@ def test_last_epochs(world: PrivateWorld) -> None:
         LastEpochs().inject(world, Random(seed))
         assert f" follows {before}, which began at epoch 327" in world.said.met
         assert entry(world).producer_id != before
-    assert world.driver.strikes == []
+    assert world.driver.course.strikes == []
 
 
 @pytest.mark.long
@@ -156,7 +157,7 @@ def test_control_who_takes_another_producer_id_for_another_driver_stops_and_ther
         first = before if isinstance(fault, ExpireIds) else before + 1  # that one has another start behind it
         told = f"driver {first} ended with FENCED"
         eventually(lambda: notes(world.driver), lambda found: any(each.startswith(told) for each in found), told)
-        assert world.driver.strikes == [], "nobody has killed or replaced it"
+        assert world.driver.course.strikes == [], "nobody has killed or replaced it"
 
 
 @pytest.mark.parametrize("fault", EXPIRY_FAULTS, ids=lambda fault: fault.name)

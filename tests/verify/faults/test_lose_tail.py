@@ -40,7 +40,7 @@ def test_lose_tail_of_a_batch_that_is_not_committed(cluster: KafkaCluster, tmp_p
         LoseTail().inject(world, Random(1))
         assert world.said.met.startswith("node 1 was killed and lost the newest batch of ")
         assert world.driver.await_batches(1)
-        assert world.driver.steps_told["ABORT"] > 0
+        assert world.driver.course.steps_told["ABORT"] > 0
 
 
 @pytest.mark.faults
@@ -77,7 +77,7 @@ def test_control_without_the_audit_it_stays_lost(
         assert world.said.met
         assert world.driver.await_batches(2)
         assert world.driver.stop() == ""
-    batches = range(max(world.driver.committed_batches) + 1)
+    batches = range(max(world.driver.course.committed_batches) + 1)
     assert set(found(world)) < {value for batch in batches for _, value in records_of(batch)}
 
 

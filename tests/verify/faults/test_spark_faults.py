@@ -97,7 +97,7 @@ class Master:
         return 0
 
     def _note(self, what: str) -> None:
-        self.done.append((what, self._driver.commits))
+        self.done.append((what, self._driver.course.commits))
 
 
 MASTERS = pytest.mark.parametrize("fault", [KillSparkMaster(), PauseSparkMaster()], ids=lambda fault: fault.name)

@@ -27,7 +27,8 @@ from onceflow.verify.faults import driver as driver_faults
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.faults.driver import PauseDriver, PauseDriverPython, PauseJvm, SecondDriver
 from onceflow.verify.faults.standbys import PauseStandby
-from onceflow.verify.running.driver import DriverProcess, Life
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.life import Life
 
 pytestmark = pytest.mark.faults
 

@@ -20,8 +20,10 @@ import pytest
 from onceflow.config import load
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Message, Told
+from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
-from onceflow.verify.running.driver import DriverProcess, Life
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.life import Life
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.world import PrivateWorld
@@ -85,7 +87,7 @@ def world_of(driver: DriverProcess, directory: Path) -> PrivateWorld:
 
 def end_by_itself(driver: DriverProcess) -> None:
     """Nobody has asked the running one to end."""
-    life = driver._alive(60)
+    life = driver._alive()
     os.killpg(life.running.pid, signal.SIGKILL)
     assert driver._await(lambda: life.ended, 60)
 
@@ -116,3 +118,21 @@ def output(directory: Path) -> list[tuple[int, int]]:
 def repeated(directory: Path) -> set[int]:
     """The numbers that were written more than once."""
     return {number for number, count in Counter(number for number, _ in output(directory)).items() if count > 1}
+
+
+def writers(directory: Path) -> set[int]:
+    return {pid for _, pid in output(directory)}
+
+
+def await_standby(driver: DriverProcess) -> None:
+    assert driver._await(lambda: bool(driver._standbys) and driver._standbys[0].is_warm, 60)
+
+
+def notes_of(driver: DriverProcess) -> list[str]:
+    return [each.name for each in driver._timeline.happenings() if each.lane is Lane.NOTE]
+
+
+def jvm_of(driver: DriverProcess) -> int:
+    jvm = driver._alive().running.jvm
+    assert jvm is not None
+    return jvm

@@ -96,13 +96,13 @@ def test_what_the_wires_draw_follows_from_the_seed(monkeypatch: pytest.MonkeyPat
 
 def test_a_second_error_does_not_hide_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(settings: object, files: object, world: object, raw: Raw, progress: object) -> None:
-        raw.failures.append("stuck: no batch for 300 s")
+        raw.failures.append("[STUCK] no batch for 300 s")
         raise KafkaException("the writer's client failed")
 
     monkeypatch.setattr(running, "_world", a_world)
     monkeypatch.setattr(running, "_work", work)
     first, second = one_run().failures
-    assert first == "stuck: no batch for 300 s"
+    assert first == "[STUCK] no batch for 300 s"
     assert "the writer's client failed" in second
 
 

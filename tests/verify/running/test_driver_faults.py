@@ -23,7 +23,7 @@ from onceflow.verify.faults import standbys as standby_faults
 from onceflow.verify.faults.catalog import FAULTS, MIXES, Fault
 from onceflow.verify.faults.checkpoint import LoseCommitLog, LoseOffsets, TornCheckpointWrite
 from onceflow.verify.result import Lane
-from onceflow.verify.running import driver as driver_module
+from onceflow.verify.running import supervisor as supervisor_module
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.world import committed_end
 
@@ -89,7 +89,7 @@ def test_one_that_goes_on_as_a_zombie_is_killed_and_of_ours_it_is_told(
     monkeypatch.setattr(driver_faults, "_ZOMBIE_PATIENCE_S", 0.2)
     with supervised(tmp_path, engine=replace(IN_TWO, is_ours=is_ours)) as driver:
         assert driver.await_batches(1)
-        first = driver._alive(60)
+        first = driver._alive()
         told = pytest.raises(
             VerificationError, match="the first driver did not end by itself within 0 s and was killed"
         )
@@ -110,7 +110,7 @@ def test_a_standby_that_is_killed_breaks_nothing_and_is_replaced(tmp_path: Path)
         assert driver.awaited(0) == "", "two are warm again"
         assert (world.said.missed, world.said.beside) == ("", "a warm standby killed")
         assert driver.await_batches(1)
-        assert (driver.generation, driver.strikes, driver.outages) == (1, [], [])
+        assert (driver.generation, driver.course.strikes, driver.course.outages) == (1, [], [])
         assert driver.stop() == ""
     numbers = [number for number, _ in output(tmp_path)]
     assert numbers == list(range(len(numbers)))
@@ -125,7 +125,7 @@ def test_a_killed_standby_breaks_an_engine_whose_standby_leaves_a_lock_behind(
         assert driver._await(lambda: driver.has_recovered(0), 60)
         driver.end_in_order()
         assert driver._await(lambda: driver.generation == 2, 60), "in order they follow each other"
-        commits = driver.commits
+        commits = driver.course.commits
         assert driver._await(lambda: driver.has_recovered(commits), 60)
         with pytest.raises(VerificationError, match="another standby is warm: not within"):
             FAULTS["kill-standby"].inject(world_of(driver, tmp_path), Random(1))
@@ -138,7 +138,7 @@ def test_where_no_standby_waits_none_is_struck(tmp_path: Path, name: str, missed
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
         FAULTS[name].inject(world, Random(1))
-        assert (driver.generation, driver.strikes) == (1, [])
+        assert (driver.generation, driver.course.strikes) == (1, [])
     assert world.said.missed == f"{missed} waited"
 
 
@@ -151,7 +151,7 @@ def test_a_standby_that_is_frozen_is_told_to_take_over_and_wakes_beside_another(
         driver.kill_for(frozen)
         assert first is not None
         assert first.ended
-        assert (driver._current, len(driver.strikes), driver.pauses) == (frozen, 1, [])
+        assert (driver._current, len(driver.course.strikes), driver.course.pauses) == (frozen, 1, [])
         driver.replace(frozen)
         assert driver.await_batches(1), "of the one in its place"
         assert frozen.batches == before
@@ -168,20 +168,20 @@ def test_a_standby_that_took_over_before_its_predecessor_was_to_be_killed_is_spa
         assert driver._await(lambda: successor.generation == 2, 60)
         driver.kill_for(successor)
         assert not successor.ended
-        assert driver.strikes == []
+        assert driver.course.strikes == []
 
 
 def test_a_frozen_standby_is_not_killed_in_place_of_its_predecessor_that_has_just_ended_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_module, "_backoff_s", lambda times: 1.0)  # before the next one is started
+    monkeypatch.setattr(supervisor_module, "_backoff_s", lambda times: 1.0)  # before the next one is started
     with supervised(tmp_path) as driver:
         assert driver._await(lambda: driver.has_recovered(0), 60)
         frozen = driver.pause_standby()
         assert frozen is not None
         end_by_itself(driver)
         driver.kill_for(frozen)
-        assert (driver._current, frozen.ended, driver.strikes) == (frozen, False, [])
+        assert (driver._current, frozen.ended, driver.course.strikes) == (frozen, False, [])
         frozen.running.resume()
         assert driver.await_batches(1)
 
@@ -202,7 +202,7 @@ def test_a_driver_without_a_jvm_is_spared(tmp_path: Path, name: str) -> None:
         world = world_of(driver, tmp_path)
         FAULTS[name].inject(world, Random(1))
         assert world.said.missed == "the driver had no JVM yet, or had ended by itself"
-        assert (driver.strikes, driver.pauses, driver.struck) == ([], [], [])
+        assert (driver.course.strikes, driver.course.pauses, driver.course.struck) == ([], [], [])
         assert driver.await_batches(1)
         assert driver.generation == 1
 

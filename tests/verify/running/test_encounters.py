@@ -254,7 +254,7 @@ def test_a_real_driver_is_killed_in_what_it_told_and_its_batches_are_counted(tmp
         second = _encounter(world, raw, Turn(1.0, KillDriverTwice(), "seed"))
         assert raw.encounters == [first, second]
         assert second.batches >= 1
-    assert {each.step for each in driver.struck} <= {"", "CLAIM", "WRITE", "COMMIT"}
+    assert {each.step for each in driver.course.struck} <= {"", "CLAIM", "WRITE", "COMMIT"}
 
 
 def test_a_first_kill_that_met_work_counts_although_the_second_did_not_come(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_first_kill_that_met_work_counts_although_the_second_did_not_come(tmp_
     with supervised(tmp_path) as driver:
         driver.engine = replace(driver.engine, recovery_steps=("NEVER",))
         assert driver.await_batches(1)
-        life = driver._alive(60)
+        life = driver._alive()
         assert life.running.order(Order(Do.HOLD, step="WRITE"))
         assert driver._await(lambda: life.held is not None, 60)
         world = world_of(driver, tmp_path)
@@ -279,7 +279,7 @@ def test_a_kill_elsewhere_than_it_should_be_is_told_and_counts_by_what_it_met(tm
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
         found = injected(world, fault)
-        (struck,) = driver.struck
+        (struck,) = driver.course.struck
     assert found.met == bool(struck.step)
     assert found.found == f"{struck.text} (NEVER did not come, killed elsewhere)"
 
@@ -305,11 +305,11 @@ def test_a_driver_that_has_ended_by_itself_when_it_is_to_be_killed_was_not_struc
 ) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
-        life = driver._alive(60)
+        life = driver._alive()
         end_by_itself(driver)
-        monkeypatch.setattr(driver, "_alive", lambda patience_s: life)  # it ran when the fault looked
+        monkeypatch.setattr(driver, "_alive", lambda: life)  # it ran when the fault looked
         found = injected(world_of(driver, tmp_path), KillDriver())
-        assert (driver.strikes, driver.struck) == ([], [])
+        assert (driver.course.strikes, driver.course.struck) == ([], [])
     assert (found.met, found.found) == (False, ENDED)
 
 
@@ -323,10 +323,10 @@ def test_a_successor_that_ends_by_itself_in_its_recovery_was_not_struck(
         ends_while_a_step_is_awaited(driver, monkeypatch)
         world = world_of(driver, tmp_path)
         once = injected(world, KillDriverTwice())
-        (struck,) = driver.struck
+        (struck,) = driver.course.struck
         monkeypatch.setattr(driver, "kill", lambda: end_by_itself(driver))
         never = injected(world, KillDriverTwice())
-        assert driver.struck == [struck]
+        assert driver.course.struck == [struck]
     assert once.found == f"{struck.text} (killed once, for the other one ended by itself)"
     assert (never.met, never.found) == (False, f"{ENDED}, and so had its successor")
 
@@ -356,12 +356,12 @@ def test_a_fault_counts_from_where_it_struck(tmp_path: Path, fault: Fault) -> No
     """The batches for which it waited are before it, and output of theirs is none behind it."""
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
-        world, before = world_of(driver, tmp_path), driver.commits
+        world, before = world_of(driver, tmp_path), driver.course.commits
         found = injected(world, fault)
-        waited_for = driver.effects[before + 1]
+        waited_for = driver.course.effects[before + 1]
     assert found.at_s > waited_for.at - world.timeline.began_at
-    if driver.strikes:
-        assert found.at_s == driver.strikes[0] - world.timeline.began_at
+    if driver.course.strikes:
+        assert found.at_s == driver.course.strikes[0] - world.timeline.began_at
 
 
 def test_an_outage_is_the_newest_faults_work(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_an_outage_is_the_newest_faults_work(tmp_path: Path) -> None:
         world = world_of(driver, tmp_path)
         raw = Raw(driver.engine, world)
         raw.encounters = [Encounter("kill-driver", 5.0, True, ""), Encounter("second-driver", 20.0, True, "")]
-        driver.outages = [world.timeline.began_at + at_s for at_s in (1.0, 19.0, 31.0)]
+        driver.course.outages = [world.timeline.began_at + at_s for at_s in (1.0, 19.0, 31.0)]
         found = _outages(world, raw)
     assert [each.fault for each in found] == ["no fault", "kill-driver", "second-driver"]
     assert [round(each.at_s, 3) for each in found] == [1.0, 19.0, 31.0]

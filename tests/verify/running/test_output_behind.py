@@ -18,7 +18,7 @@ from onceflow.verify.recording.recorded import Recorded
 from onceflow.verify.report.summary import Standing, standing
 from onceflow.verify.result import Encounter
 from onceflow.verify.running import outcome as module
-from onceflow.verify.running.driver import Effect
+from onceflow.verify.running.course import Effect
 from onceflow.verify.running.options import settings_of
 from onceflow.verify.running.outcome import Raw, outcome
 from onceflow.verify.running.output_behind import no_output_behind
@@ -80,7 +80,8 @@ def raw_of(recorded: Recorded, committed_s: float) -> Raw:
     """A run of these tables, whose newest batch was committed then."""
     timeline = Timeline()
     newest = Effect(1, BATCHES - 1, timeline.began_at + committed_s)
-    driver = SimpleNamespace(effects=[newest], committed_batches=range(BATCHES), generation=1, steps_told={"ABORT": 0})
+    course = SimpleNamespace(effects=[newest], committed_batches=range(BATCHES), steps_told={"ABORT": 0})
+    driver = SimpleNamespace(course=course, generation=1)
     plan = SimpleNamespace(name=recorded.pipeline)
     world: Any = SimpleNamespace(
         driver=driver, plan=plan, timeline=timeline, topics_in=recorded.inputs, topics_out=recorded.outputs

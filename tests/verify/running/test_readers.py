@@ -46,7 +46,7 @@ def undefended(variant: str) -> tuple[str, ...]:
 def world_of(behind: Behind) -> PrivateWorld:
     """A world for faults that ask nothing of a pipeline, and whose driver does nothing."""
     nothing: Any = None
-    at_rest: Any = SimpleNamespace(under_way=NOTHING, steps_told=Counter())
+    at_rest: Any = SimpleNamespace(under_way=NOTHING, course=SimpleNamespace(steps_told=Counter()))
     plan = load(builtin_plan(), {}).plan
     return PrivateWorld(
         nothing, None, at_rest, plan, Path(), (), (), behind.timeline, threading.Event(), readers=behind.readers

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.verify.result import Encounter
-from onceflow.verify.running.driver import Effect
+from onceflow.verify.running.course import Effect
 from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
 
 BEGAN = 1000.0

@@ -76,7 +76,7 @@ def test_a_fault_waits_until_the_pipeline_has_recovered_from_the_one_before(
         for turn in islice(ByTime(seconds=120, seed=3).due(world_of(driver, tmp_path), [FAULTS["kill-driver"]]), 12):
             at_work.append((driver.has_recovered(commits), turn.wait_s == 0))
             driver.kill()
-            commits = driver.commits
+            commits = driver.course.commits
     assert all(recovered or in_a_row for recovered, in_a_row in at_work)
     assert any(in_a_row and not recovered for recovered, in_a_row in at_work)
 

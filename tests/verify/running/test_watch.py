@@ -50,7 +50,7 @@ def test_a_driver_that_hangs_is_stuck(tmp_path: Path) -> None:
             with pytest.raises(VerificationError, match="given up"):
                 world.sleep(60)
             paused.running.resume()
-        assert (watch.stuck, watch.is_still) == ("stuck: no batch for 1 s, though no fault was in its way", True)
+        assert (watch.stuck, watch.is_still) == ("[STUCK] no batch for 1 s, though no fault was in its way", True)
 
 
 def test_that_it_stands_still_is_told_however_often_it_is_found_again(tmp_path: Path) -> None:
@@ -147,4 +147,4 @@ def test_who_waits_for_the_driver_hears_that_the_run_is_given_up(
             pytest.raises(VerificationError, match="the writer of the input gets no producer"),
         ):
             wait(driver)
-        assert (driver.strikes, driver.is_refused) == ([], False)
+        assert (driver.course.strikes, driver.is_refused) == ([], False)

@@ -36,8 +36,8 @@ def frozen_at_work(world: World, random: Random, *, in_transaction: bool = False
     none where the driver writes by itself.
     """
     lookout = _Lookout(world, random, in_transaction)
-    until, deadline = world.driver.commits + _BATCHES, time.monotonic() + _PATIENCE_S
-    while world.driver.commits < until and time.monotonic() < deadline:
+    until, deadline = world.driver.course.commits + _BATCHES, time.monotonic() + _PATIENCE_S
+    while world.driver.course.commits < until and time.monotonic() < deadline:
         if (pid := lookout.frozen()) is not None:
             return pid
         world.sleep(_LOOK_AGAIN_S)
@@ -64,8 +64,8 @@ class _Lookout:
 
     def _known(self) -> list[int]:
         """Looked for once a batch, for that takes long: all processes are asked. In any order."""
-        if self._world.driver.commits != self._commits:
-            self._commits = self._world.driver.commits
+        if self._world.driver.course.commits != self._commits:
+            self._commits = self._world.driver.course.commits
             self._workers = self._spark.python_workers(self._world.driver.pid)
         return self._random.sample(self._workers, len(self._workers))
 

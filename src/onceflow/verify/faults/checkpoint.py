@@ -146,7 +146,7 @@ def keeps_state(checkpoint: Path) -> bool:
 def _no_output(world: World, entries: Sequence[Path]) -> str:
     """Why nobody might see that these batches are written again; empty where somebody would, or nothing is told of outputs."""
     numbers = sorted(int(entry.name) for entry in entries)
-    if not world.driver.tells_outputs or any(map(world.driver.outputs.get, numbers)):
+    if not world.driver.course.tells_outputs or any(map(world.driver.course.outputs.get, numbers)):
         return ""
     return f"batch {' and '.join(map(str, numbers))} has no output that is known of, so nobody might see it repeated"
 

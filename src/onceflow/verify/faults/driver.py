@@ -15,7 +15,7 @@ from onceflow.errors import VerificationError
 from onceflow.verify.cluster import processes
 
 if TYPE_CHECKING:
-    from onceflow.verify.running.driver import Life
+    from onceflow.verify.running.life import Life
     from onceflow.verify.running.world import World
 
 _BEYOND_TIMEOUT_S = 3.0
@@ -74,9 +74,9 @@ class KillDriverTwice:
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
-        step, kills = random.choice(world.driver.recovery_steps or ("",)), len(world.driver.strikes)
+        step, kills = random.choice(world.driver.recovery_steps or ("",)), len(world.driver.course.strikes)
         came = world.driver.kill_in_recovery(step)
-        killed = len(world.driver.strikes) - kills
+        killed = len(world.driver.course.strikes) - kills
         if not killed:
             world.missed(f"{_ENDED}, and so had its successor")
         elif killed == 1:

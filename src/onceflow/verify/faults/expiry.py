@@ -169,9 +169,9 @@ def _quiet_step(world: World, random: Random) -> str:
 
 def _tell_what_came(world: World, what: str, at: UnderWay | None = None) -> None:
     """A fault after which nothing was tried any more has met nothing."""
-    commits = world.driver.commits
+    commits = world.driver.course.commits
     failed = world.driver.await_failure(("",), 1, _BATCH_S)
-    if world.driver.commits > commits:
+    if world.driver.course.commits > commits:
         world.met(f"{what}; a batch was committed", at)
     elif failed:
         world.met(f"{what}; it failed", at)

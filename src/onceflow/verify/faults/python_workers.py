@@ -133,12 +133,12 @@ class PausePythonDaemon:
         at = _kill_under_a_frozen_daemon(world, random)
         if at is None:
             return
-        before = world.driver.commits
+        before = world.driver.course.commits
         world.note(f"{at.text}, and its daemon {at.daemon} frozen")
         try:
             timeout_s = world.plan.output.transaction_timeout.ms / 1000
             world.sleep(timeout_s + random.uniform(0, _COORDINATOR_LOOKS_S))
-            waited_for = world.driver.commits == before
+            waited_for = world.driver.course.commits == before
         finally:
             woke = processes.send(at.daemon, signal.SIGCONT)
         end = f"its daemon {at.daemon} {'woke' if woke else 'was ended'}"

@@ -162,9 +162,9 @@ class PauseSparkMaster:
 
 def _work_without_master(world: World) -> None:
     """Waits for batches without a master, the last of which began without it; says so if none came, and none is under way."""
-    before = world.driver.commits
+    before = world.driver.course.commits
     world.driver.await_batches(_WITHOUT_MASTER, _WITHOUT_MASTER_S)
-    came = world.driver.commits - before
+    came = world.driver.course.commits - before
     if came or world.driver.under_way.step:
         world.note(f"{counted(came, 'batch', 'batches')} committed without a master")
     else:

@@ -72,7 +72,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
     failures = list(raw.failures)
     expected, output_s = _expected(files, raw, failures, on_batch), _output_times(raw)
     verdict, notes = _verdict(settings, raw, expected, failures)
-    seen_s, effects = output_s.tolist(), world.driver.effects
+    seen_s, effects = output_s.tolist(), world.driver.course.effects
     in_vain = no_output_behind(raw.encounters, expected, effects, timeline.began_at, seen_s)
     faults = tuple(fault.name for fault in settings.faults if fault.name not in raw.left_out)
     return RunResult(
@@ -125,7 +125,7 @@ def _verdict(
     """What the checker says of the run's history, and notes; what could not be judged is added to ``failures``."""
     assert raw.observed is not None
     world = raw.world
-    failures += unrecorded_progress(raw.engine, raw.observed, len(world.driver.committed_batches))
+    failures += unrecorded_progress(raw.engine, raw.observed, len(world.driver.course.committed_batches))
     grown = grown_topics(raw.observed.ends, world.topics_out, settings.partitions_out)
     recorded = Recorded(
         world.plan.name,
@@ -290,9 +290,9 @@ def _counts(raw: Raw, happenings: Sequence[Happening]) -> Mapping[str, int]:
         "input records in doubt": _number(status, "info"),
         "input records visible": len(_of_topics(raw.final, raw.world.topics_in)),
         "output records": len(_of_topics(raw.final, raw.world.topics_out)),
-        "batches": len(driver.committed_batches),
+        "batches": len(driver.course.committed_batches),
         "commits of batches": sum(each.lane is Lane.BATCH for each in happenings),
-        **({"attempts aborted": driver.steps_told["ABORT"]} if raw.engine.is_ours else {}),
+        **({"attempts aborted": driver.course.steps_told["ABORT"]} if raw.engine.is_ours else {}),
         "drivers": driver.generation,
         **_counts_of_effects(raw),
         "looks at the progress": pc.count_distinct(raw.progress["look"]).as_py(),

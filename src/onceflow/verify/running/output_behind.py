@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from onceflow.verify.oracle import Expected
 from onceflow.verify.result import Encounter
-from onceflow.verify.running.driver import Effect
+from onceflow.verify.running.course import Effect
 
 
 def no_output_behind(

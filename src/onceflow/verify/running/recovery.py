@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.verify.result import Encounter, Recovery
-from onceflow.verify.running.driver import Effect
+from onceflow.verify.running.course import Effect
 
 _LOOKED_WITHIN_S = 3.0
 _ON_THE_WIRE_S = 1.0

@@ -302,7 +302,7 @@ def _check_disturbed(settings: Settings, raw: Raw) -> None:
 def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
     assert turn.fault is not None
     name, driver = turn.fault.name, world.driver
-    kills, pauses = len(driver.strikes), len(driver.pauses)
+    kills, pauses = len(driver.course.strikes), len(driver.course.pauses)
     world.note(turn.fault.text)
     raw.injected += 1
     try:
@@ -311,8 +311,8 @@ def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
             bar.detail += f". {encounter.text}"
     finally:
         began_at = world.timeline.began_at
-        raw.strikes += [Strike(name, at - began_at) for at in driver.strikes[kills:]]
-        raw.strikes += [Strike(name, at - began_at, kills=False) for at in driver.pauses[pauses:]]
+        raw.strikes += [Strike(name, at - began_at) for at in driver.course.strikes[kills:]]
+        raw.strikes += [Strike(name, at - began_at, kills=False) for at in driver.course.pauses[pauses:]]
 
 
 def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
@@ -326,17 +326,17 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
     """
     assert turn.fault is not None
     driver = world.driver
-    struck, kills, pauses = len(driver.struck), len(driver.strikes), len(driver.pauses)
+    struck, kills, pauses = len(driver.course.struck), len(driver.course.strikes), len(driver.course.pauses)
     world.strikes_now()
     turn.fault.inject(world, turn.random())
-    commits = driver.commits
+    commits = driver.course.commits
     coming = Coming(
-        driver.engine, bool(driver.engine.steps or driver.steps_told), world.said, world.said.before,
-        driver.struck[struck:], driver.steps_told - world.said.told,
+        driver.engine, bool(driver.engine.steps or driver.course.steps_told), world.said, world.said.before,
+        driver.course.struck[struck:], driver.course.steps_told - world.said.told,
         batches=commits - raw.commits,
     )  # fmt: skip
     raw.commits = commits
-    strikes = [world.timeline.seconds(at) for at in (*driver.strikes[kills:], *driver.pauses[pauses:])]
+    strikes = [world.timeline.seconds(at) for at in (*driver.course.strikes[kills:], *driver.course.pauses[pauses:])]
     at_s = min(strikes, default=world.said.at_s)
     raw.encounters.append(replace(coming.encounter(turn.fault.name, at_s), in_row=turn.in_row))
     world.note(raw.encounters[-1].text)
@@ -346,7 +346,7 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
 def _outages(world: PrivateWorld, raw: Raw) -> list[Strike]:
     """Each time when no driver was left, though none was killed; they are the newest fault's work."""
     found = []
-    for at_s in (at - world.timeline.began_at for at in world.driver.outages):
+    for at_s in (at - world.timeline.began_at for at in world.driver.course.outages):
         fault = next((each.fault for each in reversed(raw.encounters) if each.at_s <= at_s), "no fault")
         found.append(Strike(fault, at_s, by_itself=True))
     return found
@@ -367,7 +367,7 @@ def _unexplained_conflicts(driver: DriverProcess, raw: Raw) -> list[str]:
 
 
 def _counts(world: PrivateWorld, raw: Raw) -> str:
-    return f"{raw.injected} faults, {world.driver.generation} drivers, {len(world.driver.committed_batches)} batches"
+    return f"{raw.injected} faults, {world.driver.generation} drivers, {len(world.driver.course.committed_batches)} batches"
 
 
 def _said(world: PrivateWorld) -> str:

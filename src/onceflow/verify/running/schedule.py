@@ -108,7 +108,7 @@ class ByTime:
                 return
             if turn.fault is not None:
                 yield turn
-                commits = world.driver.commits
+                commits = world.driver.course.commits
 
     def lack(self, injected: int) -> str:
         return "" if injected else f"no fault was injected within {self.seconds:g} s: give it longer with --for"

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from onceflow.errors import PipelineStuck
 from onceflow.verify.cluster import Node
 from onceflow.verify.result import Lane
 from onceflow.verify.running.explained import explained
@@ -82,13 +83,13 @@ class Watch:
         again before it has a batch is given up by its supervisor.
         """
         driver, now = self._world.driver, time.monotonic()
-        if not driver.committed_batches or self._world.timeline.is_open(Lane.FAULT):
+        if not driver.course.committed_batches or self._world.timeline.is_open(Lane.FAULT):
             self._disturbed_at = now
         if driver.gave_up:
             self._give_up(driver.gave_up)
-        elif now - max(self._disturbed_at, driver.moved_at) > self._stuck_s:
-            why = f"stuck: no batch for {self._stuck_s:.0f} s, though no fault was in its way"
-            self._give_up(why, is_still=True)
+        elif now - max(self._disturbed_at, driver.course.moved_at) > self._stuck_s:
+            still = PipelineStuck(f"no batch for {self._stuck_s:.0f} s, though no fault was in its way")
+            self._give_up(explained(still), is_still=True)
 
     def _give_up(self, why: str, *, is_still: bool = False) -> None:
         """The first reason counts: it is found again with every look."""

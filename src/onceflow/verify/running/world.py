@@ -120,7 +120,7 @@ class PrivateWorld:
         self.note(text)
 
     def strikes_now(self) -> None:
-        self.said.begin(self.timeline.seconds(), self.driver.under_way, self.driver.steps_told)
+        self.said.begin(self.timeline.seconds(), self.driver.under_way, self.driver.course.steps_told)
 
     def wait_for(self, condition: Callable[[], bool], what: str, patience_s: float = 60) -> None:
         deadline = time.monotonic() + patience_s
