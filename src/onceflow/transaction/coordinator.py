@@ -54,7 +54,7 @@ Asked_co = TypeVar("Asked_co", covariant=True)
 WriteBatch = Callable[[Identity, int], Counts]
 """Steps 3 and 4: writes the whole batch under an identity (second argument: the attempt), returns acknowledged counts."""
 
-_RENEWALS = 2
+RENEWALS = 2  # tries of one
 
 OnStep = Callable[[str, int], None]
 """Told before each effect: the step's name and the batch id (-1 at the start); and inside WRITE, while the driver writes,
@@ -129,7 +129,7 @@ class TransactionCoordinator:
         if not self._protocol.context.claimed:
             return False
         self.ensure_started()
-        return any(self._run(Renew(), {}, _no_write).committed for _ in range(_RENEWALS))
+        return any(self._run(Renew(), {}, _no_write).committed for _ in range(RENEWALS))
 
     def _run(self, event: Event, source_offsets: SourceOffsets, write: WriteBatch) -> Ready:
         self._cause = None

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceflow.errors import BrokerUnreachable, OnceflowError, ProgressConflict, TopicMissing
-from onceflow.transaction.coordinator import must_start, unanswered
+from onceflow.transaction.coordinator import RENEWALS, must_start, unanswered
 from onceflow.transaction.going_on import check_beginning, must_begin_at_offsets
 from onceflow.transaction.messages import (
     Effect,
@@ -183,7 +183,16 @@ class Driver:
             reach("driver: rests, and renews what is committed")
             started = yield from self._start()
             if not isinstance(started, Halt):
-                yield from self._run(Renew(), range(0))
+                yield from self._renew()
+
+    def _renew(self) -> Generator[Wait, Any, None]:
+        """As ``TransactionCoordinator.renew``."""
+        for attempt in range(RENEWALS):
+            if attempt:
+                reach("driver: renews again, for nothing came of it")
+            ended = yield from self._run(Renew(), range(0))
+            if isinstance(ended, Halt) or ended.committed:
+                return
 
     def _plan(self, number: int, start: int) -> int:
         """Where batch ``number`` ends: as the checkpoint says, else as much as is there."""
