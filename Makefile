@@ -44,7 +44,7 @@ test: check
 proof: setup
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF)
 
-# The long part of the verification, five hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
+# The long part of the verification, six hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
 verify: setup
 	@worst=0; for part in tests simulator runs; do $(MAKE) --no-print-directory verify-$$part || worst=1; done; exit $$worst
 
@@ -65,8 +65,8 @@ verify-simulator: setup
 
 # Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have each of
 # them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery; beside Spark's own sink; executors that
-# write, and their Python processes; what a plan without state allows to be lost; kinds that chance gives to version 1 too seldom; and Kafka's
-# transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
+# write, on both, and their Python processes; what a plan without state allows to be lost, on both; kinds that chance gives to version 1 too
+# seldom; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
 LONG_FOR ?= 25m
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
@@ -88,8 +88,10 @@ verify-runs: setup
 	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --transaction-version 1 --out onceflow-verify/version-1-one-by-one; \
 	run $(CLUSTER) --for $(FOR) --engine both --out onceflow-verify/beside-spark; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 2 --out onceflow-verify/version-2-executors; \
+	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 1 --out onceflow-verify/version-1-executors; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --out onceflow-verify/python-processes; \
-	run $(WITHOUT_STATE) --for $(FOR) --faults checkpoint,topics --transaction-version 2 --out onceflow-verify/version-2-checkpoint; \
+	run $(WITHOUT_STATE) --standbys 4 --for $(FOR) --faults checkpoint,topics --transaction-version 2 --out onceflow-verify/version-2-checkpoint; \
+	run $(WITHOUT_STATE) --standbys 4 --for $(FOR) --faults checkpoint,topics --transaction-version 1 --out onceflow-verify/version-1-checkpoint; \
 	run $(CLUSTER) --for $(FOR) --faults $(SELDOM) --transaction-version 1 --out onceflow-verify/version-1-seldom; \
 	run --matrix --out onceflow-verify/matrix; \
 	exit $$worst

@@ -28,8 +28,10 @@ LAST = {
     "version-1-one-by-one": "version-1-one-by-one-cluster",
     "beside-spark": "version-2-beside-spark",
     "version-2-executors": "version-2-executors-brokers-and-driver",
+    "version-1-executors": "version-1-executors-brokers-and-driver",
     "python-processes": "version-2-python-processes",
     "version-2-checkpoint": "version-2-checkpoint",
+    "version-1-checkpoint": "version-1-checkpoint",
     "version-1-seldom": "version-1-seldom",
 }
 """The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; all others are earlier."""
