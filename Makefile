@@ -63,7 +63,7 @@ verify-simulator: setup
 	$(BIN)/python -m onceflow.verify.simulator --by-chance --seeds 50000 || worst=1; \
 	exit $$worst
 
-# Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have each of
+# Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have most of
 # them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery; beside Spark's own sink; executors that
 # write, on both, and their Python processes; what a plan without state allows to be lost, on both; kinds that chance gives to version 1 too
 # seldom; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.

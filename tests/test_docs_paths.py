@@ -108,6 +108,11 @@ def test_kinds_and_variants_of_the_simulator_that_are_named_exist() -> None:
     assert set(re.findall(r'"([^"]+)"', " ".join(variants))) <= set(VARIANTS)
 
 
+def test_so_many_bugs_are_told_as_are_said_to_be() -> None:
+    _, _, section = FOUND_PAGE.read_text().partition("## In onceflow itself\n\n")
+    assert section.startswith(f"{len(bugs())} of them")
+
+
 def test_each_bug_that_was_found_names_its_test_or_says_why_it_has_none() -> None:
     assert bugs()
     assert [bug for bug in bugs() if not names_a_test(bug) and "no test: " not in bug] == []

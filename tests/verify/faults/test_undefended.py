@@ -20,7 +20,7 @@ from tests.verify.faults.bare import PATIENCE_S, BareWorld, leaders
 
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults.disk import FullDisk
-from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition
+from onceflow.verify.faults.foreign import add_partition
 from onceflow.verify.faults.limits import RecordTooLarge
 
 pytestmark = pytest.mark.faults
@@ -200,7 +200,7 @@ def test_the_beginning_of_an_added_partition_is_lost_to_a_group_that_starts_at_t
 
     seen: set[int] = set()
     eventually(polled, lambda found: found == {0}, "an assignment", PATIENCE_S)
-    AddInputPartition().inject(world.as_world(), Random(1))
+    add_partition(world.as_world(), world.topic)
     world.write(1, 1)
     eventually(polled, lambda found: found == {0, 1}, "the new partition", PATIENCE_S)
     numbers = itertools.count(2)
@@ -219,7 +219,7 @@ def test_an_added_partition_is_never_seen_by_a_reader_that_keeps_to_those_it_kne
     settings = {"group.id": world.topic, "enable.partition.eof": True}
     reader = Consumer({"bootstrap.servers": world.kafka.direct_servers, "log_level": 0, **settings})
     reader.assign([TopicPartition(world.topic, partition, OFFSET_BEGINNING) for partition in world.partitions()])
-    AddOutputPartition().inject(world.as_world(), Random(1))
+    add_partition(world.as_world(), world.topic)
     for number, partition in enumerate((0, 1, 0)):
         world.write(number, partition)
     seen: list[int] = []

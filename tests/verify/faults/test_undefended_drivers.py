@@ -22,7 +22,7 @@ from onceflow.kafka.client import GROUP, TRANSACTION, KafkaClient, Topic
 from onceflow.kafka.missing import SURE_S
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults.brokers import KillCoordinator, MoveCoordinator, MoveLeader, Role
-from onceflow.verify.faults.foreign import HijackTransactionalId
+from onceflow.verify.faults.foreign import hijack
 from onceflow.verify.simulator.variants import VARIANTS
 
 pytestmark = pytest.mark.faults
@@ -135,7 +135,7 @@ def test_who_takes_a_refused_commit_for_done_loses_what_a_hijack_aborted(
     job = Job(three_brokers.bootstrap_servers, topic, topic, checkpoint, batches=BATCHES, patience_s=PATIENCE_S)
     driver = Hijacked(job)
     world = BareWorld(three_brokers, cast(SteadyDriver, driver))
-    driver.hijack = lambda: HijackTransactionalId().inject(world.as_world(), Random(1))
+    driver.hijack = lambda: hijack(world.as_world())
     with suppress(Fenced):
         driver.run()
     driver.run()  # as a supervisor starts it again; what is done is not done again

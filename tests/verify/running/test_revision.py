@@ -38,6 +38,9 @@ def test_the_commit_of_a_checkout_is_named_and_whether_it_was_changed(sources: P
     assert revision() == f"{onceflow.__version__}, commit {commit}"
     (sources.parent / "beside.txt").touch()
     assert revision() == f"{onceflow.__version__}, commit {commit}"
+    git(sources.parent, "add", "beside.txt")
+    git(sources.parent, "commit", "--quiet", "-m", "what is no source")
+    assert revision() == f"{onceflow.__version__}, commit {commit}"
     (sources / "onceflow" / "new.py").touch()
     assert revision() == f"{onceflow.__version__}, commit {commit}, changed since"
 

@@ -1,7 +1,13 @@
-"""Faults by others: a stranger takes the transactional id, somebody adds a partition to a topic (F5, F19)."""
+"""Faults by others: a stranger takes the transactional id, somebody adds a partition to a topic (F5, F19).
+
+They come right before a step of a batch, for between two batches they would meet nothing that is under way. Where an engine tells
+no steps, any time will do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -31,11 +37,15 @@ class HijackTransactionalId:
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
-        world.sleep(random.uniform(0, 1))
-        world.strikes_now()
-        options = {"bootstrap.servers": world.kafka.direct_servers, "transactional.id": world.transactional_id}
-        Producer({**options, "log_level": 0}).init_transactions(_PATIENCE_S)
-        world.note(f"{world.transactional_id} was hijacked")
+        with _in_a_batch(world, random):
+            hijack(world)
+
+
+def hijack(world: World) -> None:
+    """Takes the pipeline's transactional id, whatever it does just now."""
+    options = {"bootstrap.servers": world.kafka.direct_servers, "transactional.id": world.transactional_id}
+    Producer({**options, "log_level": 0}).init_transactions(_PATIENCE_S)
+    world.note(f"{world.transactional_id} was hijacked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,9 @@ class AddInputPartition:
     needs: tuple[str, ...] = ("growing topics",)
 
     def inject(self, world: World, random: Random) -> None:
-        _add_partition(world, random.choice(world.topics_in))
+        with _in_a_batch(world, random):
+            add_partition(world, random.choice(world.topics_in))
+        world.kafka.wait_until_healthy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +79,27 @@ class AddOutputPartition:
     needs: tuple[str, ...] = ("growing topics",)
 
     def inject(self, world: World, random: Random) -> None:
-        _add_partition(world, random.choice(world.topics_out))
+        with _in_a_batch(world, random):
+            add_partition(world, random.choice(world.topics_out))
+        world.kafka.wait_until_healthy()
 
 
-def _add_partition(world: World, topic: str) -> None:
+def add_partition(world: World, topic: str) -> None:
+    """One more than the topic has."""
     admin = AdminClient({"bootstrap.servers": world.kafka.direct_servers, "log_level": 0})
     count = world.kafka.client.topics([topic], refresh=True)[topic].partition_count + 1
     admin.create_partitions([NewPartitions(topic, count)])[topic].result(_PATIENCE_S)
     world.note(f"{topic} has {count} partitions")
-    world.kafka.wait_until_healthy()
+
+
+@contextmanager
+def _in_a_batch(world: World, random: Random) -> Iterator[None]:
+    """The driver waits right before one of its steps until the block ends, if that step comes."""
+    step = random.choice(world.driver.steps or ("",))
+    held = world.driver.hold(step) if step else None
+    world.strikes_now()
+    try:
+        yield
+    finally:
+        if held is not None:
+            world.driver.go(held)

@@ -12,8 +12,11 @@ _SOURCES = Path(onceflow.__file__).parents[1]
 
 
 def revision() -> str:
-    """The version; in a checkout also the commit, and whether its sources were changed since."""
-    commit = _git("rev-parse", "--short=10", "HEAD")
+    """The version; in a checkout also the newest commit of its sources, and whether they were changed since.
+
+    Later commits, of documentation and tests, are none of the code that runs: runs before and after one of those tell the same.
+    """
+    commit = _git("log", "-1", "--format=%h", "--abbrev=10", "--", ".")
     if not commit or not _git("ls-files", "onceflow/__init__.py"):  # installed, in whatever repository that may be
         return onceflow.__version__
     changed = ", changed since" if _git("status", "--porcelain", "--", ".") else ""
