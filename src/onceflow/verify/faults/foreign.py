@@ -63,7 +63,6 @@ class AddInputPartition:
     def inject(self, world: World, random: Random) -> None:
         with _in_a_batch(world, random):
             add_partition(world, random.choice(world.topics_in))
-        world.kafka.wait_until_healthy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +80,15 @@ class AddOutputPartition:
     def inject(self, world: World, random: Random) -> None:
         with _in_a_batch(world, random):
             add_partition(world, random.choice(world.topics_out))
-        world.kafka.wait_until_healthy()
 
 
 def add_partition(world: World, topic: str) -> None:
-    """One more than the topic has."""
+    """One more than the topic has; all brokers know it when this returns."""
     admin = AdminClient({"bootstrap.servers": world.kafka.direct_servers, "log_level": 0})
     count = world.kafka.client.topics([topic], refresh=True)[topic].partition_count + 1
     admin.create_partitions([NewPartitions(topic, count)])[topic].result(_PATIENCE_S)
     world.note(f"{topic} has {count} partitions")
+    world.kafka.wait_until_healthy()
 
 
 @contextmanager
