@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.faults.support import eventually
+from tests.verify.cluster.lives_once import LivesOnce
 
 from onceflow.verify.cluster import SparkCluster, processes, spark
 from onceflow.verify.faults.spark import KillSparkMaster
@@ -35,7 +36,7 @@ while True:
 """
 
 
-class Jobs:
+class Jobs(LivesOnce):
     """A driver that runs one small job after the other on a cluster. To faults it is one that commits batches."""
 
     under_way: UnderWay = NOTHING
@@ -55,11 +56,6 @@ class Jobs:
         assert self.process.stdout is not None
         for _ in self.process.stdout:
             self.commits += 1
-
-    @property
-    def course(self) -> Jobs:
-        """Its own: it lives once."""
-        return self
 
     @property
     def executors(self) -> list[int]:

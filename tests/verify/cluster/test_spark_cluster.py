@@ -24,6 +24,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.faults.support import Cluster, eventually
+from tests.verify.cluster.lives_once import LivesOnce
 from tests.verify.cluster.retried_driver import (
     ROWS,
     TASKS,
@@ -65,7 +66,7 @@ REHEARSING = Path(__file__).with_name("rehearsing_driver.py")
 RETRIED = Path(__file__).with_name("retried_driver.py")
 
 
-class SparkDriver:
+class SparkDriver(LivesOnce):
     """What faults of Spark use of a ``DriverProcess``: a query that copies ``source`` to ``target``."""
 
     under_way: UnderWay = NOTHING  # it tells no steps
@@ -83,11 +84,6 @@ class SparkDriver:
         self.pid = self.process.pid  # the process group, too
 
     @property
-    def course(self) -> SparkDriver:
-        """Its own: it lives once."""
-        return self
-
-    @property
     def commits(self) -> int:
         """The batches that Spark has called committed."""
         log = self.checkpoint / "commits"
@@ -101,7 +97,7 @@ class SparkDriver:
 
 
 @dataclass(frozen=True, slots=True)
-class TasksInHand:
+class TasksInHand(LivesOnce):
     """What faults of Spark use of a driver: this one has no batches, but one job, and a task of it is run again."""
 
     process: subprocess.Popen[bytes]
@@ -112,11 +108,6 @@ class TasksInHand:
     def pid(self) -> int:
         """The process group, too."""
         return self.process.pid
-
-    @property
-    def course(self) -> TasksInHand:
-        """Its own: it lives once."""
-        return self
 
     @property
     def commits(self) -> int:

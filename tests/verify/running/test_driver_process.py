@@ -64,7 +64,7 @@ def test_a_clean_bounce_comes_into_a_batch_and_lets_it_end(tmp_path: Path, monke
     """Bounces come by progress, so most likely between two batches, where one shows nothing."""
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
-        monkeypatch.setattr(driver, "engine", replace(driver.engine, steps=("WRITE", "COMMIT")))
+        monkeypatch.setattr(driver.course, "engine", replace(driver.engine, steps=("WRITE", "COMMIT")))
         for number in range(2):
             world = world_of(driver, tmp_path)
             BounceClient(How.CLEAN, number).inject(world, Random(1))
@@ -77,7 +77,7 @@ def test_a_clean_bounce_comes_into_a_batch_and_lets_it_end(tmp_path: Path, monke
 def test_a_clean_bounce_whose_step_does_not_come_has_met_nothing(tmp_path: Path) -> None:
     """It waits for that through some batches, and then asks between two, or anywhere."""
     with supervised(tmp_path) as driver:
-        driver.engine = replace(driver.engine, steps=("NEVER",))
+        driver.course.engine = replace(driver.engine, steps=("NEVER",))
         driver.course.doing = lambda life: NOTHING  # type: ignore[method-assign]  # it is between two batches
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)

@@ -260,7 +260,7 @@ def test_a_real_driver_is_killed_in_what_it_told_and_its_batches_are_counted(tmp
 def test_a_first_kill_that_met_work_counts_although_the_second_did_not_come(tmp_path: Path) -> None:
     """The driver that is killed first waits right before WRITE; its successor never comes to the step it is to be killed at."""
     with supervised(tmp_path) as driver:
-        driver.engine = replace(driver.engine, recovery_steps=("NEVER",))
+        driver.course.engine = replace(driver.engine, recovery_steps=("NEVER",))
         assert driver.await_batches(1)
         life = driver._alive()
         assert life.running.order(Order(Do.HOLD, step="WRITE"))
@@ -275,7 +275,7 @@ def test_a_first_kill_that_met_work_counts_although_the_second_did_not_come(tmp_
 @pytest.mark.parametrize("fault", [KillDriverAtStep(), BounceClient(How.HARD, 1)], ids=lambda fault: fault.name)
 def test_a_kill_elsewhere_than_it_should_be_is_told_and_counts_by_what_it_met(tmp_path: Path, fault: Fault) -> None:
     with supervised(tmp_path) as driver:
-        driver.engine = replace(driver.engine, steps=("NEVER",))
+        driver.course.engine = replace(driver.engine, steps=("NEVER",))
         assert driver.await_batches(1)
         world = world_of(driver, tmp_path)
         found = injected(world, fault)
@@ -293,7 +293,7 @@ def test_a_driver_that_ends_by_itself_while_a_fault_waits_for_a_step_was_not_str
 ) -> None:
     """The system has no memory for it any more, say: a run is not good for a fault that has struck nobody."""
     with supervised(tmp_path) as driver:
-        driver.engine = replace(driver.engine, steps=("COMMIT",))
+        driver.course.engine = replace(driver.engine, steps=("COMMIT",))
         assert driver.await_batches(1)
         ends_while_a_step_is_awaited(driver, monkeypatch)
         found = injected(world_of(driver, tmp_path), fault)
@@ -318,7 +318,7 @@ def test_a_successor_that_ends_by_itself_in_its_recovery_was_not_struck(
 ) -> None:
     """So its predecessor alone counts; and none, where that had ended by itself, too."""
     with supervised(tmp_path) as driver:
-        driver.engine = replace(driver.engine, recovery_steps=("CLAIM",))
+        driver.course.engine = replace(driver.engine, recovery_steps=("CLAIM",))
         assert driver.await_batches(1)
         ends_while_a_step_is_awaited(driver, monkeypatch)
         world = world_of(driver, tmp_path)

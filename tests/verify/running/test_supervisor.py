@@ -184,7 +184,7 @@ def test_a_control_that_hangs_is_ended_and_what_is_judged_is_not(
     monkeypatch.setattr(limits, "_HANGS_S", 0.2)
     with supervised(tmp_path) as driver:
         assert driver.await_batches(1)
-        monkeypatch.setattr(driver, "engine", replace(driver.engine, judged=judged))
+        monkeypatch.setattr(driver.course, "engine", replace(driver.engine, judged=judged))
         current = driver._current
         assert current is not None
         current.running.order(Order(Do.HOLD, step="WRITE"))

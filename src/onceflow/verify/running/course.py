@@ -49,7 +49,7 @@ class Course:
         self.struck: list[UnderWay] = []
         self.failed: list[Message] = []
         self.moved_at = time.monotonic()  # when a driver last began to run, or told of a batch
-        self._engine = engine
+        self.engine = engine
         self._timeline = timeline
         self._changed = changed
         self._steps_told: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class Course:
 
     def doing(self, life: Life) -> UnderWay:
         """What it does, as far as it has told."""
-        return under_way(self._engine, life.told, life.committed)
+        return under_way(self.engine, life.told, life.committed)
 
     # ------------------------------------------------------------------------------------------------ what drivers tell
 
@@ -83,7 +83,7 @@ class Course:
     def note_taken(self, life: Life, step: Message) -> None:
         """It begins the step. One that waits right before it has made nothing visible, and may be killed there."""
         life.told, life.held = step, None
-        if step.step == self._engine.visible_from and step.batch >= 0:
+        if step.step == self.engine.visible_from and step.batch >= 0:
             self.effects.append(Effect(life.generation, step.batch, step.at))
 
     def note_commit(self, life: Life, message: Message) -> None:
@@ -101,7 +101,7 @@ class Course:
         if message.batch in self.committed_batches and not message.written:
             return
         self.committed_batches.add(message.batch)
-        if not self._engine.visible_from:
+        if not self.engine.visible_from:
             self.effects.append(Effect(life.generation, message.batch, message.at))
         began = self._timeline.seconds(life.first_seen.get(message.batch, message.at))
         ended = self._timeline.seconds(message.at)

@@ -301,8 +301,8 @@ def _check_disturbed(settings: Settings, raw: Raw) -> None:
 
 def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
     assert turn.fault is not None
-    name, driver = turn.fault.name, world.driver
-    kills, pauses = len(driver.course.strikes), len(driver.course.pauses)
+    name, course = turn.fault.name, world.driver.course
+    kills, pauses = len(course.strikes), len(course.pauses)
     world.note(turn.fault.text)
     raw.injected += 1
     try:
@@ -311,8 +311,8 @@ def _inject(world: PrivateWorld, raw: Raw, turn: Turn) -> None:
             bar.detail += f". {encounter.text}"
     finally:
         began_at = world.timeline.began_at
-        raw.strikes += [Strike(name, at - began_at) for at in driver.course.strikes[kills:]]
-        raw.strikes += [Strike(name, at - began_at, kills=False) for at in driver.course.pauses[pauses:]]
+        raw.strikes += [Strike(name, at - began_at) for at in course.strikes[kills:]]
+        raw.strikes += [Strike(name, at - began_at, kills=False) for at in course.pauses[pauses:]]
 
 
 def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
@@ -325,18 +325,18 @@ def _encounter(world: PrivateWorld, raw: Raw, turn: Turn) -> Encounter:
         fault    strikes: what is behind it has no output
     """
     assert turn.fault is not None
-    driver = world.driver
-    struck, kills, pauses = len(driver.course.struck), len(driver.course.strikes), len(driver.course.pauses)
+    engine, course = world.driver.engine, world.driver.course
+    struck, kills, pauses = len(course.struck), len(course.strikes), len(course.pauses)
     world.strikes_now()
     turn.fault.inject(world, turn.random())
-    commits = driver.course.commits
+    commits = course.commits
     coming = Coming(
-        driver.engine, bool(driver.engine.steps or driver.course.steps_told), world.said, world.said.before,
-        driver.course.struck[struck:], driver.course.steps_told - world.said.told,
+        engine, bool(engine.steps or course.steps_told), world.said, world.said.before,
+        course.struck[struck:], course.steps_told - world.said.told,
         batches=commits - raw.commits,
     )  # fmt: skip
     raw.commits = commits
-    strikes = [world.timeline.seconds(at) for at in (*driver.course.strikes[kills:], *driver.course.pauses[pauses:])]
+    strikes = [world.timeline.seconds(at) for at in (*course.strikes[kills:], *course.pauses[pauses:])]
     at_s = min(strikes, default=world.said.at_s)
     raw.encounters.append(replace(coming.encounter(turn.fault.name, at_s), in_row=turn.in_row))
     world.note(raw.encounters[-1].text)

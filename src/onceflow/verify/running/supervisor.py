@@ -38,7 +38,6 @@ class Supervisor:
     """So long may a driver take to come, or to end."""
 
     def __init__(self, engine: Engine, launch: Launch, timeline: Timeline, standbys: int = 1) -> None:
-        self.engine = engine
         self.generation = 0
         self.conflicts = 0  # how often one ended since its checkpoint lacked what is committed
         self.gave_up = ""  # why it is not started any more
@@ -59,6 +58,11 @@ class Supervisor:
         self._next_hold = ""
         self._closing = False
         self._thread = threading.Thread(target=self._supervise, name="onceflow-supervisor", daemon=True)
+
+    @property
+    def engine(self) -> Engine:
+        """What it is the driver of."""
+        return self.course.engine
 
     # ---------------------------------------------------------------------------------------------------- start and end
 
