@@ -26,7 +26,7 @@ from onceflow.verify.faults.brokers import (
     RollBrokersHard,
 )
 from onceflow.verify.faults.disk import FullDisk
-from onceflow.verify.faults.foreign import add_partition, hijack
+from onceflow.verify.faults.foreign import AddOutputPartition, HijackTransactionalId
 from onceflow.verify.matrix.bounces import BounceBroker
 from onceflow.verify.matrix.cells import How
 
@@ -202,14 +202,20 @@ def test_full_disk(world: BareWorld) -> None:
     assert 0 < size <= limit
 
 
-def test_hijack(world: BareWorld) -> None:
+def test_hijack(world: BareWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a driver that tells no steps; for those that do see test_foreign_faults.py."""
     looks = world.driver_of_batches.steps.count("LOOK")
-    hijack(world.as_world())
+    with monkeypatch.context() as silent:
+        silent.setattr(SteadyDriver, "steps", [])
+        HijackTransactionalId().inject(world.as_world(), Random(1))
+    assert world.struck_after == len(world.slept) == 1, "what came while it waited it has not met"
     driver = world.driver_of_batches
     eventually(lambda: driver.steps.count("LOOK") > looks or driver.failure, bool, "the epoch is refused", PATIENCE_S)
 
 
-def test_a_partition_more_in_the_output(world: BareWorld) -> None:
+def test_a_partition_more_in_the_output(world: BareWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = world.topics_out[0]
-    add_partition(world.as_world(), topic)
+    with monkeypatch.context() as silent:
+        silent.setattr(SteadyDriver, "steps", [])
+        AddOutputPartition().inject(world.as_world(), Random(1))
     assert len(leaders(world.kafka.client, topic)) == 4

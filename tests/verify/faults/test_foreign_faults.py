@@ -16,7 +16,7 @@ from tests.verify.running.injected import injected
 
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults.catalog import Fault
-from onceflow.verify.faults.foreign import AddOutputPartition, HijackTransactionalId
+from onceflow.verify.faults.foreign import AddInputPartition, AddOutputPartition, HijackTransactionalId
 
 pytestmark = pytest.mark.faults
 
@@ -27,14 +27,17 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield running
 
 
-@pytest.mark.parametrize("fault", [HijackTransactionalId(), AddOutputPartition()], ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault", [HijackTransactionalId(), AddOutputPartition(), AddInputPartition()], ids=lambda fault: fault.name
+)
 def test_it_meets_a_batch_at_the_step_that_it_has_drawn_and_costs_no_record(
     cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     make_tests_importable(monkeypatch)
-    with at_work(cluster, tmp_path) as world:
+    with at_work(cluster, tmp_path) as working:
+        world = replace(working, topics_in=working.topics_out)  # a driver without input
         for step in LIGHT.steps:
-            world.driver.engine = replace(LIGHT, steps=(step,))
+            world.driver.course.engine = replace(LIGHT, steps=(step,))
             met = injected(world, fault)
             assert (met.met, f"right before {step}" in met.found) == (True, True), met.found
             assert world.driver.await_batches(2, PATIENCE_S)

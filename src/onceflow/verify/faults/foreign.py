@@ -93,9 +93,12 @@ def add_partition(world: World, topic: str) -> None:
 
 @contextmanager
 def _in_a_batch(world: World, random: Random) -> Iterator[None]:
-    """The driver waits right before one of its steps until the block ends, if that step comes."""
-    step = random.choice(world.driver.steps or ("",))
-    held = world.driver.hold(step) if step else None
+    """The driver waits right before one of its steps until the block ends, if it tells steps and that one comes."""
+    held = None
+    if steps := world.driver.steps:
+        held = world.driver.hold(random.choice(steps))
+    else:
+        world.sleep(random.uniform(0, 1))
     world.strikes_now()
     try:
         yield
