@@ -15,7 +15,7 @@ import pytest
 
 from onceflow.errors import BrokerUnreachable, OnceflowError, RequestFailed
 from onceflow.transaction import coordinator as production
-from onceflow.transaction.coordinator import TransactionCoordinator, must_start
+from onceflow.transaction.coordinator import RENEWALS, TransactionCoordinator, must_start
 from onceflow.transaction.failures import AttemptFailed, IdentityRefused
 from onceflow.transaction.messages import (
     Counts,
@@ -172,14 +172,15 @@ def told(life: Life, count: int) -> list[tuple[Event, Effect]]:
 
 
 def renewed_again(heard: list[tuple[Event, Effect]]) -> list[int]:
-    """Where a renewal is tried again, for nothing has come of the first try: not by who asks, but by whom was asked."""
+    """Where a renewal is tried again, for nothing came of the try before: whoever asked once has not asked anew."""
     again: list[int] = []
     tries, is_tried = 0, False
     for number, (event, effect) in enumerate(heard):
         if isinstance(event, ASKED):
             is_tried = isinstance(event, Renew)
             tries = tries if is_tried else 0
-            again += [number] * (tries % 2)
+            if tries % RENEWALS:
+                again.append(number)
         if isinstance(effect, Ready | Halt):
             tries = tries + 1 if is_tried and isinstance(effect, Ready) and not effect.committed else 0
             is_tried = False
