@@ -101,7 +101,7 @@ def provider() -> jars.Jar:
 
 def test_the_lock_pins_what_the_broker_and_the_connector_need() -> None:
     versions = {name: {jar.artifact: jar.version for jar in jars.locked(name)} for name in get_args(jars.JarSet)}
-    assert versions["broker"]["kafka-clients"] == versions["broker"]["kafka_2.13"] == "4.3.1"
+    assert versions["broker"]["kafka-clients"] == versions["broker"]["kafka_2.13"] == "4.2.2"
     assert versions["broker"]["slf4j-api"].startswith("1.7")
     assert "log4j-slf4j-impl" in versions["broker"]
     assert versions["spark"] == {

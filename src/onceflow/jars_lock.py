@@ -20,9 +20,9 @@ from jgo.parse import Coordinate
 from onceflow.errors import SetupError
 from onceflow.jars import CONNECTIONS, Jar, maven_cache, maven_context, sha256_of
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.2.2"
 SPARK_VERSION = "4.2.0"
-LOG4J_VERSION = "2.25.4"
+LOG4J_VERSION = "2.25.5"
 # Later versions are not in every repository; the connector of 4.2 runs with this one, its API has not changed.
 PROVIDER_VERSION = "4.0.0"
 
