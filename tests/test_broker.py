@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka.admin import KafkaAdminClient
+from tests.faults.newer import NEWER
 from tests.new_topics import create
 
 from onceflow.broker import EmbeddedBroker, run_java_tool, settings
@@ -222,6 +223,17 @@ def test_a_broker_that_dies_at_the_start_shows_its_log(directory: Path) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.long
+def test_files_of_a_newer_kafka_are_told_and_left_as_they_are(directory: Path) -> None:
+    with small(directory, installation=NEWER):
+        pass
+    with pytest.raises(BrokerStartError, match="died") as raised:
+        small(directory).start()
+    assert raised.value.action.startswith("its files are of a newer Kafka: run that one with them")
+    with small(directory, installation=NEWER) as broker:
+        assert broker.status().running
+
+
 def test_a_broker_that_is_not_ready_in_time_is_killed(directory: Path) -> None:
     small(directory).start().stop()
     with pytest.raises(BrokerStartError, match="was not ready after 0 s"):

@@ -22,6 +22,7 @@ from onceflow.errors import BrokerStartError, SetupError
 _log = logging.getLogger("onceflow.broker")
 
 _KILL_TIMEOUT_S = 30
+_UNREADABLE = "UnsupportedVersionException: Can't read version"  # what a node says of the cluster's metadata
 
 
 def new_cluster_id() -> str:
@@ -128,9 +129,13 @@ class BrokerProcess:
     def start_error(self, lack: str) -> BrokerStartError:
         """What to raise for a node that does not come up, with the end of its log."""
         state = "died" if not self._home.is_running() else f"was not ready after {self._start_timeout_s:.0f} s"
+        log = self._home.end_of_log()
+        action = f"see {self._home.log} and {self._home.output}"
+        if _UNREADABLE in log:
+            action = f"its files are of a newer Kafka: run that one with them, or take another directory; {action}"
         return BrokerStartError(
-            f"the broker in {self._home.directory} {state}: {lack}. The end of its log:\n{self._home.end_of_log()}",
-            action=f"see {self._home.log} and {self._home.output}",
+            f"the broker in {self._home.directory} {state}: {lack}. The end of its log:\n{log}",
+            action=action,
             directory=str(self._home.directory),
         )
 

@@ -383,7 +383,14 @@ class KafkaClient:
 
     def transaction_version(self) -> int:
         """The finalized feature ``transaction.version`` of the cluster, at least 1 (brokers before 4.0 do not name it)."""
+        finalized = self._features().finalized_features or ()
+        return max(1, next((int(f.max_version_level) for f in finalized if f.name == "transaction.version"), 1))
+
+    def newest_metadata_version(self) -> int:
+        """The highest ``metadata.version`` that the broker which answers can have: it tells its release. 0: it does not say."""
+        supported = self._features().supported_features or ()
+        return next((int(f.max_version) for f in supported if f.name == "metadata.version"), 0)
+
+    def _features(self) -> Any:
         request = ApiVersionsRequest(client_software_name="onceflow", client_software_version="1", max_version=4)
-        answer = self.repeat(lambda: self.ask(None, request), "the cluster's features")
-        features = {f.name: f.max_version_level for f in answer.finalized_features or ()}
-        return max(1, int(features.get("transaction.version", 1)))
+        return self.repeat(lambda: self.ask(None, request), "the cluster's features")

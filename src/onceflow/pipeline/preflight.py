@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onceflow.config import PlanFile
 from onceflow.errors import KafkaError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.client import KafkaClient
 from onceflow.kafka.missing import SURE_S, meant
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.exact_numbers import without_room
@@ -22,6 +23,8 @@ MAX_TIMEOUT = "transaction.max.timeout.ms"
 RETENTION = "offsets.retention.minutes"
 VERIFICATION = "transaction.partition.verification.enable"
 LEAST_RETENTION_MINUTES = 7 * 24 * 60  # Kafka's own default
+SKIPS_MARKERS_FROM = 30  # the metadata.version of Kafka 4.3
+_PATIENCE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -47,6 +50,7 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
         found.notes += _retention_notes(broker.get(RETENTION))
         if file.plan.guarantee != "at_least_once":  # which opens no transaction
             found.notes += _verification_notes(broker.get(VERIFICATION))
+            found.notes += _marker_notes(_newest_metadata_version(settings))
         found.missing = missing_topics(file, found.known)
         if found.missing:
             # Raises where one is only hidden from this principal. Those that are made now need no second look.
@@ -93,6 +97,23 @@ def _verification_notes(enabled: str | None) -> list[str]:
         f"the brokers take a transaction's first write unasked ({VERIFICATION} = false): on transaction version 1 offsets that "
         "come late may keep a start from reading the progress. Set it to true, Kafka's default, or raise "
         "transaction.version to 2"
+    ]
+
+
+def _newest_metadata_version(settings: ClusterSettings) -> int:
+    with KafkaClient(settings.for_protocol(), patience_s=_PATIENCE_S) as client:
+        return client.newest_metadata_version()
+
+
+def _marker_notes(metadata_version: int) -> list[str]:
+    """KAFKA-20734 (tests/faults/test_without_a_leader.py)."""
+    if metadata_version < SKIPS_MARKERS_FROM:
+        return []
+    return [
+        "the brokers are of Kafka 4.3 or later, where a transaction that is decided while one of its partitions has no leader "
+        "does not end there (KAFKA-20734, seen with 4.3.1 and 4.4.0): the next one ends both, and committed records can be lost, "
+        "aborted ones seen. Run brokers of Kafka 4.2, or see that no partition's replicas are all down at once; whether a later "
+        "release has it mended is not known here"
     ]
 
 
