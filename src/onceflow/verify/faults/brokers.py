@@ -1,4 +1,4 @@
-"""Faults of the Kafka nodes: killed, frozen, rolled, and coordinators and leaders that move (F2, F3, F7, F8).
+"""Faults of the Kafka nodes: killed, frozen, rolled, all killed, and coordinators and leaders that move (F2, F3, F7, F8).
 
 Each returns when every node runs again, all replicas are in sync and every coordinator has loaded what it coordinates.
 """
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
+
+from onceflow.verify.faults.isolated import BETWEEN
+from onceflow.verify.wire import Do, Rule, apis
 
 if TYPE_CHECKING:
     from onceflow.verify.cluster import Node
@@ -83,6 +86,36 @@ class RollBrokersHard:
 
     def inject(self, world: World, random: Random) -> None:
         world.kafka.roll("hard", random.sample(world.kafka.nodes, len(world.kafka.nodes)))
+
+
+@dataclass(frozen=True, slots=True)
+class KillAllBrokers:
+    """SIGKILL to all nodes at the same moment, as where the power fails: a transaction is decided, and its markers are under way.
+
+    ::
+
+        coordinator   has answered a commit, and sends its markers to the leaders
+        all nodes     are killed; no disk loses anything
+        coordinator   is back, as nobody has told it of another one yet, and the partitions that it is to mark have no leader
+
+    Which transaction that is, one of the pipeline or one of its input, is chance.
+    """
+
+    name: str = "kill-all-brokers"
+    text: str = "SIGKILL to all brokers at once, while a transaction's markers are under way; all are started again"
+    needs: tuple[str, ...] = (BETWEEN,)
+
+    def inject(self, world: World, random: Random) -> None:
+        nodes = random.sample(world.kafka.nodes, len(world.kafka.nodes))
+        with world.kafka.peer_rules.during(Rule(Do.HOLD, frozenset({apis.WRITE_TXN_MARKERS}))) as (markers,):
+            world.wait_for(lambda: markers.applied > 0, "markers that are under way")
+            world.strikes_now()
+            for node in nodes:  # none has a moment in which it could do something about the death of another one
+                node.pause()
+            for node in nodes:
+                node.kill()
+        world.note(f"all nodes killed, {markers.applied} requests to write markers with them")
+        world.kafka.heal()
 
 
 class Role(Enum):
@@ -168,6 +201,7 @@ BROKER_FAULTS = (
     PauseBroker(),
     RollBrokersClean(),
     RollBrokersHard(),
+    KillAllBrokers(),
     KillCoordinator("kill-coordinator", Role.TRANSACTIONS),
     KillCoordinator("kill-group-coordinator", Role.OFFSETS),
     MoveCoordinator("move-transaction-coordinator", Role.TRANSACTIONS),
