@@ -13,8 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
-from tests.faults.light import FailsOnce
+from tests.faults.light import FailsOnce, LightDriver
 from tests.faults.support import Cluster, Job, LightDrivers, expected_records
+from tests.faults.test_timed_out import wait_for_the_abort
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
@@ -36,6 +37,7 @@ PLACES = [("FENCE", -1), ("CLAIM_COMMIT", -1), ("HALF", 0), ("COMMIT", 0), ("HAL
 
 CONTROL = len(PLACES) + 1  # the number of the pipelines that are the control's
 FAILING = CONTROL + 1  # of those whose first attempt fails
+LATE = FAILING + 1  # of those that outlast their transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def producer_id(epoch: int, number: int = 0) -> int:
 
 def write_transaction_log(broker: EmbeddedBroker) -> None:
     """Empty transactions of the pipelines, as the coordinator writes them; it reads them at its next start."""
-    pipelines = itertools.product(FIRST_EPOCHS, range(FAILING + 1))
+    pipelines = itertools.product(FIRST_EPOCHS, range(LATE + 1))
     entries = {
         transactional_id(aged(epoch, number)): Entry(producer_id(epoch, number), epoch, timeout_ms=60_000)
         for epoch, number in pipelines
@@ -73,7 +75,10 @@ def write_transaction_log(broker: EmbeddedBroker) -> None:
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aged]:
-    config = {"transaction.state.log.num.partitions": "1"}
+    config = {
+        "transaction.state.log.num.partitions": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    }
     broker = EmbeddedBroker(
         tmp_path_factory.mktemp("old"), transaction_version=request.param, heap_mb=256, config=config
     )
@@ -120,6 +125,30 @@ def test_an_attempt_that_fails_near_the_end_of_the_epochs(old: Aged, light: Ligh
     steps = [step for step, _ in driver.steps]
     assert (steps.count("ABORT"), steps.count("WRITE")) == (1, BATCHES + 1)
     old.cluster.check_exactly(driver.topic, expected_records(BATCHES))
+
+
+class TooLate(LightDriver):
+    """In the second attempt of each batch it has time; the first one outlasts the transaction's."""
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if step == "AUDIT" and self.steps.count((step, batch_id)) == 1:
+            wait_for_the_abort(self.requests)
+
+
+@pytest.mark.parametrize(
+    "epoch", [LAST - 6, LAST - 4, LAST - 3]
+)  # two of them come to such an attempt, after more or fewer others
+def test_a_transaction_that_times_out_near_the_end_of_the_epochs(old: Aged, light: LightDrivers, epoch: int) -> None:
+    """KAFKA-20090. On version 2, before Kafka 4.3::
+
+    the last epoch is 32766; the coordinator aborts what has timed out under 32767
+    ABORT is answered as one that was asked for again, with that epoch
+    what is opened under it is neither committed nor aborted, by nobody
+    """
+    driver = TooLate(replace(job_of(old, light, aged(epoch, LATE)), batches=4, timeout_ms=1000))
+    driver.run()
+    old.cluster.check_exactly(driver.topic, expected_records(4))
 
 
 def test_control_the_last_epoch_is_given_once_and_cannot_be_asked_for_again(old: Aged) -> None:

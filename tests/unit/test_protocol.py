@@ -46,6 +46,7 @@ COMPLETING, COMPLETE = Coordinated.COMPLETING, Coordinated.COMPLETE
 BATCH = Batch(0, "q", "", "d0")
 OTHER = Identity(7, 40)
 ANEW = Identity(8, 0)  # what a coordinator gives that does not know the transactional id
+ANOTHER = Identity(9, 0)
 COUNTS = {("out", 0): 3, ("out", 1): 0}
 CLAIM = Progress.empty("me")
 DONE = CLAIM.advanced(BATCH, "me")
@@ -791,6 +792,28 @@ def test_on_version_2_an_attempt_is_made_under_each_epoch() -> None:
     life = Life(2).fenced()
     life.hear(Stored(), Ended(at(LAST_EPOCH)))
     assert life.hear(Offered(BATCH)) == Write(at(LAST_EPOCH), BATCH, 1)
+
+
+def test_nothing_is_opened_under_an_epoch_behind_the_last_one() -> None:
+    """An abort in the last epoch is answered with it by brokers before 4.3."""
+    life = Life(2).fenced()
+    life.hear(Stored(), Ended(at(LAST_EPOCH)), Offered(BATCH), WriteFailed(terminal=False, reason="timed out"))
+    assert life.hear(Ended(at(LAST_EPOCH + 1))) == Initialise(expected=at(LAST_EPOCH + 1))
+    assert life.hear(Initialised(ANEW), ProgressRead(CLAIM)) == Write(ANEW, BATCH, 2)
+
+
+def test_a_producer_id_that_followed_the_last_epoch_and_is_not_known_any_more_is_asked_for_again() -> None:
+    life = Life(2).fenced()
+    life.hear(Stored(), Ended(ANEW), Offered(BATCH), Refused("INVALID_PRODUCER_ID_MAPPING"))
+    assert life.hear(seen(COMPLETE, at(LAST_EPOCH + 1))) == ReadProgress()
+    assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH + 1))
+    assert life.hear(Initialised(ANOTHER), ProgressRead(CLAIM)) == Write(ANOTHER, BATCH, 2)
+
+
+def test_a_producer_id_that_is_not_known_any_more_finds_the_newer_claim() -> None:
+    life = Life(2).fenced()
+    life.hear(Stored(), Ended(ANEW), Offered(BATCH), Refused("fenced"), seen(COMPLETE, at(LAST_EPOCH + 1)))
+    halted(life.hear(ProgressRead(CLAIM.claimed_by("newer"))), Stop.FENCED, "driver newer")
 
 
 def answer_with_the_last_epoch_is_lost() -> Life:

@@ -425,6 +425,10 @@ def test_which_identity_is_still_ours(state: Coordinated, identity: Identity | N
         (LAST_EPOCH + 1, COMPLETE, Identity(8, 0), True),
         (LAST_EPOCH - 1, COMPLETE, Identity(8, 0), False),
         (LAST_EPOCH - 1, COMPLETE, Identity(7, LAST_EPOCH), True),
+        (0, COMPLETE, Identity(8, LAST_EPOCH + 1), True),
+        (0, COMPLETE, Identity(8, LAST_EPOCH), False),
+        (0, ONGOING, Identity(8, LAST_EPOCH + 1), False),
+        (1, COMPLETE, Identity(8, LAST_EPOCH + 1), False),
     ],
 )
 def test_which_identity_is_ours_at_the_end_of_the_epochs(

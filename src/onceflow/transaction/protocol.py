@@ -481,12 +481,19 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
 
 
 def _descends(seen: Snapshot, own: Identity | None) -> bool:
+    """Where the last epoch is used up another producer id follows, or one that nobody knows any more (Kafka before 4.3)::
+
+    COMMIT in the last epoch is answered with the next producer id, and epoch 0; the markers are not written yet
+    the coordinator moves, and the new one has not heard of that id: it completes the transaction, and goes on with the old one
+    """
     if own is None or seen.identity is None:
         return False
     if seen.identity == own:
         return True
     if seen.state is Coordinated.ONGOING:
         return False
+    if own.epoch == 0 and seen.identity.epoch > LAST_EPOCH:
+        return True
     if own.epoch >= LAST_EPOCH:
         return seen.identity.epoch == 0 or seen.identity == Identity(own.producer_id, own.epoch + 1)
     return seen.identity == Identity(own.producer_id, own.epoch + 1)
@@ -593,8 +600,15 @@ def _owned(context: Context) -> Identity:
 
 
 def _renewed(context: Context, identity: Identity | None) -> Context:
-    """The context after a transaction ended: version 2 gave a fresh identity, version 1 keeps the used one."""
-    return replace(context, identity=identity or context.identity, fresh=identity is not None)
+    """The context after a transaction ended: version 2 gave a fresh identity, version 1 keeps the used one.
+
+    Of the epoch behind the last one nothing may be opened: a transaction there can be neither ended nor aborted (KAFKA-20090)::
+
+        the attempt has epoch 32766, the last one; it times out, and the coordinator aborts it under 32767
+        ABORT is answered as a repeated one, with that epoch (Kafka before 4.3)
+    """
+    fresh = identity is not None and identity.epoch <= LAST_EPOCH
+    return replace(context, identity=identity or context.identity, fresh=fresh)
 
 
 # ---------------------------------------------------------------------------------------------------------------- table

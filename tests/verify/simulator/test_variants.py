@@ -48,6 +48,8 @@ CONTROLS = [
     ("gives up and goes on", 2, Anomaly.CONFLICT, {"task": 0.2, "second": 0.2}),
     ("asks again for the last epoch", 1, Anomaly.STUCK, {"request": 0.1}),
     ("asks again for the last epoch", 2, Anomaly.STUCK, {"cut": 0.1}),
+    ("goes on behind the last epoch", 2, Anomaly.HANGING, {"driver": 0.1}),
+    ("takes a forgotten producer id for another driver", 2, Anomaly.NEWEST_STOPPED, {"move": 0.1, "marker": 0.3}),
     ("retried tasks write", 1, Anomaly.OUT_OF_ORDER, {"task": 0.1}),
     ("retried tasks write", 2, Anomaly.OUT_OF_ORDER, {"task": 0.1}),
     ("repeats the epoch of an empty batch", 1, Anomaly.REPEATED, {"request": 0.1, "task": 0.1}),
@@ -84,6 +86,8 @@ NEAR_THE_LAST_EPOCH = {
     "asks again for the last epoch": range(32755, 32766),
     "trusts what follows the last epoch": range(32760, 32767),
     "takes another producer id for another driver": range(32755, 32766),
+    "goes on behind the last epoch": range(32760, 32767),
+    "takes a forgotten producer id for another driver": range(32760, 32767),
 }
 """Of the variants that err about the last epoch (32766): the first one, by the seed."""
 

@@ -50,6 +50,7 @@ _RESTARTED_LEADERS = 0.5
 _SEVERAL_RECORDS = 0.2
 _READINGS_DIFFER = 0.04
 _UNVERIFIED = 0.3
+_NEWER = 0.5
 _SIZES = (
     *((records, size) for records in (6, 9, 12) for size in (3, 4)),
     (30, 15),
@@ -94,6 +95,7 @@ class Scenario:
     verifies: bool = (
         True  # partition leaders ask the coordinator before they append; those of version 1 may be told not to
     )
+    follows_next: bool = False  # brokers of Kafka 4.3, and not of 4.2: what follows when the epochs are used up
     faults_until: int = 1500
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -121,6 +123,7 @@ class Scenario:
             records_each=1 + (Random(f"the batches of {seed}").random() < _SEVERAL_RECORDS),  # noqa: S311  no secret
             readings_differ=Random(f"the readings of {seed}").random() < _READINGS_DIFFER,  # noqa: S311  no secret
             verifies=version == 2 or Random(f"who asks in {seed}").random() >= _UNVERIFIED,  # noqa: S311  no secret
+            follows_next=Random(f"the release of {seed}").random() < _NEWER,  # noqa: S311  no secret
             rates={**rates, **_people(seed), **_rest(seed), **_pace(seed), **_beside(seed)},
         )
 

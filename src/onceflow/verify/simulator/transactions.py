@@ -1,7 +1,14 @@
 """Model of Kafka's transaction coordinator for one transactional id: KIP-98, KIP-360, KIP-890 (versions 1 and 2).
 
-Follows ``TransactionCoordinator`` and ``TransactionMetadata`` of Kafka 4.3, whose names it uses. A request is atomic; what
+Follows ``TransactionCoordinator`` and ``TransactionMetadata`` of Kafka, whose names it uses. A request is atomic; what
 takes time is the markers: the coordinator stays in ``PREPARE_…`` until every partition has its marker.
+
+Of Kafka 4.2 or 4.3 (``follows_next``), which differ on version 2 when the epochs are used up::
+
+    a transaction of the last epoch is aborted by the coordinator   4.2 goes on with epoch 32767, which is none to write under:
+                                                                    a transaction that is opened there never ends (KAFKA-20090)
+    the coordinator moves before the markers are written            4.2 has not written down which producer id comes next: the
+                                                                    one that EndTxn has given is not known to anybody
 
 All that time the next state is pending, and the answer is CONCURRENT_TRANSACTIONS, whatever the direction of an EndTxn. Who hears
 it depends on what is looked at first::
@@ -32,6 +39,7 @@ from onceflow.verify.simulator.requests import (
 )
 
 EXHAUSTED = 32766  # TransactionMetadata.isEpochExhausted
+GREATEST = 32767  # Short.MAX_VALUE
 NONE = -1
 
 
@@ -104,6 +112,7 @@ class Transactions:
         self, version: int, first_epoch: int, on_prepared: OnPrepared, on_begin: Callable[[int], None]
     ) -> None:
         self.metadata: Metadata | None = None
+        self.follows_next = False
         self._version = version
         self._first_epoch = first_epoch  # as if InitProducerId had been called so often before
         self._next_pid = 1000
@@ -129,8 +138,7 @@ class Transactions:
             return PRODUCER_FENCED
         if entry.phase is Phase.ONGOING:
             reach("coordinator: InitProducerId aborts the open transaction")
-            self.fence()
-            return CONCURRENT_TRANSACTIONS
+            return CONCURRENT_TRANSACTIONS if self.fence() else UNKNOWN_SERVER_ERROR
         answer = self._renewed(entry, None if request.expected is None else request.expected.epoch)
         self.in_doubt = self.in_doubt or compares_nothing
         return answer
@@ -232,6 +240,8 @@ class Transactions:
         if not self._may_end(entry, identity, again=again):
             return PRODUCER_FENCED
         if entry.phase is Phase.ONGOING or not (again or commit):
+            if entry.epoch == GREATEST:
+                return UNKNOWN_SERVER_ERROR
             self._prepare(entry, commit)
             return Answer(identity=entry.following)
         if again:
@@ -246,16 +256,19 @@ class Transactions:
 
     # ------------------------------------------------------------------------------------------- what the broker does
 
-    def fence(self) -> None:
-        """Aborts the open transaction under the next epoch: by InitProducerId, or because it timed out."""
+    def fence(self) -> bool:
+        """Aborts the open transaction under the next epoch: by InitProducerId, or because it timed out. False: there is none."""
         assert self.metadata is not None
         entry = self.metadata
+        if entry.epoch == GREATEST:
+            return False
         entry.last_epoch = entry.epoch if self._version >= 2 else NONE
         if self._version >= 2 and entry.epoch >= EXHAUSTED:
-            reach("coordinator: it aborts in the last epoch, and gives a new producer id")
-            entry.next_pid = self._new_pid()
+            reach("coordinator: it aborts in the last epoch")
+            entry.next_pid = self._new_pid() if self.follows_next else NONE
         entry.epoch += 1
         self._marked(entry, commit=False)
+        return True
 
     def expire(self, begun: int) -> None:
         """The transaction's timeout; ``begun`` names the transaction that the timer was started for."""
@@ -292,9 +305,15 @@ class Transactions:
     def move(self) -> None:
         """Another broker loads the coordinator's log, which does not hold the last epoch."""
         entry = self.metadata
-        if entry is not None and entry.last_epoch != NONE:
+        if entry is None:
+            return
+        if entry.last_epoch != NONE:
             self._forgotten = (entry.pid, entry.last_epoch, entry.epoch)
             entry.last_epoch = NONE
+        if not self.follows_next:
+            if entry.next_pid != NONE:
+                reach("coordinator: it moves, and nobody knows the producer id that it has given")
+            entry.previous_pid = entry.next_pid = NONE
 
     def forget(self) -> bool:
         """``transactional.id.expiration.ms`` has passed; never while a transaction is open or being completed."""

@@ -275,6 +275,35 @@ class AsksAgainForTheLastEpoch(Protocol):
         return effect
 
 
+class GoesOnBehindTheLastEpoch(Protocol):
+    """Opens a transaction under the epoch that an abort in the last one leaves on Kafka before 4.3."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        identity = self.context.identity
+        if self.context.state is State.REFRESH and identity is not None and identity.epoch > LAST_EPOCH:
+            return super().handle(Initialised(identity))
+        return effect
+
+
+class TakesAForgottenIdForAnotherDriver(Protocol):
+    """Stops where a coordinator that has moved does not know the producer id that the last epoch was followed by."""
+
+    def handle(self, event: Event) -> Effect:
+        seen = event.snapshot.identity if isinstance(event, Described) else None
+        own = self.context.identity
+        if (
+            self.context.state is not State.LOOK
+            or seen is None
+            or own is None
+            or own.epoch > 0
+            or seen.epoch <= LAST_EPOCH
+        ):
+            return super().handle(event)
+        self.context = replace(self.context, state=State.STOPPED)
+        return Halt(Stop.FENCED, f"{seen} holds the transactional id, we had {own}")
+
+
 class RenewsTheBatchBefore(Protocol):
     """Renews the source offsets of the newest batch, and the progress of the one before: the next start is refused."""
 
@@ -374,6 +403,8 @@ VARIANTS: Mapping[str, Variant] = {
     "reports old conflicts": Variant(ReportsOldConflicts),
     "gives up and goes on": Variant(GivesUpAndGoesOn),
     "asks again for the last epoch": Variant(AsksAgainForTheLastEpoch),
+    "goes on behind the last epoch": Variant(GoesOnBehindTheLastEpoch),
+    "takes a forgotten producer id for another driver": Variant(TakesAForgottenIdForAnotherDriver),
     "renews at any price": Variant(RenewsAtAnyPrice),
     "renews the batch before": Variant(RenewsTheBatchBefore),
     "doubts who has resumed": Variant(DoubtsWhoHasResumed),

@@ -62,6 +62,7 @@ class World:
         self.broker = Broker(self._scheduler, choices, scenario.version, PARTITIONS, scenario.first_epoch)
         self.broker.restarts_leaders = scenario.restarts_leaders
         self.broker.verifies = scenario.verifies
+        self.broker.transactions.follows_next = scenario.follows_next
         self.checkpoint = Checkpoint(self._scheduler, choices, "q1", 0)
         self._queries = 1
         self._plans: dict[tuple[str, int], set[int]] = {}

@@ -61,5 +61,7 @@ def _rare() -> Iterator[Run]:
     from onceflow.verify.simulator import Scenario
 
     yield from ((seed, Scenario(1, rates=_RENEWED)) for seed in (88, 128))
+    yield 3, Scenario(2, first_epoch=32763, drivers=2, rates={"move": 0.1, "marker": 0.3})
+    yield 9904, Scenario.of(9904)
     yield 168, Scenario(2, 12, 2, drivers=2, user_restarts=True, rates=_OVERTAKEN)
     yield 416, steady(416)
