@@ -234,6 +234,7 @@ def test_files_of_a_newer_kafka_are_told_and_left_as_they_are(directory: Path) -
         assert broker.status().running
 
 
+@pytest.mark.faults
 def test_a_broker_that_is_not_ready_in_time_is_killed(directory: Path) -> None:
     small(directory).start().stop()
     with pytest.raises(BrokerStartError, match="was not ready after 0 s"):

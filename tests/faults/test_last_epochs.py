@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
 
 import pytest
 from tests.faults.light import FailsOnce, LightDriver
@@ -21,11 +23,13 @@ from tests.verify.simulator.real import RealBroker
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.anchor import ensure_anchor_topic
-from onceflow.transaction.messages import Described, Identity
+from onceflow.transaction.messages import Counts, Described, Identity
 from onceflow.transaction.questions import transactional_id
 from onceflow.transaction.requests import Requests
-from onceflow.verify.cluster.transaction_log import Entry, write_entries
+from onceflow.verify.cluster import KafkaCluster
+from onceflow.verify.cluster.transaction_log import Entry, entry_of, replace_entry, write_entries
 from onceflow.verify.simulator.requests import UNKNOWN_SERVER_ERROR, InitProducerId
+from onceflow.verify.wire import Do, Rule, apis
 
 pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
@@ -128,27 +132,74 @@ def test_an_attempt_that_fails_near_the_end_of_the_epochs(old: Aged, light: Ligh
 
 
 class TooLate(LightDriver):
-    """In the second attempt of each batch it has time; the first one outlasts the transaction's."""
+    """The first attempt of each batch outlasts its transaction; ``tried`` are all of them, by batch and identity."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.tried: list[tuple[int, Identity]] = []
 
     def step(self, step: str, batch_id: int) -> None:
         super().step(step, batch_id)
         if step == "AUDIT" and self.steps.count((step, batch_id)) == 1:
             wait_for_the_abort(self.requests)
 
+    def _write(self, identity: Identity, batch_id: int) -> Counts:
+        self.tried.append((batch_id, identity))
+        return super()._write(identity, batch_id)
 
-@pytest.mark.parametrize(
-    "epoch", [LAST - 6, LAST - 4, LAST - 3]
-)  # two of them come to such an attempt, after more or fewer others
-def test_a_transaction_that_times_out_near_the_end_of_the_epochs(old: Aged, light: LightDrivers, epoch: int) -> None:
+
+def test_a_transaction_that_times_out_in_the_last_epoch(old: Aged, light: LightDrivers) -> None:
     """KAFKA-20090. On version 2, before Kafka 4.3::
 
     the last epoch is 32766; the coordinator aborts what has timed out under 32767
     ABORT is answered as one that was asked for again, with that epoch
     what is opened under it is neither committed nor aborted, by nobody
     """
-    driver = TooLate(replace(job_of(old, light, aged(epoch, LATE)), batches=4, timeout_ms=1000))
+    epoch = LAST - 4  # the claim takes two, and each batch two
+    driver = TooLate(replace(job_of(old, light, aged(epoch, LATE)), batches=2, timeout_ms=4000))
     driver.run()
-    old.cluster.check_exactly(driver.topic, expected_records(4))
+    old.cluster.check_exactly(driver.topic, expected_records(2))
+    if old.version == 2:
+        ours, (again, then) = Identity(producer_id(epoch, LATE), LAST), driver.tried[-1]
+        assert (driver.tried[2:-1], again) == ([(1, ours)], 1)
+        assert then.producer_id != ours.producer_id
+
+
+class Moved(LightDriver):
+    """Right behind a commit, and before its markers are written, the coordinator moves."""
+
+    def __init__(self, job: Job, kafka: KafkaCluster) -> None:
+        super().__init__(job)
+        self._kafka = kafka
+        self._held = ExitStack()
+        self.left: Entry | None = None
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if (step, batch_id) == ("COMMIT", 0):
+            self._held.enter_context(self._kafka.peer_rules.during(Rule(Do.HOLD, frozenset({apis.WRITE_TXN_MARKERS}))))
+        elif (step, batch_id) == ("DONE", 0):
+            self.left = entry_of(self._kafka.client, self.requests.id)
+            others = self._kafka.others(self._kafka.transaction_coordinator(self.requests.id))
+            self._kafka.move_transaction_coordinator(self.requests.id, others[0])
+            self._held.close()
+
+
+def test_a_coordinator_that_moves_behind_a_commit_of_the_last_epoch(tmp_path: Path, light: LightDrivers) -> None:
+    """Version 2: the answer was the producer id that follows, and brokers before 4.3 have not written it down."""
+    with (
+        KafkaCluster(tmp_path, brokers=3, between=True) as kafka,
+        closing(Cluster(cast(EmbeddedBroker, kafka))) as cluster,
+    ):
+        job = light.job(cluster, cluster.make_topic(), batches=3)
+        Requests(kafka.client, job.name, 2, 60_000).initialise(None)
+        replace_entry(kafka, transactional_id(job.name), Entry(PID_FROM_THE_LOG, LAST - 2, timeout_ms=60_000))
+        driver = Moved(job, kafka)
+        driver.run()
+        assert driver.left is not None
+        assert (driver.left.producer_id, driver.left.epoch) == (PID_FROM_THE_LOG, LAST + 1), "its markers were written"
+        assert "LOOK" in [step for step, _ in driver.steps], "the new coordinator knew which producer id follows"
+        cluster.check_exactly(job.topic, expected_records(3))
 
 
 def test_control_the_last_epoch_is_given_once_and_cannot_be_asked_for_again(old: Aged) -> None:

@@ -33,8 +33,7 @@ from tests.new_topics import create
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.broker.installation import LOCKED, Installation
-from onceflow.kafka.client import KafkaClient
-from onceflow.pipeline.preflight import SKIPS_MARKERS_FROM
+from onceflow.kafka.client import KAFKA_4_3, KafkaClient
 from onceflow.verify.cluster import KafkaCluster
 
 pytestmark = pytest.mark.faults
@@ -105,7 +104,9 @@ def test_a_pipeline_says_at_its_start_that_brokers_are_newer(
     v2: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told_of(v2, tmp_path) == []
-    monkeypatch.setattr(KafkaClient, "newest_metadata_version", lambda self: SKIPS_MARKERS_FROM)
+    with KafkaClient({"bootstrap_servers": [v2.servers]}) as client:
+        assert 0 < client.newest_metadata_version() < KAFKA_4_3
+    monkeypatch.setattr(KafkaClient, "newest_metadata_version", lambda self: KAFKA_4_3)
     (note,) = told_of(v2, tmp_path)
     assert "KAFKA-20734" in note
 

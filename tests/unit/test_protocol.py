@@ -806,8 +806,15 @@ def test_a_producer_id_that_followed_the_last_epoch_and_is_not_known_any_more_is
     life = Life(2).fenced()
     life.hear(Stored(), Ended(ANEW), Offered(BATCH), Refused("INVALID_PRODUCER_ID_MAPPING"))
     assert life.hear(seen(COMPLETE, at(LAST_EPOCH + 1))) == ReadProgress()
+    assert life.machine.context.failure == "INVALID_PRODUCER_ID_MAPPING", "no transaction had timed out"
     assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH + 1))
     assert life.hear(Initialised(ANOTHER), ProgressRead(CLAIM)) == Write(ANOTHER, BATCH, 2)
+
+
+def test_on_version_1_no_producer_id_is_forgotten() -> None:
+    life = Life(1).ready()
+    life.hear(Offered(BATCH), Initialised(ANEW), ProgressRead(CLAIM), Refused("fenced"))
+    halted(life.hear(seen(COMPLETE, at(LAST_EPOCH + 1))), Stop.FENCED, "holds the transactional id")
 
 
 def test_a_producer_id_that_is_not_known_any_more_finds_the_newer_claim() -> None:

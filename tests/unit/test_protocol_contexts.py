@@ -29,7 +29,7 @@ from onceflow.transaction.messages import (
     Written,
 )
 from onceflow.transaction.progress import Batch, OnMismatch, Progress
-from onceflow.transaction.protocol import LAST_EPOCH, Context, Protocol, Settings, State
+from onceflow.transaction.protocol import LAST_EPOCH, Context, Protocol, Settings, State, is_forgotten
 
 BATCH = Batch(0, "q", "", "d0")
 CLAIM = Progress.empty("me")
@@ -426,7 +426,10 @@ def test_which_identity_is_still_ours(state: Coordinated, identity: Identity | N
         (LAST_EPOCH - 1, COMPLETE, Identity(8, 0), False),
         (LAST_EPOCH - 1, COMPLETE, Identity(7, LAST_EPOCH), True),
         (0, COMPLETE, Identity(8, LAST_EPOCH + 1), True),
+        (0, COMPLETE, Identity(7, LAST_EPOCH + 1), False),
+        (0, EMPTY, Identity(8, LAST_EPOCH + 1), False),
         (0, COMPLETE, Identity(8, LAST_EPOCH), False),
+        (0, COMPLETE, None, False),
         (0, ONGOING, Identity(8, LAST_EPOCH + 1), False),
         (1, COMPLETE, Identity(8, LAST_EPOCH + 1), False),
     ],
@@ -435,6 +438,11 @@ def test_which_identity_is_ours_at_the_end_of_the_epochs(
     own: int, state: Coordinated, identity: Identity | None, ours: bool
 ) -> None:
     assert goes_on(at(own), state, identity) is ours
+
+
+def test_what_nobody_knows_is_not_forgotten() -> None:
+    assert is_forgotten(Snapshot(Coordinated.ABSENT, None), at(0)) is False
+    assert is_forgotten(Snapshot(COMPLETE, at(LAST_EPOCH + 1)), None) is False
 
 
 def goes_on(own: Identity, state: Coordinated, identity: Identity | None) -> bool:

@@ -37,6 +37,7 @@ logging.getLogger("kafka").addHandler(logging.NullHandler())
 log = logging.getLogger(__name__)
 
 GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
+KAFKA_4_3 = 30  # the metadata.version of that release
 RETRY_PAUSE_S = 0.005
 MAX_RETRY_PAUSE_S = 0.25
 ALL_RIGHTS = "docs/errors.md lists all that a pipeline needs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from onceflow.config import PlanFile
 from onceflow.errors import KafkaError, TopicMissing
 from onceflow.kafka.admin import ClusterAdmin
-from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.client import KAFKA_4_3, KafkaClient
 from onceflow.kafka.missing import SURE_S, meant
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline.exact_numbers import without_room
@@ -23,7 +24,6 @@ MAX_TIMEOUT = "transaction.max.timeout.ms"
 RETENTION = "offsets.retention.minutes"
 VERIFICATION = "transaction.partition.verification.enable"
 LEAST_RETENTION_MINUTES = 7 * 24 * 60  # Kafka's own default
-SKIPS_MARKERS_FROM = 30  # the metadata.version of Kafka 4.3
 _PATIENCE_S = 10.0
 
 
@@ -50,7 +50,6 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
         found.notes += _retention_notes(broker.get(RETENTION))
         if file.plan.guarantee != "at_least_once":  # which opens no transaction
             found.notes += _verification_notes(broker.get(VERIFICATION))
-            found.notes += _marker_notes(_newest_metadata_version(settings))
         found.missing = missing_topics(file, found.known)
         if found.missing:
             # Raises where one is only hidden from this principal. Those that are made now need no second look.
@@ -61,6 +60,7 @@ def check_cluster(file: PlanFile, settings: ClusterSettings, admin: ClusterAdmin
     except KafkaError as error:
         found.error = error
         return found
+    found.notes += _marker_notes(_newest_metadata_version(settings))
     found.notes += _rounding_notes(file)
     found.mistakes += offset_mistakes(file, found.known)
     return found
@@ -101,13 +101,15 @@ def _verification_notes(enabled: str | None) -> list[str]:
 
 
 def _newest_metadata_version(settings: ClusterSettings) -> int:
-    with KafkaClient(settings.for_protocol(), patience_s=_PATIENCE_S) as client:
+    """0 where nobody answers: a start does not fail of a note."""
+    with suppress(KafkaError), KafkaClient(settings.for_protocol(), patience_s=_PATIENCE_S) as client:
         return client.newest_metadata_version()
+    return 0
 
 
 def _marker_notes(metadata_version: int) -> list[str]:
     """KAFKA-20734 (tests/faults/test_without_a_leader.py)."""
-    if metadata_version < SKIPS_MARKERS_FROM:
+    if metadata_version < KAFKA_4_3:
         return []
     return [
         "the brokers are of Kafka 4.3 or later, where a transaction that is decided while one of its partitions has no leader "

@@ -459,7 +459,8 @@ def _look_again(settings: Settings, context: Context, event: Start) -> Step:
 
 
 def _looked(settings: Settings, context: Context, event: Described) -> Step:
-    """Ours is what we had, and the epoch after it; anything else was initialised by a driver that started after us.
+    """Ours is what we had, and the epoch after it; anything else was initialised by a driver that started after us, unless the
+    coordinator has forgotten which is ours.
 
     The next epoch is ours in two ways: the coordinator ends a transaction under it (a timeout, a commit of version 2), and
     an InitProducerId whose answer we never got leaves it empty. The second is asked for again with the epoch that we had,
@@ -468,11 +469,12 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
     seen, own = event.snapshot, context.identity
     if seen.state is Coordinated.COMPLETING:
         return context, Describe(settle=True)
-    if seen.state is not Coordinated.ABSENT and not _descends(seen, own):
+    forgotten = settings.epoch_per_end and is_forgotten(seen, own)
+    if seen.state is not Coordinated.ABSENT and not forgotten and not _descends(seen, own):
         return _fenced(context, f"{seen.identity} holds the transactional id, we had {own}")
     next_empty = seen.state is Coordinated.EMPTY and seen.identity != own
     known = replace(context, identity=own if next_empty else seen.identity, next_empty=next_empty)
-    if seen.state is Coordinated.COMPLETE and seen.identity != own and context.state is State.LOOK:
+    if seen.state is Coordinated.COMPLETE and seen.identity != own and context.state is State.LOOK and not forgotten:
         known = replace(known, failure=f"{context.failure}{_ENDED_BY_THE_BROKER}")
     if seen.state is Coordinated.ONGOING:
         # The claim cannot be read yet: our own open transaction may hold an offset that makes it unstable.
@@ -480,20 +482,27 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
     return replace(known, state=State.CHECK_CLAIM), ReadProgress()
 
 
-def _descends(seen: Snapshot, own: Identity | None) -> bool:
-    """Where the last epoch is used up another producer id follows, or one that nobody knows any more (Kafka before 4.3)::
+def is_forgotten(seen: Snapshot, own: Identity | None) -> bool:
+    """Whether ours is a producer id that the coordinator has given, and does not know any more (Kafka before 4.3)::
 
-    COMMIT in the last epoch is answered with the next producer id, and epoch 0; the markers are not written yet
-    the coordinator moves, and the new one has not heard of that id: it completes the transaction, and goes on with the old one
+        COMMIT in the last epoch is answered with the next producer id, and epoch 0; the markers are not written yet
+        the coordinator moves; the new one has not heard of that id: it completes the transaction, and goes on with the old one
+
+    Another driver that has come as far has claimed the name before, and the claim is read next.
     """
+    if own is None or seen.identity is None:
+        return False
+    followed = own.epoch == 0 and seen.identity.producer_id != own.producer_id
+    return followed and seen.state is Coordinated.COMPLETE and seen.identity.epoch > LAST_EPOCH
+
+
+def _descends(seen: Snapshot, own: Identity | None) -> bool:
     if own is None or seen.identity is None:
         return False
     if seen.identity == own:
         return True
     if seen.state is Coordinated.ONGOING:
         return False
-    if own.epoch == 0 and seen.identity.epoch > LAST_EPOCH:
-        return True
     if own.epoch >= LAST_EPOCH:
         return seen.identity.epoch == 0 or seen.identity == Identity(own.producer_id, own.epoch + 1)
     return seen.identity == Identity(own.producer_id, own.epoch + 1)

@@ -45,6 +45,8 @@ class Told:
     began: str
     commit: str
     """That ran; a page of before 2026-11-26 does not tell it."""
+    kafka: str
+    """The release of the brokers."""
     version: str
     rows: int
     batches: str
@@ -66,6 +68,7 @@ class Told:
             path.stem,
             _one(r"It began at (\d+-\d+-\d+)", page.text),
             _commit(page),
+            _row(page, "Kafka").partition(",")[0],
             _one(r"transaction version (\d)", page.text),
             int(_one(r"([\d,]+) rows? of history", page.text).replace(",", "")),
             batches[0],
@@ -91,9 +94,13 @@ def _one(pattern: str, text: str) -> str:
 
 
 def _commit(page: Page) -> str:
-    versions = [row[1] for table in page.tables for row in table if row[0] == "onceflow" and len(row) == 2]
-    match = re.search(r"commit ([0-9a-f]{7})", versions[0])
+    match = re.search(r"commit ([0-9a-f]{7})", _row(page, "onceflow"))
     return match[1] if match else "–"
+
+
+def _row(page: Page, name: str) -> str:
+    """Of the table of what ran."""
+    return next(row[1] for table in page.tables for row in table if row[0] == name and len(row) == 2)
 
 
 def _int(cell: str) -> int:
@@ -140,7 +147,18 @@ def _millions(of: list[Told]) -> str:
 
 
 def _runs(of: list[Told]) -> str:
-    head = ["run", "of", "commit", "version", "faults (met work)", "batches", "rows", "found", "Spark's own sink"]
+    head = [
+        "run",
+        "of",
+        "commit",
+        "Kafka",
+        "version",
+        "faults (met work)",
+        "batches",
+        "rows",
+        "found",
+        "Spark's own sink",
+    ]
     head += [
         "new output after a lost driver: median, longest",
         "the same, from one fault alone",
@@ -154,6 +172,7 @@ def _run(told: Told) -> list[str]:
         _linked(told),
         told.began,
         told.commit,
+        told.kafka,
         told.version,
         _met(told),
         told.batches,

@@ -57,6 +57,7 @@ class Both:
     def __init__(self, real: RealBroker, random: Random, first_epoch: int = 0) -> None:
         self._scheduler = Scheduler()
         self.model = Broker(self._scheduler, Choices(0, {}), real.version, PARTITIONS, first_epoch)
+        self.model.transactions.follows_next = real.follows_next
         self.real = real
         self._random = random
         self.known: list[Pair] = [(NEVER_GIVEN, NEVER_GIVEN)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onceflow.kafka import codes
 from onceflow.kafka.client import GROUP as GROUP_KIND
-from onceflow.kafka.client import TRANSACTION, Again, KafkaClient
+from onceflow.kafka.client import KAFKA_4_3, TRANSACTION, Again, KafkaClient
 from onceflow.transaction.chunk import Chunk, seal
 from onceflow.transaction.compression import Codec
 from onceflow.transaction.enrolling import add_partitions
@@ -59,6 +59,11 @@ class RealBroker:
         self.settles = True  # False: markers wait, and what is asked meanwhile does not wait for them
         self._client = client
         self._topic = topic
+
+    @property
+    def follows_next(self) -> bool:
+        """Whether it is of Kafka 4.3 or later (``Transactions``)."""
+        return self._client.newest_metadata_version() >= KAFKA_4_3
 
     def reconnect(self, client: KafkaClient) -> None:
         """Goes on over another client."""

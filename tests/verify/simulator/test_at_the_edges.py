@@ -11,10 +11,12 @@ from random import Random
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.conftest import HEAP_MB, create_topic
+from tests.faults.newer import NEWER
 from tests.verify.simulator.both import NEVER_GIVEN, PARTITIONS, Both
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
+from onceflow.broker.installation import LOCKED, Installation
 from onceflow.broker.settings import NODE_ID
 from onceflow.kafka import codes
 from onceflow.kafka.client import KafkaClient
@@ -49,11 +51,15 @@ LATE = ("produce", "again", "offsets", "commit", "abort", "initialise", "add", "
 
 
 @contextmanager
-def running(directory: Path, version: int, **config: str) -> Iterator[tuple[EmbeddedBroker, KafkaClient]]:
+def running(
+    directory: Path, version: int, installation: Installation = LOCKED, /, **config: str
+) -> Iterator[tuple[EmbeddedBroker, KafkaClient]]:
     settings = {"transaction.state.log.num.partitions": "1"}
     settings |= {key.replace("_", "."): value for key, value in config.items()}
     with (
-        EmbeddedBroker(directory, transaction_version=version, heap_mb=HEAP_MB, config=settings) as broker,
+        EmbeddedBroker(
+            directory, transaction_version=version, heap_mb=HEAP_MB, config=settings, installation=installation
+        ) as broker,
         KafkaClient({"bootstrap_servers": [broker.bootstrap_servers]}, patience_s=60) as client,
     ):
         ensure_anchor_topic(client)
@@ -61,19 +67,23 @@ def running(directory: Path, version: int, **config: str) -> Iterator[tuple[Embe
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_model_answers_as_a_real_broker_at_the_edges(version: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kafka", [LOCKED, pytest.param(NEWER, marks=pytest.mark.long)], ids=["embedded", "newer"])
+def test_the_model_answers_as_a_real_broker_at_the_edges(kafka: Installation, version: int, tmp_path: Path) -> None:
     """One storage, three lives of the broker: it forgets ids at once, then producers, and then epochs are near their end."""
     forgets = {
         "transactional_id_expiration_ms": "1000",
         "transaction_remove_expired_transaction_cleanup_interval_ms": "200",
     }
-    with running(tmp_path, version, **forgets) as (broker, client):
+    with running(tmp_path, version, kafka, **forgets) as (broker, client):
         create_topic(broker, TOPIC, PARTITIONS)
         check_forgotten_ids(client, version)
         write_transaction_log(broker, {edge_name(epoch): epoch - 1 for epoch in FIRST_EPOCHS})
-    with running(tmp_path, version, producer_id_expiration_check_interval_ms="200") as (broker, client):
+    with running(tmp_path, version, kafka, producer_id_expiration_check_interval_ms="200") as (broker, client):
         check_forgotten_producers(broker, client, version)
-    with running(tmp_path, version, transaction_abort_timed_out_transaction_cleanup_interval_ms="100") as (_, client):
+    with running(tmp_path, version, kafka, transaction_abort_timed_out_transaction_cleanup_interval_ms="100") as (
+        _,
+        client,
+    ):
         names = [f"overdue-{seed}" for seed in range(len(LATE))]
         overdue = [Both.opened(RealBroker(client, name, version, TOPIC, TIMEOUT_MS)) for name in names]
         check_last_epochs(client, version)

@@ -55,9 +55,14 @@ def test_production_survives_it(cause: str, version: int) -> None:
     assert "driver: an older one stops" not in found.reached
 
 
-def test_one_that_cannot_know_is_excused() -> None:
-    """Its InitProducerId is answered to nobody, and the coordinator moves before it asks again: each moment of both is tried."""
-    scenario = Scenario(version=1, rates={"request": 1.0, "move": 1.0})
+@pytest.mark.parametrize(("first_epoch", "follows_next"), [(0, False), (32764, False), (32764, True)])
+def test_one_that_cannot_know_is_excused(first_epoch: int, *, follows_next: bool) -> None:
+    """Its InitProducerId is answered to nobody, and the coordinator moves before it asks again: each moment of both is tried.
+
+    At the end of the epochs the answer is another producer id, and a coordinator of Kafka 4.2 does not know the one before.
+    """
+    rates = {"request": 1.0, "move": 1.0}
+    scenario = Scenario(version=1, first_epoch=first_epoch, follows_next=follows_next, rates=rates)
     faults = [{("request", number): 2, ("move", at): 1} for number in range(40) for at in range(20)]
     stopped = [
         found for found in (run(0, scenario=scenario, taken=taken) for taken in faults) if NOT_KNOWN in found.reached

@@ -97,7 +97,9 @@ def test_a_claim_whose_marker_comes_behind_a_batch_that_is_skipped_begins_no_out
 
 def as_it_was(seed: int) -> Scenario:
     """Without what scenarios have had since: the run that showed the bug."""
-    return replace(steady(seed), restarts_leaders=False, records_each=1, readings_differ=False, verifies=True)
+    return replace(
+        steady(seed), restarts_leaders=False, records_each=1, readings_differ=False, verifies=True, follows_next=True
+    )
 
 
 FORGOTTEN = Scenario(at_least_once=4, rates={"marker": 0.3})

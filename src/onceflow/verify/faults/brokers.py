@@ -5,6 +5,7 @@ Each returns when every node runs again, all replicas are in sync and every coor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 THREE = "three brokers"
 _MOST_DOWN_S = 3.0
 _BEYOND_SESSION_S = 3.0
+_MARKERS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +110,23 @@ class KillAllBrokers:
     def inject(self, world: World, random: Random) -> None:
         nodes = random.sample(world.kafka.nodes, len(world.kafka.nodes))
         with world.kafka.peer_rules.during(Rule(Do.HOLD, frozenset({apis.WRITE_TXN_MARKERS}))) as (markers,):
-            world.wait_for(lambda: markers.applied > 0, "markers that are under way")
-            world.strikes_now()
-            for node in nodes:  # none has a moment in which it could do something about the death of another one
-                node.pause()
-            for node in nodes:
-                node.kill()
-        world.note(f"all nodes killed, {markers.applied} requests to write markers with them")
-        world.kafka.heal()
+            came = markers.wait_applied(timeout_s=_MARKERS_S)
+            if came:
+                world.strikes_now()
+                _kill_at_once(nodes)
+        if came:
+            world.note("all nodes killed, and markers with them that were under way")
+            world.kafka.heal()
+        else:
+            world.missed("no transaction was decided")
+
+
+def _kill_at_once(nodes: Sequence[Node]) -> None:
+    """None has a moment in which it could do something about the death of another one."""
+    for node in nodes:
+        node.pause()
+    for node in nodes:
+        node.kill()
 
 
 class Role(Enum):

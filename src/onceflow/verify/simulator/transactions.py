@@ -3,18 +3,19 @@
 Follows ``TransactionCoordinator`` and ``TransactionMetadata`` of Kafka, whose names it uses. A request is atomic; what
 takes time is the markers: the coordinator stays in ``PREPARE_…`` until every partition has its marker.
 
-Of Kafka 4.2 or 4.3 (``follows_next``), which differ on version 2 when the epochs are used up::
-
-    a transaction of the last epoch is aborted by the coordinator   4.2 goes on with epoch 32767, which is none to write under:
-                                                                    a transaction that is opened there never ends (KAFKA-20090)
-    the coordinator moves before the markers are written            4.2 has not written down which producer id comes next: the
-                                                                    one that EndTxn has given is not known to anybody
-
 All that time the next state is pending, and the answer is CONCURRENT_TRANSACTIONS, whatever the direction of an EndTxn. Who hears
 it depends on what is looked at first::
 
     InitProducerId, AddPartitionsToTxn, EndTxn of version 2   whether something is pending: everybody, fenced or unknown too
     EndTxn of version 1, a leader's question (version 1)      the identity: only who has the current one, others are refused
+
+Of Kafka 4.2 or 4.3 (``follows_next``), which differ when the epochs are used up::
+
+    the coordinator aborts a transaction of the last epoch   version 2: 4.2 goes on with epoch 32767, which is none to write
+                                                             under, as what is opened there never ends (KAFKA-20090)
+    the coordinator moves                                    4.2 has written down neither which producer id comes next, so
+                                                             that nobody knows the one that EndTxn has given (version 2),
+                                                             nor which one came before, whose holder may ask again
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ class Transactions:
         self._on_prepared = on_prepared
         self._on_begin = on_begin
         self.in_doubt = False
-        self._forgotten: tuple[int, int | None, int] | None = None  # producer id, last epoch, epoch: when it moved
+        self._forgotten: tuple[Identity, Identity] | None = (
+            None  # who had asked last, and what was given: when it moved
+        )
 
     # ------------------------------------------------------------------------------------------------- InitProducerId
 
@@ -135,11 +138,11 @@ class Transactions:
         if entry.phase in PREPARE:
             return CONCURRENT_TRANSACTIONS
         if request.expected is not None and not self._may_be(entry, request.expected):
-            return PRODUCER_FENCED
+            return self._replaced(entry, request.expected)
         if entry.phase is Phase.ONGOING:
             reach("coordinator: InitProducerId aborts the open transaction")
             return CONCURRENT_TRANSACTIONS if self.fence() else UNKNOWN_SERVER_ERROR
-        answer = self._renewed(entry, None if request.expected is None else request.expected.epoch)
+        answer = self._renewed(entry, request.expected)
         self.in_doubt = self.in_doubt or compares_nothing
         return answer
 
@@ -147,7 +150,8 @@ class Transactions:
         exhausted = expected.producer_id == entry.previous_pid and expected.epoch >= EXHAUSTED
         return entry.epoch == NONE or expected.producer_id == entry.pid or exhausted
 
-    def _renewed(self, entry: Metadata, expected: int | None) -> Answer:
+    def _renewed(self, entry: Metadata, asked: Identity | None) -> Answer:
+        expected = None if asked is None else asked.epoch
         if entry.epoch >= EXHAUSTED and expected in (None, entry.epoch):
             reach("coordinator: a new producer id, the epochs are used up")
             entry.previous_pid, entry.pid = entry.pid, self._new_pid()
@@ -155,7 +159,7 @@ class Transactions:
         elif entry.epoch >= EXHAUSTED:
             reach("coordinator: no epoch left and another one expected")
             return UNKNOWN_SERVER_ERROR
-        elif expected is None:
+        elif asked is None:
             entry.epoch, entry.last_epoch = entry.epoch + 1, NONE
         elif entry.epoch in (NONE, expected):
             entry.last_epoch, entry.epoch = entry.epoch, entry.epoch + 1
@@ -163,11 +167,14 @@ class Transactions:
             reach("coordinator: a repeated InitProducerId gets the current epoch")
         else:
             reach("coordinator: InitProducerId with an epoch that another one replaced")
-            self.in_doubt = self.in_doubt or self._forgotten == (entry.pid, expected, entry.epoch)
-            return PRODUCER_FENCED
+            return self._replaced(entry, asked)
         entry.phase = Phase.EMPTY
         self.in_doubt = False
         return Answer(identity=entry.identity)
+
+    def _replaced(self, entry: Metadata, asked: Identity) -> Answer:
+        self.in_doubt = self.in_doubt or self._forgotten == (asked, entry.identity)
+        return PRODUCER_FENCED
 
     def _new_pid(self) -> int:
         self._next_pid += 1
@@ -264,8 +271,11 @@ class Transactions:
             return False
         entry.last_epoch = entry.epoch if self._version >= 2 else NONE
         if self._version >= 2 and entry.epoch >= EXHAUSTED:
-            reach("coordinator: it aborts in the last epoch")
-            entry.next_pid = self._new_pid() if self.follows_next else NONE
+            if self.follows_next:
+                reach("coordinator: it aborts in the last epoch, and gives a new producer id")
+                entry.next_pid = self._new_pid()
+            else:
+                reach("coordinator: it aborts in the last epoch, and leaves the one behind it")
         entry.epoch += 1
         self._marked(entry, commit=False)
         return True
@@ -308,7 +318,8 @@ class Transactions:
         if entry is None:
             return
         if entry.last_epoch != NONE:
-            self._forgotten = (entry.pid, entry.last_epoch, entry.epoch)
+            asked = entry.previous_pid if entry.last_epoch > entry.epoch else entry.pid
+            self._forgotten = (Identity(asked, entry.last_epoch), entry.identity)
             entry.last_epoch = NONE
         if not self.follows_next:
             if entry.next_pid != NONE:

@@ -36,7 +36,7 @@ from onceflow.transaction.messages import (
     Written,
 )
 from onceflow.transaction.progress import OnMismatch, Progress
-from onceflow.transaction.protocol import LAST_EPOCH, IllegalMove, Protocol, Settings, State
+from onceflow.transaction.protocol import LAST_EPOCH, IllegalMove, Protocol, Settings, State, is_forgotten
 from onceflow.transaction.questions import Committed, Question, Questions
 from onceflow.verify.simulator.world import Variant
 from onceflow.verify.simulator.writer import Rules
@@ -290,18 +290,11 @@ class TakesAForgottenIdForAnotherDriver(Protocol):
     """Stops where a coordinator that has moved does not know the producer id that the last epoch was followed by."""
 
     def handle(self, event: Event) -> Effect:
-        seen = event.snapshot.identity if isinstance(event, Described) else None
-        own = self.context.identity
-        if (
-            self.context.state is not State.LOOK
-            or seen is None
-            or own is None
-            or own.epoch > 0
-            or seen.epoch <= LAST_EPOCH
-        ):
-            return super().handle(event)
-        self.context = replace(self.context, state=State.STOPPED)
-        return Halt(Stop.FENCED, f"{seen} holds the transactional id, we had {own}")
+        own, looks = self.context.identity, self.context.state is State.LOOK
+        if looks and isinstance(event, Described) and is_forgotten(event.snapshot, own):
+            self.context = replace(self.context, state=State.STOPPED)
+            return Halt(Stop.FENCED, f"{event.snapshot.identity} holds the transactional id, we had {own}")
+        return super().handle(event)
 
 
 class RenewsTheBatchBefore(Protocol):
