@@ -65,7 +65,7 @@ verify-simulator: setup
 
 # Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have most of
 # them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery; beside Spark's own sink; executors that
-# write, on both, and their Python processes; what a plan without state allows to be lost, on both; kinds that chance gives to version 1 too
+# write, and their Python processes, on both; what a plan without state allows to be lost, on both; kinds that chance gives to version 1 too
 # seldom; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
 LONG_FOR ?= 25m
 FOR ?= 6m
@@ -90,6 +90,7 @@ verify-runs: setup
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 2 --out onceflow-verify/version-2-executors; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 1 --out onceflow-verify/version-1-executors; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --out onceflow-verify/python-processes; \
+	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --transaction-version 1 --out onceflow-verify/version-1-python-processes; \
 	run $(WITHOUT_STATE) --standbys 4 --for $(FOR) --faults checkpoint,topics --transaction-version 2 --out onceflow-verify/version-2-checkpoint; \
 	run $(WITHOUT_STATE) --standbys 4 --for $(FOR) --faults checkpoint,topics --transaction-version 1 --out onceflow-verify/version-1-checkpoint; \
 	run $(CLUSTER) --for $(FOR) --faults $(SELDOM) --transaction-version 1 --out onceflow-verify/version-1-seldom; \

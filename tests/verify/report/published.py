@@ -30,6 +30,7 @@ LAST = {
     "version-2-executors": "version-2-executors-brokers-and-driver",
     "version-1-executors": "version-1-executors-brokers-and-driver",
     "python-processes": "version-2-python-processes",
+    "version-1-python-processes": "version-1-python-processes",
     "version-2-checkpoint": "version-2-checkpoint",
     "version-1-checkpoint": "version-1-checkpoint",
     "version-1-seldom": "version-1-seldom",
