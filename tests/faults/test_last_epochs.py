@@ -149,11 +149,13 @@ class TooLate(LightDriver):
 
 
 def test_a_transaction_that_times_out_in_the_last_epoch(old: Aged, light: LightDrivers) -> None:
-    """KAFKA-20090. On version 2, before Kafka 4.3::
+    """KAFKA-20090, on version 2 and before Kafka 4.3.
 
-    the last epoch is 32766; the coordinator aborts what has timed out under 32767
-    ABORT is answered as one that was asked for again, with that epoch
-    what is opened under it is neither committed nor aborted, by nobody
+    ::
+
+        the last epoch is 32766; the coordinator aborts what has timed out under 32767
+        ABORT is answered as one that was asked for again, with that epoch
+        what is opened under it is neither committed nor aborted, by nobody
     """
     epoch = LAST - 4  # the claim takes two, and each batch two
     driver = TooLate(replace(job_of(old, light, aged(epoch, LATE)), batches=2, timeout_ms=4000))

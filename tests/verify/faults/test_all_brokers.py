@@ -27,8 +27,9 @@ SKIPPED = "these partitions are likely deleted already and hence can be skipped"
 
 def meshed(directory: Path, version: int, installation: Installation = LOCKED) -> KafkaCluster:
     """Three brokers that reach each other through wires."""
-    options = {"transaction_version": version, "installation": installation}
-    return KafkaCluster(directory, brokers=3, heap_mb=192, between=True, **options)  # type: ignore[arg-type]
+    return KafkaCluster(
+        directory, brokers=3, heap_mb=192, between=True, transaction_version=version, installation=installation
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from tests.verify.simulator.branches.frames import steady
+from tests.verify.simulator.branches.frames import moved_in_the_last_epoch, steady
 
 from onceflow.verify.simulator import Scenario, explore, run, shrink
 from onceflow.verify.simulator.anomalies import Anomaly
@@ -27,10 +27,7 @@ CONFLICTS = Scenario(
 """Conflicts in plenty, so that one is interrupted while it is looked into: once in some ten thousand ordinary seeds."""
 
 
-MOVED_IN_THE_LAST_EPOCH = Scenario(version=2, first_epoch=32763, drivers=2, rates={"move": 0.1, "marker": 0.3})
-"""The coordinator moves before the markers of a transaction of the last epoch are written, and forgets what follows."""
-
-RARE = [(208, CONFLICTS), (3, MOVED_IN_THE_LAST_EPOCH)]
+RARE = [(208, CONFLICTS), (3, moved_in_the_last_epoch())]
 
 
 def test_no_seed_shows_an_anomaly_and_every_branch_is_taken() -> None:
@@ -66,7 +63,7 @@ SHOWED_A_BUG = [
     (9265, None, {"asks again for the last epoch"}),
     (7746, without("beside", 7746), {"aborts under the epoch of the attempt"}),
     (9904, Scenario.of(9904), {"goes on behind the last epoch"}),
-    (3, MOVED_IN_THE_LAST_EPOCH, {"takes a forgotten producer id for another driver"}),
+    (3, moved_in_the_last_epoch(), {"takes a forgotten producer id for another driver"}),
     (242, FORGOTTEN_NEAR_THE_LAST_EPOCH, {"trusts what follows the last epoch"}),
 ]
 """Each with the protocols that lack what mended it: 1644 is held by either of two defences, and breaks without both."""

@@ -28,10 +28,9 @@ from onceflow.verify.simulator.requests import (
     Produce,
     Request,
 )
-from onceflow.verify.simulator.transactions import EXHAUSTED
+from onceflow.verify.simulator.transactions import EXHAUSTED, GREATEST
 
 DECISIONS = ("commit", "abort", "fence")
-GREATEST = 32_767  # that an epoch can be
 PID_FROM_THE_LOG = 9_000_000  # far from those that the brokers give
 
 

@@ -120,9 +120,7 @@ class Transactions:
         self._on_prepared = on_prepared
         self._on_begin = on_begin
         self.in_doubt = False
-        self._forgotten: tuple[Identity, Identity] | None = (
-            None  # who had asked last, and what was given: when it moved
-        )
+        self._forgotten: tuple[Identity, Identity] | None = None  # when it moved: who had asked last, and for what
 
     # ------------------------------------------------------------------------------------------------- InitProducerId
 

@@ -56,12 +56,19 @@ def steady(seed: int) -> Scenario:
     return replace(ordinary, rates={kind: rate for kind, rate in ordinary.rates.items() if kind != "pace"})
 
 
+def moved_in_the_last_epoch() -> Scenario:
+    """The coordinator moves before the markers of a transaction of the last epoch are written, and forgets what follows."""
+    from onceflow.verify.simulator import Scenario
+
+    return Scenario(2, first_epoch=32763, drivers=2, rates={"move": 0.1, "marker": 0.3})
+
+
 def _rare() -> Iterator[Run]:
     """Runs without which a branch is taken by none, for so many seeds of a frame would be needed that show nothing else."""
     from onceflow.verify.simulator import Scenario
 
     yield from ((seed, Scenario(1, rates=_RENEWED)) for seed in (88, 128))
-    yield 3, Scenario(2, first_epoch=32763, drivers=2, rates={"move": 0.1, "marker": 0.3})
+    yield 3, moved_in_the_last_epoch()
     yield 9904, Scenario.of(9904)
     yield 168, Scenario(2, 12, 2, drivers=2, user_restarts=True, rates=_OVERTAKEN)
     yield 416, steady(416)
