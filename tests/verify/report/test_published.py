@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,31 @@ def test_each_run_that_the_command_makes_has_a_page() -> None:
     made = set(re.findall(r"--out onceflow-verify/([\w-]+)", (ROOT / "Makefile").read_text())) - {"matrix"}
     assert set(LAST) == made
     assert set(LAST.values()) <= {told.name for told in runs()}
+
+
+def test_the_pages_are_of_the_commands_that_the_makefile_has_now() -> None:
+    """A line that is changed asks for a run of its own."""
+    clean = {"PATH": os.environ["PATH"]}  # without what a make that runs this was given
+    make = subprocess.run(
+        ["make", "-n", "verify-runs"], cwd=ROOT, env=clean, check=True, capture_output=True, text=True
+    )
+    lines = re.findall(r"run (\S.*) --out onceflow-verify/([\w-]+);", make.stdout)
+    assert {name: options(command) for command, name in lines if name != "matrix"} == {
+        name: options(command_of(page)) for name, page in LAST.items()
+    }
+
+
+def command_of(page: str) -> str:
+    text = (PUBLISHED / f"{page}.html").read_text(encoding="utf-8")
+    (command,) = set(re.findall(r"onceflow verify (\S[^<]*) --seed \d+", text))
+    return str(command)
+
+
+def options(command: str) -> dict[str, str]:
+    """``{option: value}`` and the plan, in whatever order they were given; the version is 2 if none is."""
+    plan = command.partition(" ")[0]
+    named = dict(re.findall(r"(--[\w-]+)(?: (?!--)(\S+))?", command))
+    return {"plan": "" if plan.startswith("--") else plan, "--transaction-version": "2"} | named
 
 
 @pytest.mark.parametrize("kind", drawn())
