@@ -65,16 +65,16 @@ verify-simulator: setup
 
 # Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have most of
 # them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery; beside Spark's own sink; executors that
-# write, and their Python processes, on both; what a plan without state allows to be lost, on both; kinds that chance gives to version 1 too
-# seldom; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
+# write, and their Python processes, on both; what a plan without state allows to be lost, on both; kinds that chance gives too seldom,
+# on both; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
 LONG_FOR ?= 25m
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
 KILLS := kill-driver,kill-driver-at-step,kill-driver-python,kill-jvm
 # Which write to Kafka where executors write.
 PYTHON_PROCESSES := kill-python-daemon,pause-python-daemon,kill-python-worker,pause-python-worker
-# Which chance gives to version 1 too seldom.
-SELDOM := roll-brokers-hard,expire-ids-of-zombie,hijack-transactional-id,pause-jvm
+# Which chance gives too seldom.
+SELDOM := roll-brokers-hard,kill-all-brokers,expire-ids-of-zombie,hijack-transactional-id,pause-jvm,stall-driver
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
 verify-runs: setup
 	@worst=0; \
@@ -93,6 +93,7 @@ verify-runs: setup
 	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --transaction-version 1 --out onceflow-verify/version-1-python-processes; \
 	run $(WITHOUT_STATE) --standbys 4 --for $(FOR) --faults checkpoint,topics --transaction-version 2 --out onceflow-verify/version-2-checkpoint; \
 	run $(WITHOUT_STATE) --standbys 4 --for $(FOR) --faults checkpoint,topics --transaction-version 1 --out onceflow-verify/version-1-checkpoint; \
+	run $(CLUSTER) --for $(FOR) --faults $(SELDOM) --transaction-version 2 --out onceflow-verify/version-2-seldom; \
 	run $(CLUSTER) --for $(FOR) --faults $(SELDOM) --transaction-version 1 --out onceflow-verify/version-1-seldom; \
 	run --matrix --out onceflow-verify/matrix; \
 	exit $$worst

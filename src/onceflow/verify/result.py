@@ -37,6 +37,14 @@ class Happening:
     detail: str = ""
 
 
+class Lost(StrEnum):
+    """What was lost that kept new output away."""
+
+    DRIVER = "driver"  # SIGKILL to it, or to one of its two processes
+    ENDED = "driver that ended by itself"  # under a fault that kills none
+    OTHER = "other process"  # SIGKILL to one that works for it: a broker, a worker of Spark, an executor, a Python process of its
+
+
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """How long a fault kept new output away: from ``fault`` at ``at_s`` to the first record of a batch that was not yet
@@ -53,13 +61,14 @@ class Recovery:
     others: tuple[str, ...] = ()
     killed_again_s: float = 0.0
     seconds_then: float | None = None
+    lost: Lost = Lost.DRIVER
 
     @property
     def since_last_kill(self) -> Recovery:
         """The same from the last kill on: nobody brings new output between two that follow fast."""
         if not self.killed_again_s:
             return self
-        return Recovery(self.fault, self.at_s + self.killed_again_s, self.seconds_then, self.others)
+        return Recovery(self.fault, self.at_s + self.killed_again_s, self.seconds_then, self.others, lost=self.lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ LAST = {
     "version-1-python-processes": "version-1-python-processes",
     "version-2-checkpoint": "version-2-checkpoint",
     "version-1-checkpoint": "version-1-checkpoint",
+    "version-2-seldom": "version-2-seldom",
     "version-1-seldom": "version-1-seldom",
 }
 """The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; all others are earlier."""
@@ -163,6 +164,7 @@ def _runs(of: list[Told]) -> str:
     head += [
         "new output after a lost driver: median, longest",
         "the same, from one fault alone",
+        "after another process",
         "last stable offset held",
     ]
     return _table(head, [_run(told) for told in of])
@@ -182,11 +184,14 @@ def _run(told: Told) -> list[str]:
         "" if told.control is None else _told(told.control),
         _recovery(told, ""),
         _recovery(told, " from one fault"),
+        _recovery(told, " from the loss of another"),
         told.goals["last stable offset held"][0],
     ]
 
 
 def _recovery(told: Told, of: str) -> str:
+    if f"recovery{of} p50" not in told.goals:
+        return ""  # a page of before it was measured
     median, samples, _ = told.goals[f"recovery{of} p50"]
     longest, _, _ = told.goals[f"recovery{of} p99"]
     missed = "missed" in {told.goals[f"recovery{of} {which}"][2] for which in ("p50", "p99")}

@@ -21,7 +21,7 @@ from onceflow.verify.report import clear, document, show, write_report, writing
 from onceflow.verify.report.goals import Times, goals, times_by_fault
 from onceflow.verify.report.junit import as_junit
 from onceflow.verify.report.summary import exit_status, overview, reasons, standing
-from onceflow.verify.result import Recovery, RunResult
+from onceflow.verify.result import Lost, Recovery, RunResult
 
 GOOD = run()
 BAD = run("append_a_record_again", seed=3)
@@ -102,6 +102,9 @@ def test_percentiles_are_nearest_ranks_and_what_never_came_is_infinite() -> None
     assert [each.fault for each in kinds] == ["a", "b", "all"]
 
 
+NOT_MEASURED = ["not measured", "not measured"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "states"),
     [
@@ -109,13 +112,20 @@ def test_percentiles_are_nearest_ranks_and_what_never_came_is_infinite() -> None
         ((4.0, 5.1, 10.0), ["missed", "met"]),
         ((4.0, 5.0, 10.1), ["met", "missed"]),
         ((4.0, 5.0, None), ["met", "missed"]),
-        ((), ["not measured", "not measured"]),
+        ((), NOT_MEASURED),
     ],
 )
 def test_goals_of_recovery(seconds: tuple[float | None, ...], states: list[str]) -> None:
     measured = replace(GOOD, recoveries=tuple(Recovery("kill", 1.0, each) for each in seconds))
     slow_control = control(recoveries=(Recovery("kill", 0, None),), lso_held_s=99.0)
-    assert [goal.state for goal in goals([measured, slow_control])] == [*states, *states, *states, "met"]
+    assert [goal.state for goal in goals([measured, slow_control])] == [
+        *states,
+        *states,
+        *states,
+        *NOT_MEASURED,
+        *NOT_MEASURED,
+        "met",
+    ]
 
 
 def test_the_goals_of_one_fault_leave_out_what_others_had_a_hand_in() -> None:
@@ -135,6 +145,18 @@ def test_the_goals_of_the_last_kill_count_from_there() -> None:
     assert (found["recovery p99"].measured_s, found["recovery p99"].state) == (14.0, "missed")
     last = found["recovery from the last kill p99"]
     assert (last.measured_s, last.samples, last.state) == (4.0, 2, "met")
+
+
+@pytest.mark.parametrize(
+    ("lost", "name"), [(Lost.ENDED, "from an end by itself"), (Lost.OTHER, "from the loss of another")]
+)
+def test_what_no_kill_of_the_driver_has_brought_about_has_goals_of_its_own(lost: Lost, name: str) -> None:
+    """Many that are short would hide the kills that are long, and the other way round."""
+    recoveries = (Recovery("kill", 1.0, 11.0), *(Recovery("other", at, 1.0, lost=lost) for at in (20.0, 30.0, 40.0)))
+    found = {goal.name: goal for goal in goals([replace(GOOD, recoveries=recoveries)])}
+    assert [found[f"recovery {which}"].state for which in ("p50", "p99")] == ["missed", "missed"]
+    of_its_own = found[f"recovery {name} p99"]
+    assert (of_its_own.measured_s, of_its_own.samples, of_its_own.state) == (1.0, 3, "met")
 
 
 @pytest.mark.parametrize(("held", "state"), [(None, "not measured"), (10.0, "met"), (10.1, "missed")])
@@ -174,12 +196,14 @@ def cases(suite: ET.Element) -> dict[str, ET.Element]:
 
 
 def test_junit_has_a_case_for_each_check_of_each_run_and_for_each_goal() -> None:
-    root = junit(GOOD, control())
+    others = (Recovery("second-driver", 50, 1.0, lost=Lost.ENDED), Recovery("kill-broker", 55, 2.0, lost=Lost.OTHER))
+    root = junit(replace(GOOD, recoveries=GOOD.recoveries + others), control())
     first, second, third = root
     assert set(cases(first)) == set(cases(second)) == {"the run can be judged", "the faults met work", *CHECKS}
-    times = {f"recovery{of} {rank}" for of in ("", " from the last kill", " from one fault") for rank in ("p50", "p99")}
+    kinds = ("", " from the last kill", " from one fault", " from an end by itself", " from the loss of another")
+    times = {f"recovery{of} {rank}" for of in kinds for rank in ("p50", "p99")}
     assert set(cases(third)) == {*times, "last stable offset held"}
-    assert root.attrib["tests"] == str(2 * (len(CHECKS) + 2) + 7)
+    assert root.attrib["tests"] == str(2 * (len(CHECKS) + 2) + 11)
     assert [root.attrib[name] for name in ("failures", "errors", "skipped")] == ["0", "0", "0"]
     assert first.attrib["timestamp"] == "2026-11-18T11:06:40"
 
@@ -236,7 +260,7 @@ def test_junit_a_run_that_proves_nothing_is_an_error_and_its_checks_did_not_pass
 def test_junit_goals_decide_nothing_those_missed_or_not_measured_are_skipped() -> None:
     suite = junit(replace(GOOD, recoveries=(Recovery("kill", 0, None),), lso_held_s=None))[-1]
     found = cases(suite)
-    assert [suite.attrib[name] for name in ("tests", "failures", "skipped")] == ["7", "0", "7"]
+    assert [suite.attrib[name] for name in ("tests", "failures", "skipped")] == ["11", "0", "11"]
     missed, unknown = (found[name].find("skipped") for name in ("recovery p99", "last stable offset held"))
     assert missed is not None
     assert missed.attrib["message"].startswith("missed: ")
@@ -333,7 +357,7 @@ def test_the_document_says_everything_but_the_history(tmp_path: Path) -> None:
     assert second["recoveries"][-1]["seconds"] is None
     times = {each["fault"]: each for each in second["recovery_times"]}
     assert (times["all"]["samples"], times["all"]["unrecovered"], times["all"]["p99_s"]) == (5, 1, None)
-    assert [goal["unrecovered"] for goal in found["goals"]] == [*[False, True] * 3, False]
+    assert [goal["unrecovered"] for goal in found["goals"]] == [*[False, True] * 3, *[False] * 5]
     assert first["counts"] == dict(GOOD.counts)
     assert first["versions"] == dict(GOOD.versions)
 

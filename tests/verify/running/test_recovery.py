@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from onceflow.verify.result import Encounter
+from onceflow.verify.result import Encounter, Lost
 from onceflow.verify.running.course import Effect
-from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
+from onceflow.verify.running.recovery import Strike, longest_hold, others_lost, recoveries
 
 BEGAN = 1000.0
 
@@ -46,7 +46,7 @@ def test_a_kill_in_a_recovery_makes_it_longer() -> None:
 
 def test_a_second_loss_by_one_fault_is_not_one_of_one_loss() -> None:
     """A standby that was frozen wakes, and fences the successor behind the recovery from the first loss."""
-    strikes = [Strike("woke", 10.0), Strike("woke", 22.0, by_itself=True), Strike("woke", 90.0)]
+    strikes = [Strike("woke", 10.0), Strike("woke", 22.0, lost=Lost.ENDED), Strike("woke", 90.0)]
     effects = [effect(4, 9.0), effect(5, 13.0, 2), effect(6, 70.0, 3), effect(7, 93.0, 4)]
     encounters = [Encounter("woke", 9.5, True, ""), Encounter("woke", 89.0, True, "")]
     found = recoveries(strikes, effects, BEGAN, [13.5, 70.5, 93.5], encounters)
@@ -54,7 +54,7 @@ def test_a_second_loss_by_one_fault_is_not_one_of_one_loss() -> None:
 
 
 def test_a_driver_that_is_stopped_and_ends_when_it_wakes_is_one_loss() -> None:
-    strikes = [Strike("stop", 10.0, kills=False), Strike("stop", 12.0, by_itself=True)]
+    strikes = [Strike("stop", 10.0, kills=False), Strike("stop", 12.0, lost=Lost.ENDED)]
     encounters = [Encounter("stop", 9.5, True, "")]
     (found,) = recoveries(strikes, [effect(4, 9.0), effect(5, 15.0, 2)], BEGAN, [15.5], encounters)
     assert (found.seconds, found.others) == (3.5, ())
@@ -70,7 +70,7 @@ def test_a_kill_right_before_it_is_over_has_its_own_time() -> None:
 
 
 def test_a_successor_that_ends_by_itself_is_not_killed_again() -> None:
-    strikes = [Strike("kill", 10.0), Strike("kill", 13.0, by_itself=True)]
+    strikes = [Strike("kill", 10.0), Strike("kill", 13.0, lost=Lost.ENDED)]
     (found,) = recoveries(strikes, [effect(4, 9.0), effect(5, 18.0, 3)], BEGAN, [18.3])
     assert found.since_last_kill == found
 
@@ -118,6 +118,22 @@ def test_a_recovery_names_the_faults_that_had_a_hand_in_it() -> None:
 def test_without_an_end_all_faults_that_follow_have_a_hand_in_a_recovery() -> None:
     (found,) = recoveries([Strike("kill", 10.0)], [effect(4, 9.0)], BEGAN, [9.5], [met("kill", 9.9), met("cut", 99.0)])
     assert found.others == ("cut",)
+
+
+def test_another_process_that_is_lost_has_a_recovery_where_work_was_under_way() -> None:
+    """The same driver goes on: its next batch is the first that had not begun to be committed."""
+    faults = [
+        met("kill-executor", 10.0), Encounter("kill-broker", 20.0, False, "no batch was under way"),
+        met("pause-broker", 25.0), met("kill-broker", 30.0), met("cut", 31.0, in_row=True),
+    ]  # fmt: skip
+    strikes = others_lost(faults, {"kill-executor", "kill-broker"})
+    effects = [effect(4, 9.9), effect(4, 12.0), effect(5, 13.0), effect(6, 36.0)]
+    found = recoveries(strikes, effects, BEGAN, [12.1, 13.5, 36.25], faults)
+    assert [(each.fault, each.seconds, each.others) for each in found] == [
+        ("kill-executor", 3.5, ()),
+        ("kill-broker", 6.25, ("cut",)),
+    ]
+    assert {each.lost for each in found} == {Lost.OTHER}
 
 
 def samples(*rows: tuple[str, int, float, int, int], answers_take_s: float = 0.0) -> pa.Table:

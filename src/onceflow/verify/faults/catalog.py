@@ -62,6 +62,20 @@ a key's records move to another partition, and their order with it."""
 
 FAULTS: Mapping[str, Fault] = {name: fault for mix in MIXES.values() for name, fault in mix.items()}
 
+_KILLS_ALL = "kill-all-brokers"
+_KILLS_OF_OTHERS = {
+    mix: frozenset(name for name in MIXES[mix] if name.startswith("kill-")) for mix in ("brokers", "spark")
+}
+
+
+def kills_of_others(brokers: int) -> frozenset[str]:
+    """Those that are a SIGKILL to another process than the driver, without which that has to go on.
+
+    Not those behind which there is no Kafka until it is started again: so all to brokers, where there is one alone.
+    """
+    return _KILLS_OF_OTHERS["spark"] | (_KILLS_OF_OTHERS["brokers"] - {_KILLS_ALL} if brokers > 1 else frozenset())
+
+
 ALL = "all"
 _NOT_IN_ALL = frozenset(MIXES["topics"])
 

@@ -1,4 +1,4 @@
-"""Faults of the driver: killed, killed at a step, killed again while it recovers, frozen, and two at once.
+"""Faults of the driver: killed, killed at a step, killed again while it recovers, frozen, stalled, and two at once.
 
 A driver is two processes, Python and its JVM, which are struck together, and each by itself.
 """
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from onceflow.errors import VerificationError
 from onceflow.verify.cluster import processes
+from onceflow.verify.cluster.transaction_log import entry_of
+from onceflow.verify.engines.transaction import UNKNOWN, Transaction
 
 if TYPE_CHECKING:
     from onceflow.verify.running.life import Life
     from onceflow.verify.running.world import World
 
 _BEYOND_TIMEOUT_S = 3.0
+_ABORTED_S = 60.0  # the coordinator looks every 10 s; behind a transaction of 10 s
 _ZOMBIE_PATIENCE_S = 120.0
 _NO_JVM = "the driver had no JVM yet, or had ended by itself"
 _ENDED = "the driver had ended by itself"
@@ -111,6 +114,56 @@ class PauseDriver:
             world.missed(_ENDED)
         else:
             _outlive(world, old, old.running.resume)
+
+
+@dataclass(frozen=True, slots=True)
+class StallDriver:
+    """SIGSTOP where a transaction is open, until the coordinator has aborted that; SIGCONT, and nobody has taken over (F15).
+
+    ::
+
+        driver       SIGSTOP right before COMMIT: all is written, and nothing ends its transaction
+        coordinator  the transaction has lasted too long: aborts it under the next epoch, and the driver's is refused from now on
+        driver       SIGCONT: commits as if no time had passed, and has to find out that no other driver did that
+    """
+
+    name: str = "stall-driver"
+    text: str = "SIGSTOP to the driver until its transaction has timed out; it wakes, and nobody has taken over"
+    needs: tuple[str, ...] = ()
+
+    def inject(self, world: World, random: Random) -> None:
+        step = _open_step(world, random)
+        held = world.driver.hold(step) if step else None
+        if held is None:
+            world.missed(
+                f"the driver did not come to {step or 'a step at which it has told that a transaction is open'}"
+            )
+            return
+        at = world.driver.under_way
+        world.strikes_now()
+        if world.driver.stall() is None:
+            world.missed(_ENDED)
+            return
+        try:
+            world.wait_for(
+                lambda: _is_aborted(world), f"the transaction of {world.transactional_id} times out", _ABORTED_S
+            )
+        finally:
+            held.running.resume()
+            world.driver.go(held)
+        world.met(f"it woke right before {step}, when its transaction had timed out", at)
+
+
+def _open_step(world: World, random: Random) -> str:
+    """One before which a transaction is open for sure; empty where the engine tells of none."""
+    transactions = world.driver.engine.transactions
+    found = [step for step in world.driver.steps if transactions.get(step, UNKNOWN).before is Transaction.OPEN]
+    return random.choice(found or [""])
+
+
+def _is_aborted(world: World) -> bool:
+    entry = entry_of(world.kafka.client, world.transactional_id)
+    return entry is None or entry.is_settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,5 +316,6 @@ DRIVER_FAULTS = (
     PauseDriver(),
     PauseJvm(),
     PauseDriverPython(),
+    StallDriver(),
     SecondDriver(),
 )

@@ -35,7 +35,8 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
                     came right behind the one before), ``beside`` (it struck only what waits, and could disturb no work)
 ``recoveries``      list of ``fault``, ``at_s``, ``seconds`` (null: never), ``others`` (faults that had a hand in it),
                     ``killed_again_s`` (so long after ``at_s`` the driver was killed for the last time until then; 0: not again),
-                    ``seconds_then`` (how long it took from that kill on; null: not again, or never)
+                    ``seconds_then`` (how long it took from that kill on; null: not again, or never), ``lost`` ("driver",
+                    "driver that ended by itself", "other process"; absent in earlier reports)
 ``recovery_times``  list, one a fault and "all": ``fault``, ``samples``, ``unrecovered``, ``p50_s``, ``p99_s``, ``longest_s``
                     (``p50_s`` the median, ``p99_s`` by nearest rank; null where one that counts never ended)
 ``lso_held_s``      longest time for which a dead instance held the last stable offset

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onceflow.verify.report.text import counted, seconds
-from onceflow.verify.result import Recovery, RunResult
+from onceflow.verify.result import Lost, Recovery, RunResult
 
 RECOVERY_P50_S = 5.0
 RECOVERY_P99_S = 10.0
@@ -81,18 +81,26 @@ def goals(results: Iterable[RunResult]) -> list[Goal]:
     """The goals, over all runs that are judged. Runs that failed count as well: not to end is no way to meet a goal."""
     judged = [result for result in results if result.judged]
     recoveries = [each for result in judged for each in result.recoveries]
-    last = Times.of(each.since_last_kill for each in recoveries)
-    times, alone = Times.of(recoveries), Times.of(each for each in recoveries if not each.others)
+    of = {lost: [each for each in recoveries if each.lost is lost] for lost in Lost}
+    killed = of[Lost.DRIVER]
+    last = [each.since_last_kill for each in killed]
+    alone = [each for each in killed if not each.others]
     held = [result.lso_held_s for result in judged if result.lso_held_s is not None]
-    after = "from the end of the driver, by a kill or by itself, to the first new record that is visible"
+    after = "from SIGKILL to the driver to the first new record that is visible"
     from_last = "the same, from the last kill where it was killed again before that"
     by_itself = (
         "the same, where no other fault came right before it or until it was over, and its own took no other driver"
     )
+    ended = "the same, from the end of a driver that no kill ended"
+    of_others = (
+        "the same, from SIGKILL to a process that works for the driver: of Spark, or a broker where others are left"
+    )
     return [
-        *_recovery_goals("", after, times),
+        *_recovery_goals("", after, killed),
         *_recovery_goals(" from the last kill", from_last, last),
         *_recovery_goals(" from one fault", by_itself, alone),
+        *_recovery_goals(" from an end by itself", ended, of[Lost.ENDED]),
+        *_recovery_goals(" from the loss of another", of_others, of[Lost.OTHER]),
         Goal(
             "last stable offset held",
             "longest time for which a dead instance held it",
@@ -103,7 +111,8 @@ def goals(results: Iterable[RunResult]) -> list[Goal]:
     ]
 
 
-def _recovery_goals(of: str, meaning: str, times: Times) -> list[Goal]:
+def _recovery_goals(of: str, meaning: str, recoveries: Iterable[Recovery]) -> list[Goal]:
+    times = Times.of(recoveries)
     number = len(times.sorted_s)
     longest = f"the longest, for they are few; {meaning}" if number < _ENOUGH_FOR_P99 else meaning
     return [

@@ -39,7 +39,7 @@ def recovery_plot(recoveries: Sequence[Recovery], name: str, detail: int) -> str
         axes.set_ylim(len(rows) - 0.4, -0.9)
         axes.set_xlim(0, right)
         axes.set_xlabel(
-            "seconds from the driver's end to the first new record that is visible; a cross: none ever came"
+            "seconds from the loss to the first new record that is visible; a cross: none ever came"
             + _rest(len(kinds) - len(rows))
         )
         drawn = sum(len(times.sorted_s) for times in rows)

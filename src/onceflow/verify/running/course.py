@@ -137,6 +137,10 @@ class Course:
     def note_pause(self, life: Life) -> None:
         """It stands still since now. Its last words are heard."""
         self.pauses.append(time.time())
+        self.note_stall(life)
+
+    def note_stall(self, life: Life) -> None:
+        """It stands still since now, and is to go on. Its last words are heard."""
         with self._changed:
             self.struck.append(self.doing(life))
 

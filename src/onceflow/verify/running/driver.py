@@ -165,7 +165,14 @@ class DriverProcess(Supervisor):
 
     def pause(self) -> Life | None:
         """SIGSTOP to driver and JVM. Gives that life; None: it has just ended by itself."""
-        return self._pause(self._alive(), alone=False)
+        return self._noted(self._pause(self._alive(), alone=False))
+
+    def stall(self) -> Life | None:
+        """The same, and nobody is to take over: it goes on when it is woken. What it holds until then no dead one holds."""
+        life = self._pause(self._alive(), alone=False)
+        if life is not None:
+            self.course.note_stall(life)
+        return life
 
     def pause_jvm(self) -> tuple[Life, int] | None:
         """SIGSTOP to the JVM alone. Gives that life, and whom to wake; None: it has no JVM."""
@@ -179,7 +186,7 @@ class DriverProcess(Supervisor):
     def pause_python(self) -> Life | None:
         """SIGSTOP to the Python process alone. Gives that life; None: it has no JVM, or has just ended by itself."""
         life, jvm = self._with_jvm()
-        return None if jvm is None else self._pause(life, alone=True)
+        return None if jvm is None else self._noted(self._pause(life, alone=True))
 
     def pause_standby(self) -> Life | None:
         """SIGSTOP to the one that is to take over next, with its JVM. None: none is warm, or it has just died."""
@@ -194,8 +201,12 @@ class DriverProcess(Supervisor):
         if life.ended:  # and nobody had waited for it: then a signal still reaches its group
             life.running.resume()
             return None
-        self.course.note_pause(life)
         return life
+
+    def _noted(self, paused: Life | None) -> Life | None:
+        if paused is not None:
+            self.course.note_pause(paused)
+        return paused
 
     def _with_jvm(self) -> tuple[Life, int | None]:
         """The life that runs, all heard that it has told, and its JVM."""

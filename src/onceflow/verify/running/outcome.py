@@ -15,6 +15,7 @@ from onceflow.jars import locked
 from onceflow.verify.checker.verdict import Verdict, check_history
 from onceflow.verify.cluster.placement import GROUPS_TOPIC
 from onceflow.verify.engines import Engine
+from onceflow.verify.faults.catalog import kills_of_others
 from onceflow.verify.history import Recorder
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.how_far import OnBatch
@@ -22,14 +23,14 @@ from onceflow.verify.oracle.judging import judge
 from onceflow.verify.oracle.judging.positions import of_queries
 from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
-from onceflow.verify.result import Encounter, Happening, Lane, RunResult, Series
+from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.explained import explained
 from onceflow.verify.running.interrupted import raise_if_interrupted
 from onceflow.verify.running.output_behind import no_output_behind
 from onceflow.verify.running.place import Place
 from onceflow.verify.running.purged import put_back
-from onceflow.verify.running.recovery import Strike, longest_hold, recoveries
+from onceflow.verify.running.recovery import Strike, longest_hold, others_lost, recoveries
 from onceflow.verify.running.revision import revision_since
 from onceflow.verify.running.settings import Settings
 from onceflow.verify.running.world import PrivateWorld
@@ -84,7 +85,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         seconds=raw.seconds,
         verdict=verdict,
         happenings=happenings,
-        recoveries=tuple(recoveries(raw.strikes, effects, timeline.began_at, seen_s, raw.encounters)),
+        recoveries=_recoveries(raw, seen_s),
         encounters=tuple(raw.encounters),
         series=tuple(_series(raw, output_s)),
         counts=_counts(raw, happenings),
@@ -98,6 +99,15 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         lso_stood_s=stood_for(raw.stable, world.topics_out),
         command=settings.command,
     )
+
+
+def _recoveries(raw: Raw, seen_s: Sequence[float]) -> tuple[Recovery, ...]:
+    """From the losses of drivers, and from those of others: a driver that goes on without one may be killed meanwhile."""
+    world = raw.world
+    lost = (raw.strikes, others_lost(raw.encounters, kills_of_others(len(world.kafka.nodes))))
+    effects, began_at = world.driver.course.effects, world.timeline.began_at
+    found = [each for strikes in lost for each in recoveries(strikes, effects, began_at, seen_s, raw.encounters)]
+    return tuple(sorted(found, key=lambda each: each.at_s))
 
 
 def until(happenings: Iterable[Happening], seconds: float) -> tuple[Happening, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from onceflow.verify.result import Encounter, Recovery
+from onceflow.verify.result import Encounter, Lost, Recovery
 from onceflow.verify.running.course import Effect
 
 _LOOKED_WITHIN_S = 3.0
@@ -19,14 +19,14 @@ _ON_THE_WIRE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A signal to a running driver, of which it died (SIGKILL) or stopped (SIGSTOP), or its end ``by_itself``: only another one
-    brings new output.
+    """A signal to a running driver, of which it died (SIGKILL) or stopped (SIGSTOP), or its end by itself: only another one
+    brings new output. Or a SIGKILL to another process, without which the same driver goes on.
     """
 
     fault: str
     at_s: float
     kills: bool = True
-    by_itself: bool = False
+    lost: Lost = Lost.DRIVER
 
 
 def recoveries(
@@ -67,8 +67,13 @@ def recoveries(
         )
         others = (*_others(encounters, strike.at_s, visible_s), *again)
         last_s, then_s = _from_the_last_kill(strikes, commits, seen_s, strike)
-        found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_s - strike.at_s, then_s))
+        found.append(Recovery(strike.fault, strike.at_s, seconds, others, last_s - strike.at_s, then_s, strike.lost))
     return found
+
+
+def others_lost(encounters: Sequence[Encounter], kills: Collection[str]) -> list[Strike]:
+    """Each of the faults ``kills`` that met work: SIGKILL to a process that the driver has to go on without."""
+    return [Strike(each.fault, each.at_s, lost=Lost.OTHER) for each in encounters if each.met and each.fault in kills]
 
 
 def _began(encounters: Sequence[Encounter], strike: Strike) -> float:
@@ -87,7 +92,7 @@ def _from_the_last_kill(
         13.8  the successor begins to commit batch 5, and is killed at 13.9
         14.0  batch 5 is visible: over, as seen from the first kill; but the next batch comes at 18
     """
-    kills = [each for each in strikes if each.kills and not each.by_itself]
+    kills = [each for each in strikes if each.kills and each.lost is not Lost.ENDED]
     last = first
     while True:
         visible_s = _new_output(commits, seen_s, last)

@@ -38,7 +38,7 @@ from onceflow.verify.recording.beside import Beside
 from onceflow.verify.recording.ends import ends_of
 from onceflow.verify.recording.tables import last_offsets
 from onceflow.verify.report.text import counted
-from onceflow.verify.result import Encounter, Lane, RunResult
+from onceflow.verify.result import Encounter, Lane, Lost, RunResult
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.encounters import Coming, in_vain, lack
 from onceflow.verify.running.explained import explained
@@ -348,7 +348,7 @@ def _outages(world: PrivateWorld, raw: Raw) -> list[Strike]:
     found = []
     for at_s in (at - world.timeline.began_at for at in world.driver.course.outages):
         fault = next((each.fault for each in reversed(raw.encounters) if each.at_s <= at_s), "no fault")
-        found.append(Strike(fault, at_s, by_itself=True))
+        found.append(Strike(fault, at_s, lost=Lost.ENDED))
     return found
 
 
