@@ -123,6 +123,24 @@ def test_numbers_that_begin_anew_while_they_are_followed(table: Table, way: list
     assert [row["id"] for row in table.take(positions)] == [8]
 
 
+@pytest.mark.parametrize(("table", "way"), ANEW, indirect=["table"])
+def test_control_who_looks_at_the_rows_alone_loses_those_up_to_the_position(
+    table: Table, monkeypatch: pytest.MonkeyPatch, way: list[str]
+) -> None:
+    """Neither at the sequence nor, in PostgreSQL, at what the table's name stands for; and nobody is told."""
+    positions: dict[str, str] = {}
+    table.run(rows(5))
+    with closing(table.source()) as source:
+        monkeypatch.setattr(source._database, "numbers", lambda: None)
+        monkeypatch.setattr(source._database, "_check_name", lambda: None, raising=False)
+        assert ids(take(source, positions)) == ["1", "2", "3", "4", "5"]
+        at_once(table, *way, rows(3))
+        assert look(source, positions) == []
+        table.run(rows(6))
+        assert ids(look(source, positions)) == ["6", "7", "8", "9"]
+        source.check_end()
+
+
 @pytest.mark.parametrize("is_followed", [True, False])
 @pytest.mark.parametrize("way", POSTGRESQL_ANEW.values(), ids=POSTGRESQL_ANEW)
 def test_numbers_that_have_passed_the_position_before_anybody_looks(
