@@ -36,7 +36,7 @@ LAST = {
     "version-2-seldom": "version-2-seldom",
     "version-1-seldom": "version-1-seldom",
 }
-"""The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into; all others are earlier."""
+"""The pages of the newest runs of ``make verify-runs``, by the directory that it writes each into."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,8 @@ def cells() -> list[Told]:
 def tables() -> dict[str, str]:
     """``{name: Markdown}``; each stands in the page on runs behind a line that names it."""
     last = [told for name in LAST.values() for told in runs() if told.name == name]
-    earlier = [told for told in runs() if told not in last]
-    return {"sums": _sums(), "last": _runs(last), "earlier": _runs(earlier), "matrix": _matrix(), "kinds": _kinds()}
+    others = [told for told in runs() if told not in last]
+    return {"sums": _sums(), "last": _runs(last), "others": _runs(others), "matrix": _matrix(), "kinds": _kinds()}
 
 
 def _sums() -> str:
@@ -199,8 +199,11 @@ def _recovery(told: Told, of: str) -> str:
 
 
 def _matrix() -> str:
-    lines = [[_linked(told), told.began, told.commit, _met(told), told.batches, _told(told.found)] for told in cells()]
-    return _table(["cell", "of", "commit", "bounces (met work)", "transactions", "found"], lines)
+    lines = [
+        [_linked(told), told.began, told.commit, told.kafka, _met(told), told.batches, _told(told.found)]
+        for told in cells()
+    ]
+    return _table(["cell", "of", "commit", "Kafka", "bounces (met work)", "transactions", "found"], lines)
 
 
 def _linked(told: Told) -> str:
