@@ -47,6 +47,7 @@
     ├── OracleFailed              what a run must have written could not be found out
     ├── ReaderError               a reader cannot go on
     │   ├── HandlerFailed         an event failed too often, and there are no dead letters
+    │   ├── EventUnreadable       nobody knows which event a record is, and there are no dead letters
     │   ├── EventsGone            the next event is no longer in its topic
     │   └── ReaderReplaced        another reader with the same group instance id took over
     └── StoreError                a deduplication store cannot go on

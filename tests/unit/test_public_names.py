@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import onceflow
+from onceflow import errors
 from onceflow.errors import ConfigurationError, OnceflowError
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
@@ -60,6 +63,20 @@ def test_what_is_passed_over_in_the_import_of_kafka_python_is_an_error_again_beh
 def test_every_error_has_a_code_of_its_own_that_is_documented(kind: type[OnceflowError]) -> None:
     assert f"| `{kind.code}` | {kind.__name__}" in DOCUMENTED
     assert [each for each in _tree(OnceflowError) if each.code == kind.code] == [kind]
+
+
+def test_the_tree_that_the_module_of_errors_shows_is_the_one_there_is() -> None:
+    """Each with how deep it stands, whatever the order."""
+    shown = re.findall(r"^    ([ │]*)[├└]── (\w+)", errors.__doc__ or "", re.MULTILINE)
+    assert sorted((name, len(indent) // 4 + 1) for indent, name in shown) == sorted(_depths(OnceflowError))
+
+
+def _depths(kind: type[OnceflowError], depth: int = 1) -> Iterator[tuple[str, int]]:
+    """Of all below it that are in the module: tests have errors of their own."""
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield child.__name__, depth
+            yield from _depths(child, depth + 1)
 
 
 @pytest.mark.parametrize("kind", _tree(OnceflowError))

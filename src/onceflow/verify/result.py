@@ -131,7 +131,7 @@ class RunResult:
     counts: Mapping[str, int] = field(
         default_factory=dict
     )  # records of input committed, aborted, of output, batches, ...
-    versions: Mapping[str, str] = field(default_factory=dict)  # of onceflow, Kafka, Spark, Java, Python
+    versions: Mapping[str, str] = field(default_factory=dict)  # of onceflow, Kafka, Spark, Python
     failures: tuple[str, ...] = ()
     is_stuck: bool = False
     weaknesses: tuple[str, ...] = ()

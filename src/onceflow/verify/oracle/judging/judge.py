@@ -22,7 +22,7 @@ _CANNOT_COME = frozenset(
         "consumed_twice", "consumed_never",
     }
 )  # fmt: skip
-"""Checks that a run's history gives nothing to do, so that finding nothing would tell nothing: the report has a dash for them."""
+"""Checks that a run's history gives nothing to do, so that finding nothing would tell nothing: the report leaves them out."""
 
 _OF_EFFECTS = frozenset({"effect_missing", "effect_repeated"})
 """The same, where no readers ran behind the output."""
