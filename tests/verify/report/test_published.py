@@ -13,7 +13,14 @@ from tests.verify.report.pages import Page
 from tests.verify.report.published import LAST, PUBLISHED, README, cells, drawn, main, runs, times, written
 
 ROOT = PUBLISHED.parents[1]
-NO_WORK_OF_ITS_OWN = {"kill-standby"}  # the pipeline's work goes on beside it
+NEVER_CAME, MET_NOTHING, MET_WORK = "never came", "met nothing", "met work"
+OPEN = {
+    ("kill-standby", "1"): MET_NOTHING,  # the pipeline's work goes on beside it
+    ("kill-standby", "2"): MET_NOTHING,
+    ("kill-all-brokers", "1"): NEVER_CAME,  # no mix of a run of version 1 has had it yet
+    ("hijack-transactional-id", "1"): MET_NOTHING,  # both came while it still struck between two batches
+}
+"""The kinds that have not met work in any run of a transaction version. Whichever has is no longer one of them."""
 
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.html")), ids=lambda path: path.stem)
@@ -62,11 +69,17 @@ def options(command: str) -> dict[str, str]:
     return {"plan": "" if plan.startswith("--") else plan, "--transaction-version": "2"} | named
 
 
-@pytest.mark.parametrize("kind", drawn())
-def test_each_kind_of_fault_has_met_work_in_some_run(kind: str) -> None:
-    injected, met = (sum(of) for of in zip(*(times(kind, version) for version in "12"), strict=True))
-    assert injected
-    assert met or kind in NO_WORK_OF_ITS_OWN
+def test_each_kind_of_fault_has_met_work_in_some_run_of_each_version() -> None:
+    """But for those of the list, which tells of no kind that has met work meanwhile, or is none any more."""
+    became = {(kind, version): what_became_of(kind, version) for kind in drawn() for version in "12"}
+    assert {which: what for which, what in became.items() if what != MET_WORK} == OPEN
+
+
+def what_became_of(kind: str, version: str) -> str:
+    injected, met = times(kind, version)
+    if not injected:
+        return NEVER_CAME
+    return MET_WORK if met else MET_NOTHING
 
 
 def test_what_is_no_report_is_told_and_nothing_is_published(
