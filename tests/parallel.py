@@ -28,7 +28,6 @@ THREE_BROKERS = frozenset(
         "simulator/test_replicas",
     )
 )
-_CLUSTERS = {"shared_brokers", "brokers"}  # the fixtures that give them
 _FIRST = ("slow", "faults")  # where nothing is left to be done beside it, a long file makes the others wait for its end
 
 
@@ -71,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if _CLUSTERS & set(getattr(item, "fixturenames", ())):
+    if "shared_brokers" in getattr(item, "fixturenames", ()):
         assert _file(item.nodeid) in THREE_BROKERS, f"name the file in THREE_BROKERS of {__file__}"
 
 

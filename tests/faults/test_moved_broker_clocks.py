@@ -187,11 +187,12 @@ def committed_by(cluster: Cluster, group: str) -> int | None:
     return partitions[0].offset if partitions else None
 
 
+@pytest.mark.parametrize("version", [1, 2])
 def test_drivers_go_on_while_the_clock_of_one_broker_after_the_other_is_set_ahead(
-    tmp_path: Path, light: LightDrivers
+    tmp_path: Path, light: LightDrivers, version: int
 ) -> None:
     """For a controller its session with the others is over then, for a leader its followers lag, for a coordinator it is late."""
-    kafka = KafkaCluster(tmp_path / "kafka", brokers=3)
+    kafka = KafkaCluster(tmp_path / "kafka", brokers=3, transaction_version=version)
     with ExitStack() as left:
         clocks = [left.enter_context(closing(MovedClock(tmp_path / f"clock-{node.id}"))) for node in kafka.nodes]
         for node, clock in zip(kafka.nodes, clocks, strict=True):

@@ -16,6 +16,7 @@ from onceflow.writer.writer import Writer
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the tests of this directory share
 
 from tests.forkserver import ForkServer
+from tests.three_brokers import BrokersOf, brokers_of
 from tests.writer.on_a_loop import OnLoop
 from tests.writer.wire import ProxiedBroker, WireProxy
 
@@ -104,7 +105,13 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedBroker]
 
 
 @pytest.fixture(scope="module")
-def three_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers; whoever breaks them heals them (``heal``)."""
-    with KafkaCluster(tmp_path_factory.mktemp("three-writer"), brokers=3, heap_mb=192) as cluster:
-        yield cluster
+def shared_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokersOf]:
+    """Three brokers of a transaction version; whoever breaks them heals them (``heal``)."""
+    with brokers_of(tmp_path_factory) as started:
+        yield started
+
+
+@pytest.fixture
+def three_brokers(shared_three: BrokersOf) -> KafkaCluster:
+    """Of version 2, for what has no part in a transaction."""
+    return shared_three(2)

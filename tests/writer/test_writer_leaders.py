@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.conftest import read_topic
 from tests.new_topics import create
+from tests.three_brokers import BrokersOf
 from tests.verify.faults.bare import BareWorld
 from tests.writer.waiting import wait_until
 
@@ -150,10 +151,13 @@ def test_keyed_events_through_leaders_that_move_and_die(
     check_kept(three_brokers, service)
 
 
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_transactions_through_leaders_and_coordinators_that_move_and_die(
-    three_brokers: KafkaCluster, writer: MakeWriter, topic: str
+    shared_three: BrokersOf, writer: MakeWriter, version: int
 ) -> None:
-    cluster, group = three_brokers, f"onceflow.writer.{topic}"
+    cluster = shared_three(version)
+    topic = make_topic(cluster)
+    group = f"onceflow.writer.{topic}"
     service = Service(writer(topic, on=cluster.bootstrap_servers), topic)
     with service.at_work(service.in_transactions):
         move_all_leaders(cluster, topic)

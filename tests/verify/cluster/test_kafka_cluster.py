@@ -42,20 +42,29 @@ def replicas(cluster: KafkaCluster, topic: str) -> placement.Replicas:
     return placement.replicas_of(cluster.client, topic, 0)
 
 
-def test_topics_have_three_replicas_and_so_have_the_internal_ones(three_brokers: KafkaCluster) -> None:
-    make_topic(three_brokers, "replicated")
-    three_brokers.wait_until_healthy()
+def test_they_are_of_the_transaction_version_that_was_asked_for(
+    three_brokers: KafkaCluster, request: pytest.FixtureRequest
+) -> None:
+    assert f"v{three_brokers.client.transaction_version()}" == request.node.callspec.id
+
+
+def test_topics_have_three_replicas_and_so_have_the_internal_ones(three_brokers_v2: KafkaCluster) -> None:
+    make_topic(three_brokers_v2, "replicated")
+    three_brokers_v2.wait_until_healthy()
     for topic in ("replicated", placement.GROUPS_TOPIC, placement.TRANSACTIONS_TOPIC):
-        assert replicas(three_brokers, topic).in_sync == (1, 2, 3), topic
+        assert replicas(three_brokers_v2, topic).in_sync == (1, 2, 3), topic
 
 
 @pytest.mark.parametrize("key", ["a", "onceflow-orders", "höher-🎈", "polygenelubricants"])
-def test_the_partition_of_a_name_is_the_brokers(three_brokers: KafkaCluster, key: str) -> None:
+def test_the_partition_of_a_name_is_the_brokers(three_brokers_v2: KafkaCluster, key: str) -> None:
     """The coordinator that the broker names leads the partition that we compute; checked by moving it."""
-    for kind, find in ((GROUP, three_brokers.group_coordinator), (TRANSACTION, three_brokers.transaction_coordinator)):
-        number = placement.partition_of(three_brokers.client, kind, key)
-        for node in three_brokers.nodes:
-            three_brokers.move_leader(placement.COORDINATED_IN[kind], number, node)
+    for kind, find in (
+        (GROUP, three_brokers_v2.group_coordinator),
+        (TRANSACTION, three_brokers_v2.transaction_coordinator),
+    ):
+        number = placement.partition_of(three_brokers_v2.client, kind, key)
+        for node in three_brokers_v2.nodes:
+            three_brokers_v2.move_leader(placement.COORDINATED_IN[kind], number, node)
             until(lambda node=node, find=find: find(key) is node, f"{key} at {node}")  # type: ignore[misc]
 
 
@@ -64,40 +73,40 @@ def test_a_hash_is_javas() -> None:
     assert [placement.java_hash(text) for text in ("", "a", "ab", "🎈")] == [0, 97, 3105, 1773260]
 
 
-def test_a_killed_node_loses_its_leaderships_and_comes_back_in_sync(three_brokers: KafkaCluster) -> None:
-    topic = make_topic(three_brokers, "killed")
-    node = three_brokers.leader(topic, 0)
+def test_a_killed_node_loses_its_leaderships_and_comes_back_in_sync(three_brokers_v2: KafkaCluster) -> None:
+    topic = make_topic(three_brokers_v2, "killed")
+    node = three_brokers_v2.leader(topic, 0)
     pid = node.pid
     node.kill()
     assert (node.pid, node.is_running) == (None, False)
-    until(lambda: node.id not in replicas(three_brokers, topic).in_sync, "the node leaves the set in sync")
+    until(lambda: node.id not in replicas(three_brokers_v2, topic).in_sync, "the node leaves the set in sync")
     # Asked of a broker that may not have heard of it yet.
-    until(lambda: three_brokers.leader(topic, 0) is not node, "another one leads")
+    until(lambda: three_brokers_v2.leader(topic, 0) is not node, "another one leads")
     node.start()
-    three_brokers.wait_until_healthy()
+    three_brokers_v2.wait_until_healthy()
     assert node.pid not in (None, pid)
-    assert node.id in replicas(three_brokers, topic).in_sync
+    assert node.id in replicas(three_brokers_v2, topic).in_sync
 
 
-def test_a_frozen_node_loses_its_leaderships_and_is_in_sync_when_it_goes_on(three_brokers: KafkaCluster) -> None:
-    topic = make_topic(three_brokers, "frozen")
-    node = three_brokers.leader(topic, 0)
+def test_a_frozen_node_loses_its_leaderships_and_is_in_sync_when_it_goes_on(three_brokers_v2: KafkaCluster) -> None:
+    topic = make_topic(three_brokers_v2, "frozen")
+    node = three_brokers_v2.leader(topic, 0)
     pid = node.pid
     assert pid is not None
     node.pause()
     until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "it is frozen")
-    until(lambda: node.id not in replicas(three_brokers, topic).in_sync, "the node leaves the set in sync")
-    three_brokers.heal()
+    until(lambda: node.id not in replicas(three_brokers_v2, topic).in_sync, "the node leaves the set in sync")
+    three_brokers_v2.heal()
     assert node.pid == pid
-    assert node.id in replicas(three_brokers, topic).in_sync
+    assert node.id in replicas(three_brokers_v2, topic).in_sync
 
 
-def test_what_is_not_healthy_is_told(three_brokers: KafkaCluster) -> None:
-    node = three_brokers.nodes[0]
+def test_what_is_not_healthy_is_told(three_brokers_v2: KafkaCluster) -> None:
+    node = three_brokers_v2.nodes[0]
     node.stop()
     with pytest.raises(SetupError, match="node 1 does not run"):
-        three_brokers.wait_until_healthy(0.1)
-    three_brokers.heal()
+        three_brokers_v2.wait_until_healthy(0.1)
+    three_brokers_v2.heal()
 
 
 def test_one_node_is_as_the_embedded_broker(tmp_path: Path, broker_v1: EmbeddedBroker) -> None:

@@ -27,10 +27,11 @@ pytestmark = pytest.mark.faults
 MOVES = 3
 
 
-@pytest.fixture(scope="module")
-def moving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers whose leaders move, behind wires."""
-    with KafkaCluster(tmp_path_factory.mktemp("moving"), brokers=3, heap_mb=192, wire=True) as cluster:
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.long), 2], ids=["v1", "v2"])
+def moving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers whose leaders move, behind wires, of each transaction version."""
+    directory = tmp_path_factory.mktemp("moving")
+    with KafkaCluster(directory, brokers=3, transaction_version=request.param, heap_mb=192, wire=True) as cluster:
         yield cluster
 
 

@@ -35,10 +35,11 @@ GONE = [Way.OUT, Way.BOTH]  # the others miss it
 TIMEOUT_S = 120.0
 
 
-@pytest.fixture(scope="module")
-def meshed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers that reach each other through wires."""
-    with KafkaCluster(tmp_path_factory.mktemp("meshed"), brokers=3, heap_mb=192, between=True) as cluster:
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.long), 2], ids=["v1", "v2"])
+def meshed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers that reach each other through wires, of each transaction version."""
+    directory = tmp_path_factory.mktemp("meshed")
+    with KafkaCluster(directory, brokers=3, transaction_version=request.param, heap_mb=192, between=True) as cluster:
         yield cluster
 
 

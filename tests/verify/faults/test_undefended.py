@@ -102,8 +102,8 @@ def number_of(message: Message) -> int:
 
 
 @pytest.fixture
-def world(three_brokers: KafkaCluster) -> Undefended:
-    return Undefended(three_brokers)
+def world(three_brokers_v2: KafkaCluster) -> Undefended:
+    return Undefended(three_brokers_v2)
 
 
 class Careless:

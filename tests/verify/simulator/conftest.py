@@ -1,4 +1,4 @@
-"""Three brokers of each transaction version, for what is compared while brokers move or fail."""
+"""Who asks three brokers directly, for what is compared while they move or fail."""
 
 from __future__ import annotations
 
@@ -17,27 +17,10 @@ _TIMEOUT_S = 60
 _REQUEST_TIMEOUT_MS = 15_000
 
 
-@pytest.fixture(scope="package")
-def shared_brokers_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    directory = tmp_path_factory.mktemp("three-brokers-v1")
-    with KafkaCluster(directory, brokers=3, transaction_version=1, heap_mb=192) as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long), 2])
-def brokers(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """Three brokers. Whoever breaks them heals them; a test that fails before does not."""
-    version_1 = request.param == 1
-    cluster: KafkaCluster = request.getfixturevalue("shared_brokers_v1" if version_1 else "shared_brokers")
-    yield cluster
-    if any(node.is_paused or not node.is_running for node in cluster.nodes):
-        cluster.heal()
-
-
 @pytest.fixture
-def direct(brokers: KafkaCluster) -> Iterator[KafkaClient]:
+def direct(three_brokers: KafkaCluster) -> Iterator[KafkaClient]:
     """Asks the brokers as a pipeline does; a question that is not answered is asked once more, so it must be patient."""
-    options = {"bootstrap_servers": brokers.direct_servers.split(","), "request_timeout_ms": _REQUEST_TIMEOUT_MS}
+    options = {"bootstrap_servers": three_brokers.direct_servers.split(","), "request_timeout_ms": _REQUEST_TIMEOUT_MS}
     with KafkaClient(options, patience_s=PATIENCE_S) as client:
         ensure_anchor_topic(client)
         yield client

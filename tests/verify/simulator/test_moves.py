@@ -75,10 +75,10 @@ def lives(directory: Path, version: int) -> Generator[KafkaClient]:
     ],
 )
 def test_the_model_answers_as_three_brokers_that_take_over_from_each_other(
-    brokers: KafkaCluster, direct: KafkaClient, topic: str, moving: Moving
+    three_brokers: KafkaCluster, direct: KafkaClient, topic: str, moving: Moving
 ) -> None:
-    make_topic(brokers, NewTopic(topic, PARTITIONS))
-    check_moves(brokers.transaction_version, topic, moving, reigns(brokers, direct, topic, moving))
+    make_topic(three_brokers, NewTopic(topic, PARTITIONS))
+    check_moves(three_brokers.transaction_version, topic, moving, reigns(three_brokers, direct, topic, moving))
 
 
 def reigns(cluster: KafkaCluster, client: KafkaClient, topic: str, moving: Moving) -> Generator[KafkaClient]:

@@ -39,17 +39,17 @@ ENDS_NOTHING = {kind: KINDS[kind] for kind in ("add", "offsets", "transaction", 
 
 
 @pytest.mark.faults
-def test_the_model_answers_as_a_leader_whose_followers_fail(brokers: KafkaCluster, direct: KafkaClient) -> None:
+def test_the_model_answers_as_a_leader_whose_followers_fail(three_brokers: KafkaCluster, direct: KafkaClient) -> None:
     """Of partition 0 one replica is left, and two have to be in sync; partition 1 and the coordinators have enough."""
-    leader, follower, third = brokers.nodes
+    leader, follower, third = three_brokers.nodes
     replicas = [[leader.id, follower.id], [leader.id, third.id]]
-    make_topic(brokers, NewTopic(TOPIC, PARTITIONS, replica_assignment=replicas))
+    make_topic(three_brokers, NewTopic(TOPIC, PARTITIONS, replica_assignment=replicas))
 
     def real(name: str) -> RealBroker:
-        return RealBroker(direct, f"{TOPIC}-{name}", brokers.transaction_version, TOPIC)
+        return RealBroker(direct, f"{TOPIC}-{name}", three_brokers.transaction_version, TOPIC)
 
-    waiting = open_waiting(brokers, real)
-    coordinate_everything(brokers, leader)
+    waiting = open_waiting(three_brokers, real)
+    coordinate_everything(three_brokers, leader)
     several = [Both(real(f"any-{n}"), Random(n)) for n in range(IDS)]
     steps(several, KINDS)
     unacknowledged, fenced = Both.opened(real("unacknowledged")), Both.opened(real("fenced"))
@@ -58,7 +58,7 @@ def test_the_model_answers_as_a_leader_whose_followers_fail(brokers: KafkaCluste
     third.pause()
     check_unacknowledged(unacknowledged)
     third.resume()
-    wait_until_missing(brokers, follower, seen_by=leader)
+    wait_until_missing(three_brokers, follower, seen_by=leader)
     ending = [each.both for each in waiting]
     everybody = [*several, *ending, unacknowledged, fenced, Both(real("beginning"), Random(0))]
     for both in everybody:
@@ -69,12 +69,12 @@ def test_the_model_answers_as_a_leader_whose_followers_fail(brokers: KafkaCluste
     for each in waiting:
         each.decide()
         each.ask_meanwhile()
-    coordinate_everything(brokers, third)
+    coordinate_everything(three_brokers, third)
     for both in everybody:
         both.move(coordinators=True, leaders=False, restarts=False)
     for each in waiting:
         each.ask_meanwhile()
-    brokers.heal()
+    three_brokers.heal()
     for both in everybody:
         both.model.partitions[0].refuses = None
         both.real.told = frozenset()
@@ -84,7 +84,7 @@ def test_the_model_answers_as_a_leader_whose_followers_fail(brokers: KafkaCluste
     steps(several, KINDS)
     for both in everybody:
         both.finish()
-    check_visible(everybody, read_topic(cast(EmbeddedBroker, brokers), TOPIC))
+    check_visible(everybody, read_topic(cast(EmbeddedBroker, three_brokers), TOPIC))
 
 
 def coordinate_everything(cluster: KafkaCluster, node: Node) -> None:
