@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for what the tests share
 
-from tests.log_ends import left_unstable, log_ends
+from tests.log_ends import last_stable_offsets, left_unstable, log_ends
 from tests.new_topics import create
 
 pytest_plugins = ("tests.parallel", "tests.told_at_once", "tests.in_turn")
@@ -128,6 +128,22 @@ def read(request: pytest.FixtureRequest) -> Reader:
 
 def read_topic(broker: EmbeddedBroker, topic: str, *, committed: bool = True) -> list[Message]:
     """Every record of a topic as librdkafka sees it; ``committed`` hides aborted ones."""
+    # Not by the reader's watermarks: those of a read_committed one are the last stable offsets.
+    return _read_to(log_ends, broker, topic, committed=committed)
+
+
+def read_what_is_stable(broker: EmbeddedBroker, topic: str) -> list[Message]:
+    """What a reader of committed records gets now, and waits for no transaction that is open."""
+    return _read_to(last_stable_offsets, broker, topic, committed=True)
+
+
+def _read_to(
+    ends_of: Callable[[AdminClient, str, Iterable[int]], dict[int, int]],
+    broker: EmbeddedBroker,
+    topic: str,
+    *,
+    committed: bool,
+) -> list[Message]:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -139,8 +155,7 @@ def read_topic(broker: EmbeddedBroker, topic: str, *, committed: bool = True) ->
     )
     try:
         partitions = consumer.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions
-        # Not by the reader's watermarks: those of a read_committed one are the last stable offsets.
-        ends = log_ends(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topic, partitions)
+        ends = ends_of(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), topic, partitions)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
         return list(_until_end(consumer, topic, ends))
     finally:

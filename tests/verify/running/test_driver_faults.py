@@ -30,8 +30,8 @@ from onceflow.verify.running.world import committed_end
 if TYPE_CHECKING:
     from tests.conftest import TopicFactory
 
-# A standby that is killed breaks no output, for it has nothing to do with that: see below for what it breaks. A driver that stalls
-# breaks what has a transaction (tests/verify/faults/test_stalled.py).
+# A standby that is killed breaks no output, for it has nothing to do with that: see below for what it breaks. A driver that
+# stalls breaks what has a transaction (tests/verify/faults/test_stalled.py).
 _ELSEWHERE = {"kill-standby", "stall-driver"}
 KINDS = [each for mix in ("driver", "checkpoint") for each in MIXES[mix].values() if each.name not in _ELSEWHERE]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import cycle
 from random import Random
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from onceflow.transaction.messages import Identity
 from onceflow.transaction.progress import Progress
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.choices import Choices
+from onceflow.verify.simulator.partition import Partition
 from onceflow.verify.simulator.requests import (
     GROUP,
     UNSTABLE_OFFSET_COMMIT,
@@ -26,6 +28,7 @@ from onceflow.verify.simulator.requests import (
     EndTransaction,
     FetchOffsets,
     InitProducerId,
+    ListOffset,
     Produce,
     Request,
 )
@@ -48,13 +51,15 @@ KINDS = {
 AND_READS = {**KINDS, "everything": 6, "record": 3}
 """The same, and what is committed is asked for between them."""
 
+_FAR = 10_000
+
 Pair = tuple[Identity, Identity]  # the same identity in the model and on the real broker
 
 
 class Both:
-    """One transactional id in the model and on the real broker."""
+    """One transactional id in the model and on the real broker. ``beside``: another one, which writes to the same partitions."""
 
-    def __init__(self, real: RealBroker, random: Random, first_epoch: int = 0) -> None:
+    def __init__(self, real: RealBroker, random: Random, first_epoch: int = 0, *, beside: Both | None = None) -> None:
         self._scheduler = Scheduler()
         self.model = Broker(self._scheduler, Choices(0, {}), real.version, PARTITIONS, first_epoch)
         self.model.transactions.follows_next = real.follows_next
@@ -63,20 +68,47 @@ class Both:
         self.known: list[Pair] = [(NEVER_GIVEN, NEVER_GIVEN)]
         self._written: list[Produce] = []
         self._next: dict[tuple[Identity, int], int] = {}
-        self._values = iter(range(10_000))
+        self._values = iter(range(_FAR))
         self.story = [real.name]
         self.codes: set[tuple[str, int]] = set()
+        self._first: list[int] | None = None
+        self._partitions = cycle(range(PARTITIONS))
+        self._together = [self]
+        if beside is not None:
+            self._write_beside(beside)
+
+    def _write_beside(self, other: Both) -> None:
+        self.model.partitions = other.model.partitions
+        self._together, self._first = other._together, other._first
+        behind = _FAR * len(self._together)  # no producer id and no value that another one has
+        self.model.transactions._next_pid += behind
+        self._values = iter(range(behind, behind + _FAR))
+        self._together.append(self)
 
     @classmethod
-    def opened(cls, real: RealBroker) -> Self:
+    def opened(cls, real: RealBroker, *, alone: bool = False) -> Self:
         """A transaction with records and offsets, which nobody goes on with."""
         both = cls(real, Random(real.name))
-        both.ask(InitProducerId(None))
-        for partition in (0, GROUP) if real.version == 1 else ():
-            both.ask(AddPartitions(both.ours, partition))
-        both.ask(Produce(both.ours, 0, 0, (100,)))
-        both.ask(CommitOffsets(both.ours, Progress(1, "q", "i", ("d",)), 10))
+        if alone:
+            both.begin_alone()
+        both.open(100)
         return both
+
+    def open(self, value: int | None = None) -> None:
+        """Begins a transaction with offsets and a record in partition 0, of the next value or of this one."""
+        self.ask(InitProducerId(None))
+        for partition in (0, GROUP) if self.real.version == 1 else ():
+            self.ask(AddPartitions(self.ours, partition))
+        self.ask(Produce(self.ours, 0, 0, (next(self._values) if value is None else value,)))
+        self.ask(CommitOffsets(self.ours, Progress(1, "q", "i", ("d",)), 10))
+
+    def begin_alone(self) -> None:
+        """From here on nobody else writes to the topic, and nothing is open there: the model's log begins where it is stable.
+
+        So both can be asked for the last stable offset, which tells as well how many offsets records and markers took.
+        """
+        stable = [self.real.ask(ListOffset(partition)).offset for partition in range(PARTITIONS)]
+        self._first = [offset for offset in stable if offset is not None]
 
     @property
     def ours(self) -> Identity:
@@ -95,8 +127,9 @@ class Both:
         return ours
 
     def step(self, kinds: Mapping[str, int] = KINDS) -> None:
-        """One random request to both."""
+        """One random request to both, and how far that has left one partition stable: what differs there differs for long."""
         self._compare_answers(*self._request(kinds))
+        self._compare_stable(next(self._partitions))
 
     def ask(self, request: Request) -> int:
         """One request of the model's identities to both; the error code that both answer."""
@@ -116,6 +149,8 @@ class Both:
         assert modelled.code == real.code, "\n".join(self.story)
         assert (modelled.identity is None) == (real.identity is None), "\n".join(self.story)
         self._compare(modelled, real)
+        if isinstance(request, ListOffset):
+            self._compare_offset(request.partition, modelled, real)
         if isinstance(request, Produce) and real.code == codes.NONE:
             self._written.append(request)
             self._next[request.identity, request.partition] = request.sequence + len(request.values)
@@ -136,11 +171,25 @@ class Both:
             assert epochs[0] == epochs[1], "\n".join(self.story)
 
     def _compare_producers(self, modelled: Answer, real: Answer) -> None:
-        """What a leader knows of this transactional id's producer ids; others write to the topic too."""
-        twins = {ours.producer_id: theirs.producer_id for ours, theirs in self.known}
+        """What a leader knows of the producer ids of the transactional ids in the model; others write to the topic too."""
+        twins = {ours.producer_id: theirs.producer_id for both in self._together for ours, theirs in both.known}
         expected = {(twins[at.producer_id], at.epoch, last) for at, last in modelled.producers}
         found = {(at.producer_id, at.epoch, last) for at, last in real.producers if at.producer_id in twins.values()}
         assert expected == found, "\n".join(self.story)
+
+    def _compare_offset(self, partition: int, modelled: Answer, real: Answer) -> None:
+        assert self._first is not None, "others write to the topic"
+        assert modelled.offset is not None
+        assert self._first[partition] + modelled.offset == real.offset, "\n".join(self.story)
+
+    def compare_stable(self) -> None:
+        """How far each partition is stable, if that can be told."""
+        for partition in range(PARTITIONS):
+            self._compare_stable(partition)
+
+    def _compare_stable(self, partition: int) -> None:
+        if self._first is not None:
+            self.ask(ListOffset(partition))
 
     def ask_model(self, request: Request) -> Answer:
         """As ``RealBroker.ask``: what only says later is asked again, when the markers are written."""
@@ -207,10 +256,19 @@ class Both:
         return Produce(ours, partition, sequence, values), Produce(theirs, partition, sequence, values)
 
     def finish(self) -> None:
-        """Ends what is open, and compares the committed offsets."""
+        """Ends what is open, and compares the committed offsets, and how far the partitions are stable."""
         fence = InitProducerId(None)
         assert self.ask_model(fence).code == self.real.ask(fence).code
         assert self.ask_model(FetchOffsets()).committed == self.real.ask(FetchOffsets()).committed
+        self.compare_stable()
+
+
+def hold_back(newer: Both, older: Both) -> None:
+    """What the newer one commits waits for a transaction of the older one's."""
+    for both in (older, newer):
+        both.open()
+    newer.ask(EndTransaction(newer.ours, commit=True))
+    assert newer.model.partitions[0].readable != newer.model.partitions[0].visible
 
 
 def check_visible(models: Iterable[Both], messages: Iterable[Message]) -> None:
@@ -224,3 +282,13 @@ def check_visible(models: Iterable[Both], messages: Iterable[Message]) -> None:
             assert partition.visible == visible.get((both.real.name, number), []), (
                 f"{both.real.name}, partition {number}"
             )
+
+
+def check_readable(partitions: Iterable[Partition], messages: Iterable[Message]) -> None:
+    """These are all that a reader of committed records gets now of a topic that nobody else has written to."""
+    got: dict[int, list[int]] = {}
+    for message in messages:
+        value = (message.value() or b"").decode().partition(":")[2]
+        got.setdefault(message.partition() or 0, []).append(int(value))
+    for number, partition in enumerate(partitions):
+        assert partition.readable == got.get(number, []), f"partition {number}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from kafka.protocol.consumer import ListOffsetsRequest
 
 from onceflow.kafka import codes
 from onceflow.kafka.client import GROUP as GROUP_KIND
@@ -36,6 +37,7 @@ from onceflow.verify.simulator.requests import (
     EndTransaction,
     FetchOffsets,
     InitProducerId,
+    ListOffset,
     Produce,
     Request,
 )
@@ -45,6 +47,8 @@ ACK_TIMEOUT_MS = (
     1_000  # how long a leader waits for its followers; production's own is longer than a request may take here
 )
 NO_PROGRESS = Progress.empty("")
+_LATEST, _READ_COMMITTED = -1, 1
+_SAYS_LATER = 4  # the last version of ListOffsets in which a leader that has just begun says LEADER_NOT_AVAILABLE
 
 
 class RealBroker:
@@ -114,6 +118,8 @@ class RealBroker:
                 return self._fetched(by_name=by_name)
             case DescribeProducer(partition):
                 return self._producers(partition)
+            case ListOffset(partition):
+                return self._last_stable_offset(partition)
         raise AssertionError(request)
 
     def _fetched(self, *, by_name: bool) -> Answer:
@@ -141,6 +147,14 @@ class RealBroker:
         part = answer.topics[0].partitions[0]
         active = ((Identity(p.producer_id, p.producer_epoch), int(p.last_sequence)) for p in part.active_producers)
         return replace(self._checked(part.error_code), producers=tuple(active))
+
+    def _last_stable_offset(self, partition: int) -> Answer:
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        wanted = [topic.ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)]
+        topics = [topic(name=self._topic, partitions=wanted)]
+        message = ListOffsetsRequest(isolation_level=_READ_COMMITTED, topics=topics, max_version=_SAYS_LATER)
+        part = self._client.ask(self._leader(partition), message).topics[0].partitions[0]
+        return replace(self._checked(part.error_code), offset=int(part.offset))
 
     def _leader(self, partition: int) -> int:
         return self._client.topics([self._topic])[self._topic].leaders[partition]

@@ -9,10 +9,19 @@ from random import Random, SystemRandom
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-from tests.conftest import Reader, TopicFactory, create_topic
+from tests.conftest import Reader, TopicFactory, create_topic, read_what_is_stable
 from tests.faults.support import UNVERIFIED, eventually
 from tests.topic_limits import set_limit
-from tests.verify.simulator.both import AND_READS, KINDS, NEVER_GIVEN, PARTITIONS, Both, check_visible
+from tests.verify.simulator.both import (
+    AND_READS,
+    KINDS,
+    NEVER_GIVEN,
+    PARTITIONS,
+    Both,
+    check_readable,
+    check_visible,
+    hold_back,
+)
 from tests.verify.simulator.real import RealBroker
 
 from onceflow.broker import EmbeddedBroker
@@ -33,6 +42,7 @@ from onceflow.verify.simulator.requests import (
 
 SEQUENCES = 30
 REQUESTS = 40
+LOOKS = 4
 A_MARKER_BYTES = 78  # a transaction's end is written to the topic too, so it must still be taken
 
 
@@ -74,10 +84,35 @@ def test_the_model_answers_as_a_real_broker_what_nobody_has_asked_before(
 def compared(client: KafkaClient, version: int, target: str, seed: int) -> Both:
     """A sequence of requests, drawn from ``seed``, after both were asked, and it was ended."""
     both = Both(RealBroker(client, f"model-{version}-{seed}", version, target), Random(seed))
+    both.begin_alone()
     for _ in range(REQUESTS):
         both.step(AND_READS)
     both.finish()
     return both
+
+
+def test_readers_of_committed_records_wait_in_the_model_where_they_do_on_a_real_broker(
+    cluster: tuple[int, EmbeddedBroker], client: KafkaClient, topic: TopicFactory
+) -> None:
+    """Two transactional ids on one topic: what the one commits waits for a transaction of the other's that is older."""
+    version, broker = cluster
+    target = topic(PARTITIONS, on=broker)
+    older = Both(RealBroker(client, f"older-{version}", version, target), Random(1))
+    older.begin_alone()
+    newer = Both(RealBroker(client, f"newer-{version}", version, target), Random(2), beside=older)
+    partitions = older.model.partitions
+    for look in range(LOOKS):
+        hold_back(newer, older)
+        check_readable(partitions, read_what_is_stable(broker, target))
+        older.ask(EndTransaction(older.ours, commit=bool(look % 2)))
+        check_readable(partitions, read_what_is_stable(broker, target))
+        assert partitions[0].readable == partitions[0].visible
+        for _ in range(REQUESTS // LOOKS):
+            for both in (older, newer):
+                both.step()
+        check_readable(partitions, read_what_is_stable(broker, target))
+    for both in (older, newer):
+        both.finish()
 
 
 def test_the_model_answers_as_leaders_that_ask_nobody(tmp_path: Path) -> None:
@@ -95,6 +130,7 @@ def test_the_model_answers_as_leaders_that_ask_nobody(tmp_path: Path) -> None:
             create_topic(broker, name, PARTITIONS)
             both = Both(RealBroker(client, name, 1, name), Random(seed))
             both.model.verifies = False
+            both.begin_alone()
             for _ in range(REQUESTS):
                 both.step(kinds)
             answered |= both.codes

@@ -81,11 +81,10 @@ def test_the_model_answers_as_a_real_broker_at_the_edges(kafka: Installation, ve
     with running(tmp_path, version, kafka, producer_id_expiration_check_interval_ms="200") as (broker, client):
         check_forgotten_producers(broker, client, version)
     with running(tmp_path, version, kafka, transaction_abort_timed_out_transaction_cleanup_interval_ms="100") as (
-        _,
+        broker,
         client,
     ):
-        names = [f"overdue-{seed}" for seed in range(len(LATE))]
-        overdue = [Both.opened(RealBroker(client, name, version, TOPIC, TIMEOUT_MS)) for name in names]
+        overdue = [opened_alone(broker, client, version, f"overdue-{seed}") for seed in range(len(LATE))]
         check_last_epochs(client, version)
         for seed, both in enumerate(overdue):
             check_timed_out(both, version, LATE[seed:] + LATE[:seed])
@@ -289,6 +288,12 @@ def wait_until_forgotten(brokers: list[RealBroker], identities: list[Identity]) 
 # ----------------------------------------------------------------------------------------------------------- timeouts
 
 
+def opened_alone(broker: EmbeddedBroker, client: KafkaClient, version: int, name: str) -> Both:
+    """With a topic of its own: how far that is stable can be compared."""
+    create_topic(broker, name, PARTITIONS)
+    return Both.opened(RealBroker(client, name, version, name, TIMEOUT_MS), alone=True)
+
+
 def check_timed_out(both: Both, version: int, kinds: tuple[str, ...]) -> None:
     """The broker aborted it under the next epoch; whatever its driver then sends is answered alike."""
     ours = both.ours
@@ -296,6 +301,7 @@ def check_timed_out(both: Both, version: int, kinds: tuple[str, ...]) -> None:
     assert both.model.transactions.metadata is not None
     both.model.transactions.expire(both.model.transactions.metadata.begun)
     both.settle()
+    both.compare_stable()
     for request in late_requests(version, ours, kinds):
         both.ask(request)
     both.finish()

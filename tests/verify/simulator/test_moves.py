@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from confluent_kafka.admin import NewTopic
 from tests.conftest import create_topic
-from tests.verify.simulator.both import PARTITIONS, Both
+from tests.verify.simulator.both import PARTITIONS, Both, hold_back
 from tests.verify.simulator.conftest import make_topic
 from tests.verify.simulator.real import RealBroker
 from tests.verify.simulator.test_at_the_edges import TOPIC, running
@@ -54,7 +54,8 @@ RESTARTED = Moving(restarts=True)
 def test_the_model_answers_as_a_broker_that_was_restarted(version: int, tmp_path: Path) -> None:
     """It loads what it coordinates and leads from its logs, as another node would."""
     with running(tmp_path, version) as (broker, _):
-        create_topic(broker, TOPIC, PARTITIONS)
+        for each in (TOPIC, of_two(TOPIC)):
+            create_topic(broker, each, PARTITIONS)
     check_moves(version, TOPIC, RESTARTED, lives(tmp_path, version))
 
 
@@ -77,13 +78,15 @@ def lives(directory: Path, version: int) -> Generator[KafkaClient]:
 def test_the_model_answers_as_three_brokers_that_take_over_from_each_other(
     three_brokers: KafkaCluster, direct: KafkaClient, topic: str, moving: Moving
 ) -> None:
-    make_topic(three_brokers, NewTopic(topic, PARTITIONS))
+    for each in (topic, of_two(topic)):
+        make_topic(three_brokers, NewTopic(each, PARTITIONS))
     check_moves(three_brokers.transaction_version, topic, moving, reigns(three_brokers, direct, topic, moving))
 
 
 def reigns(cluster: KafkaCluster, client: KafkaClient, topic: str, moving: Moving) -> Generator[KafkaClient]:
     """Each time other nodes coordinate, or lead the topic's partitions."""
-    moved = [*(COORDINATED_IN.values() if moving.coordinators else ()), *([topic] if moving.leaders else ())]
+    led = [topic, of_two(topic)] if moving.leaders else []
+    moved = [*(COORDINATED_IN.values() if moving.coordinators else ()), *led]
     while True:
         yield client
         for each in moved:
@@ -96,13 +99,21 @@ def move_leaders(cluster: KafkaCluster, topic: str) -> None:
         cluster.move_leader(topic, partition, cluster.others(leader)[0])
 
 
+def of_two(topic: str) -> str:
+    """The topic beside it, of which the model knows all who write to it: so how far it is stable can be compared."""
+    return f"{topic}-of-two"
+
+
 def check_moves(version: int, topic: str, moving: Moving, clients: Generator[KafkaClient]) -> None:
     """Before each further client something that coordinates or leads has changed."""
     client = next(clients)
 
-    def real(name: str) -> RealBroker:
-        return RealBroker(client, f"{topic}-{name}", version, topic)
+    def real(name: str, to: str = topic) -> RealBroker:
+        return RealBroker(client, f"{topic}-{name}", version, to)
 
+    older = Both(real("older", of_two(topic)), Random(1))
+    older.begin_alone()
+    newer = Both(real("newer", of_two(topic)), Random(2), beside=older)
     several = [Both(real(f"any-{n}"), Random(n)) for n in range(IDS)]
     unanswered = Both(real("unanswered"), Random(0))
     unanswered.ask(InitProducerId(None))
@@ -110,6 +121,10 @@ def check_moves(version: int, topic: str, moving: Moving, clients: Generator[Kaf
         for both in several:
             for _ in range(REQUESTS):
                 both.step()
+        for _ in range(REQUESTS):
+            for both in (older, newer):
+                both.step()
+        hold_back(newer, older)
         going_on, committed = (Both.opened(real(f"{name}-{number}")) for name in ("going-on", "committed"))
         committed.ask(EndTransaction(committed.ours, commit=True))
         going_on.ask(Produce(going_on.ours, 0, 1, (101,)))
@@ -119,14 +134,15 @@ def check_moves(version: int, topic: str, moving: Moving, clients: Generator[Kaf
         refused = Both(real(f"refused-{number}"), Random(0))
         refuse_first(refused)
         client = next(clients)
-        for both in (*several, going_on, committed, unanswered, refused):
+        for both in (*several, older, newer, going_on, committed, unanswered, refused):
             both.real.reconnect(client)
             follow(both, moving)
         check_asked_again(unanswered, before, moving)
         check_going_on(going_on, moving)
         check_ended_again(committed)
         check_after_refused(refused, moving)
-    for both in several:
+        check_held_back(older)
+    for both in (*several, older, newer):
         both.finish()
     clients.close()
 
@@ -137,6 +153,7 @@ def follow(both: Both, moving: Moving) -> None:
     both.ask(DescribeTransaction())
     for partition in range(PARTITIONS):
         both.ask(DescribeProducer(partition))
+    both.compare_stable()
 
 
 def check_asked_again(both: Both, before: Identity, moving: Moving) -> None:
@@ -161,6 +178,15 @@ def check_going_on(both: Both, moving: Moving) -> None:
         both.ask(EndTransaction(ours, commit=True))
     both.ask(FetchOffsets())
     both.finish()
+
+
+def check_held_back(older: Both) -> None:
+    """What waited for it can be read when it has ended."""
+    partition = older.model.partitions[0]
+    assert partition.hanging
+    older.ask(EndTransaction(older.ours, commit=True))
+    older.compare_stable()
+    assert not partition.hanging
 
 
 def check_ended_again(both: Both) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import cast
 
 import pytest
 from confluent_kafka.admin import NewTopic
 from tests.conftest import read_topic
-from tests.verify.simulator.both import KINDS, NEVER_GIVEN, PARTITIONS, Both, check_visible
+from tests.verify.simulator.both import KINDS, NEVER_GIVEN, PARTITIONS, Both, check_readable, check_visible
 from tests.verify.simulator.conftest import make_topic
 from tests.verify.simulator.real import RealBroker
-from tests.verify.simulator.waiting import open_waiting
+from tests.verify.simulator.waiting import open_two, open_waiting
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka import codes
@@ -31,6 +32,7 @@ from onceflow.verify.simulator.requests import (
 )
 
 TOPIC = "followers-fail"
+OF_TWO = f"{TOPIC}-of-two"
 REQUEST_TIMED_OUT = 7
 IDS = 8
 REQUESTS = 15
@@ -43,12 +45,14 @@ def test_the_model_answers_as_a_leader_whose_followers_fail(three_brokers: Kafka
     """Of partition 0 one replica is left, and two have to be in sync; partition 1 and the coordinators have enough."""
     leader, follower, third = three_brokers.nodes
     replicas = [[leader.id, follower.id], [leader.id, third.id]]
-    make_topic(three_brokers, NewTopic(TOPIC, PARTITIONS, replica_assignment=replicas))
+    for name in (TOPIC, OF_TWO):
+        make_topic(three_brokers, NewTopic(name, PARTITIONS, replica_assignment=replicas))
 
-    def real(name: str) -> RealBroker:
-        return RealBroker(direct, f"{TOPIC}-{name}", three_brokers.transaction_version, TOPIC)
+    def real(name: str, to: str = TOPIC) -> RealBroker:
+        return RealBroker(direct, f"{TOPIC}-{name}", three_brokers.transaction_version, to)
 
-    waiting = open_waiting(three_brokers, real)
+    two = open_two(partial(real, to=OF_TWO))
+    waiting = [*open_waiting(three_brokers, real), *two]
     coordinate_everything(three_brokers, leader)
     several = [Both(real(f"any-{n}"), Random(n)) for n in range(IDS)]
     steps(several, KINDS)
@@ -84,7 +88,11 @@ def test_the_model_answers_as_a_leader_whose_followers_fail(three_brokers: Kafka
     steps(several, KINDS)
     for both in everybody:
         both.finish()
-    check_visible(everybody, read_topic(cast(EmbeddedBroker, three_brokers), TOPIC))
+    elsewhere = {each.both for each in two}
+    check_visible(
+        (both for both in everybody if both not in elsewhere), read_topic(cast(EmbeddedBroker, three_brokers), TOPIC)
+    )
+    check_readable(two[0].both.model.partitions, read_topic(cast(EmbeddedBroker, three_brokers), OF_TWO))
 
 
 def coordinate_everything(cluster: KafkaCluster, node: Node) -> None:

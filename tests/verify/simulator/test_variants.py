@@ -71,6 +71,7 @@ CONTROLS = [
     ("forgets the progress", 1, Anomaly.NO_PROGRESS, {"task": 0.1}),
     ("forgets the progress", 2, Anomaly.NO_PROGRESS, {"task": 0.1}),
     ("enrols once", 1, Anomaly.HANGING, {"request": 0.1}),
+    ("enrols once", 1, Anomaly.HELD, {"request": 0.1}),
     ("looks for nobody again", 1, Anomaly.NO_END, {"move": 0.1}),
     ("asks the user again", 2, Anomaly.TOO_MANY_DRIVERS, {"checkpoint": 0.2, "driver": 0.1}),
     ("starts again after it was fenced", 1, Anomaly.WENT_ON, {"hijack": 0.2}),

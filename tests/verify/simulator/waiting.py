@@ -43,8 +43,12 @@ class Waiting:
     epoch: int  # of the transaction
 
     @classmethod
-    def opened(cls, real: RealBroker, decision: str, first_epoch: int = 0) -> Self:
-        both = Both(real, Random(real.name), first_epoch)
+    def opened(
+        cls, real: RealBroker, decision: str, first_epoch: int = 0, *, alone: bool = False, beside: Both | None = None
+    ) -> Self:
+        both = Both(real, Random(real.name), first_epoch, beside=beside)
+        if alone:
+            both.begin_alone()
         for _ in range(1 if first_epoch else 2):  # so that there is an epoch before the transaction's own
             both.ask(InitProducerId(None))
         if real.version == 1:
@@ -83,6 +87,7 @@ class Waiting:
     def _check_completing(self) -> None:
         self.both.ask(DescribeTransaction())
         assert self.both.model.transactions.describe().state is Coordinated.COMPLETING
+        self.both.compare_stable()
 
     def _identities(self) -> Iterator[Identity]:
         """Those around the transaction's own; that of another producer; and the newest, which EndTxn has given on version 2."""
@@ -110,3 +115,9 @@ def open_waiting(cluster: KafkaCluster, real: Callable[[str], RealBroker]) -> li
         replace_entry(cluster, transactional_id(each.name), entry)
     early = [Waiting.opened(real(decision), decision) for decision in DECISIONS]
     return early + [Waiting.opened(each, decision, EXHAUSTED) for each, decision in zip(last, DECISIONS, strict=True)]
+
+
+def open_two(real: Callable[[str], RealBroker]) -> list[Waiting]:
+    """On a topic of their own: what was decided holds it as what is open does, until the marker is written."""
+    one = Waiting.opened(real("one-of-two"), "commit", alone=True)
+    return [one, Waiting.opened(real("the-other-of-two"), "abort", beside=one.both)]

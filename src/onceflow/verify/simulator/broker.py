@@ -31,6 +31,7 @@ from onceflow.verify.simulator.requests import (
     EndTransaction,
     FetchOffsets,
     InitProducerId,
+    ListOffset,
     Misdirected,
     Produce,
     Request,
@@ -89,6 +90,8 @@ class Broker:
                 return Answer(producers=self.partitions[request.partition].producers)
             case CommitOffsets() | FetchOffsets():
                 return self._ask_group(request)
+            case ListOffset():
+                return Answer(offset=self.partitions[request.partition].last_stable_offset)
             case _:
                 return self._ask_coordinator(request)
 

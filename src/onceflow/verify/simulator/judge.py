@@ -14,6 +14,7 @@ def judge(world: World) -> list[Shown]:
     found = list(world.anomalies)
     for partition in range(PARTITIONS):
         found += _output(world, partition)
+        found += _reading(world, partition)
     found += _rest(world)
     return found
 
@@ -31,6 +32,13 @@ def _output(world: World, number: int) -> Iterator[Shown]:
         yield Anomaly.LOST.shown(number, lost)
     if not repeated and not lost:
         yield Anomaly.OUT_OF_ORDER.shown(number, visible)
+
+
+def _reading(world: World, number: int) -> Iterator[Shown]:
+    """What is below the last stable offset is decided: who read all the time has got what one gets who begins now."""
+    got, readable = world.readers[number].got, world.broker.partitions[number].readable
+    if got != readable:
+        yield Anomaly.MISREAD.shown(number, got, readable)
 
 
 def _input(world: World) -> Iterator[int]:

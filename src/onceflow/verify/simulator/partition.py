@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from onceflow.transaction.messages import Identity
@@ -41,6 +42,7 @@ class Partition:
         self._lowest: dict[int, tuple[int, int]] = {}  # producer id to (epoch, lowest sequence) that was to be verified
         self._end = 0
         self.refuses: Answer | None = None  # instead of appending: replicas are missing, or a batch is too large
+        self.watch: Callable[[], object] = lambda: None  # hears of each change of the log, right behind it
 
     def verifying(self, request: Produce) -> None:
         """Before the coordinator is asked, the leader notes the lowest sequence that it saw of a transaction's first batch.
@@ -86,12 +88,14 @@ class Partition:
         self._end += len(request.values)
         producer.open.append(appended)
         producer.batches.append(span)
+        self.watch()
         return OK
 
     def begin_with(self, values: tuple[int, ...]) -> None:
         """Holds records that were written before the run, without a transaction."""
         self._log.append(_Appended(self._end, values, committed=True))
         self._end += len(values)
+        self.watch()
 
     def expire(self) -> None:
         """``producer.id.expiration.ms`` has passed: forgets every producer without an open transaction, and what it noted."""
@@ -126,6 +130,7 @@ class Partition:
             producer.epoch = identity.epoch
             producer.batches.clear()
         self._end += 1
+        self.watch()
 
     def may_lose_tail(self, identity: Identity, *, strict: bool) -> bool:
         """Whether the audit can find the loss.
@@ -138,12 +143,16 @@ class Partition:
         return strict or len(self._producers[identity.producer_id].batches) > 1
 
     def lose_tail(self, identity: Identity) -> None:
-        """An unclean election: the newest batch of an open transaction is gone, although it was acknowledged."""
+        """An unclean election: the newest batch of an open transaction is gone, although it was acknowledged.
+
+        What comes next has other offsets than it had; in Kafka it has the same. No reader of committed records can tell.
+        """
         producer = self._producers[identity.producer_id]
         self._log.remove(producer.open.pop())
         producer.batches.pop()
         if not producer.batches:
             del self._producers[identity.producer_id]
+        self.watch()
 
     @property
     def producers(self) -> tuple[tuple[Identity, int], ...]:
@@ -158,12 +167,36 @@ class Partition:
     @property
     def visible(self) -> list[int]:
         """What a reader of committed records gets in the end."""
-        return [value for appended in self._log if appended.committed for value in appended.values]
+        return self.committed(0, self._end)
+
+    @property
+    def readable(self) -> list[int]:
+        """What a reader of committed records gets now: of what is visible in the end, what lies below the last stable offset."""
+        return self.committed(0, self.last_stable_offset)
+
+    def committed(self, first: int, end: int) -> list[int]:
+        """The values of the batches from offset ``first`` to below ``end`` that are committed by now, in the log's order."""
+        return [
+            value
+            for appended in self._log
+            if appended.committed and first <= appended.offset < end
+            for value in appended.values
+        ]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest transaction without a marker; where none is open the end.
+
+        That is Kafka's high watermark, for followers of the model have everything: a batch that they lack is one whose answer
+        was lost. A transaction holds it down whoever's it is, and whether or not it has been decided.
+        """
+        held = [producer.open[0].offset for producer in self._producers.values() if producer.open]
+        return min(held, default=self._end)
 
     @property
     def hanging(self) -> bool:
         """Whether the last stable offset is below the end."""
-        return any(producer.open for producer in self._producers.values())
+        return self.last_stable_offset < self._end
 
 
 def _follows(producer: _Producer | None, epoch: int, sequence: int, *, strict: bool) -> bool:

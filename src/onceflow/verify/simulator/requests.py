@@ -90,6 +90,13 @@ class DescribeProducer:
 
 
 @dataclass(frozen=True, slots=True)
+class ListOffset:
+    """ListOffsets of the latest offset of one partition at the isolation level ``read_committed``: its last stable offset."""
+
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class Misdirected:
     """Anything asked of a node that it is not for."""
 
@@ -117,6 +124,7 @@ Request = (
     | DescribeTransaction
     | FetchOffsets
     | DescribeProducer
+    | ListOffset
     | Misdirected
     | Together
 )
@@ -141,6 +149,7 @@ class Answer:
     snapshot: Snapshot | None = None
     committed: Committed | None = None
     producers: tuple[tuple[Identity, int], ...] = ()  # identity and LastSequence
+    offset: int | None = None
     parts: tuple[Answer, ...] = ()  # to what was asked together
     message: str = ""
     refused: str = ""  # what is said of the first record of a batch

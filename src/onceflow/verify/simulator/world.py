@@ -19,6 +19,7 @@ from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.driver import Driver, Fate, Machine
 from onceflow.verify.simulator.network import Network
+from onceflow.verify.simulator.reader import Reader
 from onceflow.verify.simulator.requests import Committed, InitProducerId
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
@@ -63,6 +64,10 @@ class World:
         self.broker.restarts_leaders = scenario.restarts_leaders
         self.broker.verifies = scenario.verifies
         self.broker.transactions.follows_next = scenario.follows_next
+        self.readers = [
+            Reader(number, partition, self._scheduler, self.anomaly)
+            for number, partition in enumerate(self.broker.partitions)
+        ]
         self.checkpoint = Checkpoint(self._scheduler, choices, "q1", 0)
         self._queries = 1
         self._plans: dict[tuple[str, int], set[int]] = {}
