@@ -108,6 +108,8 @@ class Cluster:
     def messages(self, *topics: str) -> list[Any]:
         for topic in topics:
             self.stable_end(topic)
+            # A reader that does not know the leader yet asks for it, and looks again half a second later.
+            self._reader.list_topics(topic, timeout=TIMEOUT_S)
         waiting = {(topic, number) for topic in topics for number in self.partitions(topic)}
         self._reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in waiting])
         found = []
