@@ -28,15 +28,21 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.faults, pytest.mark.in_turn(2)]
 
-# api key, number of the answer, in which transaction versions
-LOSSES = {
+# What a driver asks: api key, the how manieth request of it, in which transaction versions
+REQUESTS = {
+    "the cluster's features": (apis.API_VERSIONS, 2, (1, 2)),  # behind those of two connections
     "the coordinator's address": (apis.FIND_COORDINATOR, 0, (1, 2)),
     "the first look": (apis.DESCRIBE_TRANSACTIONS, 0, (1, 2)),
     "the fence": (apis.INIT_PRODUCER_ID, 0, (1, 2)),
     "a fresh epoch": (apis.INIT_PRODUCER_ID, 1, (1,)),
+    "the group coordinator's address": (apis.FIND_COORDINATOR, 1, (1, 2)),
     "the progress": (apis.OFFSET_FETCH, 0, (1, 2)),
+    "the second look": (apis.DESCRIBE_TRANSACTIONS, 1, (1, 2)),
+    "the claim's group": (apis.ADD_OFFSETS, 0, (1,)),
     "the claim's offsets": (apis.TXN_OFFSET_COMMIT, 0, (1, 2)),
     "the claim's commit": (apis.END_TXN, 0, (1, 2)),
+    "the topic's leaders": (apis.METADATA, 2, (1, 2)),  # behind those of the cluster, and of the topic of the progress
+    "the topic's limit": (apis.DESCRIBE_CONFIGS, 0, (1, 2)),
     "the batch's partitions": (apis.ADD_PARTITIONS, 0, (1,)),
     "the first records": (apis.PRODUCE, 0, (1, 2)),
     "the last records": (apis.PRODUCE, 5, (1, 2)),
@@ -64,9 +70,9 @@ def job(cluster: Cluster, directory: Path, wire: Wire) -> Job:
     return Job(cluster.servers, name, cluster.make_topic(), checkpoint, patience_s=30.0, options=options)
 
 
-@pytest.mark.parametrize("what", list(LOSSES))
+@pytest.mark.parametrize("what", list(REQUESTS))
 def test_the_answer_is_lost(cluster: Cluster, tmp_path: Path, what: str) -> None:
-    api, number, versions = LOSSES[what]
+    api, number, versions = REQUESTS[what]
     if cluster.broker.status().transaction_version not in versions:
         pytest.skip("no such request in this transaction version")
     with losing(api, number) as (wire, loss):
@@ -130,7 +136,7 @@ def test_the_broker_is_killed_before_it_can_answer(
     mortal: Callable[[int], EmbeddedBroker], tmp_path: Path, version: int, what: str
 ) -> None:
     """The request is in the broker's log, its answer is not, and another incarnation of the coordinator is asked again."""
-    api, number, _ = LOSSES[what]
+    api, number, _ = REQUESTS[what]
     broker = mortal(version)
     cluster = Cluster(broker)
 
