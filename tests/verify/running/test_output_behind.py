@@ -16,7 +16,7 @@ from onceflow.verify.oracle import Expected
 from onceflow.verify.oracle.judging import Judgement, judge
 from onceflow.verify.recording.recorded import Recorded
 from onceflow.verify.report.summary import Standing, standing
-from onceflow.verify.result import Encounter
+from onceflow.verify.result import Encounter, Lost
 from onceflow.verify.running import outcome as module
 from onceflow.verify.running.course import Effect
 from onceflow.verify.running.options import settings_of
@@ -102,6 +102,21 @@ def test_a_good_run_is_not_good_where_no_output_followed(
     assert not result.verdict.violations
     assert result.weaknesses == ((TOLD,) if found is Standing.NOT_JUDGED else ())
     assert standing(result) is found
+
+
+@pytest.mark.parametrize(
+    ("fault", "brokers"), [("kill-executor", 1), ("kill-broker", 3), ("kill-broker", 1), ("cut", 3)]
+)
+def test_a_process_that_is_killed_beside_the_driver_has_a_recovery_but_not_a_whole_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, brokers: int
+) -> None:
+    tables = Tables(looks=[Look(BATCHES, (2, 2), at_s=26.0)])
+    monkeypatch.setattr(module, "_expected", lambda *_: tables.expected())
+    raw = raw_of(tables.recorded(), 30.0)
+    raw.encounters = [replace(raw.encounters[0], fault=fault)]
+    result = outcome(settings_of(replace(GOOD, brokers=brokers)), Place(tmp_path, tmp_path), raw)
+    measured = [] if (fault, brokers) in {("kill-broker", 1), ("cut", 3)} else [(fault, 25.0, Lost.OTHER)]
+    assert [(each.fault, each.at_s, each.lost) for each in result.recoveries] == measured
 
 
 def test_where_the_replay_is_of_no_use_the_log_is_judged_by_itself(

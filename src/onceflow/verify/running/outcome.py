@@ -85,7 +85,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         seconds=raw.seconds,
         verdict=verdict,
         happenings=happenings,
-        recoveries=_recoveries(raw, seen_s),
+        recoveries=_recoveries(raw, settings.brokers, seen_s),
         encounters=tuple(raw.encounters),
         series=tuple(_series(raw, output_s)),
         counts=_counts(raw, happenings),
@@ -101,11 +101,10 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
     )
 
 
-def _recoveries(raw: Raw, seen_s: Sequence[float]) -> tuple[Recovery, ...]:
+def _recoveries(raw: Raw, brokers: int, seen_s: Sequence[float]) -> tuple[Recovery, ...]:
     """From the losses of drivers, and from those of others: a driver that goes on without one may be killed meanwhile."""
-    world = raw.world
-    lost = (raw.strikes, others_lost(raw.encounters, kills_of_others(len(world.kafka.nodes))))
-    effects, began_at = world.driver.course.effects, world.timeline.began_at
+    effects, began_at = raw.world.driver.course.effects, raw.world.timeline.began_at
+    lost = (raw.strikes, others_lost(raw.encounters, kills_of_others(brokers)))
     found = [each for strikes in lost for each in recoveries(strikes, effects, began_at, seen_s, raw.encounters)]
     return tuple(sorted(found, key=lambda each: each.at_s))
 
