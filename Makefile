@@ -44,7 +44,7 @@ test: check
 proof: setup
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF)
 
-# The long part of the verification, six hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
+# The long part of the verification, seven hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
 verify: setup
 	@worst=0; for part in tests simulator runs; do $(MAKE) --no-print-directory verify-$$part || worst=1; done; exit $$worst
 
@@ -65,12 +65,14 @@ verify-simulator: setup
 
 # Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have most of
 # them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery; beside Spark's own sink; executors that
-# write, and their Python processes, on both; what a plan without state allows to be lost, on both; kinds that chance gives too seldom,
-# on both; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
+# write, under the end of processes, under all else, and their Python processes, on both; what a plan without state allows to be lost, on both;
+# kinds that chance gives too seldom, on both; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
 LONG_FOR ?= 25m
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
 KILLS := kill-driver,kill-driver-at-step,kill-driver-python,kill-jvm
+# What befalls executors that write and is no end of a process.
+NO_PROCESSES := network,disk,limits,identity
 # Which write to Kafka where executors write.
 PYTHON_PROCESSES := kill-python-daemon,pause-python-daemon,kill-python-worker,pause-python-worker
 # Which chance gives too seldom.
@@ -89,6 +91,8 @@ verify-runs: setup
 	run $(CLUSTER) --for $(FOR) --engine both --out onceflow-verify/beside-spark; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 2 --out onceflow-verify/version-2-executors; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 1 --out onceflow-verify/version-1-executors; \
+	run $(CLUSTER) --for $(FOR) --engine executors --faults $(NO_PROCESSES) --transaction-version 2 --out onceflow-verify/version-2-executors-others; \
+	run $(CLUSTER) --for $(FOR) --engine executors --faults $(NO_PROCESSES) --transaction-version 1 --out onceflow-verify/version-1-executors-others; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --out onceflow-verify/python-processes; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults $(PYTHON_PROCESSES) --transaction-version 1 --out onceflow-verify/version-1-python-processes; \
 	run $(WITHOUT_STATE) --standbys 4 --for $(FOR) --faults checkpoint,topics --transaction-version 2 --out onceflow-verify/version-2-checkpoint; \

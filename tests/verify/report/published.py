@@ -29,6 +29,8 @@ LAST = {
     "beside-spark": "version-2-beside-spark",
     "version-2-executors": "version-2-executors-brokers-and-driver",
     "version-1-executors": "version-1-executors-brokers-and-driver",
+    "version-2-executors-others": "version-2-executors-others",
+    "version-1-executors-others": "version-1-executors-others",
     "python-processes": "version-2-python-processes",
     "version-1-python-processes": "version-1-python-processes",
     "version-2-checkpoint": "version-2-checkpoint",
