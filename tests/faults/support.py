@@ -22,6 +22,8 @@ from onceflow.kafka_python import ApiVersionsRequest
 TIMEOUT_S = 60.0
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.05
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # of a broker: no leader asks the coordinator
+PUNCTUAL = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+"""Of a broker: it aborts a transaction soon after its timeout, and not up to 10 s later."""
 PARTITIONS = 3
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="tests", client_software_version="1", max_version=4)

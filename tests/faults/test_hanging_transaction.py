@@ -23,7 +23,7 @@ import tests.faults.light
 from confluent_kafka import TopicPartition
 from tests.conftest import read_topic
 from tests.faults.light import Job, LightDriver
-from tests.faults.support import TIMEOUT_S, UNVERIFIED, Cluster, eventually, expected_records
+from tests.faults.support import PUNCTUAL, TIMEOUT_S, UNVERIFIED, Cluster, eventually, expected_records
 from tests.faults.test_known_bugs import add, identified, transactional
 from tests.faults.test_lost_answers import job
 from tests.faults.test_timed_out import wait_for_the_abort
@@ -71,7 +71,6 @@ IMPATIENT_S = 1.0
 LATE = 1
 NEVER = 1_000_000
 LATE_AT = 1  # behind the marker of the abort
-PUNCTUAL = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 
 
 @contextmanager

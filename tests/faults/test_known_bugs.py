@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from pyspark.sql import SparkSession
 from tests.conftest import read_topic
 from tests.faults.light import FailsOnce, Job, LightDriver, records_of
-from tests.faults.support import TIMEOUT_S, Cluster, eventually, expected_records
+from tests.faults.support import PUNCTUAL, TIMEOUT_S, Cluster, eventually, expected_records
 from tests.faults.takeover import Dying, listen
 from tests.faults.test_lost_answers import job
 from tests.faults.test_timed_out import wait_for_the_abort
@@ -53,10 +53,9 @@ LATE = 1
 @pytest.fixture(scope="module")
 def punctual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Of version 1, as most clients are; it ends a transaction soon after its timeout, and not up to 10 s later."""
-    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
     directory = tmp_path_factory.mktemp("punctual")
     with (
-        EmbeddedBroker(directory, transaction_version=1, heap_mb=256, config=config) as broker,
+        EmbeddedBroker(directory, transaction_version=1, heap_mb=256, config=PUNCTUAL) as broker,
         closing(Cluster(broker)) as cluster,
     ):
         yield cluster

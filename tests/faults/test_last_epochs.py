@@ -16,7 +16,7 @@ from typing import cast
 
 import pytest
 from tests.faults.light import FailsOnce, LightDriver
-from tests.faults.support import Cluster, Job, LightDrivers, expected_records
+from tests.faults.support import PUNCTUAL, Cluster, Job, LightDrivers, expected_records
 from tests.faults.test_timed_out import wait_for_the_abort
 from tests.verify.simulator.real import RealBroker
 
@@ -79,10 +79,7 @@ def write_transaction_log(broker: EmbeddedBroker) -> None:
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aged]:
-    config = {
-        "transaction.state.log.num.partitions": "1",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    }
+    config = {"transaction.state.log.num.partitions": "1", **PUNCTUAL}
     broker = EmbeddedBroker(
         tmp_path_factory.mktemp("old"), transaction_version=request.param, heap_mb=256, config=config
     )

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 from tests.faults.light import RECORDS_PER_BATCH
+from tests.faults.support import PUNCTUAL
 from tests.verify.faults.light_history import judged
 from tests.verify.faults.light_world import LIGHT, LIGHT_IN_TWO, at_work, make_tests_importable
 
@@ -23,7 +24,6 @@ from onceflow.verify.faults.driver import StallDriver
 
 pytestmark = pytest.mark.faults
 
-PUNCTUAL = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 OPEN = [
     step for step in LIGHT.steps if step in LIGHT.transactions and LIGHT.transactions[step].before is Transaction.OPEN
 ]

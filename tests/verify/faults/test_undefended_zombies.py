@@ -17,6 +17,7 @@ from random import Random
 
 import pytest
 from tests.faults.light import RECORDS_PER_BATCH
+from tests.faults.support import PUNCTUAL
 from tests.verify.faults.light_engine import UNFENCED
 from tests.verify.faults.light_history import judged
 from tests.verify.faults.light_world import LIGHT_IN_TWO, PATIENCE_S, at_work, engine_for, make_tests_importable
@@ -33,7 +34,6 @@ from onceflow.verify.running.life import Life
 pytestmark = pytest.mark.faults
 
 TIMEOUT_S = 1
-PUNCTUAL = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 BOTH = 2  # batches that both have committed: one of them a kill could repeat as well
 ZOMBIES = pytest.mark.parametrize(
     "fault",

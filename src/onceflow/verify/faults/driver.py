@@ -132,7 +132,7 @@ class StallDriver:
     needs: tuple[str, ...] = ()
 
     def inject(self, world: World, random: Random) -> None:
-        step = _open_step(world, random)
+        step = random.choice(steps_before_which(world, Transaction.OPEN) or ("",))
         held = world.driver.hold(step) if step else None
         if held is None:
             world.missed(
@@ -154,11 +154,10 @@ class StallDriver:
         world.met(f"it woke right before {step}, when its transaction had timed out", at)
 
 
-def _open_step(world: World, random: Random) -> str:
-    """One before which a transaction is open for sure; empty where the engine tells of none."""
+def steps_before_which(world: World, transaction: Transaction) -> list[str]:
+    """The steps of a batch at which it is certain that one is open, or none, as far as the engine says."""
     transactions = world.driver.engine.transactions
-    found = [step for step in world.driver.steps if transactions.get(step, UNKNOWN).before is Transaction.OPEN]
-    return random.choice(found or [""])
+    return [step for step in world.driver.steps if transactions.get(step, UNKNOWN).before is transaction]
 
 
 def _is_aborted(world: World) -> bool:

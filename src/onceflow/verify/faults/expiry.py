@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from onceflow.verify.cluster.producer_ids import forgetting, known_at_leaders
 from onceflow.verify.cluster.transaction_log import Entry, entry_of, replace_entry
-from onceflow.verify.engines.transaction import UNKNOWN, Transaction
-from onceflow.verify.faults.driver import await_end
+from onceflow.verify.engines.transaction import Transaction
+from onceflow.verify.faults.driver import await_end, steps_before_which
 
 if TYPE_CHECKING:
     from onceflow.verify.running.encounters import UnderWay
@@ -162,9 +162,7 @@ def _forget(world: World) -> str:
 
 def _quiet_step(world: World, random: Random) -> str:
     """A step before which no transaction is open, as far as the engine says; an open one would not be forgotten."""
-    steps, transactions = world.driver.steps, world.driver.engine.transactions
-    quiet = [step for step in steps if transactions.get(step, UNKNOWN).before is Transaction.NONE]
-    return random.choice(quiet or steps or ("",))
+    return random.choice(steps_before_which(world, Transaction.NONE) or world.driver.steps or ("",))
 
 
 def _tell_what_came(world: World, what: str, at: UnderWay | None = None) -> None:
