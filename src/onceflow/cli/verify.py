@@ -41,7 +41,9 @@ def verify(
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(help="onceflow, executors (they write), spark (its own sink), both."),
+        typer.Option(
+            help="onceflow, executors (they write), supervised (as by run --standbys), spark (its own sink), both."
+        ),
     ] = "onceflow",
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
     spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,

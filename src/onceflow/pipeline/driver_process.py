@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def main(descriptor: int) -> int:
-    """Serves one run; gives the exit code."""
+def main(descriptor: int, run: Callable[..., object] | None = None) -> int:
+    """Serves one run; gives the exit code. ``run`` takes the place of the runner's, and is given what that is."""
     _leave_signals_to_the_parent()
     # PySpark warns of the pandas that it finds installed, and logs each analysis error with its stack.
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
@@ -43,7 +44,7 @@ def main(descriptor: int) -> int:
     os.set_inheritable(descriptor, False)
     parent = _Parent(Connection(descriptor))
     try:
-        return _serve(parent)
+        return _serve(parent, run)
     except OnceflowError as error:
         parent.say(Failed(error))
         return 1
@@ -143,10 +144,11 @@ def _end_group(scratch: Path) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _serve(parent: _Parent) -> int:
+def _serve(parent: _Parent, run: Callable[..., object] | None) -> int:
     from onceflow.pipeline.displaced import told_apart
     from onceflow.pipeline.rehearsal import Rehearsal
-    from onceflow.pipeline.runner import end_session, run, session
+    from onceflow.pipeline.runner import end_session, session
+    from onceflow.pipeline.runner import run as run_alone
 
     file, settings, spark_log, scratch = (
         parent.prepared.file, parent.prepared.settings, parent.prepared.spark_log, parent.prepared.scratch
@@ -157,7 +159,7 @@ def _serve(parent: _Parent) -> int:
     go = parent.wait_for_go(rehearsal)
     mode = _still_to_do(go, parent.prepared)
     try:
-        run(
+        (run or run_alone)(
             file, tell=parent.say, control=parent.control, mode=mode, begun=go.begun, spark_log=spark_log, settings=settings,
             triggered=lambda: parent.say(Triggered()),
         )  # fmt: skip

@@ -8,13 +8,14 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 IDLE = "import sys; sys.stdin.read()"
 
 
 def main() -> None:
-    java = Path.cwd() / "java"
+    java = Path(tempfile.gettempdir()) / "java"  # a driver's own, also where several are started in one directory
     java.symlink_to(sys.executable)
     jvm = subprocess.Popen([str(java), "-c", IDLE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     sys.argv = sys.argv[1:]

@@ -116,7 +116,7 @@ def test_a_group_whose_leader_has_ended_is_killed(tmp_path: Path) -> None:
 def test_what_stays_beside_its_group_hears_that_nobody_watches_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "_END_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(process_module, "END_TIMEOUT_S", 0.2)
     heard: list[Message | None] = []
     process, left = left_by_its_leader(tmp_path, "setsid cat", heard)
     eventually(lambda: os.getpgid(left.pid), lambda group: group == left.pid, "a group of its own")

@@ -50,6 +50,11 @@ def jvms(group: int) -> list[int]:
     return [pid for pid, parent in found.items() if parent not in found]
 
 
+def members(group: int) -> list[int]:
+    """The pids of a process group, but for those that have ended and were not waited for."""
+    return [pid for pid, _, _ in running() if _group(pid) == group]
+
+
 def _name(pid: int) -> str:
     """That of the program, and no way to it."""
     with contextlib.suppress(OSError):
@@ -121,10 +126,15 @@ def freeze(pid: int) -> bool:
     if not send(pid, signal.SIGSTOP):
         return False
     try:
-        return not _await_states(pid, _STANDS_STILL | _HAS_ENDED) <= _HAS_ENDED
+        return await_stop(pid)
     except VerificationError:
         send(pid, signal.SIGCONT)
         raise
+
+
+def await_stop(pid: int) -> bool:
+    """Until all threads of one that was sent SIGSTOP stand still. False if it has ended. Raises VerificationError."""
+    return not _await_states(pid, _STANDS_STILL | _HAS_ENDED) <= _HAS_ENDED
 
 
 def kill(pid: int) -> bool:

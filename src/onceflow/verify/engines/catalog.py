@@ -23,6 +23,7 @@ class Engine:
     recovery_steps: tuple[str, ...] = ()  # those that come when it takes over from one that died
     resumes: bool = True  # knows where its committed output ends when its checkpoint is lost
     transactions: Mapping[str, Around] = field(default_factory=dict, hash=False)  # by step; of others nothing is known
+    leads: bool = False  # starts its drivers by itself, and keeps standbys warm
     visible_from: str = (
         ""  # the step from which on a reader may see something of the batch; empty: when it is committed
     )
@@ -73,6 +74,14 @@ EXECUTORS = replace(
     steps=("WRITE", "AUDIT", "STORE", "COMMIT", "COMMITTED"),
 )
 """The engine under test, and the driver writes no batch."""
+
+SUPERVISED = replace(
+    ENGINES["onceflow"],
+    title="onceflow run --standbys",
+    command=(sys.executable, "-m", "onceflow.verify.engines.supervised"),
+    leads=True,
+)
+"""The engine under test, whose drivers are started and followed by the supervisor of ``onceflow run --standbys``."""
 
 ABORTING = replace(ENGINES["onceflow"], command=(sys.executable, "-m", "onceflow.verify.engines.aborting"))
 """The engine under test, a third of whose batches fail once before their commit, and are aborted and written again."""

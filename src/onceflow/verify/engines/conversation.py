@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 
-_STANDARD_OUTPUT = 1
+_STANDARD_INPUT, _STANDARD_OUTPUT = 0, 1
 
 
 class Conversation:
     """Tells messages, takes orders on a thread of its own. ``step`` is a sink's ``on_step``; called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, orders: int = _STANDARD_INPUT, messages: int = _STANDARD_OUTPUT) -> None:
+        self._orders, self._messages = orders, messages
         self.is_asked = threading.Event()  # to run
         self._runs: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._early: Callable[[], None] | None = None
@@ -29,7 +30,7 @@ class Conversation:
 
     def tell(self, message: Message) -> None:
         """One write a line, so that lines of other threads and of Java cannot come between."""
-        os.write(_STANDARD_OUTPUT, f"{message.as_line()}\n".encode())
+        os.write(self._messages, f"{message.as_line()}\n".encode())
 
     def on_early_run(self, early: Callable[[], None] | None) -> None:
         """What to call when the order to begin comes, or has come, while the engine only warms up; None: it is warm."""
@@ -62,7 +63,7 @@ class Conversation:
 
     def _listen(self) -> None:
         # Not through sys.stdin: the interpreter cannot end while a thread holds its buffer.
-        with os.fdopen(os.dup(0), encoding="utf-8") as lines:
+        with os.fdopen(os.dup(self._orders), encoding="utf-8") as lines:
             for line in lines:
                 self._obey(Order.of_line(line))
         os.killpg(0, signal.SIGKILL)

@@ -16,6 +16,10 @@ file, and nothing heavy. The whole conversation::
     supervisor  {"do": "stop"}                           end in order, after the running batch
     engine      {"told": "finished"}                     or {"told": "failed", "code": "FENCED", "error": "..."}
 
+An engine that leads drivers of its own (``Engine.leads``) has this conversation, and so has each of its drivers, on a socket of
+its own. The engine says "ready", with the ``pid`` of a standby that is warm, and a last word; a driver that it has set to work
+says "started", before anything else, and all that it does. The engine is told to run and to stop, a driver to hold and to go.
+
 A failure that is ``lasting`` (true in the message) is one that another start could only meet again. When its standard
 input ends the engine kills its process group, itself included: nobody watches it any more.
 """
@@ -64,6 +68,7 @@ class Message:
     code: str = ""
     error: str = ""
     lasting: bool = False  # of a failure: every start would meet it, for the plan or the machine is at fault
+    pid: int = 0  # of a standby that an engine keeps by itself, and which is warm
     at: float = field(default_factory=time.time)
 
     def as_line(self) -> str:
@@ -101,6 +106,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "code": (str,),
     "error": (str,),
     "lasting": (bool,),
+    "pid": (int,),
     "at": (int, float),
 }
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onceflow.config import PlanFile, load
-from onceflow.errors import ConfigurationError, InputError, OnceflowError, SetupError, UnsafeSession
+from onceflow.errors import OnceflowError
 from onceflow.pipeline.early_fence import EarlyFence
 from onceflow.verify.engines.conversation import Conversation
+from onceflow.verify.engines.failing import failure
 from onceflow.verify.engines.lines import Message, Order, Told
 from onceflow.verify.engines.warming import cluster_of, warm_up
 
-_LASTING = (ConfigurationError, SetupError, InputError, UnsafeSession)  # what only the user can mend
 Run = Callable[[PlanFile, Order, Conversation], None]
 
 
@@ -50,15 +50,10 @@ def serve(run: Run, *, fences: bool = False) -> int:
         fence.wait()
         run(file, order, conversation)
     except Exception as error:
-        conversation.tell(_failure(error))
+        conversation.tell(failure(error))
         if isinstance(error, OnceflowError):
             print(error, file=sys.stderr)
             return 1
         raise
     conversation.tell(Message(Told.FINISHED))
     return 0
-
-
-def _failure(error: Exception) -> Message:
-    code = error.code if isinstance(error, OnceflowError) else type(error).__name__
-    return Message(Told.FAILED, code=code, error=str(error) or code, lasting=isinstance(error, _LASTING))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onceflow.verify.running.life import Life
     from onceflow.verify.running.world import World
 
+SET_TO_WORK = "a driver that is set to work, or not, as the fault has it"
 _BEYOND_TIMEOUT_S = 3.0
 _ABORTED_S = 60.0  # the coordinator looks every 10 s; behind a transaction of 10 s
 _ZOMBIE_PATIENCE_S = 120.0
@@ -129,7 +130,7 @@ class StallDriver:
 
     name: str = "stall-driver"
     text: str = "SIGSTOP to the driver until its transaction has timed out; it wakes, and nobody has taken over"
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = (SET_TO_WORK,)
 
     def inject(self, world: World, random: Random) -> None:
         step = random.choice(steps_before_which(world, Transaction.OPEN) or ("",))
@@ -171,7 +172,7 @@ class SecondDriver:
 
     name: str = "second-driver"
     text: str = "a second driver with the same name on the same checkpoint"
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = (SET_TO_WORK,)
 
     def inject(self, world: World, random: Random) -> None:
         world.sleep(random.uniform(0, 1))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from onceflow.verify.cluster.producer_ids import forgetting, known_at_leaders
 from onceflow.verify.cluster.transaction_log import Entry, entry_of, replace_entry
 from onceflow.verify.engines.transaction import Transaction
-from onceflow.verify.faults.driver import await_end, steps_before_which
+from onceflow.verify.faults.driver import SET_TO_WORK, await_end, steps_before_which
 
 if TYPE_CHECKING:
     from onceflow.verify.running.encounters import UnderWay
@@ -76,7 +76,7 @@ class ExpireIdsOfZombie:
 
     name: str = "expire-ids-of-zombie"
     text: str = "a driver sleeps until another one has committed and the cluster has forgotten the ids of both"
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = (SET_TO_WORK,)
 
     def inject(self, world: World, random: Random) -> None:
         if _entry(world) is None:

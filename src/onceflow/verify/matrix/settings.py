@@ -61,6 +61,8 @@ def matrix_of(options: MatrixOptions) -> Matrix:
     cells, wrong = chosen(options.cells)
     mistakes += wrong
     engines = tuple(_as_kafka_has_it(engine) for engine in engines_named(options.engine, mistakes))
+    if any(engine.leads for engine in engines):
+        mistakes.append(f"--engine {options.engine}: the matrix starts and ends clients by itself; choose another one")
     for cell in cells:
         mistakes += kept_before(_directory(options, cell), engines)
     if mistakes:

@@ -136,6 +136,7 @@ class Course:
 
     def note_pause(self, life: Life) -> None:
         """It stands still since now. Its last words are heard."""
+        life.stopped = True
         self.pauses.append(time.time())
         self.note_stall(life)
 

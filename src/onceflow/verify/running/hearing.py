@@ -39,13 +39,20 @@ class Hearing:
         """
         with self._turn:
             while not self._ended and self._is_readable(0):
-                self._take(os.read(self._descriptor, _PIECE_BYTES))
+                self._take(self._read())
 
     def _is_readable(self, wait_ms: float | None) -> bool:
         """Also at the end. ``wait_ms`` None: waits until it is."""
         look = select.poll()  # one that is used by two threads at once raises
         look.register(self._descriptor, select.POLLIN)
         return bool(look.poll(wait_ms))
+
+    def _read(self) -> bytes:
+        """Of a socket whose other end was killed before it had read all that it was told, the end is an error."""
+        try:
+            return os.read(self._descriptor, _PIECE_BYTES)
+        except ConnectionResetError:
+            return b""
 
     def _take(self, piece: bytes) -> None:
         self._ended = not piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onceflow.verify.engines.lines import Message, Told
-from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.group import ProcessGroup
 from onceflow.verify.running.timeline import Open
 
 
@@ -14,7 +14,8 @@ class Life:
     """One process, and what is known of it."""
 
     generation: int
-    process: EngineProcess | None = None
+    process: ProcessGroup | None = None
+    name: str = ""  # of one that is no driver
     open: Open | None = None  # its bar on the timeline, from the order to run
     told: Message | None = None
     held: Message | None = None  # where it waits, until it is let go
@@ -22,6 +23,7 @@ class Life:
     learned: bool = False  # what its end means for the next one
     killed: bool = False  # by us
     jvm_killed: bool = False  # by us, and the rest of it is to end by itself
+    stopped: bool = False  # by us, some time, and whoever supervises it may have killed it for that
     asked_to_end: bool = False  # and to be followed by another
     finished: bool = False  # in order
     failure: Message | None = None
@@ -30,9 +32,13 @@ class Life:
     first_seen: dict[int, float] = field(default_factory=dict)  # when each batch's first step came
 
     @property
-    def running(self) -> EngineProcess:
+    def running(self) -> ProcessGroup:
         assert self.process is not None
         return self.process
+
+    @property
+    def title(self) -> str:
+        return self.name or f"driver {self.generation}"
 
     @property
     def is_warm(self) -> bool:

@@ -14,10 +14,11 @@ from onceflow.config import Duration, Plan, PlanFile, load
 from onceflow.errors import ConfigurationError
 from onceflow.kafka.names import is_topic
 from onceflow.verify.directories import is_file, unusable
-from onceflow.verify.engines import ENGINES, EXECUTORS, Engine, engine_of
+from onceflow.verify.engines import ENGINES, EXECUTORS, SUPERVISED, Engine, engine_of
 from onceflow.verify.faults.brokers import THREE
 from onceflow.verify.faults.catalog import Fault, all_names, chosen
 from onceflow.verify.faults.checkpoint import STATELESS
+from onceflow.verify.faults.driver import SET_TO_WORK
 from onceflow.verify.faults.isolated import BETWEEN
 from onceflow.verify.faults.network import WIRE
 from onceflow.verify.faults.readers import READER, TWO_READERS
@@ -29,7 +30,7 @@ from onceflow.verify.running.unread import unread_sources
 from onceflow.verify.workload import LEAST_RATE, Record, builtin_plan, columns_of, read_sample
 
 _BOTH = "both"
-_ENGINES = {**ENGINES, "executors": EXECUTORS}
+_ENGINES = {**ENGINES, "executors": EXECUTORS, "supervised": SUPERVISED}
 _ROOM = {
     THREE: "--brokers 3",
     BETWEEN: "--brokers 3",
@@ -37,6 +38,7 @@ _ROOM = {
     READER: "--readers 2",
     TWO_READERS: "--readers 2",
     STANDBY: "--standbys 1",
+    SET_TO_WORK: "another --engine than supervised",
 }  # what gives it to a world that has none
 _SEEDS = 2**31
 _MOST_STANDBYS = max(ROW)  # more faults than that never come in a row
@@ -77,6 +79,8 @@ def settings_of(options: Options) -> Settings:
     if not LEAST_RATE <= options.rate <= 100_000:
         mistakes.append(f"--rate {options.rate:g}: from {LEAST_RATE:g} to 100000 records a second")
     engines = engines_named(options.engine, mistakes)
+    if _leads(options) and not options.standbys:
+        mistakes.append("--standbys 0: --engine supervised is what onceflow run --standbys 1 and more do")
     names = tuple(name.strip() for name in options.faults.split(",") if name.strip())
     faults, wrong = chosen(names)
     if not names:
@@ -117,14 +121,15 @@ def drawn(seed: int | None) -> int:
     return secrets.randbelow(_SEEDS) if seed is None else seed
 
 
-def available(brokers: int, spark_workers: int, readers: int, standbys: int) -> frozenset[str]:
-    """What faults may need and such a world has."""
+def available(brokers: int, spark_workers: int, readers: int, standbys: int, *, leads: bool = False) -> frozenset[str]:
+    """What faults may need and such a world has. ``leads``: its engine starts its drivers by itself."""
     found = {WIRE, STATELESS, "growing topics"}
     found |= {THREE, BETWEEN} if brokers == 3 else set()
     found |= {SPARK} if spark_workers else set()
     found |= {READER} if readers else set()
     found |= {TWO_READERS} if readers > 1 else set()
     found |= {STANDBY} if standbys else set()
+    found |= set() if leads else {SET_TO_WORK}
     return frozenset(found)
 
 
@@ -153,7 +158,12 @@ def _is_possible(fault: Fault, options: Options) -> bool:
 
 
 def _room(options: Options) -> frozenset[str]:
-    return available(options.brokers, options.spark_workers, options.readers, options.standbys)
+    return available(options.brokers, options.spark_workers, options.readers, options.standbys, leads=_leads(options))
+
+
+def _leads(options: Options) -> bool:
+    engine = _ENGINES.get(options.engine)
+    return engine is not None and engine.leads
 
 
 def _seconds(text: str, mistakes: list[str]) -> float:

@@ -54,6 +54,7 @@ from onceflow.verify.running.readers import EffectReaders, effect_readers
 from onceflow.verify.running.recovery import Strike
 from onceflow.verify.running.schedule import Turn
 from onceflow.verify.running.settings import Settings
+from onceflow.verify.running.supervised import SupervisedDriver
 from onceflow.verify.running.timeline import Timeline
 from onceflow.verify.running.topics import create_topics
 from onceflow.verify.running.users_words import in_the_users_words
@@ -157,8 +158,9 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
         )
         write_plan(plan, files.plan)
         launch = partial(_launch, engine, files, settings.pipeline)
+        driven = SupervisedDriver if engine.leads else DriverProcess
         with (
-            DriverProcess(engine, launch, timeline, settings.standbys) as driver,
+            driven(engine, launch, timeline, settings.standbys) as driver,
             _readers(settings, files, kafka.direct_servers, timeline) as readers,
         ):
             yield PrivateWorld(
@@ -190,14 +192,19 @@ def _readers(settings: Settings, files: Place, servers: str, timeline: Timeline)
 
 
 def _launch(
-    engine: Engine, files: Place, pipeline: str, number: int, heard: Callable[[Message | None], None]
+    engine: Engine,
+    files: Place,
+    pipeline: str,
+    number: int,
+    heard: Callable[[Message | None], None],
+    arguments: tuple[str, ...] = (),
 ) -> EngineProcess:
     def told(message: Message | None) -> None:
         if message is not None and message.error:
             message = replace(message, error=in_the_users_words(message.error, files.plan, pipeline))
         heard(message)
 
-    return EngineProcess(engine.command, files.plan, files.scratch(number), files.log(number), told)
+    return EngineProcess((*engine.command, *arguments), files.plan, files.scratch(number), files.log(number), told)
 
 
 # ------------------------------------------------------------------------------------------------------------- 2 work

@@ -300,7 +300,7 @@ class Supervisor:
         )
         self._failures = 0 if life.batches else self._failures + 1
         first_line = failure.error.partition("\n")[0]
-        self._timeline.note(f"driver {life.generation} ended with {failure.code}: {first_line}")
+        self._timeline.note(f"{life.title} ended with {failure.code}: {first_line}")
         if failure.code == "PROGRESS_CONFLICT":
             self.conflicts += 1
             self._mode = "resume"

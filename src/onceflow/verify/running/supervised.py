@@ -1,0 +1,257 @@
+"""The driver of an engine that leads its drivers by itself, as ``onceflow run --standbys`` does: it is struck, and not helped."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from onceflow.verify.engines import Engine
+from onceflow.verify.engines.lines import Do, Message, Order, Told
+from onceflow.verify.result import Lane
+from onceflow.verify.running.door import Door
+from onceflow.verify.running.driver import DriverProcess
+from onceflow.verify.running.life import Life
+from onceflow.verify.running.process import EngineProcess
+from onceflow.verify.running.reported import ReportedProcess
+from onceflow.verify.running.supervisor import TAKE_OVER_S
+from onceflow.verify.running.timeline import Timeline
+
+_NAME = "the supervisor"
+
+
+class SupervisedDriver(DriverProcess):
+    """What faults find in place of a ``DriverProcess``. Which driver runs, and when the next one does, is the engine's decision.
+
+    Each driver is a life of its own, from the moment at which it reports; ``generation`` counts those that were set to work. The
+    engine itself (the leader) is started again only where it has ended, as a service manager does, and with ``--resume`` where it
+    asks for that. ``launch`` is also given what it wants to know: where its drivers report, and how many standbys it keeps.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        launch: Callable[..., EngineProcess],
+        timeline: Timeline,
+        standbys: int = 1,
+    ) -> None:
+        super().__init__(engine, launch, timeline, standbys)
+        self._leader: Life | None = None
+        self._reported: list[Life] = []  # all drivers of which something may be left
+        self._warm: set[int] = set()  # the pids of those that the leader calls ready
+        self._door = Door(self._enter)
+        self._launch = partial(launch, arguments=(self._door.address, str(standbys)))
+
+    # ---------------------------------------------------------------------------------------------------- start and end
+
+    def stop(self, patience_s: float = 120) -> str:
+        reason = super().stop(patience_s)
+        leader = self._leader
+        if reason or leader is None:
+            return reason
+        with self._changed:
+            ended = self._changed.wait_for(lambda: leader.ended, patience_s)
+        if not ended:
+            return f"{_NAME} did not end in order within {patience_s:.0f} s"
+        return "" if leader.finished else f"{_NAME} ended, and not in order{self._why(leader)}"
+
+    def close(self) -> None:
+        """Kills all that is left: first who would start others; a driver that has not reported yet ends with him."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(self.take_over_s)
+        leader = self._leader
+        with ExitStack() as kills:
+            kills.callback(self._door.close)
+            if leader is not None:
+                kills.callback(leader.running.kill)
+            kills.callback(self._kill_reported)
+            if leader is not None:
+                leader.running.kill_alone()
+
+    def _kill_reported(self) -> None:
+        with self._changed:
+            left = list(self._reported)
+        with ExitStack() as kills:
+            for life in left:
+                kills.callback(life.running.kill)
+
+    # ------------------------------------------------------------------------------------------------------- the leader
+
+    def _is_wanted(self) -> bool:
+        return not self._down and not self.gave_up and not self._leads()
+
+    def _wants_standby(self) -> bool:
+        """They are the leader's."""
+        return False
+
+    def _leads(self) -> bool:
+        return self._leader is not None and not self._leader.ended
+
+    def _next(self, ended: Life | None) -> None:  # noqa: ARG002  drivers are followed by the leader
+        leader = self._leader
+        if leader is not None and not leader.learned:
+            leader.running.reap()
+            self._learn(leader)
+            leader.learned = True
+        with self._changed:
+            if self.gave_up or self._closing or self._down:
+                return
+            self._processes += 1
+            leader = Life(0, name=_NAME)
+            leader.process = self._launch(self._processes, partial(self._heard_leader, leader))
+            self._leader = leader
+            leader.running.order(Order(Do.RUN, mode=self._mode))
+            self._mode = "refuse"
+
+    def _heard_leader(self, leader: Life, message: Message | None) -> None:
+        with self._changed:
+            if message is None:
+                leader.ended = True
+            elif message.told is Told.READY:
+                self._warm.add(message.pid)
+                for life in self._standbys:
+                    self._note_warm(life)
+            elif message.told is Told.FAILED:
+                leader.failure = message
+            elif message.told is Told.FINISHED:
+                leader.finished = True
+            elif message.told is Told.MALFORMED:
+                self._note(leader, message)
+            self._changed.notify_all()
+
+    def _end_in_order(self, order: Order) -> bool:
+        """It is the leader who ends a driver so, and himself with it."""
+        leader = self._leader
+        if leader is None:
+            return False
+        leader.asked_to_end = True
+        return leader.running.order(order)
+
+    # ------------------------------------------------------------------------------------------------------- the drivers
+
+    def _enter(self, connection: socket.socket, pid: int) -> None:
+        """A driver reports: it is a standby until it says that it was set to work."""
+        with self._changed:
+            leader, life = self._leader, Life(0)
+            assert leader is not None
+            life.process = ReportedProcess(
+                connection, pid, partial(self._heard, life), self._end_in_order, leader.running.said
+            )
+            self._reported.append(life)
+            self._standbys.append(life)
+            self._note_warm(life)
+            if self._next_hold:
+                life.running.order(Order(Do.HOLD, step=self._next_hold))
+
+    def _note_warm(self, life: Life) -> None:
+        """The leader may have said so before its driver has come in."""
+        if life.running.pid in self._warm and life.told is None:
+            life.told = Message(Told.READY)
+
+    def _heard(self, life: Life, message: Message | None) -> None:
+        with self._changed:
+            super()._heard(life, message)
+            if message is None:
+                self._reported.remove(life)
+                self._warm.discard(life.running.pid)
+                if life in self._standbys:
+                    self._standbys.remove(life)
+
+    def _note(self, life: Life, message: Message) -> None:
+        if message.told is Told.STARTED and life in self._standbys:
+            self._set_to_work(life)
+        elif message.told is Told.COMMITTED and self._leader is not None:
+            self._leader.batches += 1
+        super()._note(life, message)
+
+    def _set_to_work(self, life: Life) -> None:
+        self._standbys.remove(life)
+        self.generation += 1
+        life.generation = self.generation
+        life.open = self._timeline.begin(Lane.DRIVER, life.title, f"pid {life.running.pid}")
+        self._current = life
+        hold, self._next_hold = self._next_hold, ""
+        for other in self._standbys if hold else ():  # it was told to all, for nobody knew whose turn it would be
+            other.running.order(Order(Do.GO))
+
+    def _is_missed(self, ended: Life) -> bool:
+        """One that stood still for too long is killed by its leader: that is no end by itself."""
+        return not ended.stopped and super()._is_missed(ended)
+
+    # ------------------------------------------------------------------------------------------------- what faults do
+
+    def kill_in_recovery(self, step: str, patience_s: float = TAKE_OVER_S) -> bool | None:
+        with self._changed:
+            for life in self._standbys if step else ():
+                life.running.order(Order(Do.HOLD, step=step))
+        return super().kill_in_recovery(step, patience_s)
+
+    def pause_standby(self) -> Life | None:
+        life = super().pause_standby()
+        if life is not None:
+            life.stopped = True
+        return life
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """The leader stands still meanwhile, so that it learns of the end, and sets the next one to work, behind the block.
+
+        ::
+
+            driver   is killed by the fault before this one; its leader hears of it, and tells a standby to run
+            fault    wants the driver down: none is at work yet, and there would be one in a moment
+            leader   is stopped: the standby runs, in the middle of what is done to its checkpoint
+
+        So it waits until one is at work that the leader has not followed when it stands still.
+        """
+        with self._not_started(), ExitStack() as woken:
+            self._stop_the_leader(woken)
+            life = self._current
+            if life is not None and not life.ended:
+                self._kill(life)
+            yield
+
+    def _stop_the_leader(self, woken: ExitStack) -> None:
+        """Where there is none, none is started; ``woken`` lets it go on."""
+        while True:
+            self._await(lambda: self._runs() or not self._leads(), self.take_over_s, "there is no driver to act on")
+            leader, life = self._leader, self._current
+            if leader is None or leader.ended or not leader.running.pause(alone=True):
+                return
+            if life is self._current and self._runs():
+                woken.callback(leader.running.resume)
+                return
+            leader.running.resume()
+
+    @contextmanager
+    def resting(self, patience_s: float = 120) -> Iterator[None]:
+        with self._not_started() as life:
+            leader = self._leader
+            if leader is not None and not leader.ended:
+                if life is not None:
+                    life.asked_to_end = True
+                self._end_in_order(Order(Do.STOP))
+                if life is not None:
+                    self.go(life)
+                if not self._await(lambda: leader.ended, patience_s):
+                    self._kill_all(leader, life)
+            yield
+
+    def _kill_all(self, leader: Life, life: Life | None) -> None:
+        with self._changed:
+            leader.killed = True
+        leader.running.kill_alone()
+        if life is not None:
+            self._kill(life)
+        self._kill_reported()
+        leader.running.kill()
+
+    def replace(self, old: Life | None = None) -> Life:
+        """The leader does that, sooner or later; until then it is waited for."""
+        old = old or self._alive()
+        self._await(lambda: self._runs() and self._current is not old, self.take_over_s, "no driver took over")
+        return old
