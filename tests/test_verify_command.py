@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -118,6 +119,31 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
     assert run["counts"]["faults"] > 0
     assert run["counts"]["drivers"] > 1
     assert not ET.parse(tmp_path / "report" / "junit.xml").findall(".//failure")
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_driver_that_is_killed_is_followed_by_the_supervisor_of_users_and_how_soon_is_measured(
+    tmp_path: Path,
+) -> None:
+    """Nobody but that code: its standby takes over, and a reader of the output says when."""
+    done = verify(
+        tmp_path, users_plan(tmp_path, port=9), "--for", "5s", "--rate", "100", "--seed", "4", "--json", "--one-by-one",
+        "--engine", "supervised", "--faults", "kill-driver-at-step", "--keep",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    met = [each for each in run["encounters"] if each["met"]]
+    assert met
+    assert run["recoveries"]
+    assert {each["lost"] for each in run["recoveries"]} == {"driver"}
+    assert all(each["seconds"] > 0 for each in run["recoveries"])
+    assert run["counts"]["drivers"] == 1 + len(run["encounters"])
+    log = (tmp_path / "report" / "files" / "onceflow" / "logs" / "driver-1.log").read_text()
+    killed = [int(pid) for pid in re.findall(r"DriverLost\(pid=(\d+), reason='was killed by SIGKILL'", log)]
+    lives = [int(each["detail"].split()[1].rstrip(",")) for each in run["happenings"] if each["lane"] == "driver"]
+    assert killed == lives[:-1], "each but the last one, as its own supervisor saw it"
+    assert not (tmp_path / "report" / "files" / "onceflow" / "logs" / "driver-2.log").exists()
 
 
 @pytest.mark.faults

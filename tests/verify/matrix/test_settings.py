@@ -54,6 +54,14 @@ def test_a_third_of_our_own_transactions_is_aborted_and_of_others_none() -> None
     assert settings.engines == (ABORTING, ENGINES["spark"])
 
 
+def test_an_engine_that_starts_its_clients_by_itself_is_not_bounced() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        matrix_of(dataclasses.replace(GOOD, engine="supervised"))
+    assert caught.value.fields["mistakes"] == (
+        "--engine supervised: the matrix starts and ends clients by itself; choose another one",
+    )
+
+
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "hard-brokers-1" / "onceflow").mkdir(parents=True)
     wrong = MatrixOptions(999, ("hard-brokers-1", "x"), directory=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -31,6 +32,18 @@ def test_lines_are_heard_in_order_however_they_arrive() -> None:
         waiting.result(60)
     os.close(reading)
     assert heard == [FIRST, LAST], "the end is an end of line, too"
+
+
+def test_what_was_said_before_a_death_that_left_orders_unread_is_heard() -> None:
+    """On a socket such an end is an error."""
+    heard: list[Message] = []
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(b"an order\n")
+        theirs.sendall(f"{FIRST.as_line()}\n".encode())
+        theirs.close()
+        Hearing(ours.fileno(), heard.append).until_the_end()
+    assert heard == [FIRST]
 
 
 @pytest.mark.parametrize("line", ["", "7", "null", '["told"]', '{"step": "WRITE"}', '{"told": "ready"', "[" * 100_000])

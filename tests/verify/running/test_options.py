@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import ConfigurationError
-from onceflow.verify.engines import ENGINES, EXECUTORS
+from onceflow.verify.engines import ENGINES, EXECUTORS, SUPERVISED
 from onceflow.verify.running.options import Options, settings_of
 from onceflow.verify.running.schedule import ByTime
 
@@ -166,6 +166,27 @@ def test_executors_write_for_the_engine_of_that_name() -> None:
     assert engine == EXECUTORS
     assert engine.judged
     assert engine.name == ENGINES["onceflow"].name
+
+
+def test_the_supervisor_of_users_leads_the_engine_of_that_name() -> None:
+    (engine,) = settings_of(dataclasses.replace(GOOD, engine="supervised")).engines
+    assert (engine, engine.leads, engine.judged, engine.is_ours) == (SUPERVISED, True, True, True)
+    mistake = "--standbys 0: --engine supervised is what onceflow run --standbys 1 and more do"
+    assert mistakes_of(dataclasses.replace(GOOD, engine="supervised", standbys=0)) == [mistake]
+
+
+def test_a_supervised_engine_is_spared_what_its_supervisor_decides() -> None:
+    """Whether another driver is set to work, and when."""
+    theirs = {"stall-driver", "second-driver", "expire-ids-of-zombie"}
+    chosen = dataclasses.replace(GOOD, faults="driver,identity")
+    own, led = (
+        {fault.name for fault in settings_of(dataclasses.replace(chosen, engine=engine)).faults}
+        for engine in ("onceflow", "supervised")
+    )
+    assert own - led == theirs
+    assert "kill-driver" in led
+    (mistake,) = mistakes_of(dataclasses.replace(GOOD, faults="kill-driver,stall-driver", engine="supervised"))
+    assert mistake == "--faults stall-driver: there is no room for it without another --engine than supervised"
 
 
 def test_a_weaker_guarantee_is_not_verified(tmp_path: Path) -> None:

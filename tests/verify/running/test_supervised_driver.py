@@ -94,7 +94,7 @@ def test_a_killed_driver_is_followed_by_the_standby_of_its_supervisor(tmp_path: 
         leader, first = leader_of(driver), driver.pid
         (standby,) = driver._standbys
         assert driver.kill()
-        assert driver.await_batches(2)
+        assert driver.await_batches(2, 60)
         assert (driver.pid, driver.generation) == (standby.running.pid, 2)
         assert driver._leader is leader
         assert (len(driver.course.strikes), driver.course.outages) == (1, [])
@@ -110,7 +110,7 @@ def test_a_driver_is_killed_where_it_waits_right_before_a_step(tmp_path: Path) -
     with led(tmp_path) as driver:
         recovered(driver)
         assert driver.kill_at("COMMIT") is True
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         (struck,) = driver.course.struck
         assert (struck.step, struck.is_held) == ("COMMIT", True)
         assert driver.stop() == ""
@@ -124,7 +124,7 @@ def test_who_takes_over_is_held_in_its_recovery_whichever_it_is_and_the_others_a
         assert driver.kill_in_recovery("CLAIM") is True
         assert first.ended
         assert [each.step for each in driver.course.struck][1:] == ["CLAIM"]
-        assert driver.await_batches(2), "the second one was let go on"
+        assert driver.await_batches(2, 60), "the second one was let go on"
         assert driver._current is second
         assert (driver.generation, len(driver.course.strikes)) == (3, 2)
 
@@ -136,7 +136,7 @@ def test_who_takes_over_from_cold_is_held_in_its_recovery_as_well(tmp_path: Path
         os.killpg(driver._standbys[0].running.pid, signal.SIGKILL)
         assert driver._await(lambda: not driver._standbys, 60)
         assert driver.kill_in_recovery("CLAIM") is True
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
 
 
 @pytest.mark.parametrize("fault", ["kill-driver-python", "pause-driver-python", "pause-driver"])
@@ -150,7 +150,7 @@ def test_one_of_two_processes_is_struck_and_the_supervisor_replaces_both(tmp_pat
         FAULTS[fault].inject(world_of(driver, tmp_path), Random(1))
         assert old.ended
         assert not processes.is_there(jvm)
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         assert (driver.generation, driver.course.outages) == (2, [])
         kills = fault.startswith("kill")
         assert (len(driver.course.strikes), len(driver.course.pauses)) == (kills, not kills)
@@ -181,7 +181,7 @@ def test_the_end_of_a_driver_by_itself_is_an_outage(tmp_path: Path) -> None:
     with led(tmp_path) as driver:
         recovered(driver)
         end_by_itself(driver)
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         assert (driver.course.strikes, len(driver.course.outages)) == ([], 1)
 
 
@@ -209,7 +209,7 @@ def test_while_it_is_kept_down_no_standby_runs_and_behind_that_one_does(tmp_path
             assert psutil.Process(leader_of(driver).running.pid).status() == psutil.STATUS_STOPPED
             assert standby.running.is_running
             assert output(tmp_path) == before
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         assert (driver._current, len(driver.course.strikes)) == (standby, 1)
 
 
@@ -222,7 +222,7 @@ def test_it_is_kept_down_behind_a_kill_too(tmp_path: Path) -> None:
         with driver.down():
             assert standby.ended
             assert [each for each in driver._reported if not each.ended and each.generation] == []
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         assert (driver.generation, len(driver.course.strikes)) == (3, 2)
 
 
@@ -232,7 +232,7 @@ def test_at_rest_all_of_it_has_ended_in_order_and_goes_on_behind_that(tmp_path: 
         leader = leader_of(driver)
         with driver.resting():
             assert (leader.ended, leader.finished, driver._reported) == (True, True, [])
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         assert driver._leader is not leader
         assert (driver.course.strikes, driver.course.outages, notes_of(driver)) == ([], [], [])
         assert driver.stop() == ""
@@ -248,7 +248,7 @@ def test_one_that_does_not_come_to_rest_is_killed(tmp_path: Path) -> None:
         with patch.object(driver, "go"), driver.resting(0.2):
             assert held.ended
             assert driver._reported == []
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
 
 
 # --------------------------------------------------------------------------------------- a supervisor that is none
@@ -271,7 +271,7 @@ def test_a_supervisor_that_does_not_take_over_is_found_out(tmp_path: Path) -> No
 def test_a_supervisor_that_asks_for_a_resume_is_given_it(tmp_path: Path) -> None:
     (tmp_path / "fails").write_text("ProgressConflict")
     with led(tmp_path) as driver:
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         assert (driver.conflicts, driver._processes, driver.generation) == (1, 2, 2)
     (note,) = notes_of(driver)
     assert note.startswith("the supervisor ended with PROGRESS_CONFLICT: ")
@@ -290,7 +290,7 @@ def test_a_supervisor_that_ends_without_a_word_is_told_of_and_started_again(tmp_
         leader = leader_of(driver)
         os.killpg(leader.running.pid, signal.SIGKILL)
         assert driver._await(lambda: driver._leader is not leader, 60)
-        assert driver.await_batches(1)
+        assert driver.await_batches(1, 60)
         assert notes_of(driver) == ["the supervisor ended with ENDED: its process ended by itself, without a word"]
 
 
