@@ -226,6 +226,23 @@ def test_it_is_kept_down_behind_a_kill_too(tmp_path: Path) -> None:
         assert (driver.generation, len(driver.course.strikes)) == (3, 2)
 
 
+def test_it_is_kept_down_where_who_was_told_to_run_has_not_begun(tmp_path: Path) -> None:
+    with led(tmp_path) as driver:
+        recovered(driver)
+        frozen, await_ = driver.pause_standby(), driver._await
+        assert frozen is not None
+        driver.kill()
+
+        def wakes(*given: Any) -> bool:
+            frozen.running.resume()
+            return await_(*given)
+
+        with patch.object(driver, "_await", wakes), driver.down():
+            assert frozen.ended, "it was waited for, and killed"
+        assert len(driver.course.strikes) == 2
+        frozen.running.resume()
+
+
 def test_at_rest_all_of_it_has_ended_in_order_and_goes_on_behind_that(tmp_path: Path) -> None:
     with led(tmp_path) as driver:
         recovered(driver)
