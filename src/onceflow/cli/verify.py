@@ -46,7 +46,10 @@ def verify(
         ),
     ] = "onceflow",
     brokers: Annotated[int, typer.Option(help="1, or 3: replicated.")] = 1,
-    spark_workers: Annotated[int, typer.Option(help="0: Spark in the driver's process; 2: a cluster.")] = 0,
+    spark_workers: Annotated[
+        int | None,
+        typer.Option(help="0: Spark in the driver's process; 2: a cluster. Default: 0, and 2 with --matrix."),
+    ] = None,
     standbys: Annotated[int, typer.Option(help="Drivers kept warm, as onceflow run --standbys has them; 0 to 5.")] = 1,
     one_by_one: Annotated[
         bool, typer.Option("--one-by-one", help="No faults in a row: each strikes a pipeline that has recovered.")
@@ -82,13 +85,13 @@ def verify(
     if list_faults:
         _list()
         return
-    given = (pipeline, duration, rate, faults, seed, engine, brokers, spark_workers, transaction_version)
+    given = (pipeline, duration, rate, faults, seed, engine, brokers, spark_workers or 0, transaction_version)
     files = directory / "files" if keep else None
     try:
         with clean_up_when_interrupted(), shown_errors(as_json=as_json):
             check_given(context, is_matrix=matrix)
             if matrix:
-                status = run_cells(messages, cells, engine, seed, files, directory, as_json=as_json)
+                status = run_cells(messages, cells, engine, spark_workers, seed, files, directory, as_json=as_json)
             else:
                 from onceflow.verify.running.options import Options, settings_of
 

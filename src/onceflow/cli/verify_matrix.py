@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 _OF_THE_MATRIX = ("messages", "cells")
-_OF_BOTH = ("directory", "as_json", "keep", "seed", "engine", "matrix")
+_OF_BOTH = ("directory", "as_json", "keep", "seed", "engine", "spark_workers", "matrix")
 
 
 def check_given(context: typer.Context, *, is_matrix: bool) -> None:
@@ -61,6 +61,7 @@ def run_cells(
     messages: int,
     cells: str | None,
     engine: str,
+    spark_workers: int | None,
     seed: int | None,
     files: Path | None,
     directory: Path,
@@ -72,14 +73,16 @@ def run_cells(
     from onceflow.verify.matrix import report
     from onceflow.verify.matrix.results import status_of
     from onceflow.verify.matrix.running import run_matrix
-    from onceflow.verify.matrix.settings import MatrixOptions, matrix_of
+    from onceflow.verify.matrix.settings import WORKERS, MatrixOptions, matrix_of
     from onceflow.verify.matrix.terminal import show
     from onceflow.verify.report.summary import ExitStatus
     from onceflow.verify.running.progress import progress_on
 
     names = None if cells is None else [name.strip() for name in cells.split(",") if name.strip()]
-    arguments = ["--matrix", "--messages", str(messages), *(["--engine", engine] if engine != "onceflow" else [])]
-    matrix = matrix_of(MatrixOptions(messages, names, engine, seed, files, arguments))
+    workers = WORKERS if spark_workers is None else spark_workers
+    arguments = ["--matrix", "--messages", str(messages), "--spark-workers", str(workers)]
+    arguments += ["--engine", engine] if engine != "onceflow" else []
+    matrix = matrix_of(MatrixOptions(messages, names, engine, workers, seed, files, arguments))
     check_usable(directory)
     for cell in matrix.settings:
         check_usable(directory / cell.name)

@@ -14,10 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
+from tests.verify.report.pages import Page
 from tests.verify.report.results import control, run
 from typer.testing import CliRunner, Result
 
 from onceflow.cli.main import app
+from onceflow.verify.engines import ABORTING, ABORTING_EXECUTORS, Engine
 from onceflow.verify.matrix import report, running
 from onceflow.verify.matrix.cells import CELLS
 from onceflow.verify.matrix.results import Row, complete, status_of
@@ -51,8 +53,8 @@ def row(result: RunResult | None, number: int = 0) -> Row:
     return Row(CELLS[number], MESSAGES, 3, result)
 
 
-def matrix(*cells: str) -> Matrix:
-    return matrix_of(MatrixOptions(MESSAGES, cells, seed=7, arguments=("--matrix",)))
+def matrix(*cells: str, engine: str = "onceflow", spark_workers: int = 2) -> Matrix:
+    return matrix_of(MatrixOptions(MESSAGES, cells, engine, spark_workers, seed=7, arguments=("--matrix",)))
 
 
 def giving(*results: RunResult | BaseException) -> Callable[[Settings, Progress], list[RunResult]]:
@@ -149,6 +151,24 @@ def test_the_report_says_after_each_cell_how_far_it_is(tmp_path: Path) -> None:
     assert list((tmp_path / "clean-brokers-1").glob("history*.parquet"))
 
 
+@pytest.mark.parametrize(
+    ("engine", "spark_workers", "engines", "spark"),
+    [
+        ("executors", 2, ["onceflow, executors write"], "a Spark cluster of 2 workers"),
+        ("both", 0, ["onceflow", "Spark's Kafka sink"], "Spark in the driver's process"),
+    ],
+)
+def test_the_report_says_on_what_the_cells_have_run(
+    engine: str, spark_workers: int, engines: list[str], spark: str, tmp_path: Path
+) -> None:
+    run_matrix(matrix("hard-brokers-1", engine=engine, spark_workers=spark_workers), tmp_path, QUIET, giving(GOOD))
+    document = json.loads((tmp_path / "matrix.json").read_text())
+    told = [document[key] for key in ("brokers", "spark_workers", "engines", "messages", "seed")]
+    assert told == [3, spark_workers, engines, MESSAGES, 7]
+    about = f"Engine: {'; '.join(engines)}. 3 brokers, {spark}. Input of 1,000 messages in each cell, seed 7."
+    assert about in Page.at(tmp_path / "matrix.html").text
+
+
 NO_REPORT = pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), ValueError("of our own making")], ids=["full", "mistake"]
 )
@@ -234,8 +254,44 @@ def test_the_exit_status_of_the_command_is_the_verdict(command: Callable[..., Re
 
 
 @pytest.mark.parametrize(
+    ("given", "workers", "engine"),
+    [
+        ((), 2, ABORTING),
+        (("--spark-workers", "0"), 0, ABORTING),
+        (("--engine", "executors"), 2, ABORTING_EXECUTORS),
+    ],
+)
+def test_a_cell_runs_on_the_workers_and_with_the_engine_that_are_asked_for_and_its_command_says_so(
+    given: tuple[str, ...], workers: int, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Settings] = []
+
+    def run_settings(settings: Settings, progress: Progress) -> list[RunResult]:
+        asked.append(settings)
+        return [GOOD]
+
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(running, "run_matrix", partial(run_matrix, run=run_settings))
+    where = ("--out", str(tmp_path), "--seed", "7")
+    done = CliRunner().invoke(
+        app, ["verify", "--matrix", "--messages", "1000", "--cells", "hard-clients-2", *given, *where]
+    )
+    assert done.exit_code == 0, done.stderr
+    (settings,) = asked
+    assert (settings.spark_workers, settings.engines) == (workers, (engine,))
+    chosen = " --engine executors" if engine is ABORTING_EXECUTORS else ""
+    again = (
+        f"onceflow verify --matrix --messages 1000 --spark-workers {workers}{chosen} --cells hard-clients-2 --seed 7"
+    )
+    assert settings.command == again
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (("--matrix", "--spark-workers", "1"), "--spark-workers 1: 0 or 2"),
+        (("--matrix", "--brokers", "3"), "--brokers: the matrix has its own"),
+        (("--matrix", "--standbys", "4"), "--standbys: the matrix has its own"),
         (("--matrix", "--rate", "300"), "--rate: the matrix has its own"),
         (("--matrix", "pipeline.toml"), "PIPELINE: the matrix has its own"),
         (("--cells", "hard-clients-2"), "--cells: only with --matrix"),

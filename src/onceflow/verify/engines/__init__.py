@@ -1,5 +1,13 @@
 """Engines that a verification can run: each is a command line that speaks JSON lines, see ``lines`` and docs/verify.md."""
 
-from onceflow.verify.engines.catalog import ABORTING, ENGINES, EXECUTORS, SUPERVISED, Engine, engine_of
+from onceflow.verify.engines.catalog import (
+    ABORTING,
+    ABORTING_EXECUTORS,
+    ENGINES,
+    EXECUTORS,
+    SUPERVISED,
+    Engine,
+    engine_of,
+)
 
-__all__ = ["ABORTING", "ENGINES", "EXECUTORS", "SUPERVISED", "Engine", "engine_of"]
+__all__ = ["ABORTING", "ABORTING_EXECUTORS", "ENGINES", "EXECUTORS", "SUPERVISED", "Engine", "engine_of"]

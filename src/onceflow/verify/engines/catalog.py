@@ -86,6 +86,9 @@ SUPERVISED = replace(
 ABORTING = replace(ENGINES["onceflow"], command=(sys.executable, "-m", "onceflow.verify.engines.aborting"))
 """The engine under test, a third of whose batches fail once before their commit, and are aborted and written again."""
 
+ABORTING_EXECUTORS = replace(EXECUTORS, command=(sys.executable, "-m", "onceflow.verify.engines.aborting_executors"))
+"""The same of the engine whose driver writes no batch."""
+
 
 def engine_of(command: str) -> Engine:
     """An engine of the user's own: a command line. Raises ValueError if it is none."""

@@ -9,6 +9,8 @@ In ``junit.xml`` each run is a suite, as in a cell's own; a cell that was not ru
 ``exit_status``      0 good, 1 violated, 2 something is not proved
 ``headline``         the verdict in a few words, and ``sentence`` what it rests on
 ``messages``         wanted in each cell, and ``seed``
+``brokers``          how many; ``spark_workers``: of a Spark cluster, 0 where Spark lives in the driver's process
+``engines``          list of titles: those that run in each cell
 ``cells``            list, one an engine of each cell:
 ``cell``             its name, and ``how``, ``who``, ``transaction_version``
 ``engine``           and ``judged``: false for a control
@@ -35,6 +37,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from onceflow.verify.matrix.cells import Cell
 from onceflow.verify.matrix.results import Row, sentence, status_of
+from onceflow.verify.matrix.settings import BROKERS, Matrix
 from onceflow.verify.report import text
 from onceflow.verify.report.junit import as_junit
 from onceflow.verify.report.summary import HEADLINES, ExitStatus
@@ -57,8 +60,7 @@ class Told:
     """All that a report says."""
 
     rows: Sequence[Row]
-    messages: int
-    seed: int
+    matrix: Matrix
 
 
 def clear(directory: Path, cells: Iterable[Cell]) -> None:
@@ -93,8 +95,11 @@ def as_document(told: Told) -> dict[str, Any]:
         "exit_status": int(status),
         "headline": HEADLINES[status],
         "sentence": sentence(told.rows),
-        "messages": told.messages,
-        "seed": told.seed,
+        "messages": told.matrix.messages,
+        "seed": told.matrix.seed,
+        "brokers": BROKERS,
+        "spark_workers": told.matrix.spark_workers,
+        "engines": [engine.title for engine in told.matrix.engines],
         "cells": [_cell(row) for row in told.rows],
     }
 
@@ -156,6 +161,16 @@ def _number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
+def _about(matrix: Matrix) -> str:
+    engines = "; ".join(engine.title for engine in matrix.engines)
+    workers = matrix.spark_workers
+    spark = f"a Spark cluster of {text.counted(workers, 'worker')}" if workers else "Spark in the driver's process"
+    return (
+        f"Engine: {engines}. {text.counted(BROKERS, 'broker')}, {spark}. "
+        f"Input of {matrix.messages:,} messages in each cell, seed {matrix.seed}."
+    )
+
+
 def as_page(told: Told) -> str:
     """One page without scripts, which leads to the cells' own."""
     status = status_of(told.rows)
@@ -170,7 +185,7 @@ def as_page(told: Told) -> str:
             status=_CLASSES[status],
             headline=HEADLINES[status],
             sentence=sentence(told.rows),
-            about=f"Input of {told.messages:,} messages in each cell, seed {told.seed}.",
+            about=_about(told.matrix),
             columns=COLUMNS,
             rows=[
                 {

@@ -43,7 +43,7 @@ def run_matrix(matrix: Matrix, directory: Path, progress: Progress, run: VerifyA
 def _report(matrix: Matrix, rows: dict[Cell, list[Row]], directory: Path, progress: Progress) -> Exception | None:
     """Writes what is known so far; why that cannot be."""
     try:
-        report.write(report.Told(list(_all(rows)), matrix.messages, matrix.seed), directory)
+        report.write(report.Told(list(_all(rows)), matrix), directory)
     except Exception as error:  # noqa: BLE001  as above
         raise_if_interrupted(error)
         report.remove(directory)

@@ -8,17 +8,18 @@ from pathlib import Path
 
 from onceflow.config import Plan, load
 from onceflow.errors import ConfigurationError
-from onceflow.verify.engines import ABORTING, ENGINES, Engine
+from onceflow.verify.engines import ABORTING, ABORTING_EXECUTORS, ENGINES, EXECUTORS, Engine
 from onceflow.verify.faults.catalog import Fault
 from onceflow.verify.matrix.bounces import BounceBroker, BounceClient
 from onceflow.verify.matrix.cells import Cell, Who, chosen
 from onceflow.verify.matrix.schedule import ByProgress
-from onceflow.verify.running.options import drawn, engines_named, kept_before
+from onceflow.verify.running.options import SPARK_WORKERS, drawn, engines_named, kept_before, one_of
 from onceflow.verify.running.settings import QUIET_TRIGGER_MS, Settings
 
 MESSAGES = 100_000
 _LEAST_MESSAGES, _MOST_MESSAGES = 1_000, 10_000_000
-_BROKERS, _PARTITIONS_IN, _PARTITIONS_OUT = 3, 2, 3
+BROKERS, WORKERS = 3, 2
+_PARTITIONS_IN, _PARTITIONS_OUT = 2, 3
 _BOUNCES = 3  # of the client; and each broker once
 _TRANSACTION = 750  # messages
 _LEAST_TRANSACTIONS = 20
@@ -39,6 +40,7 @@ class MatrixOptions:
     messages: int = MESSAGES
     cells: Sequence[str] | None = None  # None: all
     engine: str = "onceflow"
+    spark_workers: int = WORKERS
     seed: int | None = None
     directory: Path | None = None  # where clusters and checkpoints stay
     arguments: Sequence[str] = ()  # of the command line, without seed and cells
@@ -50,6 +52,8 @@ class Matrix:
 
     messages: int
     seed: int
+    spark_workers: int
+    engines: tuple[Engine, ...]
     settings: dict[Cell, Settings]
 
 
@@ -58,6 +62,7 @@ def matrix_of(options: MatrixOptions) -> Matrix:
     mistakes: list[str] = []
     if not _LEAST_MESSAGES <= options.messages <= _MOST_MESSAGES:
         mistakes.append(f"--messages {options.messages}: from {_LEAST_MESSAGES} to {_MOST_MESSAGES}")
+    one_of("--spark-workers", options.spark_workers, SPARK_WORKERS, mistakes)
     cells, wrong = chosen(options.cells)
     mistakes += wrong
     engines = tuple(_as_kafka_has_it(engine) for engine in engines_named(options.engine, mistakes))
@@ -68,12 +73,13 @@ def matrix_of(options: MatrixOptions) -> Matrix:
     if mistakes:
         raise ConfigurationError.of("what is to be verified", mistakes)
     seed = drawn(options.seed)
-    return Matrix(options.messages, seed, {cell: _settings(cell, options, engines, seed) for cell in cells})
+    settings = {cell: _settings(cell, options, engines, seed) for cell in cells}
+    return Matrix(options.messages, seed, options.spark_workers, engines, settings)
 
 
 def _as_kafka_has_it(engine: Engine) -> Engine:
     """Kafka's copier aborts a third of its transactions and copies their messages again; so does ours."""
-    return ABORTING if engine == ENGINES["onceflow"] else engine
+    return {ENGINES["onceflow"]: ABORTING, EXECUTORS: ABORTING_EXECUTORS}.get(engine, engine)
 
 
 def _directory(options: MatrixOptions, cell: Cell) -> Path | None:
@@ -96,7 +102,8 @@ def _settings(cell: Cell, options: MatrixOptions, engines: tuple[Engine, ...], s
         rate=_INPUT_RATE,
         messages=options.messages,
         most_records=transaction // _INPUT_TRANSACTIONS,
-        brokers=_BROKERS,
+        brokers=BROKERS,
+        spark_workers=options.spark_workers,
         transaction_version=cell.version,
         partitions_in=_PARTITIONS_IN,
         partitions_out=_PARTITIONS_OUT,
@@ -110,7 +117,7 @@ def _settings(cell: Cell, options: MatrixOptions, engines: tuple[Engine, ...], s
 def bounces_of(cell: Cell) -> tuple[Fault, ...]:
     """In their order."""
     if cell.who is Who.BROKERS:
-        return tuple(BounceBroker(cell.how, number) for number in range(_BROKERS))
+        return tuple(BounceBroker(cell.how, number) for number in range(BROKERS))
     return tuple(BounceClient(cell.how, number) for number in range(_BOUNCES))
 
 

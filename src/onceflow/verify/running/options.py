@@ -40,6 +40,7 @@ _ROOM = {
     STANDBY: "--standbys 1",
     SET_TO_WORK: "another --engine than supervised",
 }  # what gives it to a world that has none
+SPARK_WORKERS = (0, 2)
 _SEEDS = 2**31
 _MOST_STANDBYS = max(ROW)  # more faults than that never come in a row
 
@@ -70,10 +71,10 @@ def settings_of(options: Options) -> Settings:
     """Raises ConfigurationError with every mistake, those of the plan included."""
     mistakes: list[str] = []
     seconds = _seconds(options.duration, mistakes)
-    _one_of("--brokers", options.brokers, (1, 3), mistakes)
-    _one_of("--spark-workers", options.spark_workers, (0, 2), mistakes)
-    _one_of("--transaction-version", options.transaction_version, (1, 2), mistakes)
-    _one_of("--readers", options.readers, (0, 1, 2), mistakes)
+    one_of("--brokers", options.brokers, (1, 3), mistakes)
+    one_of("--spark-workers", options.spark_workers, SPARK_WORKERS, mistakes)
+    one_of("--transaction-version", options.transaction_version, (1, 2), mistakes)
+    one_of("--readers", options.readers, (0, 1, 2), mistakes)
     if not 0 <= options.standbys <= _MOST_STANDBYS:
         mistakes.append(f"--standbys {options.standbys}: from 0 to {_MOST_STANDBYS}")
     if not LEAST_RATE <= options.rate <= 100_000:
@@ -177,7 +178,8 @@ def _seconds(text: str, mistakes: list[str]) -> float:
     return seconds
 
 
-def _one_of(option: str, value: int, choices: tuple[int, ...], mistakes: list[str]) -> None:
+def one_of(option: str, value: int, choices: tuple[int, ...], mistakes: list[str]) -> None:
+    """Adds to ``mistakes`` that the option takes another value."""
     if value not in choices:
         mistakes.append(f"{option} {value}: {' or '.join(map(str, choices))}")
 

@@ -23,6 +23,7 @@ from onceflow.verify.oracle.judging import judge
 from onceflow.verify.oracle.judging.positions import of_queries
 from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
+from onceflow.verify.report.text import counted
 from onceflow.verify.result import Encounter, Happening, Lane, Recovery, RunResult, Series
 from onceflow.verify.running.encounters import met_nothing
 from onceflow.verify.running.explained import explained
@@ -326,6 +327,10 @@ def versions(settings: Settings) -> dict[str, str]:
     return {
         "onceflow": revision_since(settings.revision),
         "Kafka": f"{kafka}, transaction version {settings.transaction_version}",
-        "Spark": version("pyspark"),
+        "Spark": f"{version('pyspark')}, {_spark(settings.spark_workers)}",
         "Python": platform.python_version(),
     }
+
+
+def _spark(workers: int) -> str:
+    return counted(workers, "worker") if workers else "in the driver's process"
