@@ -74,5 +74,6 @@ def test_what_is_aborted_on_purpose_counts_as_repeated_where_it_is_committed(tmp
     (cell,) = json.loads(done.stdout)["cells"]
     assert cell["standing"] == "violated"
     assert cell["duplicates"] > 0
-    assert cell["missing"] in (0, None)
+    assert cell["anomalies"] == {"duplicated": cell["copies"] - MESSAGES}
+    assert cell["missing"] == 0
     assert (tmp_path / "report" / "clean-clients-1" / "history.parquet").exists()
