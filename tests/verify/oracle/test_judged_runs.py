@@ -19,6 +19,7 @@ from onceflow.broker import EmbeddedBroker
 from onceflow.errors import OracleFailed, ProgressConflict
 from onceflow.kafka.settings import ClusterSettings
 from onceflow.pipeline import Mode
+from onceflow.transaction import partitioner
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.answer import replayed
 from onceflow.verify.oracle.judging import judge
@@ -284,6 +285,17 @@ def test_an_engine_that_begins_at_the_end_of_the_input_is_found_out(make: MakeRu
     committed = run.sent[1].filter(pc.equal(run.sent[1]["status"], "ok"))
     assert len(expected.records) == len(committed) > 0
     assert {finding["key"] for finding in judgement.findings.to_pylist()} == {f"{run.inputs[0]}-{n}" for n in range(3)}
+
+
+def test_a_partitioner_of_production_that_errs_is_found_out(make: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The positive control of where records belong: this run did all that it did exactly once, beside the partition.
+
+    The oracle is in the same process, so it would err with production if it asked the same code.
+    """
+    monkeypatch.setattr(partitioner, "_mix_tails", lambda *_: None)
+    run = make(STATELESS, now="1")
+    run.batch(40)
+    assert set(run.judged().violations) == {"phantom", "torn_transaction"}
 
 
 def test_what_does_not_follow_from_the_input_is_refused(make: MakeRun) -> None:

@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from onceflow.transaction.partitioner import partition_for_keys
 from onceflow.verify.digest import content_digest, key_digest
+from onceflow.verify.java_partition import java_partitions
 from onceflow.verify.oracle.expected import RECORDS
 
 FREE = -1
@@ -50,16 +49,16 @@ def _partitions(
     topic: list[str], explicit: list[int | None], keys: list[bytes | None], partitions: Mapping[str, int]
 ) -> list[int]:
     """The row's own partition, else that of its key as Java's producer has it, else free."""
-    found = np.full(len(topic), FREE, np.int64)
+    found = [FREE if partition is None else partition for partition in explicit]
     for name in dict.fromkeys(topic):
-        rows = [row for row, key in enumerate(keys) if topic[row] == name and key is not None]
-        if rows:
-            column = pa.array([keys[row] for row in rows], pa.binary())
-            found[rows] = partition_for_keys(column, partitions.get(name, 1))
-    for row, partition in enumerate(explicit):
-        found[row] = found[row] if partition is None else partition
-    chosen: list[int] = found.tolist()
-    return chosen
+        rows, wanted = [], []
+        for row, key in enumerate(keys):
+            if topic[row] == name and key is not None and explicit[row] is None:
+                rows.append(row)
+                wanted.append(key)
+        for row, partition in zip(rows, java_partitions(wanted, partitions.get(name, 1)), strict=True):
+            found[row] = partition
+    return found
 
 
 def _headers(given: Iterable[Mapping[str, Any]] | None) -> list[tuple[str, bytes | None]]:

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onceflow.errors import RequestFailed
-from onceflow.transaction.partitioner import partition_for_keys
+from onceflow.verify.java_partition import java_partition
 from onceflow.verify.workload.inputs import Record
 
 _librdkafka = logging.getLogger("onceflow.verify.librdkafka")
@@ -185,10 +184,8 @@ class Client:
         return self._partitions[topic]
 
 
-@lru_cache(_KEYS)
-def _partition_of(key: bytes, count: int) -> int:
-    """That of Java's producer. Made for whole columns, it takes most of a millisecond for a single key."""
-    return int(partition_for_keys(pa.array([key], pa.binary()), count)[0])
+_partition_of = lru_cache(_KEYS)(java_partition)
+"""The input is written as Java's producer writes it."""
 
 
 def _empty(producer: Producer) -> None:
