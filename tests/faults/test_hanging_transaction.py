@@ -301,9 +301,9 @@ def test_control_offsets_that_come_late_hold_a_start_up(trusting: Cluster) -> No
         ensure_anchor_topic(real.requests.client)
         identity = identified(real, InitProducerId(None))
         assert real.ask(AddPartitions(identity, GROUP)) == OK
-        assert real.ask(CommitOffsets(identity, Progress.empty("late"), None)) == OK
+        assert real.ask(CommitOffsets(identity, Progress.empty("late"))) == OK
         real.ask(EndTransaction(identity, commit=True))
-        assert real.ask(CommitOffsets(identity, Progress.empty("late"), None)) == OK
+        assert real.ask(CommitOffsets(identity, Progress.empty("late"))) == OK
         assert real.ask(InitProducerId(None)).code == 0
         assert real.ask(FetchOffsets(by_name=True)) == UNSTABLE_OFFSET_COMMIT
 

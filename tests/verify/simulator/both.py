@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Self
 
 from confluent_kafka import Message
-from tests.verify.simulator.real import RealBroker
+from tests.verify.simulator.real import RealBroker, expected
 
 from onceflow.kafka import codes
 from onceflow.transaction.messages import Identity
@@ -19,6 +19,7 @@ from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.partition import Partition
 from onceflow.verify.simulator.requests import (
     GROUP,
+    UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
     AddPartitions,
     Answer,
@@ -31,8 +32,10 @@ from onceflow.verify.simulator.requests import (
     ListOffset,
     Produce,
     Request,
+    sources_at,
 )
 from onceflow.verify.simulator.scheduler import Scheduler
+from onceflow.verify.simulator.wire import offsets_of
 
 PARTITIONS = 2
 NEVER_GIVEN = Identity(123_456, 7)
@@ -51,6 +54,9 @@ KINDS = {
 AND_READS = {**KINDS, "everything": 6, "record": 3}
 """The same, and what is committed is asked for between them."""
 
+PARTLY = ((UNKNOWN_TOPIC_OR_PARTITION, None), (None, UNKNOWN_TOPIC_OR_PARTITION), (UNKNOWN_TOPIC_OR_PARTITION,) * 2)
+"""Which of two source partitions a broker has not heard of."""
+
 _FAR = 10_000
 
 Pair = tuple[Identity, Identity]  # the same identity in the model and on the real broker
@@ -65,6 +71,9 @@ class Both:
         self.model.transactions.follows_next = real.follows_next
         self.real = real
         self._random = random
+        self._parts = Random(
+            f"source of {real.name}"
+        )  # apart, so that what else is asked is what it was before there were two
         self.known: list[Pair] = [(NEVER_GIVEN, NEVER_GIVEN)]
         self._written: list[Produce] = []
         self._next: dict[tuple[Identity, int], int] = {}
@@ -100,7 +109,7 @@ class Both:
         for partition in (0, GROUP) if self.real.version == 1 else ():
             self.ask(AddPartitions(self.ours, partition))
         self.ask(Produce(self.ours, 0, 0, (next(self._values) if value is None else value,)))
-        self.ask(CommitOffsets(self.ours, Progress(1, "q", "i", ("d",)), 10))
+        self.ask(CommitOffsets(self.ours, Progress(1, "q", "i", ("d",)), sources_at(10)))
 
     def begin_alone(self) -> None:
         """From here on nobody else writes to the topic, and nothing is open there: the model's log begins where it is stable.
@@ -149,12 +158,22 @@ class Both:
         assert modelled.code == real.code, "\n".join(self.story)
         assert (modelled.identity is None) == (real.identity is None), "\n".join(self.story)
         self._compare(modelled, real)
+        if isinstance(request, CommitOffsets):
+            self._compare_parts(request, modelled, real)
         if isinstance(request, ListOffset):
             self._compare_offset(request.partition, modelled, real)
         if isinstance(request, Produce) and real.code == codes.NONE:
             self._written.append(request)
             self._next[request.identity, request.partition] = request.sequence + len(request.values)
         return real.code
+
+    def _compare_parts(self, request: CommitOffsets, modelled: Answer, real: Answer) -> None:
+        """What the progress and each source partition are told, where that is not the same."""
+        asked = 1 + len(offsets_of(request.sources))
+        told, found = ([part.code for part in answer.parts or [answer] * asked] for answer in (modelled, real))
+        assert told == found, "\n".join(self.story)
+        if any(request.refused) and len(set(found)) > 1:
+            self.codes.add(("CommitOffsets in part", min(found)))
 
     def _compare(self, modelled: Answer, real: Answer) -> None:
         if modelled.identity is not None and real.identity is not None:
@@ -197,7 +216,7 @@ class Both:
             answer = self.model.ask(request)
             if self.real.settles:
                 self.settle()
-            if answer.code not in codes.RETRIABLE - self.real.told - {UNSTABLE_OFFSET_COMMIT.code}:
+            if answer.code not in codes.RETRIABLE - self.real.told - {UNSTABLE_OFFSET_COMMIT.code} - expected(request):
                 return answer
         raise AssertionError(f"{request} is never answered")
 
@@ -231,8 +250,9 @@ class Both:
                 partition = random.choice((0, 1, GROUP))
                 return AddPartitions(ours, partition), AddPartitions(theirs, partition)
             case "offsets":
-                progress, source = Progress(random.randrange(9), "q", "i", ("d",)), random.randrange(100)
-                return CommitOffsets(ours, progress, source), CommitOffsets(theirs, progress, source)
+                progress, offset = Progress(random.randrange(9), "q", "i", ("d",)), random.randrange(100)
+                asked = CommitOffsets(ours, progress, (offset, self._parts.randrange(100)), refused=self._refused())
+                return asked, replace(asked, identity=theirs)
             case "commit" | "abort":
                 commit = kind == "commit"
                 return EndTransaction(ours, commit), EndTransaction(theirs, commit)
@@ -243,6 +263,9 @@ class Both:
             case "producer":
                 return DescribeProducer(partition), DescribeProducer(partition)
         return self._produce(ours, theirs, partition)
+
+    def _refused(self) -> tuple[Answer | None, Answer | None]:
+        return self._parts.choice(PARTLY) if self._parts.random() < 0.5 else (None, None)
 
     def _produce(self, ours: Identity, theirs: Identity, partition: int) -> tuple[Request, Request]:
         random = self._random

@@ -20,13 +20,21 @@ from onceflow.transaction.lane import Lane, Sealed
 from onceflow.transaction.messages import Described, Identity, ProgressRead
 from onceflow.transaction.producing import Target, produce_request
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.questions import NO_IDENTITY, Question, Questions, describe_producers
+from onceflow.transaction.questions import (
+    ANCHOR_PARTITION,
+    ANCHOR_TOPIC,
+    NO_IDENTITY,
+    Question,
+    Questions,
+    describe_producers,
+)
 from onceflow.transaction.questions import Committed as Everything
 from onceflow.transaction.record_batch import BodyEncoder
 from onceflow.transaction.requests import Requests
 from onceflow.transaction.talk import Pace
 from onceflow.verify.simulator.requests import (
     GROUP,
+    SOURCES,
     UNSTABLE_OFFSET_COMMIT,
     AddPartitions,
     Answer,
@@ -102,10 +110,8 @@ class RealBroker:
                 return self._add(identity, partition)
             case Produce():
                 return self._produce(request)
-            case CommitOffsets(identity, progress, source):
-                offsets = {} if source is None else {(self._topic, 0): source}
-                answer = self._put(self.questions.store(identity, progress, offsets)[-1])
-                return self._checked(max(p.error_code for t in answer.topics for p in t.partitions))
+            case CommitOffsets():
+                return self._commit(request)
         return self._described(request)
 
     def _described(self, request: Request) -> Answer:
@@ -122,6 +128,21 @@ class RealBroker:
                 return self._last_stable_offset(partition)
         raise AssertionError(request)
 
+    def _commit(self, request: CommitOffsets) -> Answer:
+        """A partition that is to be unknown is one that the topic does not have."""
+        wanted = {
+            (self._topic, number if refused is None else number + SOURCES): offset
+            for number, (offset, refused) in enumerate(zip(request.sources, request.refused, strict=True))
+            if offset is not None
+        }
+        answer = self._put(self.questions.store(request.identity, request.progress, wanted)[-1])
+        told = {(t.name, p.partition_index): Answer(p.error_code) for t in answer.topics for p in t.partitions}
+        parts = tuple(told[at] for at in ((ANCHOR_TOPIC, ANCHOR_PARTITION), *wanted))
+        code = max(part.code for part in parts)
+        if code not in expected(request):
+            self._checked(code)
+        return Answer(code, parts=parts if len(set(parts)) > 1 else ())
+
     def _fetched(self, *, by_name: bool) -> Answer:
         """The first answer, also that a transaction holds them."""
         question: Question[Any] = self.questions.progress() if by_name else self.questions.committed(stable=True)
@@ -131,8 +152,10 @@ class RealBroker:
             return UNSTABLE_OFFSET_COMMIT
         told = question.read(answer)
         assert isinstance(told, ProgressRead | Everything), told
-        source = told.offsets.get((self._topic, 0), 0) if isinstance(told, Everything) else 0
-        return Answer(committed=Committed(told.progress, source))
+        offsets = told.offsets if isinstance(told, Everything) else {}
+        return Answer(
+            committed=Committed(told.progress, (offsets.get((self._topic, 0)), offsets.get((self._topic, 1))))
+        )
 
     def _put(self, question: Question[Any]) -> Any:
         return self._client.ask_coordinator(question.kind, self.requests.id, question.request)
@@ -183,6 +206,12 @@ class RealBroker:
             raise Again(codes.name_of(code))
         found = identity() if code == codes.NONE else NO_IDENTITY
         return Answer(code, identity=None if found.producer_id < 0 else found)
+
+
+def expected(request: Request) -> frozenset[int]:
+    """What of a request is refused by intention: such an answer does not mean that it is to be asked again."""
+    refused = request.refused if isinstance(request, CommitOffsets) else ()
+    return frozenset(each.code for each in refused if each is not None)
 
 
 def chunk_of(texts: list[str], partition: int) -> Chunk:

@@ -219,6 +219,8 @@ def check_that_refusals_were_met(answered: set[tuple[str, int]], version: int) -
     """Random requests that are all accepted, or all refused, would compare nothing."""
     wanted = {("InitProducerId", 0), ("InitProducerId", 90), ("Produce", 0), ("Produce", 45), ("Produce", 47)}
     wanted |= {("EndTransaction", 0), ("EndTransaction", 48), ("EndTransaction", 90), ("CommitOffsets", 0)}
+    wanted |= {("CommitOffsets in part", codes.NONE)}
+    wanted |= {("CommitOffsets in part", codes.UNKNOWN_TOPIC_OR_PARTITION)}  # the others of a fenced identity
     wanted |= {("FetchOffsets", 0), ("FetchOffsets", UNSTABLE_OFFSET_COMMIT.code)}
     wanted |= {("Produce", 120)} if version == 1 else set()
     assert wanted <= answered, f"not met: {wanted - answered}"

@@ -29,6 +29,7 @@ from onceflow.verify.cluster.transaction_log import Entry, write_entries
 from onceflow.verify.simulator import broker as model
 from onceflow.verify.simulator.requests import (
     GROUP,
+    NO_SOURCES,
     AddPartitions,
     CommitOffsets,
     DescribeProducer,
@@ -38,6 +39,7 @@ from onceflow.verify.simulator.requests import (
     InitProducerId,
     Produce,
     Request,
+    sources_at,
 )
 from onceflow.verify.simulator.transactions import EXHAUSTED
 
@@ -175,17 +177,23 @@ def check_refused_offsets(both: Both) -> None:
     for by_name in (False, True):
         both.ask(FetchOffsets(by_name))
     both.real.told = frozenset({codes.UNKNOWN_TOPIC_OR_PARTITION})
-    for source in (None, 20):
-        assert commit_offsets(both, source) == codes.UNKNOWN_TOPIC_OR_PARTITION
+    for read in (None, 20):
+        assert commit_offsets(both, read) == codes.UNKNOWN_TOPIC_OR_PARTITION
         both.ask(DescribeTransaction())
+    fenced = both.ours
     both.ask(EndTransaction(both.ours, commit=False))
     both.ask(FetchOffsets())
+    both.ask(InitProducerId(None))
+    both.real.told = frozenset({codes.UNKNOWN_TOPIC_OR_PARTITION})
+    both.ask(CommitOffsets(fenced, Progress(2, "q", "i", ("d", "e")), sources_at(20)))
 
 
-def commit_offsets(both: Both, source: int | None) -> int:
+def commit_offsets(both: Both, read: int | None) -> int:
     if both.real.version == 1:
         both.ask(AddPartitions(both.ours, GROUP))
-    return both.ask(CommitOffsets(both.ours, Progress(2, "q", "i", ("d", "e")), source))
+    return both.ask(
+        CommitOffsets(both.ours, Progress(2, "q", "i", ("d", "e")), NO_SOURCES if read is None else sources_at(read))
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- forgotten ids
@@ -221,7 +229,7 @@ def late_requests(version: int, identity: Identity, kinds: tuple[str, ...]) -> l
     asked: dict[str, Request] = {
         "produce": Produce(identity, 0, 1, (101,)),
         "again": Produce(identity, 0, 0, (100,)),
-        "offsets": CommitOffsets(identity, Progress(5, "q", "late", ("d",)), 50),
+        "offsets": CommitOffsets(identity, Progress(5, "q", "late", ("d",)), sources_at(50)),
         "commit": EndTransaction(identity, commit=True),
         "abort": EndTransaction(identity, commit=False),
         "initialise": InitProducerId(identity),

@@ -7,7 +7,7 @@ import pytest
 from onceflow.transaction.progress import Batch, Progress
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.judge import judge
-from onceflow.verify.simulator.requests import Committed
+from onceflow.verify.simulator.requests import Committed, sources_at
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.world import FOREIGN, PARTITIONS, Variant, World
 
@@ -32,7 +32,7 @@ def has_committed(world: World, batch: Batch) -> None:
     """The newest batch of a query that has offered no other."""
     world.offered(batch)
     progress = Progress(batch.id + 1, batch.query_id, "driver-1", (batch.start, batch.end))
-    world.broker.group.committed = Committed(progress, RECORDS)
+    world.broker.group.committed = Committed(progress, sources_at(RECORDS))
 
 
 def told(world: World) -> list[str]:
@@ -79,7 +79,7 @@ def test_only_a_batch_that_is_committed_begins_it_again_and_only_once() -> None:
         world.taken_as_it_is(3, batch, int(batch.start), None)
     world.taken_as_it_is(4, again, 3, None)  # another driver has planned it from elsewhere
     assert world.leaps == []
-    committed = Committed(Progress(2, "q", "driver-3.2", ("2", "4")), 4)
+    committed = Committed(Progress(2, "q", "driver-3.2", ("2", "4")), sources_at(4))
     for _ in range(2):  # the second one is a renewal
         world.broker.group.watch(committed)
     assert world.leaps == [(4, 2)]
@@ -99,14 +99,14 @@ def test_only_a_batch_that_is_committed_begins_it_again_and_only_once() -> None:
 def test_the_committed_progress_is_that_of_the_last_batch(progress: Progress) -> None:
     """Output and source offsets are right, and the next start would be refused, or write again."""
     world = world_that_shows([*range(RECORDS)])
-    world.broker.group.committed = Committed(progress, RECORDS)
+    world.broker.group.committed = Committed(progress, sources_at(RECORDS))
     assert told(world) == [f"the committed progress is not that of the last batch: {progress}"]
 
 
 @pytest.mark.parametrize("progress", [None, Progress.empty("driver-2")])
 def test_progress_may_be_gone_only_if_it_has_expired(progress: Progress | None) -> None:
     world = world_that_shows([*range(RECORDS)])
-    world.broker.group.committed = Committed(progress, RECORDS)
+    world.broker.group.committed = Committed(progress, sources_at(RECORDS))
     assert told(world) == ["no progress is committed"]
     world.progress_expired = True
     assert told(world) == []

@@ -77,6 +77,8 @@ CONTROLS = [
     ("starts again after it was fenced", 1, Anomaly.WENT_ON, {"hijack": 0.2}),
     ("starts again after it was fenced", 2, Anomaly.WENT_ON, {"second": 0.2}),
     ("expects an answer", 1, Anomaly.MACHINE_FAILED, {"cut": 0.1}),
+    ("looks at the first partition", 1, Anomaly.TORN_SOURCES, {"partly": 0.1}),
+    ("looks at the first partition", 2, Anomaly.TORN_SOURCES, {"partly": 0.1}),
     ("trusts the offsets", 2, Anomaly.RESUMED_DIFFERENT, TORN),
     ("trusts the offsets", 2, Anomaly.RESUMED_UNCOMMITTED, {**TORN, "people": 0.2}),
 ]

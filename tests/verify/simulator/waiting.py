@@ -27,6 +27,7 @@ from onceflow.verify.simulator.requests import (
     InitProducerId,
     Produce,
     Request,
+    sources_at,
 )
 from onceflow.verify.simulator.transactions import EXHAUSTED, GREATEST
 
@@ -104,7 +105,7 @@ def _requests(identity: Identity, version: int) -> Iterator[Request]:
     for partition in (0, 1, GROUP) if version == 1 else ():
         yield AddPartitions(identity, partition)
     yield Produce(identity, 1, 0, (200,))
-    yield CommitOffsets(identity, Progress(1, "q", "i", ("d",)), 10)
+    yield CommitOffsets(identity, Progress(1, "q", "i", ("d",)), sources_at(10))
 
 
 def open_waiting(cluster: KafkaCluster, real: Callable[[str], RealBroker]) -> list[Waiting]:

@@ -13,6 +13,7 @@ class Anomaly(Enum):
     LOST = "partition {}: lost {}"
     OUT_OF_ORDER = "partition {}: out of order {}"
     SOURCE_OFFSET = "committed source offset {} of {}"
+    TORN_SOURCES = "committed source offsets {} at which no batch has ended"
     NO_PROGRESS = "no progress is committed"
     OTHER_PROGRESS = "the committed progress is not that of the last batch: {}"
     HANGING = "partition {}: a hanging transaction holds the last stable offset"

@@ -21,8 +21,8 @@ from onceflow.verify.simulator.requests import (
     INVALID_TRANSACTION_TIMEOUT,
     NOT_COORDINATOR,
     NOT_ENOUGH_REPLICAS,
+    OK,
     PRODUCER_FENCED,
-    UNKNOWN_TOPIC_OR_PARTITION,
     AddPartitions,
     Answer,
     CommitOffsets,
@@ -136,8 +136,13 @@ class Broker:
             return NOT_COORDINATOR
         if isinstance(request, FetchOffsets):
             return self.group.fetch(request)
-        if not self.group.has_topic and request.source is None:
-            return UNKNOWN_TOPIC_OR_PARTITION  # nothing is left to ask the coordinator for
+        if not self.group.has_topic and all(
+            s is None or r for s, r in zip(request.sources, request.refused, strict=True)
+        ):
+            return self.group.told(request, OK)  # nothing is left to ask the coordinator for
+        return self.group.told(request, self._commit(request))
+
+    def _commit(self, request: CommitOffsets) -> Answer:
         if self.group.is_fenced(request.identity):
             reach("group: offsets of a fenced epoch are refused")
             return INVALID_PRODUCER_EPOCH

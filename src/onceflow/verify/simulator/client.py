@@ -10,7 +10,7 @@ from onceflow.transaction.talk import Talk
 from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.scheduler import Scheduler
 from onceflow.verify.simulator.talking import Simulated, Talker, pace
-from onceflow.verify.simulator.wire import SOURCE
+from onceflow.verify.simulator.wire import offsets_at
 
 
 class Client:
@@ -25,7 +25,7 @@ class Client:
 
     def perform(self, effect: Effect) -> Simulated[Event]:
         """The event that an effect ends with. Writing is not for here."""
-        talk: Talk[Event] = asked(self._asking, effect, {SOURCE: self.source})
+        talk: Talk[Event] = asked(self._asking, effect, offsets_at(self.source))
         return self._talker.run(talk)
 
     def read_committed(self) -> Simulated[Committed]:

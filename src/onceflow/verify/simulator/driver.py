@@ -30,6 +30,7 @@ from onceflow.transaction.messages import (
 )
 from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import State
+from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.transaction.source_mark import mark_of, with_topics
 from onceflow.verify.simulator import coverage
 from onceflow.verify.simulator.anomalies import Anomaly
@@ -37,7 +38,7 @@ from onceflow.verify.simulator.checkpoint import TornCheckpoint
 from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.scheduler import Wait, sleep, stop
-from onceflow.verify.simulator.wire import SOURCE
+from onceflow.verify.simulator.wire import offsets_at
 from onceflow.verify.simulator.writer import Writer
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Driver:
 
     def _commit(self, number: int, start: int, end: int) -> Generator[Wait, Any, Ready | Halt]:
         """As ``Delivery`` and ``TransactionCoordinator.commit``."""
-        mark = with_topics(mark_of({SOURCE: end}, agree=not self._world.scenario.readings_differ), _TOPICS)
+        mark = with_topics(mark_of(offsets_at(end), agree=not self._world.scenario.readings_differ), _TOPICS)
         batch = Batch(number, self.checkpoint.query_id, str(start) if number else "", str(end), mark)
         started = yield from self._start()
         if isinstance(started, Halt):
@@ -231,7 +232,7 @@ class Driver:
         except OnceflowError as error:
             return Halt(Stop.UNREACHABLE, error.message)
         try:
-            check_beginning("simulated", self._mode, batch.query_id, found, lambda: {SOURCE: self.checkpoint.initial})
+            check_beginning("simulated", self._mode, batch.query_id, found, lambda: offsets_at(self.checkpoint.initial))
         except ProgressConflict as error:
             reach("driver: the query does not go on from the committed offsets")
             return Halt(Stop.CONFLICT, error.message)
@@ -265,7 +266,7 @@ class Driver:
         except OnceflowError as error:
             if isinstance(error, BrokerUnreachable):
                 reach("client: patience ends")
-            if isinstance(error, TopicMissing):
+            if isinstance(error, TopicMissing) and ANCHOR_TOPIC in error.fields["topics"]:
                 reach("client: the topic of the progress is missing")
                 self._topic_missing = True
             return unanswered(self._machine.context.state, error)

@@ -9,6 +9,7 @@ from onceflow.transaction.messages import Identity
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
     INVALID_PRODUCER_EPOCH,
+    NO_SOURCES,
     OK,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
@@ -16,6 +17,8 @@ from onceflow.verify.simulator.requests import (
     CommitOffsets,
     Committed,
     FetchOffsets,
+    Sources,
+    sources_at,
 )
 
 
@@ -32,7 +35,7 @@ class Group:
 
     def begin_with(self, source: int) -> None:
         """A source offset was committed before the run, without progress."""
-        self.committed, self.reached = Committed(source=source), source
+        self.committed, self.reached = Committed(sources=sources_at(source)), source
 
     def is_open(self, identity: Identity) -> bool:
         return identity.producer_id in self._pending and self._epochs[identity.producer_id] == identity.epoch
@@ -41,15 +44,26 @@ class Group:
         return identity.epoch < self._epochs.get(identity.producer_id, -1)
 
     def commit(self, request: CommitOffsets) -> Answer:
-        """Takes offsets into the open transaction; none of a topic that is not there."""
+        """Takes offsets into the open transaction; none of a topic that is not there, nor of a partition that is refused."""
         if self.is_fenced(request.identity):
             return INVALID_PRODUCER_EPOCH
         pid = request.identity.producer_id
         before = self._pending.get(pid, self.committed)
-        source, note = (before.source, before.note) if request.source is None else (request.source, request.note)
+        sources, notes = before.sources, before.notes
+        if request.sources != NO_SOURCES:
+            sources, notes = _taken(request, before)
         self._epochs[pid] = request.identity.epoch
-        self._pending[pid] = Committed(request.progress if self.has_topic else None, source, note)
-        return OK if self.has_topic else UNKNOWN_TOPIC_OR_PARTITION
+        self._pending[pid] = Committed(request.progress if self.has_topic else None, sources, notes)
+        return OK
+
+    def told(self, request: CommitOffsets, answer: Answer) -> Answer:
+        """The coordinator's answer, but for the progress whose topic is not there, and for source partitions that are refused."""
+        refused = (None if self.has_topic else UNKNOWN_TOPIC_OR_PARTITION, *request.refused)
+        if not any(refused):
+            return answer
+        asked = (0, *request.sources)
+        parts = tuple(own or answer for own, offset in zip(refused, asked, strict=True) if offset is not None)
+        return Answer(max(part.code for part in parts), parts=parts)
 
     def mark(self, identity: Identity, commit: bool) -> None:
         """The transaction's marker: its offsets are committed, or dropped."""
@@ -58,7 +72,8 @@ class Group:
         if commit and pending is not None:
             self.watch(pending)
             self.committed = pending
-            self.reached = pending.source or self.reached  # a claim brings none
+            if pending.source > 0:  # a claim brings none
+                self.reached = pending.source
 
     def fetch(self, request: FetchOffsets) -> Answer:
         """OffsetFetch; while a transaction holds what is asked for, a stable answer has to wait.
@@ -66,11 +81,12 @@ class Group:
         Everything is what is committed already: what a transaction holds for the first time is neither there nor unstable.
         """
         known, pending = self.committed, self._pending.values()
-        source = bool(known.source) and any((p.source, p.note) != (known.source, known.note) for p in pending)
+        has_sources = known.sources != NO_SOURCES
+        source = has_sources and any((p.sources, p.notes) != (known.sources, known.notes) for p in pending)
         if pending and (request.by_name or known.progress is not None or source):
             reach("group: offsets are unstable")
             return UNSTABLE_OFFSET_COMMIT
-        return Answer(committed=replace(known, source=0, note="") if request.by_name else known)
+        return Answer(committed=Committed(known.progress, foreign=known.foreign) if request.by_name else known)
 
     def expire(self) -> None:
         """``producer.id.expiration.ms`` has passed: forgets the epochs of every producer without an open transaction."""
@@ -85,9 +101,9 @@ class Group:
 
     def forget_sources(self) -> bool:
         """They expire alone where each start of a driver that fails claims the progress anew."""
-        if self._pending or not self.committed.source:
+        if self._pending or self.committed.sources == NO_SOURCES:
             return False
-        self.committed = replace(self.committed, source=0, note="")
+        self.committed = Committed(self.committed.progress, foreign=self.committed.foreign)
         return True
 
     def reset_sources(self) -> bool:
@@ -95,9 +111,9 @@ class Group:
 
         It does so while nobody runs; here, while no transaction holds offsets.
         """
-        if self._pending or not self.committed.note:
+        if self._pending or not any(self.committed.notes):
             return False
-        self.committed = replace(self.committed, note="")
+        self.committed = replace(self.committed, notes=("", ""))
         return True
 
     def delete_topic(self) -> bool:
@@ -117,3 +133,14 @@ class Group:
     @property
     def hanging(self) -> bool:
         return bool(self._pending)
+
+
+def _taken(request: CommitOffsets, before: Committed) -> tuple[Sources, tuple[str, str]]:
+    """A transaction's source offsets, and what stands beside them, with those of the request that nobody refuses."""
+    (new, other), (refused, other_refused) = request.sources, request.refused
+    (sources, others), (note, other_note) = before.sources, before.notes
+    if new is not None and refused is None:
+        sources, note = new, request.note
+    if other is not None and other_refused is None:
+        others, other_note = other, request.note
+    return (sources, others), (note, other_note)

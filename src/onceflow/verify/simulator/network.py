@@ -8,6 +8,7 @@ that it would have performed (an ACL that was taken away, replicas that are gone
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from onceflow.kafka import codes
@@ -16,9 +17,12 @@ from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
     MESSAGE_TOO_LARGE,
+    NO_SOURCES,
     NOT_ENOUGH_REPLICAS,
+    SOURCES,
     TOPIC_AUTHORIZATION_FAILED,
     TRANSACTION_ABORTABLE,
+    UNKNOWN_TOPIC_OR_PARTITION,
     AddPartitions,
     Answer,
     CommitOffsets,
@@ -79,11 +83,27 @@ class Network:
         if denied is not None and _may_be_denied(request, denied):
             reach("network: a request is denied")
             return self._broker.refuse(request, denied) if denied in _OF_RECORDS else denied
-        answer = self._broker.ask(request)
+        answer = self._broker.ask(self._partly_refused(request))
         is_fence = isinstance(request, InitProducerId) and request.expected is None
         if is_fence and answer.code == codes.NONE and not awaited:
             self._broker.fenced_late()
         return None if now < self._deaf_until else answer
+
+    def _partly_refused(self, request: Request) -> Request:
+        """Of source offsets some may be refused; the others, and the progress, are committed all the same."""
+        if not isinstance(request, CommitOffsets) or request.sources == NO_SOURCES:
+            return request
+        match self._choices.pick("partly", 2 + SOURCES):
+            case 0:
+                return request
+            case 1:
+                reach("network: the source's topic may not be read any more")
+                return replace(request, refused=(TOPIC_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED))
+            case 2:
+                reach("network: the broker has not heard of the source's first partition")
+                return replace(request, refused=(UNKNOWN_TOPIC_OR_PARTITION, None))
+        reach("network: the broker has not heard of the source's second partition")
+        return replace(request, refused=(None, UNKNOWN_TOPIC_OR_PARTITION))
 
     def _maybe_cut(self, now: int) -> None:
         match self._choices.pick("cut", 3):

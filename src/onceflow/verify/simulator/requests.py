@@ -13,6 +13,20 @@ GROUP = -1
 """The group's own partition of the offsets topic, among the numbers of output partitions."""
 
 
+SOURCES = 2
+"""The partitions of the source. Its records lie on them in turn."""
+Sources = tuple[int | None, int | None]
+"""The next offset to read of each; None where none is committed."""
+NO_SOURCES: Sources = (None, None)
+TORN = -1
+"""How much of the source is read by offsets at which no batch can have ended."""
+
+
+def sources_at(end: int) -> Sources:
+    """Where the partitions stand when so many records of the source are read."""
+    return (end + 1) // SOURCES, end // SOURCES
+
+
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
     """``by``: the driver that asks, for the judge."""
@@ -54,12 +68,17 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """TxnOffsetCommit of the progress record and one source offset."""
+    """TxnOffsetCommit of the progress record and of source offsets.
+
+    ``refused``: of each source partition what the broker that is asked answers by itself, before the coordinator hears of it: a
+    partition that this broker has not heard of, a topic that the principal may not read. The others are committed all the same.
+    """
 
     identity: Identity
     progress: Progress
-    source: int | None
-    note: str = ""  # beside the source offset
+    sources: Sources = NO_SOURCES
+    note: str = ""  # beside each source offset
+    refused: tuple[Answer | None, Answer | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +151,23 @@ Request = (
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What OffsetFetch found: the progress record, and the next source offset. ``foreign``: metadata in the record's place."""
+    """What OffsetFetch found: the progress record, and source offsets with what stands beside each.
+
+    ``foreign``: metadata in the record's place.
+    """
 
     progress: Progress | None = None
-    source: int = 0
-    note: str = ""
+    sources: Sources = NO_SOURCES
+    notes: tuple[str, str] = ("", "")
     foreign: str | None = None
+
+    @property
+    def source(self) -> int:
+        """How many records of the source are read; 0 where no offset is committed, ``TORN`` where they do not fit together."""
+        if self.sources == NO_SOURCES:
+            return 0
+        read = sum(offset or 0 for offset in self.sources)
+        return read if self.sources == sources_at(read) else TORN
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +180,9 @@ class Answer:
     committed: Committed | None = None
     producers: tuple[tuple[Identity, int], ...] = ()  # identity and LastSequence
     offset: int | None = None
-    parts: tuple[Answer, ...] = ()  # to what was asked together
+    parts: tuple[
+        Answer, ...
+    ] = ()  # to what was asked together; of offsets to the progress, then to each source partition
     message: str = ""
     refused: str = ""  # what is said of the first record of a batch
 

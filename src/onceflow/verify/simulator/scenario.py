@@ -29,6 +29,7 @@ KINDS = (
     "rest",  # nothing comes for long, and what is committed is renewed: no fault, but it may meet any
     "beside",  # a driver is killed, stopped or interrupted while tasks write
     "pace",  # how long a request takes: no fault, but it decides who of two comes first
+    "partly",  # the offsets of one source partition, or of its topic, are refused; those beside them are not
 )
 """The kinds of decisions. The first are drawn together; one that is added is drawn by itself, and leaves other seeds alone."""
 
@@ -44,6 +45,7 @@ _USER_RESTARTS = 0.3
 _CLAIMS_FIRST = 0.3
 _RESTS = 0.15
 _PACED = 0.3
+_PARTLY = 0.1
 _BESIDE = 0.15
 _PACES = (0.3, 0.8)
 _RESTARTED_LEADERS = 0.5
@@ -124,7 +126,7 @@ class Scenario:
             readings_differ=Random(f"the readings of {seed}").random() < _READINGS_DIFFER,  # noqa: S311  no secret
             verifies=version == 2 or Random(f"who asks in {seed}").random() >= _UNVERIFIED,  # noqa: S311  no secret
             follows_next=Random(f"the release of {seed}").random() < _NEWER,  # noqa: S311  no secret
-            rates={**rates, **_people(seed), **_rest(seed), **_pace(seed), **_beside(seed)},
+            rates={**rates, **_people(seed), **_rest(seed), **_pace(seed), **_beside(seed), **_partly(seed)},
         )
 
 
@@ -162,3 +164,9 @@ def _beside(seed: int) -> Mapping[str, float]:
     """In some runs the driver is hit while it waits for tasks."""
     random = Random(f"beside the tasks of {seed}")  # noqa: S311  no secret
     return {"beside": random.choice(_RATES)} if random.random() < _BESIDE else {}
+
+
+def _partly(seed: int) -> Mapping[str, float]:
+    """In some runs a commit of source offsets is refused in part."""
+    random = Random(f"the source of {seed}")  # noqa: S311  no secret
+    return {"partly": 3 * random.choice(_RATES)} if random.random() < _PARTLY else {}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from onceflow.kafka import codes
 from onceflow.transaction.messages import (
     Audit,
     Audited,
@@ -32,12 +33,13 @@ from onceflow.transaction.messages import (
     Start,
     Stop,
     Store,
+    Stored,
     Unreachable,
     Written,
 )
 from onceflow.transaction.progress import OnMismatch, Progress
 from onceflow.transaction.protocol import LAST_EPOCH, IllegalMove, Protocol, Settings, State, is_forgotten
-from onceflow.transaction.questions import Committed, Question, Questions
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, Committed, Question, Questions, UnknownTopic
 from onceflow.verify.simulator.world import Variant
 from onceflow.verify.simulator.writer import Rules
 
@@ -368,6 +370,18 @@ class TrustsTheOffsets(Questions):
         )
 
 
+class LooksAtTheFirstPartition(Questions):
+    """Takes what the first partition is answered that it asked for, which is the progress, for the answer of all."""
+
+    def _stored(self, answer: Any) -> Event:
+        told = {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}
+        code = told[ANCHOR_TOPIC, ANCHOR_PARTITION].error_code
+        if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopic(ANCHOR_TOPIC)
+        self._check(code, "the offset of the progress")
+        return Stored()
+
+
 class DoubtsWhoHasResumed(Protocol):
     """Refuses the second batch of a query that was resumed, which continues the first: the user has to resume once more."""
 
@@ -407,6 +421,7 @@ VARIANTS: Mapping[str, Variant] = {
     "expects an answer": Variant(ExpectsAnAnswer),
     "asks the user again": Variant(AsksTheUserAgain),
     "trusts the offsets": Variant(questions=TrustsTheOffsets),
+    "looks at the first partition": Variant(questions=LooksAtTheFirstPartition),
     "enrols once": Variant(rules=Rules(enrol_once=True)),
     "unknown is committed": Variant(UnknownIsCommitted),
     "repeats the epoch of an empty batch": Variant(RepeatsEmptyEpoch),

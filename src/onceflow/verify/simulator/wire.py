@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from onceflow.kafka import codes
@@ -28,9 +28,10 @@ from onceflow.kafka_python import (
 )
 from onceflow.transaction.messages import Coordinated, Identity
 from onceflow.transaction.progress import Progress
-from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, NO_IDENTITY
+from onceflow.transaction.questions import ANCHOR_PARTITION, ANCHOR_TOPIC, NO_IDENTITY, At
 from onceflow.verify.simulator.requests import (
     GROUP,
+    SOURCES,
     AddPartitions,
     Answer,
     CommitOffsets,
@@ -44,11 +45,12 @@ from onceflow.verify.simulator.requests import (
     Produce,
     Records,
     Request,
+    Sources,
     Together,
+    sources_at,
 )
 
 SOURCE_TOPIC = "in"
-SOURCE = (SOURCE_TOPIC, 0)
 TOPIC = "out"
 _SHOWN = {
     Coordinated.EMPTY: "Empty",
@@ -56,6 +58,16 @@ _SHOWN = {
     Coordinated.COMPLETING: "PrepareCommit",
     Coordinated.COMPLETE: "CompleteCommit",
 }
+
+
+def offsets_of(sources: Sources) -> dict[At, int]:
+    """Those that are there."""
+    return {(SOURCE_TOPIC, number): offset for number, offset in enumerate(sources) if offset is not None}
+
+
+def offsets_at(end: int) -> dict[At, int]:
+    """Of the source, so many of whose records are read."""
+    return offsets_of(sources_at(end))
 
 
 def modelled(message: Any, by: int) -> Request:
@@ -103,11 +115,14 @@ def _identity(message: Any) -> Identity:
 
 def _commit(message: Any) -> CommitOffsets:
     parts = {(topic.name, part.partition_index): part for topic in message.topics for part in topic.partitions}
-    anchor, source = parts[ANCHOR_TOPIC, ANCHOR_PARTITION], parts.get(SOURCE)
+    anchor = parts.pop((ANCHOR_TOPIC, ANCHOR_PARTITION))
     progress = Progress.decode(anchor.committed_offset, anchor.committed_metadata)
-    if source is None:
-        return CommitOffsets(_identity(message), progress, None)
-    return CommitOffsets(_identity(message), progress, source.committed_offset, source.committed_metadata)
+    if not parts:
+        return CommitOffsets(_identity(message), progress)
+    one, other = (parts.get((SOURCE_TOPIC, number)) for number in range(SOURCES))
+    note = next(iter(parts.values())).committed_metadata
+    sources = one and one.committed_offset, other and other.committed_offset
+    return CommitOffsets(_identity(message), progress, sources, note)
 
 
 def worded(message: Any, answer: Answer) -> Any:
@@ -120,7 +135,7 @@ def worded(message: Any, answer: Answer) -> Any:
         case AddOffsetsToTxnRequest():
             return AddOffsetsToTxnResponse(error_code=answer.code)
         case TxnOffsetCommitRequest():
-            return _stored(answer)
+            return _stored(message, answer)
         case OffsetFetchRequest():
             return _fetched(message, answer)
         case DescribeTransactionsRequest():
@@ -147,10 +162,16 @@ def _fields(identity: Identity | None) -> dict[str, int]:
     return {"producer_id": shown.producer_id, "producer_epoch": shown.epoch}
 
 
-def _stored(answer: Answer) -> Any:
+def _stored(message: Any, answer: Answer) -> Any:
+    """An answer without parts is that of every partition. A real broker names first what it has refused by itself."""
     kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
-    part = kind.TxnOffsetCommitResponsePartition(partition_index=ANCHOR_PARTITION, error_code=answer.code)
-    return TxnOffsetCommitResponse(topics=[kind(name=ANCHOR_TOPIC, partitions=[part])])
+    asked = [(topic.name, part.partition_index) for topic in message.topics for part in topic.partitions]
+    told = zip(asked, answer.parts or [answer] * len(asked), strict=True)
+    by_topic: dict[str, list[Any]] = {}
+    for (name, number), of_it in sorted(told, key=lambda each: each[1].code == codes.NONE):
+        part = kind.TxnOffsetCommitResponsePartition(partition_index=number, error_code=of_it.code)
+        by_topic.setdefault(name, []).append(part)
+    return TxnOffsetCommitResponse(topics=[kind(name=name, partitions=parts) for name, parts in by_topic.items()])
 
 
 def _fetched(message: Any, answer: Answer) -> Any:
@@ -158,21 +179,27 @@ def _fetched(message: Any, answer: Answer) -> Any:
     kind = OffsetFetchResponse.OffsetFetchResponseGroup
     named = message.groups[0].topics is not None
     committed = answer.committed or Committed()
-    entries = [(SOURCE_TOPIC, committed.source, committed.note)] if committed.source and not named else []
+    entries = (
+        {} if named else {SOURCE_TOPIC: list(zip(range(SOURCES), committed.sources, committed.notes, strict=True))}
+    )
     if committed.progress is not None:
         offset, metadata = committed.progress.encode()
-        entries.append((ANCHOR_TOPIC, offset, metadata if committed.foreign is None else committed.foreign))
+        entries[ANCHOR_TOPIC] = [(0, offset, metadata if committed.foreign is None else committed.foreign)]
     elif named:
-        entries.append((ANCHOR_TOPIC, -1, ""))
-    topics = [_fetched_topic(kind.OffsetFetchResponseTopics, *entry) for entry in entries]
+        entries[ANCHOR_TOPIC] = [(0, -1, "")]
+    topics = [_fetched_topic(kind.OffsetFetchResponseTopics, *entry) for entry in entries.items()]
     return OffsetFetchResponse(groups=[kind(group_id="", error_code=answer.code, topics=topics)])
 
 
-def _fetched_topic(kind: Any, name: str, offset: int, metadata: str) -> Any:
-    part = kind.OffsetFetchResponsePartitions(
-        partition_index=0, committed_offset=offset, metadata=metadata, error_code=codes.NONE
-    )
-    return kind(name=name, partitions=[part])
+def _fetched_topic(kind: Any, name: str, entries: Iterable[tuple[int, int | None, str]]) -> Any:
+    parts = [
+        kind.OffsetFetchResponsePartitions(
+            partition_index=number, committed_offset=offset, metadata=metadata, error_code=codes.NONE
+        )
+        for number, offset, metadata in entries
+        if offset is not None
+    ]
+    return kind(name=name, partitions=parts)
 
 
 def _described(answer: Answer) -> Any:

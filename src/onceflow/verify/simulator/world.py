@@ -20,10 +20,10 @@ from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.driver import Driver, Fate, Machine
 from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.reader import Reader
-from onceflow.verify.simulator.requests import Committed, InitProducerId
+from onceflow.verify.simulator.requests import TORN, Committed, InitProducerId
 from onceflow.verify.simulator.scenario import Scenario
 from onceflow.verify.simulator.scheduler import Process, Scheduler
-from onceflow.verify.simulator.wire import SOURCE
+from onceflow.verify.simulator.wire import offsets_of
 from onceflow.verify.simulator.writer import Output, Rules, Writer
 
 ROUND = 10
@@ -222,8 +222,9 @@ class World:
     def _found(self) -> Found:
         """What a start would find committed."""
         committed = self.broker.group.committed
-        offsets = {SOURCE: committed.source} if committed.source else {}
-        return Found(committed.progress, offsets, plain=frozenset() if committed.note else frozenset(offsets))
+        offsets = offsets_of(committed.sources)
+        plain = frozenset(at for at in offsets if not committed.notes[at[1]])
+        return Found(committed.progress, offsets, plain=plain)
 
     def _ended(self, driver: Driver, fate: Fate) -> None:
         self.note(driver.order, "ended: {}", fate.value)
@@ -288,7 +289,7 @@ class World:
         """Whether what is committed does not tell where the output ends."""
         group = self.broker.group
         progress, source = group.committed.progress, group.committed.source
-        of_a_tool = progress is not None and bool(progress.query_id) and not group.committed.note
+        of_a_tool = progress is not None and bool(progress.query_id) and not any(group.committed.notes)
         return group.reached > 0 and (not source or of_a_tool or self.scenario.readings_differ)
 
     def resumed(self, found: Found) -> None:
@@ -330,6 +331,8 @@ class World:
 
         Whose it is matters: another driver may have planned a batch of that number and end from another start.
         """
+        if committed.source == TORN:
+            self.anomaly(Anomaly.TORN_SOURCES, committed.sources)
         progress = committed.progress
         if progress is None:
             return
@@ -345,5 +348,5 @@ class World:
         reach("user: resumes with a new checkpoint")
         self._queries += 1
         self.allowed = self._usually_allowed = OnMismatch.RESUME
-        initial = self.broker.group.committed.source or self.broker.group.reached
+        initial = max(self.broker.group.committed.source, 0) or self.broker.group.reached
         self.checkpoint = Checkpoint(self._scheduler, self.choices, f"q{self._queries}", initial)
