@@ -1,6 +1,6 @@
 """A broker that has frozen answers nothing and closes no connection: whoever is asked to end ends all the same (KAFKA-17734).
 
-The Java consumer's ``close`` goes beyond its time limit there, and librdkafka's has none.
+The Java consumer's ``close`` may go beyond its time limit there (``test_java_consumer_close.py``), and librdkafka's has none.
 """
 
 from __future__ import annotations
