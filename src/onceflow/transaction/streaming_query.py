@@ -256,13 +256,17 @@ def _is_over(tracker: Any, job: int) -> bool:
 def _last_stage_run_again(tracker: Any, tag: str) -> int | None:
     """Spark numbers a job's stages parents first, so the highest number is the one whose tasks give the result.
 
-    Raises AttemptFailed where the store has dropped it: what is not known may have run twice.
+    Raises AttemptFailed where the store has dropped it: what is not known may have run twice. Also between two questions::
+
+        the store names the job, and drops it, for other jobs have ended
+        asked for it, it knows none; one that is taken for a job without stages has run nothing twice
     """
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
-    stages = [int(stage) for job in jobs if job.isDefined() for stage in job.get().stageIds()]
+    stages = [stage for job in jobs if job.isDefined() for stage in job.get().stageIds()]
     stage = max(stages, default=None)
     info = None if stage is None else tracker.getStageInfo(stage)
-    if not jobs or (info is not None and not info.isDefined()):
+    known = bool(jobs) and all(job.isDefined() for job in jobs) and (info is None or info.isDefined())
+    if not known:
         raise AttemptFailed(
             "Spark's status store knows the job that writes no longer: raise spark.ui.retainedJobs and spark.ui.retainedStages"
         )
