@@ -86,7 +86,7 @@ class KafkaSink:
             driver_bytes=None if driver_bytes is None else _at_least(0, "driver_bytes", driver_bytes, mistakes),
             max_attempts=_at_least(1, "max_attempts", max_attempts, mistakes),
             patience_s=_patience(patience_s, mistakes),
-            cluster=_cluster(bootstrap_servers, kafka or {}, mistakes),
+            cluster=_cluster(bootstrap_servers, kafka, mistakes),
             on_task_request=on_task_request,
         )
         if mistakes:
@@ -193,9 +193,9 @@ def _patience(seconds: float, mistakes: list[str]) -> float:
     return seconds
 
 
-def _cluster(bootstrap_servers: str, options: Mapping[str, str], mistakes: list[str]) -> ClusterSettings:
+def _cluster(bootstrap_servers: str, options: Mapping[str, str] | None, mistakes: list[str]) -> ClusterSettings:
     try:
         return ClusterSettings.of(bootstrap_servers, options)
     except ConfigurationError as error:
         mistakes.extend(error.fields.get("mistakes", (error.message,)))
-        return ClusterSettings.of("localhost:9092", {})
+        return ClusterSettings.of("localhost:9092")
