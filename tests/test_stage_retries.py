@@ -27,12 +27,16 @@ AGAIN = r"Spark ran stage \d+, which writes, again"
 UNKNOWN = "Spark's status store knows the job that writes no longer"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming_query, "_STATUS_PATIENCE_S", 20.0)
 
 
-pytestmark = pytest.mark.usefixtures("impatient")
+@pytest.fixture(autouse=True)
+def untagged(spark: SparkSession) -> Iterator[None]:
+    """What a block should have taken away is not the next test's."""
+    yield
+    spark.sparkContext.clearJobTags()
 
 
 def counted(frame: DataFrame) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 
@@ -13,9 +16,9 @@ import pytest
 from tests.verify.simulator.mutation import judged
 from tests.verify.simulator.mutation.__main__ import Verdicts, equivalents, figures
 from tests.verify.simulator.mutation.judged import Figures, recorded, write
-from tests.verify.simulator.mutation.judges import UNIT
+from tests.verify.simulator.mutation.judges import JUDGES, SPARK, UNIT, WITH_SPARK, may_judge
 from tests.verify.simulator.mutation.mutants import ROOT, Mutant, Target, mutants
-from tests.verify.simulator.mutation.running import digest, parts_of_the_suite
+from tests.verify.simulator.mutation.running import Answer, _judge_each, digest, parts_of_the_suite
 from tests.verify.simulator.mutation.targets import TARGETS
 
 SAMPLE = 75
@@ -84,7 +87,10 @@ def test_the_documented_figures_are_those_of_today() -> None:
     assert f"{killed} of the {made - same} that differ from production are killed" in " ".join(section.split())
 
 
-AGAIN = 'judge it again: python -m tests.verify.simulator.mutation --judge "unit tests" --only "<its name> " --record'
+AGAIN = (
+    'judge it again: python -m tests.verify.simulator.mutation --judge "unit tests" --judge "with Spark" '
+    '--only "<its name> " --record'
+)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.file)
@@ -112,6 +118,40 @@ def test_verdicts_are_forgotten_when_any_file_changes_that_judges() -> None:
     """A judge that was weakened would go on to count by what it killed before."""
     parts = {path.relative_to(ROOT).as_posix() for path in parts_of_the_suite()}
     judges = [f"tests/unit/{name}" for name in UNIT] + ["tests/verify/simulator/mutation/judges.py"]
+    judges += [f"tests/{name}" for name in WITH_SPARK.values()]
     used = {f"{name.replace('.', '/')}.py" for path in judges for name in IMPORTED.findall((ROOT / path).read_text())}
     assert {*judges, *used} - parts == set()
     assert "tests/unit/test_protocol_model.py" in used
+
+
+def test_what_takes_spark_has_its_tests_and_no_other_judge() -> None:
+    assert {target.file for target in TARGETS if target.with_spark} == WITH_SPARK.keys()
+    for target in TARGETS:
+        assert [name for name in JUDGES if may_judge(name, target)] == (
+            [SPARK] if target.with_spark else ["unit tests", "model", "simulator"]
+        )
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_behind_a_process_that_ends_too_early_the_rest_is_judged(processes: int) -> None:
+    """What it had answered counts. Who ends one alone is killed by that."""
+    found: dict[str, tuple[str, str]] = {}
+    every = {target.file: mutants(target)[:4] for target in TARGETS[:3]}
+    light = every[TARGETS[0].file]
+    heavy = [replace(each, target=replace(each.target, with_spark=True)) for each in every[TARGETS[1].file]]
+    both = [light, heavy, every[TARGETS[2].file]]
+    ends = {light[1].key, heavy[0].key, heavy[2].key}
+
+    def work(batch: Sequence[Mutant], answer: Answer) -> None:
+        for mutant in batch:
+            if mutant.key in ends:
+                os._exit(1)
+            answer(("nobody", mutant.key))
+
+    def heard(mutant: Mutant, judge: str, saw: str) -> None:
+        assert mutant.key not in found
+        found[mutant.key] = (judge, saw)
+
+    _judge_each(both, processes, heard, work)
+    keys = [mutant.key for batch in both for mutant in batch]
+    assert found == {key: ("limits", "it ended the process") if key in ends else ("nobody", key) for key in keys}

@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 from tests.verify.simulator.mutation.judged import Figures, recorded, write
-from tests.verify.simulator.mutation.judges import JUDGES
+from tests.verify.simulator.mutation.judges import JUDGES, may_judge
 from tests.verify.simulator.mutation.mutants import ROOT, UNCHANGED, Mutant, mutants, unchanged
 from tests.verify.simulator.mutation.running import Verdict, digest, judge_all, suite
 from tests.verify.simulator.mutation.targets import TARGETS
@@ -56,10 +56,12 @@ def main(
     """Judges mutants and prints the table; exit status 1 when too few are killed, or an equivalent is none."""
     every = [mutant for target in TARGETS for mutant in mutants(target)]
     equivalent = equivalents(every)
-    chosen = [mutant for mutant in every if only in mutant.key]
+    judges = judge or list(JUDGES)
+    chosen = [m for m in every if only in m.key and any(may_judge(name, m.target) for name in judges)]
     if sample:
         differing = [mutant for mutant in chosen if mutant.key not in equivalent]
-        chosen = Random(seed).sample(differing, min(sample, len(differing)))
+        sampled = {mutant.key for mutant in Random(seed).sample(differing, min(sample, len(differing)))}
+        chosen = [mutant for mutant in differing if mutant.key in sampled]
     verdicts = Verdicts(state, trust_kills=trust_kills)
     missing = [mutant for mutant in chosen if verdicts.of(mutant) is None]
     print(f"{len(chosen)} mutants, {len(missing)} to be judged", flush=True)
@@ -72,11 +74,17 @@ def main(
             print(f"lives: line {mutant.line}, {mutant.key}", flush=True)
 
     if missing:
-        controls = [unchanged(TARGETS[0], in_place=in_place) for in_place in (False, True)]
-        judge_all([*controls, *missing], judge or list(JUDGES), processes, heard)
+        judge_all([*controls(missing), *missing], judges, processes, heard)
     if record:
         write({**recorded(), **figures(every, verdicts, equivalent)})
     sys.exit(not table(chosen, verdicts, equivalent, least))
+
+
+def controls(missing: Sequence[Mutant]) -> list[Mutant]:
+    """Sources without a change, in each of the ways in which these mutants are judged. A process with Spark has its own."""
+    if all(mutant.target.with_spark for mutant in missing):
+        return []
+    return [unchanged(TARGETS[0], in_place=in_place) for in_place in (False, True)]
 
 
 class Verdicts:

@@ -13,18 +13,25 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
-from tests.verify.simulator.mutation.mutants import ROOT, Mutant
+from tests.verify.simulator.mutation.mutants import ROOT, Mutant, Target
 
 CPU_LIMIT_S = 300  # of processor time, so that a busy machine kills nothing
-LOOP_S = {"unit tests": 6, "model": 60, "simulator": 60}  # of processor time: a mutant that loops is interrupted
+HANGS_S = 180  # by the clock, of a test that takes ten seconds on a busy machine: what waits takes no processor time
+LOOP_S = {
+    "unit tests": 6,
+    "model": 60,
+    "simulator": 60,
+    "with Spark": 240,
+}  # of processor time: a mutant that loops is interrupted
 MEMORY_LIMIT = 6 << 30
 MODEL_WAYS = 300
 SEEDS = 400
@@ -50,7 +57,14 @@ UNIT = (
     "test_renewing.py",
     "test_once_a_batch.py",
     "test_executor_path.py",
+    "test_performing.py",
+    "test_sink.py",
+    "test_resting_sink.py",
 )
+
+
+WITH_SPARK = {"streaming_query.py": "test_stage_retries.py"}
+"""What judges a file by real brokers and real Spark."""
 
 
 def unit(file: str) -> str:
@@ -64,8 +78,66 @@ def unit(file: str) -> str:
         for report in runtestprotocol(item, nextitem=following, log=False):
             if report.failed:
                 session._setupstate.teardown_exact(None)
-                return item.nodeid.rpartition("/")[2]
+                return _name(item)
     return ""
+
+
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.rpartition("/")[2]
+
+
+def with_spark(file: str) -> str:
+    """The tests of this file. Brokers, Spark and its queries stay for the next mutant.
+
+    Raises Hangs where a test does not come to its end: something in this process waits for ever then.
+    """
+    session = _session[0]
+    assert not session.testsfailed, "the tests cannot be loaded"
+    items = _told.setdefault(file, [item for item in session.items if item.path.name == WITH_SPARK[file]])
+    for item, following in zip(items, [*items[1:], items[0]], strict=True):
+        if not passes(item, following):
+            _told[file] = [item, *(other for other in items if other is not item)]
+            return _name(item)
+    return ""
+
+
+_told: dict[str, list[pytest.Item]] = {}
+"""The tests of a file. The one that told the last mutant from production is the first for the next, which is changed nearby."""
+
+
+def passes(item: pytest.Item, following: pytest.Item) -> bool:
+    """Whether the test does. What ``following`` needs as well stays. Raises Hangs."""
+    signal.signal(signal.SIGALRM, _interrupt)
+    signal.alarm(HANGS_S)
+    began = time.monotonic()
+    try:
+        failed = [report for report in runtestprotocol(item, nextitem=following, log=False) if report.failed]
+        _why[:] = [report.longreprtext for report in failed]
+        return not failed
+    finally:
+        signal.alarm(0)
+        if time.monotonic() - began >= HANGS_S:
+            raise Hangs(_name(item))
+
+
+def passes_now(name: str) -> bool:
+    """Whether a test that told a mutant from production passes without it, in this very process: else it tells nothing."""
+    items = [item for item in _session[0].items if item.path.name == name.partition("::")[0]]
+    item = next(item for item in items if _name(item) == name)
+    return passes(item, next(other for other in items if other is not item))  # before itself it would not be taken down
+
+
+_why: list[str] = []
+"""What the last test failed of."""
+
+
+def why() -> str:
+    """The same, for people."""
+    return "\n".join(_why)
+
+
+class Hangs(Exception):
+    """A test that does not end. This process is good for nothing any more."""
 
 
 def _is_about(stem: str, test: str) -> bool:
@@ -120,8 +192,14 @@ def nobody(file: str) -> str:
     return ""
 
 
-JUDGES: dict[str, Judge] = {"unit tests": unit, "model": model, "simulator": simulator}
+SPARK = "with Spark"
+JUDGES: dict[str, Judge] = {"unit tests": unit, "model": model, "simulator": simulator, SPARK: with_spark}
 CONTROL: dict[str, Judge] = {"nobody": nobody}
+
+
+def may_judge(judge: str, target: Target) -> bool:
+    """What takes Spark has its judge, and it has no other."""
+    return judge in CONTROL or (judge == SPARK) == target.with_spark
 
 
 # --------------------------------------------------------------------------------------------------- pytest around it all
@@ -148,12 +226,16 @@ class _Inside:
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._action = action
+        self.failure: BaseException | None = None  # pytest would keep it for itself
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Runs instead of pytest's own loop."""
         _session.append(session)
         gc.freeze()
-        self._action()
+        try:
+            self._action()
+        except BaseException as failure:  # noqa: BLE001  raised again behind pytest
+            self.failure = failure
         return True
 
 
@@ -162,6 +244,22 @@ _session: list[pytest.Session] = []
 
 def with_tests_collected(action: Callable[[], None]) -> None:
     """Calls ``action`` where ``unit`` can run the tests."""
+    _collected(action, [ROOT / "tests/unit" / name for name in UNIT])
+
+
+def with_spark_tests_collected(action: Callable[[], None]) -> None:
+    """Calls ``action`` where ``with_spark`` can; what these have started ends behind it."""
+
+    def act() -> None:
+        try:
+            action()
+        finally:
+            _session[0]._setupstate.teardown_exact(None)
+
+    _collected(act, [ROOT / "tests" / name for name in WITH_SPARK.values()], "-ptests.conftest")
+
+
+def _collected(action: Callable[[], None], paths: Sequence[Path], *options: str) -> None:
     from hypothesis import HealthCheck, Phase, settings
 
     settings.register_profile(
@@ -173,8 +271,10 @@ def with_tests_collected(action: Callable[[], None]) -> None:
         phases=(Phase.explicit, Phase.generate),
     )
     settings.load_profile("mutants")
-    paths = [str(ROOT / "tests/unit" / name) for name in UNIT]
-    status = pytest.main([*_QUIETLY, *paths], plugins=[_Inside(action)])
+    inside = _Inside(action)
+    status = pytest.main([*_QUIETLY, *options, *map(str, paths)], plugins=[inside])
+    if inside.failure is not None:
+        raise inside.failure
     assert _session, f"pytest ends with {status!r}"
 
 
@@ -224,7 +324,7 @@ def _change_function(module: ModuleType, mutant: Mutant) -> Restore:
     found: Any = module
     for part in mutant.site.function.split("."):
         found = inspect.getattr_static(found, part)
-    function = getattr(found, "fget", getattr(found, "__func__", found))
+    function = inspect.unwrap(getattr(found, "fget", getattr(found, "__func__", found)))
     before = function.__code__
     function.__code__ = mutant.code_of_function(before.co_freevars)
     return lambda: setattr(function, "__code__", before)

@@ -20,10 +20,14 @@ _SHOWN = 150
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A source file, and which of its functions are mutated: all, or those that ``only`` names (with what stands in them)."""
+    """A source file, and which of its functions are mutated: all, or those that ``only`` names (with what stands in them).
+
+    ``with_spark``: it takes real brokers and real Spark to judge them, which are started once for many mutants.
+    """
 
     path: str
     only: frozenset[str] = frozenset()
+    with_spark: bool = False
 
     @property
     def module(self) -> str:

@@ -16,20 +16,30 @@ from pathlib import Path
 from tests.verify.simulator.mutation.judges import (
     CONTROL,
     JUDGES,
+    SPARK,
     UNIT,
+    WITH_SPARK,
     CannotBeLoaded,
+    Hangs,
+    Restore,
     install,
     interrupted_when_it_loops,
     limit,
+    may_judge,
+    passes_now,
+    why,
+    with_spark_tests_collected,
     with_tests_collected,
 )
-from tests.verify.simulator.mutation.mutants import ROOT, Mutant
+from tests.verify.simulator.mutation.mutants import ROOT, UNCHANGED, Mutant, unchanged
 
-HARNESS_BROKE = 99
+HARNESS_BROKE, GIVEN_UP = 99, 98
 BATCH = 50  # mutants judged in one process
 PARTS_OF_THE_SUITE = (
     *(f"tests/unit/{name}" for name in UNIT),
     "tests/unit/test_protocol_model.py",
+    *(f"tests/{name}" for name in WITH_SPARK.values()),
+    *(f"tests/{name}.py" for name in ("conftest", "log_ends", "new_topics")),
     "tests/verify/simulator/**/*.py",
     "src/onceflow/verify/simulator/*.py",
     "src/onceflow/kafka/*.py",
@@ -89,27 +99,102 @@ Heard = Callable[[Mutant, str, str], None]
 
 
 def judge_all(mutants: Sequence[Mutant], judges: Sequence[str], processes: int, heard: Heard) -> None:
-    """First those that change a class, each with all loaded anew; then those that can be put in place, all loaded once."""
+    """First those that change a class, each with all loaded anew; then those that can be put in place, all loaded once.
+
+    At last those that take Spark: each process starts it once.
+    """
     preload()
-    alone = [[mutant] for mutant in mutants if not mutant.in_place]
-    in_place = [mutant for mutant in mutants if mutant.in_place]
-    _judge_each(alone, processes, heard, lambda mutant: _from_the_start(mutant, judges))
+    light = [mutant for mutant in mutants if not mutant.target.with_spark]
+    alone = [[mutant] for mutant in light if not mutant.in_place]
+    _judge_each(alone, processes, heard, lambda batch, answer: _from_the_start(batch[0], judges, answer))
+    in_place = _cut([mutant for mutant in light if mutant.in_place], BATCH)
     if in_place:
-        batches = [in_place[i : i + BATCH] for i in range(0, len(in_place), BATCH)]
-        with_tests_collected(lambda: _judge_each(batches, processes, heard, lambda mutant: _asked(mutant, judges)))
+        with_tests_collected(
+            lambda: _judge_each(in_place, processes, heard, lambda batch, answer: _judge_batch(batch, judges, answer))
+        )
+    heavy = [mutant for mutant in mutants if mutant.target.with_spark]
+    assert all(mutant.in_place for mutant in heavy), "Spark would have to be started for each of them"
+    shares = [share for number in range(processes) if (share := heavy[number::processes])]
+    _judge_each(shares, processes, heard, lambda batch, answer: _with_spark(batch, judges, answer))
 
 
 Judged = tuple[str, str]
+Answer = Callable[[Judged], None]
+Work = Callable[[Sequence[Mutant], Answer], None]
+"""Judges mutants, and answers with a verdict on each, in their order."""
 
 
-def _from_the_start(mutant: Mutant, judges: Sequence[str]) -> Judged:
+def _cut(mutants: Sequence[Mutant], size: int) -> list[Sequence[Mutant]]:
+    return [mutants[i : i + size] for i in range(0, len(mutants), size)]
+
+
+def _from_the_start(mutant: Mutant, judges: Sequence[str], answer: Answer) -> None:
+    """The mutant is there before whatever is loaded."""
+    limit()
+    if not _installed(mutant, answer):
+        return
+    with silence():
+        with_tests_collected(lambda: answer(_asked(mutant, judges)))
+
+
+def _judge_batch(batch: Sequence[Mutant], judges: Sequence[str], answer: Answer) -> None:
+    """One after the other in one process, where the tests are loaded."""
+    limit()
     found: list[Judged] = []
-    with_tests_collected(lambda: found.append(_asked(mutant, judges)))
-    return found[0]
+    for mutant in batch:
+        restore = _installed(mutant, found.append)
+        if restore:
+            with silence():
+                found.append(_asked(mutant, judges))
+            restore()
+    if len(batch) > 1:
+        with silence():
+            left = _asked(batch[0], judges)
+        assert not left[0], f"a mutant leaves something behind: {left}"
+    for verdict in found:
+        answer(verdict)
+
+
+def _with_spark(batch: Sequence[Mutant], judges: Sequence[str], answer: Answer) -> None:
+    """As ``_judge_batch``, but each verdict counts at once. A process in which a test hangs is given up."""
+
+    last = unchanged(batch[-1].target, in_place=True)
+
+    def judge() -> None:
+        for mutant in [*batch, last]:
+            restore = _installed(mutant, answer)
+            if not restore:
+                continue
+            try:
+                verdict = _asked(mutant, judges)
+            except Hangs as hanging:
+                answer(("limits", f"it hangs: {hanging}"))
+                os._exit(GIVEN_UP)
+            restore()
+            is_killed = verdict[0] == SPARK
+            assert not (is_killed and (mutant.change == UNCHANGED or not passes_now(verdict[1]))), (
+                f"{mutant.key} has left something behind, or {verdict[1]} fails by itself: {why()}"
+            )
+            if mutant is not last:
+                answer(verdict)
+
+    with silence():
+        with_spark_tests_collected(judge)
+
+
+def _installed(mutant: Mutant, answer: Answer) -> Restore | None:
+    """What takes it out again; none where it is killed by that alone."""
+    try:
+        return install(mutant)
+    except CannotBeLoaded as error:
+        answer(("unit tests", f"it cannot be loaded: {error}"))
+        return None
 
 
 def _asked(mutant: Mutant, judges: Sequence[str]) -> Judged:
     for name in judges:
+        if not may_judge(name, mutant.target):
+            continue
         try:
             with interrupted_when_it_loops(name):
                 saw = (JUDGES | CONTROL)[name](mutant.target.file)
@@ -120,36 +205,66 @@ def _asked(mutant: Mutant, judges: Sequence[str]) -> Judged:
     return "", ""
 
 
-def _judge_each(
-    batches: Sequence[Sequence[Mutant]], processes: int, heard: Heard, judge: Callable[[Mutant], Judged]
-) -> None:
-    """Each batch in a process of its own. Where that ends too early, its mutants are judged one by one."""
+@dataclass(slots=True)
+class _Running:
+    """A process, and what it has said so far."""
+
+    pid: int
+    batch: Sequence[Mutant]
+    verdicts: int = 0
+    text: bytes = b""
+
+
+def _judge_each(batches: Sequence[Sequence[Mutant]], processes: int, heard: Heard, work: Work) -> None:
+    """Each batch in a process of its own. Where that ends too early, those that are left are judged anew."""
     waiting = list(reversed(batches))
-    running: dict[int, tuple[int, Sequence[Mutant]]] = {}
+    running: dict[int, _Running] = {}
     while waiting or running:
         while waiting and len(running) < processes:
             batch = waiting.pop()
-            pipe, pid = _fork(batch, judge)
-            running[pipe] = (pid, batch)
+            pipe, pid = _fork(batch, work)
+            running[pipe] = _Running(pid, batch)
         for pipe in select.select(list(running), [], [])[0]:
-            pid, batch = running.pop(pipe)
-            verdicts = _ended(pipe, pid, alone=len(batch) == 1)
-            if verdicts is None and len(batch) > 1:
-                waiting += [[mutant] for mutant in reversed(batch)]
-                continue
-            for mutant, verdict in zip(batch, verdicts or [("limits", "it ended the process")], strict=True):
-                heard(mutant, *verdict)
+            told = os.read(pipe, 1 << 16)
+            if told:
+                _listen(running[pipe], told, heard)
+            else:
+                os.close(pipe)
+                waiting += reversed(_left(running.pop(pipe), heard))
 
 
-def _fork(batch: Sequence[Mutant], judge: Callable[[Mutant], Judged]) -> tuple[int, int]:
+def _listen(process: _Running, told: bytes, heard: Heard) -> None:
+    *lines, process.text = (process.text + told).split(b"\n")
+    for line in lines:
+        heard(process.batch[process.verdicts], *json.loads(line))
+        process.verdicts += 1
+
+
+def _left(process: _Running, heard: Heard) -> list[Sequence[Mutant]]:
+    """What is to be judged anew behind the end of a process: one by one, so that it is known who ended it."""
+    _, status = os.waitpid(process.pid, 0)
+    rest = process.batch[process.verdicts :]
+    broke = os.waitstatus_to_exitcode(status) == HARNESS_BROKE
+    assert not (broke and (len(process.batch) == 1 or process.verdicts)), "a mutant could not be judged"
+    if process.verdicts and rest:
+        return [rest]
+    if len(rest) > 1 and rest[0].target.with_spark:
+        return [rest[:1], rest[1:]]
+    if len(rest) > 1:
+        return _cut(rest, 1)
+    for mutant in rest:
+        heard(mutant, "limits", "it ended the process")
+    return []
+
+
+def _fork(batch: Sequence[Mutant], work: Work) -> tuple[int, int]:
     reading, writing = os.pipe()
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         status = HARNESS_BROKE
         try:
-            with os.fdopen(writing, "w") as answer:
-                json.dump(_judge_batch(batch, judge), answer)
+            work(batch, lambda verdict: _write_all(writing, json.dumps(verdict).encode() + b"\n"))
             status = 0
         except BaseException:  # noqa: BLE001  nothing may leave this process but by its end
             traceback.print_exc()
@@ -158,23 +273,9 @@ def _fork(batch: Sequence[Mutant], judge: Callable[[Mutant], Judged]) -> tuple[i
     return reading, pid
 
 
-def _judge_batch(batch: Sequence[Mutant], judge: Callable[[Mutant], Judged]) -> list[Judged]:
-    limit()
-    found = []
-    for mutant in batch:
-        try:
-            restore = install(mutant)
-        except CannotBeLoaded as error:
-            found.append(("unit tests", f"it cannot be loaded: {error}"))
-            continue
-        with silence():
-            found.append(judge(mutant))
-        restore()
-    if len(batch) > 1:
-        with silence():
-            left = judge(batch[0])
-        assert not left[0], f"a mutant leaves something behind: {left}"
-    return found
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 @contextmanager
@@ -190,12 +291,3 @@ def silence() -> Iterator[None]:
         for number, descriptor in zip((1, 2), kept, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
-
-
-def _ended(pipe: int, pid: int, *, alone: bool) -> list[Judged] | None:
-    """The verdicts; None if a mutant ended the process."""
-    with os.fdopen(pipe) as answer:
-        text = answer.read()
-    _, status = os.waitpid(pid, 0)
-    assert not (alone and os.waitstatus_to_exitcode(status) == HARNESS_BROKE), "a mutant could not be judged"
-    return [(judge, saw) for judge, saw in json.loads(text)] if text and status == 0 else None

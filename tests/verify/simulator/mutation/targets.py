@@ -11,6 +11,8 @@ RENEWING = frozenset({"Renewal._run", "Renewal._between_s", "Renewal._look", "lo
 """All but its thread: unit tests that wait for threads are no quick judges of what may keep one from ending."""
 WHO_MAY_WRITE = frozenset({"_refuse_second_attempt", "_Write.__call__"})
 """What else is in the file takes Spark, or Kafka, to judge."""
+STAGE_RETRIES = frozenset({"refusing_stage_retries", "_tagged", "_await_status", "_is_over", "_last_stage_run_again"})
+"""What keeps a write from being committed that may have been made twice. The rest is what Spark's JVM is asked for."""
 
 TARGETS = (
     Target("src/onceflow/transaction/protocol.py"),
@@ -34,4 +36,7 @@ TARGETS = (
     Target("src/onceflow/transaction/once_a_batch.py"),
     Target("src/onceflow/transaction/executor_path.py", WHO_MAY_WRITE),
     Target("src/onceflow/kafka/codes.py"),
+    Target("src/onceflow/transaction/performing.py"),
+    Target("src/onceflow/transaction/sink.py"),
+    Target("src/onceflow/transaction/streaming_query.py", STAGE_RETRIES, with_spark=True),
 )
