@@ -46,6 +46,7 @@ from onceflow.transaction.messages import Counts
 from onceflow.transaction.questions import ANCHOR_TOPIC
 from onceflow.transaction.renewing import retention_s
 from onceflow.transaction.streaming_query import arrow_batches
+from onceflow.transaction.writing import BatchWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -237,11 +238,22 @@ def test_what_was_committed_before_is_not_written_again(guarantee: str, lab: Lab
 
 
 def test_a_batch_that_is_committed_is_run_where_spark_has_to_build_its_state(
-    lab: Lab, first: HeldBatch, stateful: HeldBatch
+    lab: Lab, first: HeldBatch, stateful: HeldBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One that is written is not run a second time."""
+    skipped = list[int]()
+
+    class Skipping(BatchWriter):
+        def skip(self) -> None:
+            skipped.append(1)
+            super().skip()
+
+    monkeypatch.setattr(module, "BatchWriter", Skipping)
     for batch, runs in ((first, False), (stateful, True)):
         target = lab.topic()
+        skipped.clear()
         written(batch, lab.sink(target, target))
+        assert skipped == []
         as_another_process()
         again, tag = lab.sink(target, target), f"again-{target}"
 
