@@ -231,6 +231,7 @@ class RunQuery(Protocol):
         transform: Callable[[DataFrame], DataFrame] | None = None,
         on: EmbeddedBroker | None = None,
         mode: str = "append",
+        timeout_s: int = _QUERY_TIMEOUT_S,
         **options: object,
     ) -> StreamingQuery: ...
 
@@ -247,6 +248,7 @@ def run_query(request: pytest.FixtureRequest) -> RunQuery:
         transform: Callable[[DataFrame], DataFrame] | None = None,
         on: EmbeddedBroker | None = None,
         mode: str = "append",
+        timeout_s: int = _QUERY_TIMEOUT_S,
         **options: object,
     ) -> StreamingQuery:
         from onceflow.session import SOURCE_DEFAULTS
@@ -260,7 +262,7 @@ def run_query(request: pytest.FixtureRequest) -> RunQuery:
         writer = frame.writeStream.foreachBatch(write).outputMode(mode).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(checkpoint)).start()
         try:
-            assert query.awaitTermination(_QUERY_TIMEOUT_S), "the query did not end"
+            assert query.awaitTermination(timeout_s), "the query did not end"
         finally:
             query.stop()
         return query

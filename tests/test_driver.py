@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tests.conftest import Fill, Reader, RunQuery, TopicFactory
 
 PATIENCE_S = 60.0
+HELD_S = 24 * 3600  # mutants are judged in one batch for as long as that takes
 SOURCES = 6
 """Topics of the query: in a set they have the order of their names once in 720 times."""
 VALUES = [f"value {number}" for number in range(2 * SOURCES)]
@@ -104,7 +105,7 @@ def source(topic: TopicFactory, fill: Fill) -> list[str]:
 def first(source: list[str], run_query: RunQuery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldBatch]:
     """Batch 0, with all that there is."""
     checkpoint, topics = tmp_path_factory.mktemp("first"), ",".join(source)
-    with held_batch(lambda write: run_query(topics, write, checkpoint), checkpoint) as held:
+    with held_batch(lambda write: run_query(topics, write, checkpoint, timeout_s=HELD_S), checkpoint) as held:
         yield held
 
 
@@ -113,7 +114,7 @@ def second(source: list[str], run_query: RunQuery, tmp_path_factory: pytest.Temp
     """Batch 1 of another query, which had read the first topic alone: all that is in the others."""
     checkpoint, topics = tmp_path_factory.mktemp("second"), ",".join(source)
     run_query(source[0], lambda frame, _: frame.write.format("noop").mode("overwrite").save(), checkpoint)
-    with held_batch(lambda write: run_query(topics, write, checkpoint), checkpoint, 1) as held:
+    with held_batch(lambda write: run_query(topics, write, checkpoint, timeout_s=HELD_S), checkpoint, 1) as held:
         yield held
 
 
@@ -125,7 +126,7 @@ def stateful(source: list[str], run_query: RunQuery, tmp_path_factory: pytest.Te
     def counted(lines: DataFrame) -> DataFrame:
         return lines.groupBy("value").count().select("value")
 
-    options: dict[str, Any] = {"transform": counted, "mode": "update"}
+    options: dict[str, Any] = {"transform": counted, "mode": "update", "timeout_s": HELD_S}
     with held_batch(lambda write: run_query(topics, write, checkpoint, **options), checkpoint) as held:
         yield held
 
