@@ -15,6 +15,7 @@ from unittest.mock import patch
 import psutil
 import pytest
 from tests.test_standby import a_plan
+from tests.verify.faults.light_world import make_tests_importable
 from tests.verify.running.supervised import (
     BESIDE_JAVA,
     ENGINE,
@@ -44,6 +45,11 @@ DRIVER = (sys.executable, str(HERE / "reporting.py"))
 BESIDE = (*BESIDE_JAVA, str(HERE / "reporting.py"))
 """The driver in the first of two processes; the second one, called ``java``, ends behind it."""
 PATIENT_S, SHORT_S = 120.0, 1.0  # how long a driver may be silent
+
+
+@pytest.fixture(autouse=True)
+def _drivers_import_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tests_importable(monkeypatch)
 
 
 @contextmanager
