@@ -18,10 +18,10 @@ import pytest
 from onceflow import KafkaSink
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import InputError
-from onceflow.transaction import executor_path
+from onceflow.transaction import executor_path, writing
 from onceflow.transaction.messages import Counts
 from onceflow.transaction.streaming_query import refusing_stage_retries
-from onceflow.verify.engines.refusing import InTasks
+from onceflow.verify.engines import refusing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +71,7 @@ def test_a_worker_killed_in_the_write_fails_the_attempt_and_nothing_else(
     assert Counter(((m.key() or b"").decode(), (m.value() or b"").decode()) for m in read(target)) == Counter(RECORDS)
 
 
-def test_a_task_that_is_refused_fails_the_attempt_and_what_the_others_wrote_is_aborted(
+def test_an_attempt_that_fails_when_all_is_written_is_aborted_and_written_again(
     topic: TopicFactory,
     fill: Fill,
     read: Reader,
@@ -79,27 +79,22 @@ def test_a_task_that_is_refused_fails_the_attempt_and_what_the_others_wrote_is_a
     broker: EmbeddedBroker,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Tasks have what is asked for when their attempt begins: those of the second one write everything."""
     source, target = topic(4), topic(4)
     fill(source, RECORDS)
-    in_tasks, attempts = InTasks(), iter([2])
-
-    def on_step(step: str, batch: int) -> None:
-        if step == "WRITE":
-            in_tasks.refused = next(attempts, 0)
-
+    monkeypatch.setattr(refusing, "request_refused", lambda batch: 2)
+    executors = refusing.RefusingExecutors(lambda step, batch: None, executor_path.write_on_executors)
+    monkeypatch.setattr(writing, "write_on_executors", executors.write)
     servers = broker.bootstrap_servers
-    sink = KafkaSink(
-        target, name=target, bootstrap_servers=servers, driver_bytes=0, on_step=on_step, on_task_request=in_tasks
-    )
+    sink = KafkaSink(target, name=target, bootstrap_servers=servers, driver_bytes=0, on_step=executors)
     with caplog.at_level(logging.WARNING, "onceflow"):
         run_query(source, sink, tmp_path / "checkpoint")
     sink.close()
     assert "attempt 1 failed: this attempt was to be aborted" in caplog.text
     assert "attempt 2 failed" not in caplog.text
     times = Counter(((m.key() or b"").decode(), (m.value() or b"").decode()) for m in read(target, committed=False))
-    assert set(times.values()) == {1, 2}, "one of two tasks had written its own, and the other nothing"
+    assert times == {record: 2 * count for record, count in Counter(RECORDS).items()}
     assert Counter(((m.key() or b"").decode(), (m.value() or b"").decode()) for m in read(target)) == Counter(RECORDS)
 
 

@@ -7,7 +7,6 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -67,7 +66,6 @@ class Options:
     max_attempts: int
     patience_s: float
     cluster: ClusterSettings
-    on_task_request: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,6 @@ class Driver:
             self._estimate,
             offered.source_rows(),
             partial(self._on_step, "PRODUCE", batch_id) if self._on_step else None,
-            on_task_request=self._options.on_task_request,
             held_bytes=math.inf if self._options.guarantee is Guarantee.AT_MOST_ONCE else HELD_BYTES,
         )
         written = self._delivery.deliver(offered, writer.write)

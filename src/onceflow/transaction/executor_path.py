@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -67,17 +67,16 @@ def write_on_executors(
     target: Target,
     options: Mapping[str, Any],
     patience_s: float,
-    on_request: Callable[[], None] | None = None,
 ) -> Counts:
     """Writes ``frame`` from executors and returns the acknowledged records per target partition.
 
     ``topics``: what is known already; tasks ask for the rest, with clients of these ``options`` and this patience. Raises
-    AttemptFailed, or what a task found wrong. ``on_request``: see ``KafkaSink``.
+    AttemptFailed, or what a task found wrong.
     """
     placed = _placed(frame, encoding, topics, options, patience_s)
     try:
         with refusing_stage_retries(frame):
-            rows = placed.mapInArrow(_Write(target, dict(options), patience_s, on_request), _WRITTEN).collect()
+            rows = placed.mapInArrow(_Write(target, dict(options), patience_s), _WRITTEN).collect()
     except AttemptFailed:
         raise
     except Exception as error:  # a lost executor or worker, or the user's own query: another attempt tells
@@ -173,7 +172,6 @@ class _Write:
     target: Target
     options: dict[str, Any]
     patience_s: float
-    on_request: Callable[[], None] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -188,7 +186,7 @@ class _Write:
         if first is None:
             return {}  # most writers of a batch for few partitions: not worth a connection
         with KafkaClient(self.options, patience_s=self.patience_s) as client:
-            producer = BatchProducer(client, self.target, self.on_request)
+            producer = BatchProducer(client, self.target)
             for topic, chunk in chain([first], chunks):
                 producer.submit(topic, chunk)
             return producer.finish()

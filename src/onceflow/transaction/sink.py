@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
 
@@ -41,8 +41,7 @@ class KafkaSink:
     it. Batches estimated below ``driver_bytes`` (default: what Spark's driver can hold) are written by the driver alone, larger
     ones by executors. A batch is tried ``max_attempts`` times; a request is repeated for ``patience_s`` seconds. ``kafka`` holds
     Java client options (``security.protocol``, …) without prefix. ``on_step`` is told each protocol step before it is taken, for
-    tests; for them, too, is ``on_task_request``: where executors write, a copy of it as it is when an attempt begins is called in
-    their tasks before each produce request.
+    tests.
 
     While there is no input what is committed is renewed, so that the cluster does not drop it, from the first batch on or from
     ``open``, until ``close``: call that when the query has ended, however it did. A sink that is never closed goes on renewing,
@@ -68,7 +67,6 @@ class KafkaSink:
         patience_s: float = 120.0,
         kafka: Mapping[str, str] | None = None,
         on_step: OnStep | None = None,
-        on_task_request: Callable[[], None] | None = None,
     ) -> None:
         mistakes: list[str] = []
         codecs = {codec.name.lower(): codec for codec in Codec}
@@ -87,7 +85,6 @@ class KafkaSink:
             max_attempts=_at_least(1, "max_attempts", max_attempts, mistakes),
             patience_s=_patience(patience_s, mistakes),
             cluster=_cluster(bootstrap_servers, kafka, mistakes),
-            on_task_request=on_task_request,
         )
         if mistakes:
             raise ConfigurationError.of("KafkaSink", mistakes)

@@ -89,7 +89,6 @@ class BatchWriter:
         source_rows: int | None,
         on_request: Callable[[], None] | None = None,
         *,
-        on_task_request: Callable[[], None] | None = None,
         held_bytes: float = HELD_BYTES,
     ) -> None:
         self._frame = frame
@@ -100,7 +99,6 @@ class BatchWriter:
         self._estimate = estimate
         self._source_rows = source_rows
         self._on_request = on_request
-        self._on_task_request = on_task_request
         self._held_bytes = held_bytes
         self._has_begun = False
         self._has_sent = False  # in this attempt
@@ -161,6 +159,4 @@ class BatchWriter:
         log.debug("batch of about %s source rows goes to the executors", self._source_rows)
         records = self._frame.selectExpr(*self._columns)
         client, topics = self._client, self._catalog.known()
-        return write_on_executors(
-            records, self._encoding, topics, target, client.options, client.patience_s, self._on_task_request
-        )
+        return write_on_executors(records, self._encoding, topics, target, client.options, client.patience_s)

@@ -1,6 +1,6 @@
 """The engine of the matrix whose executors write, and it commits what it is to abort: ``python committed_anyway.py PLAN``.
 
-For tests alone. Every attempt that is refused has written something, so that there is something to commit.
+For tests alone. Every attempt that is refused has written all of its batch, so that there is something to commit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def committed(asking: Asking, identity: Identity, commit: bool) -> Talk[Event]:
     return END(asking, identity, commit=True)
 
 
-def in_some_tasks(batch: int) -> int:
-    """As many batches as in the matrix, and each in every other task alone."""
+def when_all_is_written(batch: int) -> int:
+    """As many batches as in the matrix."""
     return 2 * bool(REFUSED(batch))
 
 
 if __name__ == "__main__":
-    vars(refusing)["request_refused"] = in_some_tasks
+    vars(refusing)["request_refused"] = when_all_is_written
     setattr(Asking, "end", committed)  # noqa: B010  mypy forbids the assignment
     sys.exit(serve(run_refusing_executors, fences=True))

@@ -1,14 +1,12 @@
-"""The engine that aborts: a third of all batches, each once, at a produce request of its first attempt."""
+"""The engine that aborts: a third of all batches, each once, in its first attempt."""
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
-from pyspark import TaskContext
 
 from onceflow.transaction.failures import AttemptFailed
-from onceflow.verify.engines.refusing import ABORTED, InTasks, Refusing, RefusingInTasks, request_refused
+from onceflow.transaction.messages import Counts
+from onceflow.verify.engines.refusing import ABORTED, Refusing, RefusingExecutors, request_refused
 
 BATCHES = 3000
 LEAST_BATCHES = 20
@@ -45,33 +43,28 @@ def test_others_are_let_through() -> None:
                 refusing(step, batch)
 
 
-def test_the_tasks_of_a_first_attempt_are_told_what_is_refused_and_those_of_a_second_one_nothing() -> None:
+def test_executors_are_refused_before_they_write_or_when_all_is_written_and_once_a_batch() -> None:
     told: list[tuple[str, int]] = []
-    refusing = RefusingInTasks(lambda step, batch: told.append((step, batch)))
-    begun = [(batch, attempt) for batch in range(LEAST_BATCHES) for attempt in (1, 2)]
-    sent = []
-    for batch, _ in begun:
+    written: list[tuple[int, ...]] = []
+
+    def write(*given: int) -> Counts:
+        written.append(given)
+        return {("topic", 0): given[1]}
+
+    refusing = RefusingExecutors(lambda step, batch: told.append((step, batch)), write)
+    for batch in range(LEAST_BATCHES):
         refusing("WRITE", batch)
-        sent.append(pickle.dumps(refusing.in_tasks))
-        refusing("ABORT", batch)
-    refused = [pickle.loads(each).refused for each in sent]
-    assert refused == [request_refused(batch) if attempt == 1 else 0 for batch, attempt in begun]
-    assert told == [(step, batch) for batch, _ in begun for step in ("WRITE", "ABORT")]
-
-
-@pytest.mark.parametrize(("refused", "tasks"), [(0, set()), (1, {0, 1, 2, 3}), (2, {0, 2})])
-def test_every_task_is_refused_or_every_other_one(
-    refused: int, tasks: set[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TaskContext, "_taskContext", None)  # behind the test this process may be a driver again
-    context = TaskContext._getOrCreate()
-
-    def is_refused(task: int) -> bool:
-        context._partitionId = task
-        try:
-            InTasks(refused)()
-        except AttemptFailed:
-            return True
-        return False
-
-    assert {task for task in range(4) if is_refused(task)} == tasks
+        if request_refused(batch):
+            with pytest.raises(AttemptFailed):
+                refusing.write(batch, 1)
+            refusing("ABORT", batch)
+            refusing("WRITE", batch)
+        assert refusing.write(batch, 2) == {("topic", 0): 2}
+    attempts = [
+        attempt
+        for batch in range(LEAST_BATCHES)
+        for attempt in ([(batch, 1)] * (request_refused(batch) == 2) + [(batch, 2)])
+    ]
+    assert written == attempts
+    aborted = [("WRITE", "ABORT", "WRITE") if request_refused(batch) else ("WRITE",) for batch in range(LEAST_BATCHES)]
+    assert told == [(step, batch) for batch, steps in enumerate(aborted) for step in steps]

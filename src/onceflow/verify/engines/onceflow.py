@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -43,11 +42,10 @@ def run_plan(
     conversation: Conversation,
     on_step: OnStep | None = None,
     driver_bytes: int | None = None,
-    on_task_request: Callable[[], None] | None = None,
 ) -> None:
     """Until it is told to stop; the conversation is told the steps, unless ``on_step`` is. Raises what ends the pipeline.
 
-    ``driver_bytes``, ``on_task_request``: see ``KafkaSink``.
+    ``driver_bytes``: see ``KafkaSink``.
     """
     control = Control()
     conversation.on_stop(lambda: control.stop("asked to stop"))
@@ -56,13 +54,7 @@ def run_plan(
         if isinstance(event, Started):
             conversation.tell(Message(Told.STARTED))
 
-    make_sink = partial(
-        SteppedSink,
-        conversation=conversation,
-        on_step=on_step,
-        driver_bytes=driver_bytes,
-        on_task_request=on_task_request,
-    )
+    make_sink = partial(SteppedSink, conversation=conversation, on_step=on_step, driver_bytes=driver_bytes)
     run(file, tell=tell, control=control, mode=Mode(order.mode), make_sink=make_sink)
 
 

@@ -4,22 +4,17 @@ Kafka's own copier aborts a third of its transactions and copies the messages ag
 so it is given one, where a broker could give it: a produce request of the attempt is refused. What follows is the
 production code's own: the transaction is aborted, with what other requests of it wrote, and the batch is written again under
 a fresh epoch.
-
-Executors import this module in their tasks, so it imports little.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pyspark import TaskContext
-
+from onceflow.transaction.coordinator import OnStep
 from onceflow.transaction.failures import AttemptFailed
-
-if TYPE_CHECKING:
-    from onceflow.transaction.coordinator import OnStep
+from onceflow.transaction.messages import Counts
 
 ABORTED = 1 / 3
 
@@ -53,44 +48,33 @@ class Refusing:
                 raise _refusal()
 
 
-class RefusingInTasks:
-    """The same where executors write. Told each step as well; ``in_tasks`` goes with each attempt to the tasks."""
+class RefusingExecutors:
+    """The same where executors write. Told each step as well; ``write`` stands in the place of ``write_on_executors``.
 
-    def __init__(self, step: OnStep) -> None:
+    Half of the batches that are due fail before a task has written anything, half when all of it is written and acknowledged,
+    which is where Kafka's copier aborts.
+    """
+
+    def __init__(self, step: OnStep, write: Callable[..., Counts]) -> None:
         self._step = step
+        self._write = write
         self._begun = -1
-        self.in_tasks = InTasks()
+        self._refused = 0  # as ``request_refused`` says of a batch's first attempt; 0 of a second one
 
     def __call__(self, step: str, batch: int) -> None:
         self._step(step, batch)
         if step == "WRITE":
-            self.in_tasks.refused = request_refused(batch) if batch != self._begun else 0
+            self._refused = request_refused(batch) if batch != self._begun else 0
             self._begun = batch
 
-
-@dataclass
-class InTasks:
-    """Called in a task before each of its produce requests: see ``KafkaSink.on_task_request``.
-
-    There is no second request: tasks write at the same time, one to each leader. So half of the batches that are due lose the
-    first request of each task, and half that of every other task::
-
-        task 0   is refused before it has written anything
-        task 1   writes partition 1, and all of it is acknowledged
-        driver   aborts what task 1 wrote, and has both write again under a fresh epoch
-    """
-
-    refused: int = 0  # as ``request_refused`` says of the attempt; 0 of a second one
-
-    def __call__(self) -> None:
-        if self.refused == 1 or (self.refused and _number_of_task() % 2 == 0):
+    def write(self, *given: Any) -> Counts:
+        """Raises AttemptFailed where this attempt is refused."""
+        if self._refused == 1:
             raise _refusal()
-
-
-def _number_of_task() -> int:
-    context = TaskContext.get()
-    assert context is not None, "runs in a Spark task only"
-    return context.partitionId()
+        counts = self._write(*given)
+        if self._refused:
+            raise _refusal()
+        return counts
 
 
 def _refusal() -> AttemptFailed:
