@@ -121,7 +121,7 @@ def test_verdicts_are_forgotten_when_any_file_changes_that_judges() -> None:
     judges += [f"tests/{name}" for name in WITH_SPARK.values()]
     used = {f"{name.replace('.', '/')}.py" for path in judges for name in IMPORTED.findall((ROOT / path).read_text())}
     assert {*judges, *used} - parts == set()
-    assert "tests/unit/test_protocol_model.py" in used
+    assert {"tests/unit/test_protocol_model.py", "tests/held_batch.py"} <= used
 
 
 def test_what_takes_spark_has_its_tests_and_no_other_judge() -> None:

@@ -63,7 +63,7 @@ UNIT = (
 )
 
 
-WITH_SPARK = {"streaming_query.py": "test_stage_retries.py"}
+WITH_SPARK = {"driver.py": "test_driver.py", "streaming_query.py": "test_stage_retries.py"}
 """What judges a file by real brokers and real Spark."""
 
 

@@ -39,7 +39,7 @@ PARTS_OF_THE_SUITE = (
     *(f"tests/unit/{name}" for name in UNIT),
     "tests/unit/test_protocol_model.py",
     *(f"tests/{name}" for name in WITH_SPARK.values()),
-    *(f"tests/{name}.py" for name in ("conftest", "log_ends", "new_topics")),
+    *(f"tests/{name}.py" for name in ("conftest", "held_batch", "log_ends", "new_topics", "faults/support")),
     "tests/verify/simulator/**/*.py",
     "src/onceflow/verify/simulator/*.py",
     "src/onceflow/kafka/*.py",

@@ -38,5 +38,6 @@ TARGETS = (
     Target("src/onceflow/kafka/codes.py"),
     Target("src/onceflow/transaction/performing.py"),
     Target("src/onceflow/transaction/sink.py"),
+    Target("src/onceflow/transaction/driver.py", with_spark=True),
     Target("src/onceflow/transaction/streaming_query.py", STAGE_RETRIES, with_spark=True),
 )
