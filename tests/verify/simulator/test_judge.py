@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.transaction.progress import Batch, Progress
+from onceflow.verify.simulator import run
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.judge import judge
 from onceflow.verify.simulator.requests import Committed, sources_at
@@ -86,6 +87,25 @@ def test_only_a_batch_that_is_committed_begins_it_again_and_only_once() -> None:
     world.taken_as_it_is(3, again, 2, committed.progress)  # it is skipped, whatever the group knows by now
     world.broker.group.watch(committed)
     assert world.leaps == [(4, 2)]
+
+
+def test_an_output_that_begins_again_is_seen_through_although_somebody_found_nothing_to_do() -> None:
+    """Driver 4 begins again, driver 6 finds all committed before it hears of that, driver 4 is killed: was taken for a loss."""
+    rates = {"request": 0.1, "driver": 0.1, "second": 0.1, "rest": 0.3, "people": 0.1, "partly": 0.3}
+    outcome = run(118, scenario=Scenario(version=2, drivers=1, rates=rates))
+    assert "user: the output begins again" in outcome.reached
+    assert [each.text for each in outcome.anomalies] == []
+
+
+def test_it_is_seen_through_also_when_nobody_looks_any_more() -> None:
+    world = world_that_shows([])
+    world.done = True
+    world._round()
+    assert world._at_rest
+    world._go_on()
+    assert not world.done
+    assert world._scheduler.step(), "somebody looks again"
+    assert world._living
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ class World:
         self.anomalies: list[Shown] = []
         self.trace: list[str] = []
         self.done = False
+        self._at_rest = False  # nobody looks whether a driver is missing any more
         self._variant = variant
         self._tracing = tracing
         self._scheduler = Scheduler()
@@ -136,7 +137,8 @@ class World:
         self._surroundings()
         if not self._living and not self.done:
             self._start_driver()
-        if self._living or not self.done:
+        self._at_rest = self.done and not self._living
+        if not self._at_rest:
             self._scheduler.after(ROUND, self._round)
 
     def _surroundings(self) -> None:
@@ -342,6 +344,19 @@ class World:
         if start not in (None, self.broker.group.reached):
             reach("user: the output begins again")
             self.leaps.append((self.broker.group.reached, start))
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Somebody finds that the output has begun again, and sees it through::
+
+        driver 4  begins again at batch 0, for its progress has expired; its commit is answered, its marker is under way
+        driver 6  finds a checkpoint and offsets of which all is committed: there is nothing to do for it
+        driver 4  is killed behind batch 1: whoever believes driver 6 takes the rest for lost
+        """
+        self.done = False
+        if self._at_rest:
+            self._at_rest = False
+            self._scheduler.after(ROUND, self._round)
 
     def _resume(self) -> None:
         """The user resumes: a new checkpoint that starts at the committed offsets, or, if those are gone, as the old one says."""
