@@ -5,7 +5,7 @@ group protocol by who does not commit by himself; in all other cases here the cl
 
     the consumer has read, and its offsets are not committed; the broker freezes, and closes no connection
     close, of one second                             begins
-    a question of another consumer, of four seconds  begins behind it, and is given up
+    a question of another consumer, of three seconds begins behind it, and is given up
     close, of one second                             is still at work: it took ten seconds
 """
 
@@ -33,7 +33,7 @@ from onceflow.java import find_java
 
 pytestmark = pytest.mark.faults
 
-LIMIT_S, LATER_S = 1, 4
+LIMIT_S, LATER_S = 1, 3
 CLASSIC, NEWER = "classic", "consumer"
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 JAR_SETS: tuple[jars.JarSet, ...] = ("broker", "spark")

@@ -31,7 +31,7 @@ from tests.verify.simulator.mutation.judges import (
     with_spark_tests_collected,
     with_tests_collected,
 )
-from tests.verify.simulator.mutation.mutants import ROOT, UNCHANGED, Mutant, unchanged
+from tests.verify.simulator.mutation.mutants import ROOT, Mutant, unchanged
 
 HARNESS_BROKE, GIVEN_UP = 99, 98
 BATCH = 50  # mutants judged in one process
@@ -156,26 +156,30 @@ def _judge_batch(batch: Sequence[Mutant], judges: Sequence[str], answer: Answer)
 
 
 def _with_spark(batch: Sequence[Mutant], judges: Sequence[str], answer: Answer) -> None:
-    """As ``_judge_batch``, but each verdict counts at once. A process in which a test hangs is given up."""
+    """As ``_judge_batch``, but each verdict counts at once.
 
-    last = unchanged(batch[-1].target, in_place=True)
+    A process in which a test hangs is given up, and the mutant judged anew, alone in the end: it may have been the machine that
+    stood still. So the first that is judged is production itself, for which brokers and Spark start.
+    """
+    itself = unchanged(batch[-1].target, in_place=True)
 
     def judge() -> None:
-        for mutant in [*batch, last]:
+        for mutant in [itself, *batch, itself]:
             restore = _installed(mutant, answer)
             if not restore:
                 continue
             try:
                 verdict = _asked(mutant, judges)
-            except Hangs as hanging:
-                answer(("limits", f"it hangs: {hanging}"))
+            except Hangs:
+                if mutant is itself:
+                    raise
                 os._exit(GIVEN_UP)
             restore()
             is_killed = verdict[0] == SPARK
-            assert not (is_killed and (mutant.change == UNCHANGED or not passes_now(verdict[1]))), (
+            assert not (is_killed and (mutant is itself or not passes_now(verdict[1]))), (
                 f"{mutant.key} has left something behind, or {verdict[1]} fails by itself: {why()}"
             )
-            if mutant is not last:
+            if mutant is not itself:
                 answer(verdict)
 
     with silence():
