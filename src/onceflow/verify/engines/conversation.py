@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -62,11 +63,17 @@ class Conversation:
             self._go.wait()
 
     def _listen(self) -> None:
+        # Of a socket whose other end was killed before it had read all that it was told, the end is an error.
+        with contextlib.suppress(ConnectionResetError):
+            self._obey_orders()
+        os.killpg(0, signal.SIGKILL)
+
+    def _obey_orders(self) -> None:
+        """Until there are no more."""
         # Not through sys.stdin: the interpreter cannot end while a thread holds its buffer.
         with os.fdopen(os.dup(self._orders), encoding="utf-8") as lines:
             for line in lines:
                 self._obey(Order.of_line(line))
-        os.killpg(0, signal.SIGKILL)
 
     def _obey(self, order: Order) -> None:
         match order.do:

@@ -15,12 +15,14 @@ from onceflow.config import load
 from onceflow.errors import OnceflowError
 from onceflow.pipeline import Control, Mode
 from onceflow.pipeline.events import BatchCommitted, Event, StandbyReady
+from onceflow.pipeline.standby import PROGRAM
 from onceflow.pipeline.supervisor import Limits, run_with_standby
 from onceflow.verify.engines.conversation import Conversation
 from onceflow.verify.engines.failing import failure
 from onceflow.verify.engines.lines import Message, Told
 
-DRIVER = (sys.executable, "-m", "onceflow.verify.engines.supervised_driver")
+DRIVER = (*PROGRAM[:-1], "onceflow.verify.engines.supervised_driver")
+"""The command of a driver of ``onceflow run``, but for the module."""
 _USUAL = Limits()
 
 

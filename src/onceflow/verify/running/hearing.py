@@ -1,4 +1,4 @@
-"""What an engine says on its standard output: heard by a thread that waits for it, or by whoever needs to know it now."""
+"""What an engine says, heard by a thread that waits for it, or by whoever needs to know it now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PIECE_BYTES = 1 << 16
 
 
 class Hearing:
-    """Reads the pipe ``descriptor`` and calls ``heard`` with each message, one at a time, in order; does not close it."""
+    """Reads a pipe or socket and calls ``heard`` with each message, one at a time, in order; does not close it."""
 
     def __init__(self, descriptor: int, heard: Callable[[Message], None]) -> None:
         self._descriptor = descriptor
@@ -31,7 +31,7 @@ class Hearing:
     def up_to_now(self) -> None:
         """All that is said already has been heard when this returns, by whichever thread.
 
-        A process that was stopped has said its last, but it may be in the pipe still, or in the hands of the thread that reads::
+        A process that was stopped has said its last, but it may be on its way still, or in the hands of the thread that reads::
 
             driver   tells COMMIT, commits, and is stopped
             reader   has not had the processor since: it holds the line before that
