@@ -1,17 +1,22 @@
 """The scripted engine as a driver of the production supervisor: ``python reporting.py ADDRESS DESCRIPTOR``.
 
 It works as ``scripted.py`` does, without any defence, on the ``checkpoint`` beside the plan. With a file ``fails`` there it ends
-with what that says: an error's class, where it was not told to resume.
+with what that says: an error's class, where it was not told to resume. With a file ``breaks``, which it removes, it fails behind
+a batch, and a second process of it, called ``java``, lives on until it is killed; so does the first one where ``spares`` says
+``all``.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from tests.verify.running.scripted import run
@@ -32,7 +37,8 @@ BEAT_S = 0.1
 class Telling:
     """Tells a batch that is committed to both: who judges, and who supervises."""
 
-    def __init__(self, conversation: Conversation, supervisor: Connection[Any, Any]) -> None:
+    def __init__(self, conversation: Conversation, supervisor: Connection[Any, Any], breaks: Path) -> None:
+        self._breaks = breaks
         self._conversation = conversation
         self._supervisor = supervisor
         self.step = conversation.step
@@ -42,6 +48,9 @@ class Telling:
         if message.told is Told.COMMITTED:
             self._supervisor.send(Triggered())
             self._supervisor.send(BatchCommitted(message.batch, True, 1, 1, 0, 1, 1))
+            if self._breaks.exists():
+                self._breaks.unlink()
+                raise errors.QueryFailed("as the script says")
 
 
 def main(conversation: Conversation, supervisor: Connection[Any, Any]) -> int:
@@ -52,18 +61,33 @@ def main(conversation: Conversation, supervisor: Connection[Any, Any]) -> int:
     stopped = threading.Event()
     threading.Thread(target=hear, args=(supervisor, stopped), daemon=True).start()
     conversation.tell(Message(Told.STARTED))
-    fails = prepare.file.directory / "fails"
+    directory = prepare.file.directory
+    fails = directory / "fails"
     if fails.exists() and go.mode is not OnMismatch.RESUME:
-        error = getattr(errors, fails.read_text())("as the script says")
+        error = getattr(errors, fails.read_text())(f"as the script says, with {prepare.file.path}")
         conversation.tell(failure(error))
         supervisor.send(Failed(error))
         return 1
     supervisor.send(Started("p", "exactly_once", "query", "checkpoint", "servers"))
-    telling: Any = Telling(conversation, supervisor)
-    run(prepare.file.directory / "checkpoint", telling, stopped, empty=False)
+    telling: Any = Telling(conversation, supervisor, directory / "breaks")
+    try:
+        run(directory / "checkpoint", telling, stopped, empty=False)
+    except errors.QueryFailed as error:
+        leave_java_behind()
+        conversation.tell(failure(error))
+        supervisor.send(Failed(error))
+        if (directory / "spares").read_text() == "all":
+            threading.Event().wait()
+        return 1
     conversation.tell(Message(Told.FINISHED))
     supervisor.send(Finished("p", 0, 0, "asked to stop"))
     return 0
+
+
+def leave_java_behind() -> None:
+    java = Path(tempfile.gettempdir()) / "java"
+    java.symlink_to(sys.executable)
+    subprocess.Popen([str(java), "-c", "import threading; threading.Event().wait()"], stdin=subprocess.DEVNULL)
 
 
 def beat(supervisor: Connection[Any, Any]) -> None:

@@ -194,6 +194,13 @@ def test_a_checkpoint_that_is_not_the_committed_one_is_explained_by_a_fault_or_i
     assert running._unexplained_conflicts(driver, raw) == []
 
 
+def test_an_end_that_nothing_explains_is_a_failure_of_the_run() -> None:
+    driver: Any = SimpleNamespace(conflicts=1, unexplained=["the supervisor ended with FENCED"])
+    conflict, fenced = running._unexplained_ends(driver, Raw(ENGINES["onceflow"], NOTHING))
+    assert "PROGRESS_CONFLICT" in conflict
+    assert fenced == "the supervisor ended with FENCED"
+
+
 class Listing:
     """A cluster that lists two partitions of each topic."""
 

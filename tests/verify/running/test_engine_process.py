@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +26,8 @@ from tests.verify.running.supervised import (
 from onceflow.errors import VerificationError
 from onceflow.verify.engines.lines import Message
 from onceflow.verify.running import process as process_module
+from onceflow.verify.running import run as running
+from onceflow.verify.running.place import Place
 from onceflow.verify.running.process import EngineProcess
 
 
@@ -78,6 +82,42 @@ def test_the_jvm_is_the_process_of_the_group_that_is_called_java(tmp_path: Path)
         assert driver.await_batches(1)
         (child,) = psutil.Process(driver.pid).children()
         assert jvm_of(driver) == child.pid
+
+
+def test_who_hears_orders_on_a_socket_ends_when_the_other_end_is_gone_with_what_it_was_told_unread() -> None:
+    """For the one who reads there, that end is an error."""
+    script = (
+        "import threading\nfrom onceflow.verify.engines.conversation import Conversation\n"
+        "from onceflow.verify.engines.lines import Message, Told\n"
+        "Conversation(0, 0).tell(Message(Told.STARTED))\nthreading.Event().wait()\n"
+    )
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        engine = subprocess.Popen([sys.executable, "-c", script], stdin=theirs.fileno(), start_new_session=True)
+        try:
+            theirs.close()
+            select.select([ours], [], [])
+            ours.close()
+            assert engine.wait(60) == -signal.SIGKILL
+        finally:
+            engine.kill()
+            engine.wait()
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_who_leads_drivers_says_nothing_of_where_their_spark_puts_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leads: bool
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "of the user")
+    files = Place(tmp_path, tmp_path / "logs")
+    files.logs.mkdir()
+    ended = threading.Event()
+    engine = replace(ENGINE, command=("/bin/sh", "-c", "env >&2"), leads=leads)
+    process = running._launch(engine, files, 1, lambda message: ended.set())
+    assert ended.wait(60)
+    process.reap()
+    found = [line for line in files.log(1).read_text().splitlines() if line.startswith("SPARK_LOCAL_DIRS=")]
+    assert found == ([] if leads else [f"SPARK_LOCAL_DIRS={files.scratch(1)}"])
 
 
 def left_by_its_leader(

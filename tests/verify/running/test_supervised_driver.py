@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from unittest.mock import patch
 
 import psutil
 import pytest
+from tests.faults.support import eventually
 from tests.test_standby import a_plan
 from tests.verify.faults.light_world import make_tests_importable
 from tests.verify.running.supervised import (
@@ -30,21 +32,29 @@ from tests.verify.running.supervised import (
 from tests.verify.running.test_watch import watch_over, watched
 
 from onceflow.errors import VerificationError
+from onceflow.pipeline.standby import PROGRAM
 from onceflow.verify.cluster import processes
+from onceflow.verify.engines import supervised_driver
 from onceflow.verify.engines.lines import Message
+from onceflow.verify.engines.supervised import DRIVER as DRIVER_OF_THE_ENGINE
 from onceflow.verify.faults.catalog import FAULTS
+from onceflow.verify.result import Lane
 from onceflow.verify.running import driver as driver_module
 from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.life import Life
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.supervised import SupervisedDriver
 from onceflow.verify.running.timeline import Timeline
+from onceflow.verify.running.users_words import in_the_users_words
 
 HERE = Path(__file__).parent
 DRIVER = (sys.executable, str(HERE / "reporting.py"))
 BESIDE = (*BESIDE_JAVA, str(HERE / "reporting.py"))
 """The driver in the first of two processes; the second one, called ``java``, ends behind it."""
-PATIENT_S, SHORT_S = 120.0, 1.0  # how long a driver may be silent
+PATIENT_S, SHORT_S = (
+    120.0,
+    10.0,
+)  # how long a driver may be silent; the short one is the usual one, for machines are loaded
 
 
 @pytest.fixture(autouse=True)
@@ -59,15 +69,16 @@ def led(
     """Afterwards nothing may be left of it."""
     (directory / "checkpoint").mkdir()
     plan = a_plan(directory).path
+    words: Any = {"private": plan, "pipeline": "the user's own"}
     leader = (sys.executable, str(HERE / "leading.py"), str(silence_s), *driver)
 
     def launch(number: int, heard: Callable[[Message | None], None], arguments: tuple[str, ...]) -> EngineProcess:
         place = directory / f"scratch-{number}"
-        return EngineProcess((*leader, *arguments), plan, place, directory / f"log-{number}", heard)
+        return EngineProcess((*leader, *arguments), plan, place, directory / f"log-{number}", heard, leads=True)
 
     with (
         patch.object(driver_module, "_PASSED_BATCHES", 50),
-        SupervisedDriver(ENGINE, launch, Timeline(), standbys) as supervised,
+        SupervisedDriver(ENGINE, launch, Timeline(), standbys, partial(in_the_users_words, **words)) as supervised,
     ):
         supervised.start()
         yield supervised
@@ -80,6 +91,10 @@ def led(
 def leader_of(driver: SupervisedDriver) -> Life:
     assert driver._leader is not None
     return driver._leader
+
+
+def at_work(driver: SupervisedDriver) -> list[Life]:
+    return [each for each in driver._reported if not each.ended and each.generation]
 
 
 def recovered(driver: DriverProcess) -> None:
@@ -161,7 +176,7 @@ def test_one_of_two_processes_is_struck_and_the_supervisor_replaces_both(tmp_pat
         kills = fault.startswith("kill")
         assert (len(driver.course.strikes), len(driver.course.pauses)) == (kills, not kills)
     if not kills:
-        assert "gave no sign of life for 1 s and was killed" in log_of(tmp_path)
+        assert f"gave no sign of life for {SHORT_S:.0f} s and was killed" in log_of(tmp_path)
 
 
 def test_a_standby_is_killed_and_its_supervisor_starts_another(tmp_path: Path) -> None:
@@ -211,11 +226,12 @@ def test_while_it_is_kept_down_no_standby_runs_and_behind_that_one_does(tmp_path
         (standby,) = driver._standbys
         with driver.down():
             assert not driver._runs()
+            assert at_work(driver) == []
             before = output(tmp_path)
             assert psutil.Process(leader_of(driver).running.pid).status() == psutil.STATUS_STOPPED
             assert standby.running.is_running
-            assert output(tmp_path) == before
         assert driver.await_batches(1, 60)
+        assert output(tmp_path)[len(before)][1] == standby.running.pid
         assert (driver._current, len(driver.course.strikes)) == (standby, 1)
 
 
@@ -227,7 +243,7 @@ def test_it_is_kept_down_behind_a_kill_too(tmp_path: Path) -> None:
         driver.kill()
         with driver.down():
             assert standby.ended
-            assert [each for each in driver._reported if not each.ended and each.generation] == []
+            assert at_work(driver) == []
         assert driver.await_batches(1, 60)
         assert (driver.generation, len(driver.course.strikes)) == (3, 2)
 
@@ -247,6 +263,49 @@ def test_it_is_kept_down_where_who_was_told_to_run_has_not_begun(tmp_path: Path)
             assert frozen.ended, "it was waited for, and killed"
         assert len(driver.course.strikes) == 2
         frozen.running.resume()
+
+
+@pytest.mark.parametrize("spares", ["java", "all"])
+def test_it_is_kept_down_where_one_has_failed_and_something_of_it_lives_on(tmp_path: Path, spares: str) -> None:
+    """Its supervisor has told a standby to run by then, which stands still until somebody waits for it."""
+    (tmp_path / "spares").write_text(spares)
+    with led(tmp_path) as driver:
+        recovered(driver)
+        frozen, await_, failed = driver.pause_standby(), driver._await, driver._alive()
+        assert frozen is not None
+        (tmp_path / "breaks").touch()
+        eventually(lambda: f"DriverLost(pid={failed.running.pid}," in log_of(tmp_path), bool, "that it is missed")
+        assert failed.failure is not None
+        assert processes.is_there(failed.running.pid) == (spares == "all")
+
+        def wakes(condition: Callable[[], bool], *given: Any) -> bool:
+            if not condition():
+                frozen.running.resume()
+            return await_(condition, *given)
+
+        with patch.object(driver, "_await", wakes), driver.down():
+            assert not failed.ended, "it is not the one that was to be waited for"
+            assert frozen.ended, "it was waited for, and killed"
+            assert at_work(driver) == [failed]
+        assert len(driver.course.strikes) == 1
+        frozen.running.resume()
+
+
+def test_it_is_kept_down_where_one_ends_before_it_is_killed(tmp_path: Path) -> None:
+    """Nothing has struck that one, so it is another one that is."""
+    with led(tmp_path) as driver:
+        recovered(driver)
+        first, kill = driver._alive(), driver._kill
+
+        def ends_before(life: Life) -> bool:
+            if life is first:
+                end_by_itself(driver)
+            return kill(life)
+
+        with patch.object(driver, "_kill", ends_before), driver.down():
+            assert (driver.generation, driver._runs(), at_work(driver)) == (2, False, [])
+        assert driver.await_batches(1, 60)
+        assert len(driver.course.strikes) == 1
 
 
 def test_at_rest_all_of_it_has_ended_in_order_and_goes_on_behind_that(tmp_path: Path) -> None:
@@ -298,6 +357,79 @@ def test_a_supervisor_that_asks_for_a_resume_is_given_it(tmp_path: Path) -> None
         assert (driver.conflicts, driver._processes, driver.generation) == (1, 2, 2)
     (note,) = notes_of(driver)
     assert note.startswith("the supervisor ended with PROGRESS_CONFLICT: ")
+    assert driver.unexplained == [], "it is judged with the faults that there were"
+
+
+def test_a_supervisor_that_ends_with_an_error_of_no_fault_has_failed(tmp_path: Path) -> None:
+    """And the next one goes on."""
+    with led(tmp_path) as driver:
+        recovered(driver)
+        (tmp_path / "fails").write_text("Fenced")
+        driver.kill()
+        assert driver._await(lambda: bool(driver.unexplained), 60)
+        (tmp_path / "fails").unlink()
+        assert driver.await_batches(1, 60)
+    assert driver.unexplained[0].startswith("the supervisor ended with FENCED: [FENCED] as the script says")
+
+
+def test_a_supervisor_that_gives_up_behind_a_row_of_kills_has_not_failed(tmp_path: Path) -> None:
+    with led(tmp_path) as driver:
+        recovered(driver)
+        leader = leader_of(driver)
+        for kills in range(5):
+            if kills < 4:
+                driver._hold_the_next("CLAIM")
+            assert driver.kill()
+            assert kills == 4 or driver._await(lambda: driver._runs() and driver._alive().is_held_at("CLAIM"), 60)
+        assert driver._await(lambda: driver._leader is not leader, 60)
+        assert driver.await_batches(1, 60)
+    assert notes_of(driver)[0].startswith("the supervisor ended with RESTARTS_EXHAUSTED: ")
+    assert driver.unexplained == []
+
+
+@pytest.mark.parametrize("in_a_fault", [True, False])
+def test_a_supervisor_that_gives_up_has_failed_where_drivers_end_and_nothing_befalls_them(
+    tmp_path: Path, *, in_a_fault: bool
+) -> None:
+    with led(tmp_path) as driver:
+        recovered(driver)
+        leader = leader_of(driver)
+        with ExitStack() as lasts:
+            if in_a_fault:
+                lasts.enter_context(driver._timeline.during(Lane.FAULT, "a broker is killed"))
+            (tmp_path / "fails").write_text("QueryFailed")
+            driver.kill()
+            assert driver._await(lambda: driver._leader is not leader, 60)
+            (tmp_path / "fails").unlink()
+        assert driver.await_batches(1, 60)
+    failed = [each.partition(": ")[0] for each in driver.unexplained]
+    assert ("the supervisor ended with RESTARTS_EXHAUSTED" in failed) == (not in_a_fault)
+
+
+def test_what_a_driver_and_its_supervisor_say_is_told_in_the_users_words(tmp_path: Path) -> None:
+    (tmp_path / "fails").write_text("ProgressConflict")
+    with led(tmp_path) as driver:
+        assert driver.await_batches(1, 60)
+        (failed,) = driver.course.failed
+        assert failed.error.endswith("as the script says, with the user's own")
+        assert "with the user's own" in notes_of(driver)[0]
+
+
+def test_a_drivers_spark_puts_its_files_where_its_supervisor_removes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "of the user"))
+    with led(tmp_path) as driver:
+        assert driver.await_batches(1, 60)
+        assert processes.variable(driver.pid, "SPARK_LOCAL_DIRS") is None
+        scratch = processes.variable(driver.pid, "TMPDIR")
+        assert scratch is not None
+        assert Path(scratch).parent == tmp_path / "scratch-1"
+
+
+def test_a_driver_is_started_by_the_command_of_onceflow_run() -> None:
+    assert DRIVER_OF_THE_ENGINE[:-1] == PROGRAM[:-1]
+    assert DRIVER_OF_THE_ENGINE[-1] == supervised_driver.__name__
 
 
 def test_a_plan_that_no_start_can_run_is_given_up_at_once(tmp_path: Path) -> None:
@@ -314,7 +446,9 @@ def test_a_supervisor_that_ends_without_a_word_is_told_of_and_started_again(tmp_
         os.killpg(leader.running.pid, signal.SIGKILL)
         assert driver._await(lambda: driver._leader is not leader, 60)
         assert driver.await_batches(1, 60)
-        assert notes_of(driver) == ["the supervisor ended with ENDED: its process ended by itself, without a word"]
+        told = "the supervisor ended with ENDED: its process ended by itself, without a word"
+        assert notes_of(driver) == [told]
+        assert driver.unexplained == [f"{told}, though nothing was done to it"]
 
 
 def test_a_supervisor_that_dies_at_its_end_has_not_ended_in_order(tmp_path: Path) -> None:

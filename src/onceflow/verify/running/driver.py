@@ -66,11 +66,15 @@ class DriverProcess(Supervisor):
         That one is killed also where the first has just ended by itself; ``strikes`` tell how many were.
         """
         with self._changed:
-            self._next_hold = step
+            self._hold_the_next(step)
             before = self.generation
         self.kill()
         self._await(lambda: self.generation > before, self.take_over_s, "no driver took over")
         return self._kill_held(self._alive(), step, patience_s if step else 0, 1)
+
+    def _hold_the_next(self, step: str) -> None:
+        """Whoever takes over next waits right before it; an empty one: whoever does so does not."""
+        self._next_hold = step
 
     def kill_jvm(self) -> Life | None:
         """SIGKILL to the JVM alone; the Python process is left to find out. Gives the life that ends so; None: it has no JVM.

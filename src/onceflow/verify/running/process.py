@@ -24,11 +24,19 @@ class EngineProcess(ProcessGroup):
     """One engine process and its JVM, in a process group of their own.
 
     ``heard`` is called with each of its messages, on a thread of this process's own, and with None when all of the group
-    is gone. ``scratch`` is its own directory and goes with it; ``log`` gets its standard error, and stays.
+    is gone. ``scratch`` is its own directory and goes with it; ``log`` gets its standard error, and stays. One that ``leads``
+    has drivers of its own, and no Spark.
     """
 
     def __init__(
-        self, command: Sequence[str], plan: Path, scratch: Path, log: Path, heard: Callable[[Message | None], None]
+        self,
+        command: Sequence[str],
+        plan: Path,
+        scratch: Path,
+        log: Path,
+        heard: Callable[[Message | None], None],
+        *,
+        leads: bool = False,
     ) -> None:
         self.log = log
         self._heard = heard
@@ -42,7 +50,7 @@ class EngineProcess(ProcessGroup):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=scratch,
-                env=_environment(scratch),
+                env=_environment(scratch, leads=leads),
                 # A group of its own, so that driver and JVM are killed at once, and Ctrl-C reaches the supervisor alone.
                 start_new_session=True,
             )
@@ -117,13 +125,18 @@ class EngineProcess(ProcessGroup):
         self._heard(None)
 
 
-def _environment(scratch: Path) -> dict[str, str]:
-    """Without the user's places, and with every temporary file in ``scratch``."""
+def _environment(scratch: Path, *, leads: bool = False) -> dict[str, str]:
+    """Without the user's places, and with every temporary file in ``scratch``; who leads gives each driver a place of its own.
+
+    SPARK_LOCAL_DIRS would overrule that: what killed drivers leave would stay as long as their leader.
+    """
     inherited = private_environment(scratch)
+    inherited.pop("SPARK_LOCAL_DIRS", None)
     own = {
         "TMPDIR": str(scratch),
-        "SPARK_LOCAL_DIRS": str(scratch),
         "JAVA_TOOL_OPTIONS": f"{inherited.get('JAVA_TOOL_OPTIONS', '')} '-Djava.io.tmpdir={scratch}'".strip(),
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:-UsePerfData",
     }
+    if not leads:
+        own["SPARK_LOCAL_DIRS"] = str(scratch)
     return {**inherited, **own}

@@ -157,10 +157,11 @@ def _world(settings: Settings, engine: Engine, files: Place, timeline: Timeline)
             trigger_ms=settings.trigger_ms,
         )
         write_plan(plan, files.plan)
-        launch = partial(_launch, engine, files, settings.pipeline)
+        launch = partial(_launch, engine, files)
+        words = partial(in_the_users_words, private=files.plan, pipeline=settings.pipeline)
         driven = SupervisedDriver if engine.leads else DriverProcess
         with (
-            driven(engine, launch, timeline, settings.standbys) as driver,
+            driven(engine, launch, timeline, settings.standbys, words) as driver,
             _readers(settings, files, kafka.direct_servers, timeline) as readers,
         ):
             yield PrivateWorld(
@@ -194,17 +195,12 @@ def _readers(settings: Settings, files: Place, servers: str, timeline: Timeline)
 def _launch(
     engine: Engine,
     files: Place,
-    pipeline: str,
     number: int,
     heard: Callable[[Message | None], None],
     arguments: tuple[str, ...] = (),
 ) -> EngineProcess:
-    def told(message: Message | None) -> None:
-        if message is not None and message.error:
-            message = replace(message, error=in_the_users_words(message.error, files.plan, pipeline))
-        heard(message)
-
-    return EngineProcess((*engine.command, *arguments), files.plan, files.scratch(number), files.log(number), told)
+    command, scratch = (*engine.command, *arguments), files.scratch(number)
+    return EngineProcess(command, files.plan, scratch, files.log(number), heard, leads=engine.leads)
 
 
 # ------------------------------------------------------------------------------------------------------------- 2 work
@@ -246,7 +242,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
                 raise
             raw.failures.append(watch.stuck or explained(error))
             raw.is_stuck = watch.is_still or isinstance(error, PipelineStuck)
-        raw.failures += _unexplained_conflicts(world.driver, raw)
+        raw.failures += _unexplained_ends(world.driver, raw)
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
         raw.sent, raw.committed = _stopped(writer, raw), watch.committed
         raw.stable, raw.progress = _stopped(stable, raw), _stopped(committed, raw)
@@ -357,6 +353,11 @@ def _outages(world: PrivateWorld, raw: Raw) -> list[Strike]:
         fault = next((each.fault for each in reversed(raw.encounters) if each.at_s <= at_s), "no fault")
         found.append(Strike(fault, at_s, lost=Lost.ENDED))
     return found
+
+
+def _unexplained_ends(driver: DriverProcess, raw: Raw) -> list[str]:
+    """Another one has gone on behind each of them, and nothing else would show."""
+    return [*_unexplained_conflicts(driver, raw), *driver.unexplained]
 
 
 def _unexplained_conflicts(driver: DriverProcess, raw: Raw) -> list[str]:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+from onceflow.errors import ProgressConflict, RestartsExhausted
+from onceflow.pipeline.limits import Limits
+from onceflow.verify.cluster import processes
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.result import Lane
@@ -15,10 +18,11 @@ from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.life import Life
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.reported import ReportedProcess
-from onceflow.verify.running.supervisor import TAKE_OVER_S
+from onceflow.verify.running.supervisor import ended_with, unasked_end
 from onceflow.verify.running.timeline import Timeline
 
 _NAME = "the supervisor"
+_TRIES = Limits().tries
 
 
 class SupervisedDriver(DriverProcess):
@@ -35,11 +39,15 @@ class SupervisedDriver(DriverProcess):
         launch: Callable[..., EngineProcess],
         timeline: Timeline,
         standbys: int = 1,
+        words: Callable[[str], str] = str,
     ) -> None:
-        super().__init__(engine, launch, timeline, standbys)
+        super().__init__(engine, launch, timeline, standbys, words)
         self._leader: Life | None = None
         self._reported: list[Life] = []  # all drivers of which something may be left
         self._warm: set[int] = set()  # the pids of those that the leader calls ready
+        self._losses: list[
+            bool
+        ] = []  # of this leader's drivers, one after the other: whether a fault has to do with it
         self._door = Door(self._enter)
         self._launch = partial(launch, arguments=(self._door.address, str(standbys)))
 
@@ -95,6 +103,8 @@ class SupervisedDriver(DriverProcess):
         leader = self._leader
         if leader is not None and not leader.learned:
             leader.running.reap()
+            with self._changed:  # its drivers end with it, and each end is heard by a thread of its own
+                self._changed.wait_for(lambda: self._closing or not self._reported, self.take_over_s)
             self._learn(leader)
             leader.learned = True
         with self._changed:
@@ -104,8 +114,26 @@ class SupervisedDriver(DriverProcess):
             leader = Life(0, name=_NAME)
             leader.process = self._launch(self._processes, partial(self._heard_leader, leader))
             self._leader = leader
+            self._losses.clear()
             leader.running.order(Order(Do.RUN, mode=self._mode))
             self._mode = "refuse"
+
+    def _learn(self, life: Life) -> None:
+        """No fault ends a leader: an end that nobody asked for is a failure of what is verified, though the next one goes on."""
+        failure = unasked_end(life)
+        if failure is not None and not self._is_explained(failure):
+            with self._changed:
+                self.unexplained.append(f"{ended_with(life, failure)}, though nothing was done to it")
+        super()._learn(life)
+
+    def _is_explained(self, failure: Message) -> bool:
+        """Whether faults have made it end: with what it says of the checkpoint (judged with the faults that there were), or of
+        drivers that were lost in a row, each of them to a fault.
+        """
+        if failure.code == RestartsExhausted.code:
+            row = self._losses[-_TRIES:]
+            return len(row) == _TRIES and all(row)
+        return failure.code == ProgressConflict.code
 
     def _heard_leader(self, leader: Life, message: Message | None) -> None:
         with self._changed:
@@ -116,11 +144,11 @@ class SupervisedDriver(DriverProcess):
                 for life in self._standbys:
                     self._note_warm(life)
             elif message.told is Told.FAILED:
-                leader.failure = message
+                leader.failure = self._worded(message)
             elif message.told is Told.FINISHED:
                 leader.finished = True
             elif message.told is Told.MALFORMED:
-                self._note(leader, message)
+                self._note(leader, self._worded(message))
             self._changed.notify_all()
 
     def _end_in_order(self, order: Order) -> bool:
@@ -156,10 +184,17 @@ class SupervisedDriver(DriverProcess):
         with self._changed:
             super()._heard(life, message)
             if message is None:
+                self._note_loss(life)
                 self._reported.remove(life)
                 self._warm.discard(life.running.pid)
                 if life in self._standbys:
                     self._standbys.remove(life)
+
+    def _note_loss(self, ended: Life) -> None:
+        """One that ends by itself while a fault lasts is that fault's work."""
+        is_struck = ended.killed or ended.jvm_killed or ended.stopped
+        if ended.generation or is_struck:
+            self._losses.append(is_struck or self._timeline.is_open(Lane.FAULT))
 
     def _note(self, life: Life, message: Message) -> None:
         if message.told is Told.STARTED and life in self._standbys:
@@ -175,7 +210,7 @@ class SupervisedDriver(DriverProcess):
         life.open = self._timeline.begin(Lane.DRIVER, life.title, f"pid {life.running.pid}")
         self._current = life
         hold, self._next_hold = self._next_hold, ""
-        for other in self._standbys if hold else ():  # it was told to all, for nobody knew whose turn it would be
+        for other in self._standbys if hold else ():  # it was told to all
             other.running.order(Order(Do.GO))
 
     def _is_missed(self, ended: Life) -> bool:
@@ -184,11 +219,11 @@ class SupervisedDriver(DriverProcess):
 
     # ------------------------------------------------------------------------------------------------- what faults do
 
-    def kill_in_recovery(self, step: str, patience_s: float = TAKE_OVER_S) -> bool | None:
-        with self._changed:
-            for life in self._standbys if step else ():
-                life.running.order(Order(Do.HOLD, step=step))
-        return super().kill_in_recovery(step, patience_s)
+    def _hold_the_next(self, step: str) -> None:
+        """Nobody knows whose turn it will be: all are told, also those that come in later."""
+        super()._hold_the_next(step)
+        for life in self._standbys if step else ():
+            life.running.order(Order(Do.HOLD, step=step))
 
     def pause_standby(self) -> Life | None:
         life = super().pause_standby()
@@ -206,26 +241,39 @@ class SupervisedDriver(DriverProcess):
             fault    wants the driver down: none is at work yet, and there would be one in a moment
             leader   is stopped: the standby runs, in the middle of what is done to its checkpoint
 
-        So it waits until one is at work that the leader has not followed when it stands still.
+            driver   ends by itself, and tells why; its JVM takes a moment to die
+            leader   waits for its Python alone, and tells a standby to run
+            fault    wants the driver down: something of it is there, which is killed; the leader is stopped, and the standby runs
+
+        So it waits until one is at work, wholly, that the leader has not followed when it stands still; and until that one is
+        killed by the fault, for where it ends by itself nothing has struck it.
         """
         with self._not_started(), ExitStack() as woken:
-            self._stop_the_leader(woken)
-            life = self._current
-            if life is not None and not life.ended:
-                self._kill(life)
+            while not self._is_taken_down(woken):
+                woken.close()  # the leader goes on
             yield
 
-    def _stop_the_leader(self, woken: ExitStack) -> None:
-        """Where there is none, none is started; ``woken`` lets it go on."""
-        while True:
-            self._await(lambda: self._runs() or not self._leads(), self.take_over_s, "there is no driver to act on")
-            leader, life = self._leader, self._current
-            if leader is None or leader.ended or not leader.running.pause(alone=True):
-                return
-            if life is self._current and self._runs():
-                woken.callback(leader.running.resume)
-                return
-            leader.running.resume()
+    def _is_taken_down(self, woken: ExitStack) -> bool:
+        """Whether nobody works, and none will before ``woken`` lets the leader go on. Where there is none, none is started."""
+        self._await(lambda: self._is_at_work() or not self._leads(), self.take_over_s, "there is no driver to act on")
+        leader, life = self._leader, self._current
+        if leader is None or leader.ended:
+            self._kill_reported()  # they end with it
+            return True
+        if not leader.running.pause(alone=True):
+            self._await(lambda: leader.ended, self.take_over_s, f"all of {_NAME} is not gone")
+            return False
+        woken.callback(leader.running.resume)
+        if life is not None:
+            life.running.hear()
+        return life is not None and life is self._current and self._is_at_work() and self._kill(life)
+
+    def _is_at_work(self) -> bool:
+        """Whether a driver runs whose end has not begun, as far as it has told: the leader has had no other one follow it."""
+        life = self._current
+        if life is None or life.ended or life.failure is not None or life.finished:
+            return False
+        return processes.is_there(life.running.pid)
 
     @contextmanager
     def resting(self, patience_s: float = 120) -> Iterator[None]:

@@ -31,20 +31,25 @@ _MOST_BACKOFF_S = 5.0
 class Supervisor:
     """A driver that is started again whenever it ends, and those that wait to take over. It may be used from any thread.
 
-    ``generation`` counts the lives of the driver from 1, ``course`` is the course that they take.
+    ``generation`` counts the lives of the driver from 1, ``course`` is the course that they take. What they say of an error is
+    put in other ``words`` before it is told to anybody.
     """
 
     take_over_s = TAKE_OVER_S
     """So long may a driver take to come, or to end."""
 
-    def __init__(self, engine: Engine, launch: Launch, timeline: Timeline, standbys: int = 1) -> None:
+    def __init__(
+        self, engine: Engine, launch: Launch, timeline: Timeline, standbys: int = 1, words: Callable[[str], str] = str
+    ) -> None:
         self.generation = 0
+        self.unexplained: list[str] = []  # ends of what no fault ends
         self.conflicts = 0  # how often one ended since its checkpoint lacked what is committed
         self.gave_up = ""  # why it is not started any more
         self.is_refused = False  # because every start would meet the same, the first one already
         self._changed = threading.Condition()
         self.course = Course(engine, timeline, self._changed)
         self._launch = launch
+        self._words = words
         self._timeline = timeline
         self._current: Life | None = None
         self._standbys: list[Life] = []  # the warmest first; changed by the supervisor's thread
@@ -293,14 +298,11 @@ class Supervisor:
 
     def _learn(self, life: Life) -> None:
         """What an end means for the next start: killed or asked for, simply again; a failure, by its advice, and not for ever."""
-        if life.killed or (life.asked_to_end and life.finished):
+        failure = unasked_end(life)
+        if failure is None:
             return
-        failure = life.failure or Message(
-            Told.FAILED, code="ENDED", error="its process ended by itself, without a word"
-        )
         self._failures = 0 if life.batches else self._failures + 1
-        first_line = failure.error.partition("\n")[0]
-        self._timeline.note(f"{life.title} ended with {failure.code}: {first_line}")
+        self._timeline.note(ended_with(life, failure))
         if failure.code == "PROGRESS_CONFLICT":
             self.conflicts += 1
             self._mode = "resume"
@@ -338,8 +340,11 @@ class Supervisor:
                     self._timeline.end(life.open)
                 self.course.note_end(life, is_missed=self._is_missed(life))
             else:
-                self._note(life, message)
+                self._note(life, self._worded(message))
             self._changed.notify_all()
+
+    def _worded(self, message: Message) -> Message:
+        return replace(message, error=self._words(message.error)) if message.error else message
 
     def _is_missed(self, ended: Life) -> bool:
         """Whether nobody asked for its end, and no other one is left that has output: of two that fence each other none may be
@@ -371,6 +376,19 @@ class Supervisor:
                 life.finished = True
             case Told.MALFORMED:
                 self.gave_up = self.gave_up or f"the engine says what is no message: {message.error}"
+
+
+def unasked_end(life: Life) -> Message | None:
+    """What one ended with that has ended; None: it was killed or asked for."""
+    if life.killed or (life.asked_to_end and life.finished):
+        return None
+    return life.failure or Message(Told.FAILED, code="ENDED", error="its process ended by itself, without a word")
+
+
+def ended_with(life: Life, failure: Message) -> str:
+    """The same in a line."""
+    first_line = failure.error.partition("\n")[0]
+    return f"{life.title} ended with {failure.code}: {first_line}"
 
 
 def _backoff_s(times: int) -> float:
