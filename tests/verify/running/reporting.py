@@ -3,7 +3,7 @@
 It works as ``scripted.py`` does, without any defence, on the ``checkpoint`` beside the plan. With a file ``fails`` there it ends
 with what that says: an error's class, where it was not told to resume. With a file ``breaks``, which it removes, it fails behind
 a batch, and a second process of it, called ``java``, lives on until it is killed; so does the first one where ``spares`` says
-``all``.
+``all``. It tells why, unless ``breaks`` says ``without a word``.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class Telling:
             self._supervisor.send(Triggered())
             self._supervisor.send(BatchCommitted(message.batch, True, 1, 1, 0, 1, 1))
             if self._breaks.exists():
+                how = self._breaks.read_text()
                 self._breaks.unlink()
-                raise errors.QueryFailed("as the script says")
+                raise errors.QueryFailed(how)
 
 
 def main(conversation: Conversation, supervisor: Connection[Any, Any]) -> int:
@@ -74,6 +75,8 @@ def main(conversation: Conversation, supervisor: Connection[Any, Any]) -> int:
         run(directory / "checkpoint", telling, stopped, empty=False)
     except errors.QueryFailed as error:
         leave_java_behind()
+        if error.message == "without a word":
+            os.kill(os.getpid(), signal.SIGKILL)
         conversation.tell(failure(error))
         supervisor.send(Failed(error))
         if (directory / "spares").read_text() == "all":

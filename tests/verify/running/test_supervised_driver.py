@@ -265,17 +265,21 @@ def test_it_is_kept_down_where_who_was_told_to_run_has_not_begun(tmp_path: Path)
         frozen.running.resume()
 
 
-@pytest.mark.parametrize("spares", ["java", "all"])
-def test_it_is_kept_down_where_one_has_failed_and_something_of_it_lives_on(tmp_path: Path, spares: str) -> None:
+@pytest.mark.parametrize(
+    ("spares", "how"), [("java", "and tells why"), ("java", "without a word"), ("all", "and tells why")]
+)
+def test_it_is_kept_down_where_one_has_failed_and_something_of_it_lives_on(
+    tmp_path: Path, spares: str, how: str
+) -> None:
     """Its supervisor has told a standby to run by then, which stands still until somebody waits for it."""
     (tmp_path / "spares").write_text(spares)
     with led(tmp_path) as driver:
         recovered(driver)
         frozen, await_, failed = driver.pause_standby(), driver._await, driver._alive()
         assert frozen is not None
-        (tmp_path / "breaks").touch()
+        (tmp_path / "breaks").write_text(how)
         eventually(lambda: f"DriverLost(pid={failed.running.pid}," in log_of(tmp_path), bool, "that it is missed")
-        assert failed.failure is not None
+        assert (failed.failure is None) == (how == "without a word")
         assert processes.is_there(failed.running.pid) == (spares == "all")
 
         def wakes(condition: Callable[[], bool], *given: Any) -> bool:
