@@ -61,7 +61,7 @@ def main(conversation: Conversation, supervisor: Connection[Any, Any]) -> int:
     go: Go = supervisor.recv()
     stopped = threading.Event()
     threading.Thread(target=hear, args=(supervisor, stopped), daemon=True).start()
-    conversation.tell(Message(Told.STARTED))
+    conversation.begin()
     directory = prepare.file.directory
     fails = directory / "fails"
     if fails.exists() and go.mode is not OnMismatch.RESUME:

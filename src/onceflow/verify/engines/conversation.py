@@ -44,6 +44,18 @@ class Conversation:
         """The order to begin."""
         return self._runs.get()
 
+    def begin(self) -> None:
+        """Says that this process was set to work, and waits until it is told to begin: what it was told before that counts.
+
+        ::
+
+            fault    has the next driver held before FENCE, and kills this one
+            leader   tells a driver to run that it has just started
+            driver   takes FENCE before it has read what its socket holds: the fault waits for a step that has passed
+        """
+        self.tell(Message(Told.STARTED))
+        self.wait_for_run()
+
     def on_stop(self, stop: Callable[[], None]) -> None:
         """What to call when the engine shall end in order; at once, if that was said before."""
         with self._lock:

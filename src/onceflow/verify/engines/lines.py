@@ -18,7 +18,8 @@ file, and nothing heavy. The whole conversation::
 
 An engine that leads drivers of its own (``Engine.leads``) has this conversation, and so has each of its drivers, on a socket of
 its own. The engine says "ready", with the ``pid`` of a standby that is warm, and a last word; a driver that it has set to work
-says "started", before anything else, and all that it does. The engine is told to run and to stop, a driver to hold and to go.
+says "started" before anything else, waits until it is told to run, and says all that it does. The engine is told to run and to
+stop, a driver to hold and to go.
 
 A failure that is ``lasting`` (true in the message) is one that another start could only meet again. When its standard
 input ends the engine kills its process group, itself included: nobody watches it any more.

@@ -23,7 +23,7 @@ from onceflow.verify.engines.reporting import reporting_at
 
 def run_reporting(conversation: Conversation, file: PlanFile, **given: Any) -> Finished:
     """Runs the plan as the runner does, with a sink that tells its steps."""
-    conversation.tell(Message(Told.STARTED))
+    conversation.begin()
     try:
         finished = run(file, make_sink=partial(SteppedSink, conversation=conversation), **given)
     except Exception as error:

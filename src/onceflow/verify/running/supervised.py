@@ -212,6 +212,7 @@ class SupervisedDriver(DriverProcess):
         hold, self._next_hold = self._next_hold, ""
         for other in self._standbys if hold else ():  # it was told to all
             other.running.order(Order(Do.GO))
+        life.running.order(Order(Do.RUN))
 
     def _is_missed(self, ended: Life) -> bool:
         """One that stood still for too long is killed by its leader: that is no end by itself."""
