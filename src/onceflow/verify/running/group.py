@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 from abc import ABC, abstractmethod
 
+from onceflow.errors import VerificationError
 from onceflow.verify.cluster import processes
 from onceflow.verify.engines.lines import Order
 from onceflow.verify.running.hearing import Hearing
@@ -32,9 +36,17 @@ class ProcessGroup(ABC):
     def order(self, order: Order) -> bool:
         """Tells it something; False if it is gone."""
 
+    @property
     @abstractmethod
+    def is_left(self) -> bool:
+        """Whether somebody of the group may be there; else its number may be another's by now."""
+
     def kill(self) -> None:
         """SIGKILL to the whole group, and waits until all of it is gone. Once is enough, twice is no mistake."""
+        if self.is_left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.reap()
 
     @abstractmethod
     def kill_alone(self) -> None:
@@ -84,6 +96,9 @@ class ProcessGroup(ABC):
     @abstractmethod
     def _await_stop(self) -> None:
         """Until it stands still, or has ended."""
+
+    def _still_there(self) -> VerificationError:
+        return VerificationError(f"processes of the group {self.pid} are still there {END_TIMEOUT_S} s after its end")
 
     def hear(self) -> None:
         """All that it has said already is heard when this returns."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from onceflow.errors import VerificationError
 from onceflow.verify.engines.lines import Message, Order
 from onceflow.verify.private import private_environment
 from onceflow.verify.running.group import END_TIMEOUT_S, ProcessGroup
@@ -77,18 +75,16 @@ class EngineProcess(ProcessGroup):
         with contextlib.suppress(ChildProcessError):  # it has ended, and was waited for
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
-    def kill(self) -> None:
-        """SIGKILL to the whole group, and waits until all of it is gone. Once is enough, twice is no mistake.
+    @property
+    def is_left(self) -> bool:
+        """Also behind its own end.
 
         ::
 
             leader   a script that has started the engine behind it: it ends
             engine   lives on, and has the output open that it was given: somebody of the group is there
         """
-        if self.is_running or self._reader.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self.reap()
+        return self.is_running or self._reader.is_alive()
 
     def kill_alone(self) -> None:
         self._process.kill()
@@ -110,9 +106,7 @@ class EngineProcess(ProcessGroup):
         # The JVM holds the same output: its end is the end of both.
         self._reader.join(END_TIMEOUT_S)
         if self._reader.is_alive():
-            raise VerificationError(
-                f"processes of the group {self.pid} are still there {END_TIMEOUT_S} s after its end"
-            )
+            raise self._still_there()
 
     def said(self) -> str:
         tail = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
 
-from onceflow.errors import VerificationError
 from onceflow.verify.cluster import processes
 from onceflow.verify.engines.lines import Do, Message, Order
 from onceflow.verify.running.group import END_TIMEOUT_S, ProcessGroup
@@ -60,11 +56,9 @@ class ReportedProcess(ProcessGroup):
     def _await_stop(self) -> None:
         processes.await_stop(self.pid)
 
-    def kill(self) -> None:
-        if self.is_running:  # else its number may be another's by now
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self.reap()
+    @property
+    def is_left(self) -> bool:
+        return self.is_running
 
     def kill_alone(self) -> None:
         processes.kill(self.pid)
@@ -74,9 +68,7 @@ class ReportedProcess(ProcessGroup):
         self._reader.join(END_TIMEOUT_S)
         self.resume()
         if self.is_running:
-            raise VerificationError(
-                f"processes of the group {self.pid} are still there {END_TIMEOUT_S} s after its end"
-            )
+            raise self._still_there()
 
     def said(self) -> str:
         return self._tail()

@@ -45,9 +45,7 @@ class SupervisedDriver(DriverProcess):
         self._leader: Life | None = None
         self._reported: list[Life] = []  # all drivers of which something may be left
         self._warm: set[int] = set()  # the pids of those that the leader calls ready
-        self._losses: list[
-            bool
-        ] = []  # of this leader's drivers, one after the other: whether a fault has to do with it
+        self._losses: list[bool] = []  # of this leader's drivers, in their order: whether a fault has to do with it
         self._door = Door(self._enter)
         self._launch = partial(launch, arguments=(self._door.address, str(standbys)))
 

@@ -136,9 +136,8 @@ class Broker:
             return NOT_COORDINATOR
         if isinstance(request, FetchOffsets):
             return self.group.fetch(request)
-        if not self.group.has_topic and all(
-            s is None or r for s, r in zip(request.sources, request.refused, strict=True)
-        ):
+        sources = zip(request.sources, request.refused, strict=True)
+        if not self.group.has_topic and all(offset is None or refused for offset, refused in sources):
             return self.group.told(request, OK)  # nothing is left to ask the coordinator for
         return self.group.told(request, self._commit(request))
 

@@ -180,9 +180,8 @@ class Answer:
     committed: Committed | None = None
     producers: tuple[tuple[Identity, int], ...] = ()  # identity and LastSequence
     offset: int | None = None
-    parts: tuple[
-        Answer, ...
-    ] = ()  # to what was asked together; of offsets to the progress, then to each source partition
+    parts: tuple[Answer, ...] = ()
+    """To what was asked together; of offsets to the progress, then to each source partition."""
     message: str = ""
     refused: str = ""  # what is said of the first record of a batch
 

@@ -347,11 +347,13 @@ class World:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Somebody finds that the output has begun again, and sees it through::
+        """Somebody finds that the output has begun again, and sees it through.
 
-        driver 4  begins again at batch 0, for its progress has expired; its commit is answered, its marker is under way
-        driver 6  finds a checkpoint and offsets of which all is committed: there is nothing to do for it
-        driver 4  is killed behind batch 1: whoever believes driver 6 takes the rest for lost
+        ::
+
+            driver 4  begins again at batch 0, for its progress has expired; its commit is answered, its marker is under way
+            driver 6  finds a checkpoint and offsets of which all is committed: there is nothing to do for it
+            driver 4  is killed behind batch 1: whoever believes driver 6 takes the rest for lost
         """
         self.done = False
         if self._at_rest:

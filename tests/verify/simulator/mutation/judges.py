@@ -93,15 +93,15 @@ def with_spark(file: str) -> str:
     """
     session = _session[0]
     assert not session.testsfailed, "the tests cannot be loaded"
-    items = _told.setdefault(file, [item for item in session.items if item.path.name == WITH_SPARK[file]])
+    items = _in_turn.setdefault(file, [item for item in session.items if item.path.name == WITH_SPARK[file]])
     for item, following in zip(items, [*items[1:], items[0]], strict=True):
         if not passes(item, following):
-            _told[file] = [item, *(other for other in items if other is not item)]
+            _in_turn[file] = [item, *(other for other in items if other is not item)]
             return _name(item)
     return ""
 
 
-_told: dict[str, list[pytest.Item]] = {}
+_in_turn: dict[str, list[pytest.Item]] = {}
 """The tests of a file. The one that told the last mutant from production is the first for the next, which is changed nearby."""
 
 
