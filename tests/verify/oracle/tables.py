@@ -6,7 +6,7 @@ the last holds a marker. The same on the output: a marker ends each batch on eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -102,7 +102,7 @@ class Tables:
     finished: tuple[int, ...] = (0, 1, 2)
     position: int = END
     stable: int = END
-    input_start: int = 0
+    starts: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of logs that do not begin at 0
     unordered: tuple[str, ...] = ()
     whole: bool = False
     refused: str = ""
@@ -126,8 +126,11 @@ class Tables:
 
     def recorded(self) -> Recorded:
         seen = self.visible if self.concurrent is None else self.concurrent
-        ends = [("in", p, self.input_start, END, END) for p in range(2)]
-        ends += [("out", p, 0, max(self.stable, last), max(END, last)) for p, last in enumerate(self._lasts())]
+        ends = [("in", p, self.starts.get(("in", p), 0), END, END) for p in range(2)]
+        ends += [
+            ("out", p, self.starts.get(("out", p), 0), max(self.stable, last), max(END, last))
+            for p, last in enumerate(self._lasts())
+        ]
         ends += [(ANCHOR_TOPIC, 0, 0, 0, 0)]
         progress = None if self.next_batch is None else Progress(self.next_batch, QUERY, "driver", self.committed_ends)
         positions = {("in", p): self.position for p in range(2)} if progress else {}

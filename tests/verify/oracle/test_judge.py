@@ -435,7 +435,18 @@ def test_each_reading_of_a_topic_begins_at_its_beginning() -> None:
 def test_a_beginning_that_is_not_known_is_not_judged() -> None:
     assert violations(begun_late(1, next_batch=5)) == {}  # the checkpoint has lost batches, perhaps the first ones
     assert violations(Tables(wanted=[], visible=[], read=[], next_batch=None, position=0)) == {}
-    assert violations(begun_late(1, input_start=4, input_visible={1, 2})) == {}  # nothing was there any more
+
+
+def test_what_stood_before_the_beginning_of_a_log_is_missing() -> None:
+    """A run's logs drop nothing by themselves: one that begins behind 0 excuses nothing, neither there nor behind it."""
+    good, late = outputs(), {("out", 0): PER_BATCH + 1}
+    gone = [each for each in good if (each.batch, each.partition) != (0, 0)]
+    torn = {"torn_transaction": PER_BATCH}
+    assert violations(Tables(visible=gone, starts=late)) == torn
+    assert violations(Tables(visible=gone, concurrent=good, starts=late)) == {**torn, "poll_skip": 1}
+    assert violations(Tables(visible=gone[:-1], starts=late)) == {"torn_transaction": PER_BATCH + 1}
+    late_input = {("in", 0): PER_BATCH + 1, ("in", 1): PER_BATCH + 1}
+    assert violations(begun_late(1, starts=late_input, input_visible={1, 2})) == {"lost": 2 * PER_BATCH}
 
 
 GOOD_LOOKS = (Look(0, (), query=""), Look(1, (0, 0)), Look(2, (1, 1)), Look(2, (1, 1)), Look(BATCHES, (2, 2)))

@@ -144,10 +144,17 @@ def _add_seen(book: Book, seen: Sightings, chosen: Mask) -> None:
 
 
 def _add_final(book: Book, final: Sightings, recorded: Recorded, lanes: Lanes) -> None:
-    """One operation a partition: from here, these records, and that is all."""
+    """One operation a partition: from its beginning on, these records, and that is all.
+
+    Nothing may drop records of a run's private topics, so every log begins at 0, wherever the broker says that it does::
+
+        out-1   the broker moves its beginning to 4, as retention would; 0 to 3 had been read, and acted upon
+        judged from 4 on, nothing is missing; judged from 0 on, four records are
+    """
     ends = recorded.observed.ends
-    lane, start, stable = lanes.of(ends), plain_numbers(ends["start"]), plain_numbers(ends["stable"])
+    lane, stable = lanes.of(ends), plain_numbers(ends["stable"])
     rows, polls = len(lane), len(final.lane)
+    start = np.zeros(rows, np.int64)
     kind = np.concatenate([kinds(Kind.ASSIGN, rows), kinds(Kind.POLL, polls), kinds(Kind.WINDOW, rows)])
     offset = np.concatenate([start, final.offset, start])
     until = np.concatenate([np.full(rows + polls, -1), stable])
@@ -173,12 +180,7 @@ def _add_ends(book: Book, recorded: Recorded, lanes: Lanes) -> None:
     """
     ends = recorded.observed.ends
     lane, rows = lanes.of(ends), len(ends)
-    start = plain_numbers(ends["start"])
-    cut = np.flatnonzero(start > 0)
     op = np.zeros(rows, np.int64)
-    zeros = np.zeros(len(cut), np.int64)
-    gone = kinds(Kind.GONE, len(cut))
-    book.add(op=zeros, process=OBSERVER, kind=gone, lane=lane[cut], offset=zeros, until=start[cut])
     for kind, name in ((Kind.LOG_END, "end"), (Kind.STABLE_END, "stable")):
         book.add(op=op, process=OBSERVER, kind=kinds(kind, rows), lane=lane, offset=plain_numbers(ends[name]))
         if (group := recorded.observed.group) is not None:
