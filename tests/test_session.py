@@ -137,6 +137,8 @@ def test_a_cluster_is_given_the_jars_and_its_own_addresses() -> None:
     settings = session_config("spark://cluster:7077")
     assert "spark-sql-kafka" in settings["spark.jars"]
     assert not {"spark.driver.extraClassPath", "spark.driver.host", "spark.sql.shuffle.partitions"} & settings.keys()
+    assert settings["spark.locality.wait"] == "1s"
+    assert session_config("spark://cluster:7077", {"spark.locality.wait": "3s"})["spark.locality.wait"] == "3s"
 
 
 @pytest.mark.parametrize(("master", "partitions"), [("local", "1"), ("local[3]", "3"), ("local[64]", "8")])

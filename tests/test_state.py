@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions
 
 from onceflow.transaction.failures import AttemptFailed
 from onceflow.transaction.writing import BatchWriter
@@ -78,6 +79,62 @@ def test_a_replayed_batch_is_skipped_and_its_state_is_built_again(bench: Workben
     assert sink.last is not None
     assert (sink.last.batch_id, sink.last.written) == (replayed, False)
     bench.fill(source, [(f"k{number % KEYS}", "x") for number in range(100, 170)])
+    run()
+    assert last_totals(bench, target) == expected(170)
+
+
+def lose_last_batch(checkpoint: Path) -> int:
+    """As if the power had gone before Spark's newest files were safe, or they were not in a backup."""
+    newest = delete_last_commit(checkpoint)
+    for name in (str(newest), f".{newest}.crc"):
+        (checkpoint / "offsets" / name).unlink()
+    return newest
+
+
+def by_time(lines: DataFrame) -> DataFrame:
+    """How many records came at which time."""
+    counted = lines.groupBy(functions.current_timestamp().cast("string").alias("key")).count()
+    return counted.selectExpr("key", "cast(count as string) as value")
+
+
+def test_a_batch_that_is_planned_again_at_another_time_is_no_longer_the_one_that_is_committed(bench: Workbench) -> None:
+    """Its output is there under the first time; skipped, it would be in the state under the second one, and count twice."""
+    source, target = bench.topic(2), bench.topic(2)
+
+    def run(on_mismatch: str = "refuse") -> None:
+        bench.run(source, target, {"on_mismatch": on_mismatch}, transform=by_time, mode="complete")
+
+    def counted() -> int:
+        newest = {message.key(): int(message.value() or b"") for message in bench.read(target)}
+        return sum(newest.values())
+
+    for count in (30, 10):
+        bench.fill(source, records(count))
+        run()
+    lost = lose_last_batch(bench.checkpoint)
+    with pytest.raises(Exception, match=rf"PROGRESS_CONFLICT.*batch {lost}: it is committed already.*another time"):
+        run()
+    assert counted() == 40
+    run("restart")  # the control: taken up all the same
+    bench.fill(source, records(5))
+    run()
+    assert counted() == 40 + 10 + 5
+
+
+def test_a_batch_that_is_planned_again_is_skipped_where_its_state_does_not_depend_on_the_time(bench: Workbench) -> None:
+    source, target = bench.topic(2), bench.topic(2)
+
+    def run() -> KafkaSink:
+        return bench.run(source, target, transform=totals, mode="update").sink
+
+    for part in (records(100)[:70], records(100)[70:]):
+        bench.fill(source, part)
+        run()
+    lost = lose_last_batch(bench.checkpoint)
+    sink = run()
+    assert sink.last is not None
+    assert (sink.last.batch_id, sink.last.written) == (lost, False)
+    bench.fill(source, records(170)[100:])
     run()
     assert last_totals(bench, target) == expected(170)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import UnsafeSession
@@ -15,7 +17,7 @@ from onceflow.transaction import streaming_query
 from onceflow.transaction.progress import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from tests.conftest import Fill, RunQuery, TopicFactory
@@ -89,6 +91,47 @@ def test_initial_offsets_source_options_and_state_are_found(
     assert initial == {(source, 0): 4}
     assert [o["kafka.isolation.level"] for o in options] == ["read_committed"]
     assert (stateful, with_state) == (False, True)
+
+
+def with_state_of_its_own(lines: DataFrame) -> DataFrame:
+    """A function that keeps state is given the time, whatever it does with it."""
+
+    def note(key: tuple[Any, ...], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+        state.update((1,))
+        yield next(frames).assign(total=1)[["total"]]
+
+    grouped = lines.groupBy("key")
+    return grouped.applyInPandasWithState(note, "total long", "total long", "update", GroupStateTimeout.NoTimeout)
+
+
+@pytest.mark.parametrize(
+    ("transform", "tells"),
+    [
+        (lambda lines: lines.groupBy("key").count(), False),
+        (lambda lines: lines.groupBy(functions.window("timestamp", "1 second")).count(), False),
+        (lambda lines: lines.select("key", functions.current_timestamp()), False),
+        (lambda lines: lines.groupBy(functions.current_timestamp()).count(), True),
+        (lambda lines: lines.groupBy(functions.expr("date_add(current_date(), length(key))")).count(), True),
+        (lambda lines: lines.where("timestamp < current_timestamp()").groupBy("key").count(), True),
+        (with_state_of_its_own, True),
+    ],
+    ids=["by key", "by its own time", "no state", "by the present", "by the date", "filtered", "a function"],
+)
+def test_state_that_may_depend_on_the_time_of_a_batch_is_found(
+    transform: Callable[[DataFrame], DataFrame],
+    topic: TopicFactory,
+    fill: Fill,
+    run_query: RunQuery,
+    tmp_path: Path,
+    *,
+    tells: bool,
+) -> None:
+    source = topic(1)
+    fill(source, [("k", "1")])
+    seen: list[bool] = []
+    what = observe(lambda frame, _: streaming_query.state_tells_time(frame), seen)
+    run_query(source, what, tmp_path, transform=transform, mode="update")
+    assert seen == [tells]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from tests.faults.support import eventually
 
 TIMEOUT_S = 1100
+JOINED = Path(__file__).parent / "verify" / "plans" / "joined.toml"
 SABOTAGED = Path(__file__).parent / "verify" / "running" / "sabotaged.py"
 
 USERS = """
@@ -119,6 +122,24 @@ def test_a_users_pipeline_holds_and_the_users_cluster_sees_nothing_of_it(tmp_pat
     assert run["counts"]["faults"] > 0
     assert run["counts"]["drivers"] > 1
     assert not ET.parse(tmp_path / "report" / "junit.xml").findall(".//failure")
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_users_join_and_windows_behind_a_watermark_hold(tmp_path: Path) -> None:
+    """State that drivers are killed over, and give up in the middle of a run."""
+    done = verify(
+        tmp_path, str(JOINED), "--for", "15s", "--rate", "100", "--seed", "4", "--json", "--keep",
+        "--faults", "kill-driver-at-step,kill-jvm",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    assert run["counts"]["drivers"] > 1
+    assert [each for each in run["encounters"] if each["met"]]
+    history = pq.read_table(tmp_path / "report" / "history.parquet")
+    written = set(pc.unique(history["key"].filter(pc.equal(history["kind"], "poll"))).to_pylist())
+    for topic in ("orders", "payments", "paid-orders", "payments-by-window"):
+        assert any(key.startswith(f"{topic}-") for key in written), f"nothing was read of {topic}"
 
 
 @pytest.mark.slow

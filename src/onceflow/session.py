@@ -182,7 +182,15 @@ def _words(name: str, options: str) -> list[str]:
 def _placed(master: str, connector: Sequence[Path]) -> dict[str, str]:
     """What depends on where executors run: the way to the connector's jars, addresses, the number of partitions."""
     if not _in_one_process(master):
-        return {"spark.jars": ",".join(map(str, connector))}
+        return {
+            "spark.jars": ",".join(map(str, connector)),
+            # Of a lost executor, Spark waits for it before its tasks go to another, 3 s by default at each level (Spark 4.2,
+            # TaskSetManager.moreTasksToRunIn, which counts what is pending for it without asking whether it lives)::
+            #
+            #     a task reads its state, which executor 2 holds; executor 2 is killed
+            #     executor 1 is idle, and is given the task when 3 s are over, or when another executor has started
+            "spark.locality.wait": "1s",
+        }
     return {
         # Driver and executor are one process: the class path spares 3 s of copying and serving the jars.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, connector)),

@@ -55,6 +55,38 @@ def test_what_is_decided(progress: Progress, offered: Batch, verdict: Verdict, r
     assert reason in decision.reason
 
 
+PLANNED = replace(DONE, planned_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("progress", "offered", "again"),
+    [
+        (PLANNED, replace(batch(2), planned_ms=100), False),
+        (PLANNED, replace(batch(2), planned_ms=99), True),
+        (PLANNED, replace(batch(2), planned_ms=101), True),
+        (PLANNED, batch(2), False),  # nobody knows
+        (DONE, replace(batch(2), planned_ms=100), False),  # an older onceflow has committed it
+        (PLANNED, replace(batch(1), planned_ms=99), False),  # 2 is to come
+        (PLANNED, replace(batch(3), planned_ms=101), False),
+        (PLANNED, replace(batch(2, end="other"), planned_ms=99), False),
+        (PLANNED, replace(batch(2, "new"), planned_ms=99), False),
+    ],
+)
+def test_the_newest_batch_is_known_from_one_that_is_planned_again(
+    progress: Progress, offered: Batch, *, again: bool
+) -> None:
+    assert progress.is_planned_again(offered) == again
+
+
+def test_the_time_of_the_newest_batch_is_kept() -> None:
+    claimed = DONE.advanced(replace(batch(3), planned_ms=7), "me").claimed_by("another")
+    assert claimed.planned_ms == 7
+    offset, metadata = claimed.encode()
+    assert metadata == '{"v":1,"query":"q","instance":"another","ends":["d0","d1","d2","d3"],"planned":7}'
+    assert Progress.decode(offset, metadata) == claimed
+    assert claimed.advanced(batch(4), "another").planned_ms == 0
+
+
 @pytest.mark.parametrize(
     ("offered", "resume", "restart"),
     [

@@ -26,6 +26,7 @@ from onceflow.transaction.going_on import (
     may_be_committed,
     must_begin_at_offsets,
     offsets_tell_of_a_commit,
+    planned_again_error,
 )
 from onceflow.transaction.guarantee import Guarantee
 from onceflow.transaction.input_columns import record_columns
@@ -44,6 +45,7 @@ from onceflow.transaction.streaming_query import (
     initial_offsets,
     micro_batch,
     planned_at,
+    state_tells_time,
 )
 from onceflow.transaction.writing import HELD_BYTES, BatchWriter, SizeEstimate
 
@@ -123,6 +125,7 @@ class Driver:
         )
         written = self._delivery.deliver(offered, writer.write)
         if not written:
+            self._check_state(frame, offered)
             writer.skip()
         if self.has_progress:
             note_done(self._cluster, self._options.name, offered.run_id, batch_id)
@@ -233,6 +236,16 @@ class Driver:
         found = self._requests.read_committed()
         options, query_id = self._options, offered.batch.query_id
         check_beginning(options.name, options.on_mismatch, query_id, found, lambda: initial_offsets(frame))
+
+    def _check_state(self, frame: DataFrame, offered: MicroBatch) -> None:
+        """Raises ProgressConflict where a batch that is skipped would leave another state than when it was committed."""
+        progress, batch = self._protocol.context.progress, offered.batch
+        if progress is None or not progress.is_planned_again(batch) or not state_tells_time(frame):
+            return
+        error = planned_again_error(self._options.name, batch.id)
+        if self._options.on_mismatch is not OnMismatch.RESTART:
+            raise error
+        log.warning("%s; taken up all the same, as on_mismatch allows", error.message)
 
     # ---------------------------------------------------------------------------------------------------- source topics
 

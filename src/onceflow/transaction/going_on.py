@@ -82,3 +82,14 @@ def check_beginning(
             f"offsets: {'; '.join(wrong[:_MOST_TOLD])}",
             action=_RESUME_ONCE_MORE if is_asked else _NOT_NEW,
         )
+
+
+def planned_again_error(name: str, batch_id: int) -> ProgressConflict:
+    """Of a batch that Spark has planned once more, of a query whose state depends on the time at which it did."""
+    return ProgressConflict(
+        f"pipeline {name!r}, batch {batch_id}: it is committed already, and Spark has lost its plan and made another, of the "
+        "same records at another time. The query keeps state that may depend on the time (current_timestamp, a function with "
+        "state), which would not be the state that the committed output was made of",
+        action="restore the newest entries of the checkpoint's offsets, or resume with a new checkpoint, and empty state. In "
+        'PySpark, if the state does not depend on the time after all, run once with on_mismatch="restart": the batch is skipped',
+    )

@@ -5,7 +5,8 @@ data, and is committed in the same transaction as the batch's output. Its offset
 convention: a committed offset is the next one to process); its metadata is a small JSON document:
 
 ``{"v": 1, "query": "<Spark's query id>", "instance": "<the driver that claimed the name>", "ends": ["<digest>", ...],
-"sources": "<what else is to be known of the sources at the newest end: source_mark.py; not there before 0.1>"}``
+"sources": "<what else is to be known of the sources at the newest end: source_mark.py; not there before 0.1>",
+"planned": <when Spark planned the newest batch, ms since the epoch; not there before 0.1>}``
 
 ``ends`` holds the digests of the source end offsets of the newest committed batches, newest last. A batch id alone does not
 identify a batch::
@@ -15,7 +16,13 @@ identify a batch::
     a sink that compares ids sees 6 <= 7, skips it, and loses all that was not in the old 6 and 7
 
 so the digest of what Spark is about to write must equal the digest of what was committed under that id. Where offsets do not
-name the records (a file source counts its batches) the digest is also of the time at which Spark planned the batch.
+name the records (a file source counts its batches) the digest is also of the time at which Spark planned the batch. Where they
+do, that time matters to a query alone that keeps it as state (``Progress.is_planned_again``)::
+
+    batch 7 counts by date(current_timestamp()), and is committed on Monday, as Monday +5; Spark's own entry of it is lost
+    nothing has come since; on Tuesday Spark plans batch 7 anew, with the same ends, and its digest is that of the committed one
+    it is skipped, for its output is there, and its 5 records are put into the state once more as Tuesday's
+    batch 8 says Tuesday 6, where 1 is right: 5 records are counted twice
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -47,7 +54,7 @@ class Batch:
     """One micro-batch as Spark offers it.
 
     ``end`` is the digest of its source end offsets, ``start`` that of the batch before it (empty for batch 0). ``sources`` is
-    kept with the progress as it is.
+    kept with the progress as it is, and so is ``planned_ms``, when Spark planned it (since the epoch; 0: it is not known).
     """
 
     id: int
@@ -55,17 +62,22 @@ class Batch:
     start: str
     end: str
     sources: str = ""
+    planned_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is committed under a pipeline's name; ``next_batch`` is the batch id that comes next."""
+    """What is committed under a pipeline's name; ``next_batch`` is the batch id that comes next.
+
+    ``sources`` and ``planned_ms`` are those of the newest batch.
+    """
 
     next_batch: int
     query_id: str
     instance: str
     ends: tuple[str, ...]
     sources: str = ""
+    planned_ms: int = 0
 
     @classmethod
     def empty(cls, instance: str) -> Progress:
@@ -74,12 +86,13 @@ class Progress:
 
     def claimed_by(self, instance: str) -> Progress:
         """The same progress, owned by another driver."""
-        return Progress(self.next_batch, self.query_id, instance, self.ends, self.sources)
+        return replace(self, instance=instance)
 
     def advanced(self, batch: Batch, instance: str) -> Progress:
         """The progress once ``batch`` is committed."""
         kept = self.ends if self.query_id == batch.query_id and self.next_batch == batch.id else ()
-        return Progress(batch.id + 1, batch.query_id, instance, (*kept, batch.end)[-DIGESTS_KEPT:], batch.sources)
+        ends = (*kept, batch.end)[-DIGESTS_KEPT:]
+        return Progress(batch.id + 1, batch.query_id, instance, ends, batch.sources, batch.planned_ms)
 
     def end_of(self, batch_id: int) -> str | None:
         """The digest committed for ``batch_id``, or None when it is too old to be kept."""
@@ -89,6 +102,14 @@ class Progress:
     def contains(self, batch: Batch) -> bool:
         """Whether exactly this batch is committed."""
         return self.query_id == batch.query_id and self.end_of(batch.id) == batch.end
+
+    def is_planned_again(self, batch: Batch) -> bool:
+        """Whether this is the newest committed batch, and Spark has planned it once more, at another time. Both are known.
+
+        Those before it are not asked: whoever has planned one of them anew has lost the plan of the newest as well.
+        """
+        is_newest = self.contains(batch) and batch.id == self.next_batch - 1
+        return is_newest and 0 < self.planned_ms != batch.planned_ms > 0
 
     def encode(self) -> tuple[int, str]:
         """The (offset, metadata) pair to commit."""
@@ -100,6 +121,8 @@ class Progress:
         }
         if self.sources:
             document["sources"] = self.sources
+        if self.planned_ms:
+            document["planned"] = self.planned_ms
         return self.next_batch, json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -110,8 +133,8 @@ class Progress:
             if document["v"] != FORMAT_VERSION:
                 raise ProgressUnreadable(f"format version {document['v']}, this onceflow reads {FORMAT_VERSION}")
             ends = tuple(map(str, document["ends"]))
-            sources = str(document.get("sources", ""))
-            return cls(offset, str(document["query"]), str(document["instance"]), ends, sources)
+            sources, planned_ms = str(document.get("sources", "")), int(document.get("planned", 0))
+            return cls(offset, str(document["query"]), str(document["instance"]), ends, sources, planned_ms)
         except (ValueError, KeyError, TypeError) as error:
             raise ProgressUnreadable(f"metadata {metadata[:80]!r} is not a progress record: {error}") from error
 

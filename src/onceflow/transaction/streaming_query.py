@@ -31,6 +31,8 @@ _TASK_COLUMN = "_onceflow_task"
 _STATUS_PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 0.01
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
+_KEPT_BY_FUNCTIONS = ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithState")
+_PRESENT = "org.apache.spark.sql.catalyst.expressions.CurrentBatchTimestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ def micro_batch(frame: DataFrame, batch_id: int) -> MicroBatch:
     end = _offsets_of(sources, execution.availableOffsets())
     before = _batch_digest(start, lambda: _planned_ms_of(execution, batch_id - 1)) if batch_id > 0 else ""
     mark = mark_of(kafka_offsets(end), agree=readings_agree(end))
-    batch = Batch(batch_id, str(execution.id()), before, _batch_digest(end, lambda: _planned_ms(execution)), mark)
+    planned_ms = _planned_ms(execution)
+    batch = Batch(batch_id, str(execution.id()), before, _batch_digest(end, lambda: planned_ms), mark, planned_ms)
     return MicroBatch(batch, start, end, str(execution.runId()))
 
 
@@ -174,6 +177,32 @@ def is_stateful(frame: DataFrame) -> bool:
     jvm: Any = frame.sparkSession._jvm
     stateful = jvm.java.lang.Class.forName(_STATEFUL)
     return any(stateful.isInstance(node) for node in _nodes(_execution(frame).lastExecution().executedPlan()))
+
+
+def state_tells_time(frame: DataFrame) -> bool:
+    """Whether what the running query keeps as state may depend on when a batch was planned, and not on its records alone.
+
+    So it does where the plan asks for the present time (``current_timestamp``, ``localtimestamp``, ``current_date``), which Spark
+    makes the time at which the batch was planned; and a function of the user's that keeps state is given that time. (``now()`` is
+    another one whenever the batch runs, as ``rand()`` is.)
+    """
+    if not is_stateful(frame):
+        return False
+    execution = _execution(frame).lastExecution()
+    names = [node.getClass().getSimpleName() for node in _nodes(execution.executedPlan())]
+    if any(sign in name for name in names for sign in _KEPT_BY_FUNCTIONS):
+        return True
+    jvm: Any = frame.sparkSession._jvm
+    present = jvm.java.lang.Class.forName(_PRESENT)
+    return any(present.isInstance(leaf) for node in _nodes(execution.logical()) for leaf in _leaves(node))
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    """Of the expressions of this node of a plan."""
+    expressions = node.expressions()
+    for index in range(expressions.size()):
+        leaves = expressions.apply(index).collectLeaves()
+        yield from (leaves.apply(number) for number in range(leaves.size()))
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

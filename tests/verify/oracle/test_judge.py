@@ -437,6 +437,17 @@ def test_a_beginning_that_is_not_known_is_not_judged() -> None:
     assert violations(Tables(wanted=[], visible=[], read=[], next_batch=None, position=0)) == {}
 
 
+def test_a_part_of_a_transaction_that_one_reader_passed_over_is_no_transaction_read() -> None:
+    """G1b: the other one has seen all of it. What was passed over at the beginning of a batch stands between two transactions."""
+    good = outputs()
+    part = [each for each in good if (each.partition, each.offset) != (0, 1)]
+    first = [each for each in good if (each.partition, each.offset) != (0, 0)]
+    passed_over = {"intermediate_read": 1, "int_poll_skip": 1}
+    assert violations(Tables(concurrent=part)) == passed_over
+    assert violations(Tables(concurrent=first)) == {"poll_skip": 1}
+    assert violations(Tables(visible=part, concurrent=good)) == {"torn_transaction": 1, **passed_over}
+
+
 def test_what_stood_before_the_beginning_of_a_log_is_missing() -> None:
     """A run's logs drop nothing by themselves: one that begins behind 0 excuses nothing, neither there nor behind it."""
     good, late = outputs(), {("out", 0): PER_BATCH + 1}

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.faults.light import Job, LightDriver
 from tests.verify.running.scripted import NUMBERS
-from tests.verify.running.supervised import IN_THE_FIRST, IN_TWO, end_by_itself, output, repeated, supervised, world_of
+from tests.verify.running.supervised import (
+    ENGINE,
+    IN_THE_FIRST,
+    IN_TWO,
+    end_by_itself,
+    output,
+    repeated,
+    supervised,
+    world_of,
+)
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import VerificationError
@@ -223,19 +232,20 @@ def test_what_is_lost_is_a_batch_that_would_be_seen_repeated(tmp_path: Path) -> 
     assert not [batch for batch in lost if batch % 2]
 
 
-@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize(("has_state", "committed"), [(True, False), (True, True), (False, False), (False, True)])
 def test_a_planned_batch_that_kafka_has_committed_is_not_lost_where_there_is_state(
-    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path, *, committed: bool
+    broker: EmbeddedBroker, topic: TopicFactory, tmp_path: Path, *, has_state: bool, committed: bool
 ) -> None:
-    """Its driver died before Spark's entry of it was written; state would be lost with it."""
-    checkpoint, name = tmp_path / "checkpoint", topic(1)
-    with supervised(tmp_path) as driver:
+    """Its driver died before Spark's entry of it was written; state would be lost with it. Without, the next may refuse."""
+    checkpoint, name, spared = tmp_path / "checkpoint", topic(1), has_state and committed
+    with supervised(tmp_path, engine=replace(ENGINE, is_ours=True)) as driver:
         assert driver.await_batches(1)
         life = driver.hold("WRITE")
         assert life is not None
         assert life.held is not None
         batch = life.held.batch  # it is planned, and not noted as done
-        (checkpoint / "state").mkdir()
+        if has_state:
+            (checkpoint / "state").mkdir()
         job = Job(broker.bootstrap_servers, name, name, str(tmp_path / "done"), batches=batch + committed)
         LightDriver(job).run()
         kafka: Any = SimpleNamespace(direct_servers=broker.bootstrap_servers)
@@ -247,12 +257,13 @@ def test_a_planned_batch_that_kafka_has_committed_is_not_lost_where_there_is_sta
                 (checkpoint / log / str(number)).exists()
                 for log, number in (("commits", batch - 1), ("offsets", batch))
             ]
-    assert left == [committed, committed]
+            assert driver.lacks_committed == (committed and not has_state)
+    assert left == [spared, spared]
     kept, lost = (
         f"commits/{batch - 1} is not that of the newest batch that Kafka has committed",
         f"lost commits/{batch - 1}",
     )
-    assert (world.said.missed, world.said.met) == ((kept, "") if committed else ("", lost))
+    assert (world.said.missed, world.said.met) == ((kept, "") if spared else ("", lost))
 
 
 def test_without_a_fault_the_engine_repeats_nothing(tmp_path: Path) -> None:
@@ -315,5 +326,5 @@ def test_a_checkpoint_is_spared_without_which_a_resume_is_refused(
         fault.inject(world, Random(1))
         left = checkpoint / "offsets" / "0"
         assert (left.exists() and left.read_bytes() == before) == (not agree)
-        assert bool(world.said.met) == agree
+        assert bool(world.said.met) == driver.lacks_committed == agree
         assert agree or world.said.missed.startswith("two readings of a partition end batch 0 at different offsets")

@@ -106,11 +106,13 @@ def test_a_step_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) ->
         assert driver.generation == 2
 
 
+@pytest.mark.parametrize("lacks_committed", [False, True])
 def test_one_that_ends_by_itself_while_its_step_is_awaited_was_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lacks_committed: bool
 ) -> None:
     """It counts once, as an outage, and how the next one begins follows from why it ended."""
     with supervised(tmp_path) as driver:
+        driver.lacks_committed = lacks_committed
         assert driver.await_batches(1)
         ends_while_a_step_is_awaited(driver, monkeypatch, "PROGRESS_CONFLICT")
         assert driver.kill_at("WRITE") is None
@@ -118,6 +120,7 @@ def test_one_that_ends_by_itself_while_its_step_is_awaited_was_not_killed(
         assert driver.await_batches(1)
         assert notes_of(driver) == ["driver 1 ended with PROGRESS_CONFLICT: as the test says"]
         assert (tmp_path / "checkpoint" / f"mode-{driver.pid}").read_text() == "resume"
+        assert driver.conflicts == (0 if lacks_committed else 1), "no fault explains it"
 
 
 def test_one_that_does_nothing_while_its_step_is_awaited_is_stuck_and_not_rescued(

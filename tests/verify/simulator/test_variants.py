@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -191,9 +192,16 @@ def test_faults_break_what_is_not_defended(name: str, version: int, anomaly: Ano
     for seed in range(first, first + SEEDS):
         scenario = frame(name, version, rates, seed)
         assert not run(seed, scenario=scenario).anomalies
-        if run(seed, VARIANTS[name], scenario=scenario).shows(anomaly):
+        if run(seed, VARIANTS[name], scenario=scenario).shows(anomaly) and (
+            not rates or holds_without_faults(seed, name, scenario)
+        ):
             return
-    pytest.fail(f"{SEEDS} seeds do not break the variant '{name}'")
+    pytest.fail(f"{SEEDS} seeds do not break the variant '{name}', or the same ones do so without faults")
+
+
+def holds_without_faults(seed: int, name: str, scenario: Scenario) -> bool:
+    """A second driver from the beginning, which odd seeds have, breaks some by itself."""
+    return not run(seed, VARIANTS[name], scenario=replace(scenario, rates={})).anomalies
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "no fresh epoch"])

@@ -44,10 +44,10 @@ class LoseCommitLog:
         driver   84 is run again (duplicated), and 85 planned anew, over more input: the first totals are phantoms
 
     One of a plan with state that Kafka has committed must stay: Spark would plan it anew, and only a resume with empty state
-    were left, which leaves nothing to judge::
+    were left, which leaves nothing to judge. Without state the pipeline may refuse what is planned anew, and is resumed::
 
         driver   Kafka has committed batch 8; it is killed before Spark writes commits/8: that entry is as good as lost
-        fault    7 is the newest entry; lost with it were offsets/8
+        fault    7 is the newest entry; lost with it is offsets/8
     """
 
     name: str = "lose-commit-log"
@@ -66,9 +66,12 @@ class LoseCommitLog:
                 world.missed(unseen)
                 return
             planned = _from(world.checkpoint / "offsets", int(newest.name) + 1)
-            if planned and keeps_state(world.checkpoint) and _next_batch(world) > int(newest.name) + 1:
-                world.missed(f"commits/{newest.name} is not that of the newest batch that Kafka has committed")
-                return
+            has_state = keeps_state(world.checkpoint)
+            if planned and (has_state or world.driver.engine.is_ours) and _is_behind(world, int(newest.name)):
+                if has_state:
+                    world.missed(f"commits/{newest.name} is not that of the newest batch that Kafka has committed")
+                    return
+                world.driver.lacks_committed = True
             for entry in planned:
                 _change(entry, _gone)
             _change(newest, (lambda path: path.write_bytes(b"")) if empties else _gone)
@@ -107,6 +110,7 @@ class LoseOffsets:
             for log in ("offsets", "commits"):
                 for entry in _from(world.checkpoint / log, int(newest.name)):
                     _change(entry, _gone)
+            world.driver.lacks_committed = True
             world.met(f"lost batch {newest.name} of the checkpoint")
 
 
@@ -132,6 +136,7 @@ class TornCheckpointWrite:
                 return
             length = random.choice((0, newest.stat().st_size // 2))
             _change(newest, lambda path: path.write_bytes(path.read_bytes()[:length]))
+            world.driver.lacks_committed = True
             world.met(f"cut offsets/{newest.name} to {length} bytes")
 
 
@@ -177,10 +182,10 @@ def _readings_agree(entry: Path) -> bool:
         return True
 
 
-def _next_batch(world: World) -> int:
-    """The batch that comes next by what Kafka has committed; 0 for an engine that commits no progress."""
+def _is_behind(world: World, newest: int) -> bool:
+    """Whether Kafka has committed a batch behind the newest one that is noted as done; no, where nothing tells."""
     progress = committed_of(world.kafka.direct_servers, world.plan.name).progress
-    return 0 if progress is None else progress.next_batch
+    return progress is not None and progress.next_batch > newest + 1
 
 
 def _newest(log: Path) -> Path | None:

@@ -43,7 +43,8 @@ class Supervisor:
     ) -> None:
         self.generation = 0
         self.unexplained: list[str] = []  # ends of what no fault ends
-        self.conflicts = 0  # how often one ended since its checkpoint lacked what is committed
+        self.lacks_committed = False  # whether a fault has taken from the checkpoint what is committed, or may have
+        self.conflicts = 0  # how often one said that it lacks that, before any fault had
         self.gave_up = ""  # why it is not started any more
         self.is_refused = False  # because every start would meet the same, the first one already
         self._changed = threading.Condition()
@@ -304,7 +305,7 @@ class Supervisor:
         self._failures = 0 if life.batches else self._failures + 1
         self._timeline.note(ended_with(life, failure))
         if failure.code == "PROGRESS_CONFLICT":
-            self.conflicts += 1
+            self.conflicts += not self.lacks_committed
             self._mode = "resume"
         with self._changed:
             if failure.lasting and not self.course.commits:  # before any fault, so that no fault can be the reason
