@@ -22,6 +22,7 @@ from confluent_kafka import TopicPartition as Offset
 from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
+from pyspark.sql import functions
 from tests.faults.support import delete_topic
 from tests.held_batch import HeldBatch, held_batch
 
@@ -39,7 +40,7 @@ from onceflow.errors import (
 )
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction import driver as module
-from onceflow.transaction import once_a_batch, writing
+from onceflow.transaction import once_a_batch, streaming_query, writing
 from onceflow.transaction.driver import BatchReport, Driver
 from onceflow.transaction.executor_path import write_on_executors
 from onceflow.transaction.messages import Counts
@@ -125,6 +126,19 @@ def stateful(source: list[str], run_query: RunQuery, tmp_path_factory: pytest.Te
 
     def counted(lines: DataFrame) -> DataFrame:
         return lines.groupBy("value").count().select("value")
+
+    options: dict[str, Any] = {"transform": counted, "mode": "update", "timeout_s": HELD_S}
+    with held_batch(lambda write: run_query(topics, write, checkpoint, **options), checkpoint) as held:
+        yield held
+
+
+@pytest.fixture(scope="module")
+def timed(source: list[str], run_query: RunQuery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldBatch]:
+    """Batch 0 of a query that counts how many come at a time."""
+    checkpoint, topics = tmp_path_factory.mktemp("timed"), ",".join(source)
+
+    def counted(lines: DataFrame) -> DataFrame:
+        return lines.groupBy(functions.current_timestamp()).count().selectExpr("cast(count AS string) AS value")
 
     options: dict[str, Any] = {"transform": counted, "mode": "update", "timeout_s": HELD_S}
     with held_batch(lambda write: run_query(topics, write, checkpoint, **options), checkpoint) as held:
@@ -269,6 +283,34 @@ def test_a_batch_that_is_committed_is_run_where_spark_has_to_build_its_state(
 
         assert bool(batch(repeat)) == runs
         assert again.last == BatchReport(0, False, 0, again.last.seconds if again.last else -1)
+
+
+def test_a_batch_that_was_planned_again_at_another_time_is_refused_where_state_tells_of_it(
+    lab: Lab, first: HeldBatch, stateful: HeldBatch, timed: HeldBatch, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    def planned_again(batch: HeldBatch, target: str, **options: Any) -> BatchReport:
+        as_another_process()
+        with monkeypatch.context() as patched:
+            patched.setattr(streaming_query, "_planned_ms", lambda _: 7)
+            return written(batch, lab.sink(target, target, **options))
+
+    for batch in (first, stateful, timed):
+        target = lab.topic()
+        assert written(batch, lab.sink(target, target)).written
+        as_another_process()
+        assert not written(batch, lab.sink(target, target)).written, "that is the plan that was committed"
+        if batch is not timed:
+            assert not planned_again(batch, target).written
+    with pytest.raises(
+        ProgressConflict, match=f"'{target}', batch 0: it is committed already, and Spark has lost its plan"
+    ):
+        planned_again(timed, target)
+    assert "taken up all the same" not in caplog.text
+    assert not planned_again(timed, target, on_mismatch="restart").written
+    assert "Spark has lost its plan" in caplog.text
+    assert "taken up all the same" in caplog.text
+    assert lab.values(target) == [str(len(VALUES))]
 
 
 def test_rows_without_a_key_begin_where_the_batch_says(lab: Lab, first: HeldBatch, second: HeldBatch) -> None:

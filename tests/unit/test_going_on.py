@@ -12,6 +12,7 @@ from onceflow.transaction.going_on import (
     may_be_committed,
     must_begin_at_offsets,
     offsets_tell_of_a_commit,
+    planned_again_error,
 )
 from onceflow.transaction.progress import OnMismatch, Progress, SourceOffsets
 from onceflow.transaction.questions import Committed
@@ -171,3 +172,17 @@ def test_of_many_partitions_the_first_five_are_told() -> None:
     many = {("in", number): 7 for number in range(9)}
     conflict = refused(OnMismatch.RESUME, Committed(None, many, plain=frozenset(many)), dict)
     assert conflict.message.count("committed is 7") == 5
+
+
+def test_a_batch_that_was_planned_again_is_told_with_every_way_out() -> None:
+    conflict = planned_again_error("orders", 7)
+    assert isinstance(conflict, ProgressConflict)
+    assert conflict.message.startswith(
+        "pipeline 'orders', batch 7: it is committed already, and Spark has lost its plan"
+    )
+    for way_out in (
+        "restore the newest entries",
+        "resume with a new checkpoint, and empty state",
+        'on_mismatch="restart"',
+    ):
+        assert way_out in conflict.action

@@ -64,6 +64,8 @@ PLANNED = replace(DONE, planned_ms=100)
         (PLANNED, replace(batch(2), planned_ms=100), False),
         (PLANNED, replace(batch(2), planned_ms=99), True),
         (PLANNED, replace(batch(2), planned_ms=101), True),
+        (replace(DONE, planned_ms=1), replace(batch(2), planned_ms=2), True),
+        (replace(DONE, planned_ms=2), replace(batch(2), planned_ms=1), True),
         (PLANNED, batch(2), False),  # nobody knows
         (DONE, replace(batch(2), planned_ms=100), False),  # an older onceflow has committed it
         (PLANNED, replace(batch(1), planned_ms=99), False),  # 2 is to come
@@ -85,6 +87,7 @@ def test_the_time_of_the_newest_batch_is_kept() -> None:
     assert metadata == '{"v":1,"query":"q","instance":"another","ends":["d0","d1","d2","d3"],"planned":7}'
     assert Progress.decode(offset, metadata) == claimed
     assert claimed.advanced(batch(4), "another").planned_ms == 0
+    assert Progress.decode(offset, metadata.replace(":7}", ':"7"}')) == claimed
 
 
 @pytest.mark.parametrize(

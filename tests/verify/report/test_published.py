@@ -17,7 +17,6 @@ NEVER_CAME, MET_NOTHING, MET_WORK = "never came", "met nothing", "met work"
 OPEN = {
     ("kill-standby", "1"): MET_NOTHING,  # the pipeline's work goes on beside it
     ("kill-standby", "2"): MET_NOTHING,
-    ("kill-all-brokers", "1"): NEVER_CAME,  # no run of version 1 has drawn it yet
 }
 """The kinds that have not met work in any run of a transaction version. Whichever has is no longer one of them."""
 

@@ -192,9 +192,8 @@ def test_faults_break_what_is_not_defended(name: str, version: int, anomaly: Ano
     for seed in range(first, first + SEEDS):
         scenario = frame(name, version, rates, seed)
         assert not run(seed, scenario=scenario).anomalies
-        if run(seed, VARIANTS[name], scenario=scenario).shows(anomaly) and (
-            not rates or holds_without_faults(seed, name, scenario)
-        ):
+        is_broken = run(seed, VARIANTS[name], scenario=scenario).shows(anomaly)
+        if is_broken and (not rates or holds_without_faults(seed, name, scenario)):
             return
     pytest.fail(f"{SEEDS} seeds do not break the variant '{name}', or the same ones do so without faults")
 
