@@ -44,7 +44,7 @@ test: check
 proof: setup
 	$(BIN)/pytest $(or $(PYTEST_ARGS),$(SHORT)) $(PROOF)
 
-# The long part of the verification, seven hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
+# The long part of the verification, eight hours; each of its three parts can be made by itself. None holds up the others, whatever it shows.
 verify: setup
 	@worst=0; for part in tests simulator runs; do $(MAKE) --no-print-directory verify-$$part || worst=1; done; exit $$worst
 
@@ -64,9 +64,10 @@ verify-simulator: setup
 	exit $$worst
 
 # Runs of `onceflow verify` on replicated brokers and a Spark cluster, and their reports: faults of all kinds for long enough to have most of
-# them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery; beside Spark's own sink; executors that
-# write, under the end of processes, under all else, and their Python processes, on both; what a plan without state allows to be lost, on both;
-# kinds that chance gives too seldom, on both; and Kafka's transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
+# them, on transaction versions 2 and 1; drivers killed one by one on both, for the goals of recovery, also under the supervisor of users; a
+# user's join and windows; beside Spark's own sink; executors that write, under the end of processes, under all else, and their Python
+# processes, on both; what a plan without state allows to be lost, on both; kinds that chance gives too seldom, on both; and Kafka's
+# transaction matrix. It ends with 1 if any is violated, else with 2 if any proves nothing.
 LONG_FOR ?= 25m
 FOR ?= 6m
 CLUSTER := --brokers 3 --spark-workers 2 --standbys 2
@@ -78,6 +79,7 @@ PYTHON_PROCESSES := kill-python-daemon,pause-python-daemon,kill-python-worker,pa
 # Which chance gives too seldom.
 SELDOM := roll-brokers-hard,kill-all-brokers,expire-ids-of-zombie,hijack-transactional-id,pause-jvm,stall-driver
 WITHOUT_STATE := src/onceflow/verify/matrix/pipeline.toml
+JOINED := tests/verify/plans/joined.toml
 verify-runs: setup
 	@worst=0; \
 	run() { \
@@ -88,6 +90,9 @@ verify-runs: setup
 	run $(CLUSTER) --for $(LONG_FOR) --transaction-version 1 --out onceflow-verify/version-1; \
 	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --transaction-version 2 --out onceflow-verify/version-2-one-by-one; \
 	run $(CLUSTER) --for $(LONG_FOR) --one-by-one --faults $(KILLS) --transaction-version 1 --out onceflow-verify/version-1-one-by-one; \
+	run $(CLUSTER) --for $(FOR) --one-by-one --engine supervised --faults $(KILLS) --transaction-version 2 --out onceflow-verify/version-2-supervised; \
+	run $(CLUSTER) --for $(FOR) --one-by-one --engine supervised --faults $(KILLS) --transaction-version 1 --out onceflow-verify/version-1-supervised; \
+	run $(JOINED) $(CLUSTER) --for $(FOR) --transaction-version 2 --out onceflow-verify/version-2-joined; \
 	run $(CLUSTER) --for $(FOR) --engine both --out onceflow-verify/beside-spark; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 2 --out onceflow-verify/version-2-executors; \
 	run $(CLUSTER) --for $(FOR) --engine executors --faults spark,brokers,driver --transaction-version 1 --out onceflow-verify/version-1-executors; \
