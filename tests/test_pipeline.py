@@ -165,6 +165,7 @@ CHANGES = {
     "sales_value": 'value = "cast(id AS string)"',
     "schema": 'schema = "id INT, country STRING, amount INT"',
     "available_now": "available_now = true",
+    "grouped": "FROM paid GROUP BY country",
 }
 
 
@@ -692,6 +693,24 @@ def test_a_deleted_checkpoint_is_refused_then_resumed_without_loss_or_repetition
     lab.send(rows(15))
     lab.run()
     assert lab.ids() == list(range(16)), "the resumed checkpoint is an ordinary one"
+
+
+def test_a_batch_that_spark_has_planned_again_is_refused_then_resumed_where_state_depends_on_the_time(lab: Lab) -> None:
+    """By its offsets the checkpoint fits, so that a resume would find nothing to resume."""
+    lab.write_plan(grouped="FROM paid GROUP BY country, current_date()")
+    for number in (1, 2):
+        lab.send(rows(number))
+        lab.run()
+    for entry in ("offsets/1", "offsets/.1.crc", "commits/1", "commits/.1.crc"):
+        lab.checkpoint(entry).unlink()
+    for _ in range(2):
+        with pytest.raises(ProgressConflict, match="of the same records at another time") as caught:
+            lab.run()
+    assert "--resume" in caught.value.action
+    lab.send(rows(3))
+    lab.run(Mode.RESUME)
+    assert lab.ids() == [1, 2, 3]
+    assert [total for _, total in lab.read(lab.revenue)] == ["10", "20", "10"], "the state begins anew"
 
 
 def test_resume_with_a_checkpoint_that_fits_changes_nothing(lab: Lab) -> None:

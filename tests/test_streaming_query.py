@@ -93,6 +93,11 @@ def test_initial_offsets_source_options_and_state_are_found(
     assert (stateful, with_state) == (False, True)
 
 
+def with_the_time(lines: DataFrame) -> DataFrame:
+    """Of which nothing is kept."""
+    return lines.selectExpr("key", "unix_micros(current_timestamp()) AS count")
+
+
 def with_state_of_its_own(lines: DataFrame) -> DataFrame:
     """A function that keeps state is given the time, whatever it does with it."""
 
@@ -110,12 +115,24 @@ def with_state_of_its_own(lines: DataFrame) -> DataFrame:
         (lambda lines: lines.groupBy("key").count(), False),
         (lambda lines: lines.groupBy(functions.window("timestamp", "1 second")).count(), False),
         (lambda lines: lines.select("key", functions.current_timestamp()), False),
+        (lambda lines: lines.groupBy("key").count().select("key", functions.current_timestamp()), False),
+        (lambda lines: lines.groupBy("key").count().unionByName(with_the_time(lines)), False),
         (lambda lines: lines.groupBy(functions.current_timestamp()).count(), True),
         (lambda lines: lines.groupBy(functions.expr("date_add(current_date(), length(key))")).count(), True),
         (lambda lines: lines.where("timestamp < current_timestamp()").groupBy("key").count(), True),
         (with_state_of_its_own, True),
     ],
-    ids=["by key", "by its own time", "no state", "by the present", "by the date", "filtered", "a function"],
+    ids=[
+        "by key",
+        "by its own time",
+        "no state",
+        "above",
+        "beside",
+        "by the present",
+        "by the date",
+        "filtered",
+        "a function",
+    ],
 )
 def test_state_that_may_depend_on_the_time_of_a_batch_is_found(
     transform: Callable[[DataFrame], DataFrame],

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from onceflow.errors import ConfigurationError
 from onceflow.pipeline.batch_states import batch_states, is_behind, warning
-from onceflow.pipeline.local_checkpoint import LocalCheckpoint, end_of_entry
+from onceflow.pipeline.local_checkpoint import LocalCheckpoint, end_of_entry, planned_ms
 from onceflow.transaction.progress import DIGESTS_KEPT, Batch, Progress, digest_of
 
 Row = tuple[str, int, bool | None, bool | None]
@@ -27,14 +29,17 @@ def progress(*ends: int, query: str = "q") -> Progress:
     return found
 
 
-def checkpoint(location: Path, *ends: int, query: str = "q", finished: int | None = None) -> LocalCheckpoint:
-    """As Spark writes it; ``finished``: how many batches its commit log has, all if left out."""
+def checkpoint(
+    location: Path, *ends: int, query: str = "q", finished: int | None = None, times: Sequence[int] = ()
+) -> LocalCheckpoint:
+    """As Spark writes it; ``finished``: how many its commit log has, all if left out; ``times``: when each was planned."""
     (location / "offsets").mkdir(parents=True)
     (location / "commits").mkdir()
     (location / "metadata").write_text(json.dumps({"id": query}))
     for number, offset in enumerate(ends):
         lines = ["-" if source is None else json.dumps(source) for source in end(offset)]
-        (location / "offsets" / str(number)).write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *lines]))
+        metadata = {"batchWatermarkMs": 0, **({"batchTimestampMs": times[number]} if times else {})}
+        (location / "offsets" / str(number)).write_text("\n".join(["v1", json.dumps(metadata), *lines]))
         (location / "offsets" / f".{number}.crc").write_text("")
     for number in range(len(ends) if finished is None else finished):
         (location / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -65,6 +70,24 @@ def test_a_batch_that_was_planned_anew_is_not_the_committed_one(tmp_path: Path) 
         ("q", 0, True, True), ("q", 1, True, False), ("q", 1, False, False), ("q", 2, True, False),
     ]  # fmt: skip
     assert "gives batch 1 other source offsets" in warning(known, found, tmp_path)
+
+
+def test_a_batch_that_was_planned_again_at_another_time_is_warned_of(tmp_path: Path) -> None:
+    found = checkpoint(tmp_path, 5, 9, times=(100, 200))
+    assert [each.planned_ms for each in found.planned.values()] == [100, 200]
+    known = progress(5, 9)
+    for times in ((), (100, 200), (200,), (1, 200)):
+        assert warning(replace(known, planned_ms=times), found, tmp_path) == ""
+    assert "gives batch 1 the source offsets that are committed, and another time" in warning(
+        replace(known, planned_ms=(100, 201)), found, tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    "entry", ["", "v1", "v1\n", "v1\n{}\n-", "v1\n[]\n-", 'v1\n{"batchTimestampMs":"x"}\n-', 'v1\n{"batch']
+)
+def test_an_entry_that_does_not_tell_its_time_has_none(entry: str) -> None:
+    assert planned_ms(entry) == 0
 
 
 def test_an_old_entry_that_another_driver_replaced_is_told_and_no_warning(tmp_path: Path) -> None:

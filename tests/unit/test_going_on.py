@@ -180,9 +180,5 @@ def test_a_batch_that_was_planned_again_is_told_with_every_way_out() -> None:
     assert conflict.message.startswith(
         "pipeline 'orders', batch 7: it is committed already, and Spark has lost its plan"
     )
-    for way_out in (
-        "restore the newest entries",
-        "resume with a new checkpoint, and empty state",
-        'on_mismatch="restart"',
-    ):
+    for way_out in ("restore the whole checkpoint", "resume (--resume): a new checkpoint", 'on_mismatch="restart"'):
         assert way_out in conflict.action

@@ -55,7 +55,8 @@ def test_what_is_decided(progress: Progress, offered: Batch, verdict: Verdict, r
     assert reason in decision.reason
 
 
-PLANNED = replace(DONE, planned_ms=100)
+PLANNED = replace(DONE, planned_ms=(80, 100))
+"""An older onceflow has committed the first of its batches."""
 
 
 @pytest.mark.parametrize(
@@ -64,30 +65,41 @@ PLANNED = replace(DONE, planned_ms=100)
         (PLANNED, replace(batch(2), planned_ms=100), False),
         (PLANNED, replace(batch(2), planned_ms=99), True),
         (PLANNED, replace(batch(2), planned_ms=101), True),
-        (replace(DONE, planned_ms=1), replace(batch(2), planned_ms=2), True),
-        (replace(DONE, planned_ms=2), replace(batch(2), planned_ms=1), True),
+        (PLANNED, replace(batch(1), planned_ms=80), False),
+        (PLANNED, replace(batch(1), planned_ms=100), True),
         (PLANNED, batch(2), False),  # nobody knows
-        (DONE, replace(batch(2), planned_ms=100), False),  # an older onceflow has committed it
-        (PLANNED, replace(batch(1), planned_ms=99), False),  # 2 is to come
+        (PLANNED, replace(batch(0), planned_ms=100), False),
+        (DONE, replace(batch(2), planned_ms=100), False),
         (PLANNED, replace(batch(3), planned_ms=101), False),
         (PLANNED, replace(batch(2, end="other"), planned_ms=99), False),
         (PLANNED, replace(batch(2, "new"), planned_ms=99), False),
     ],
 )
-def test_the_newest_batch_is_known_from_one_that_is_planned_again(
+def test_a_committed_batch_is_known_from_one_that_is_planned_again(
     progress: Progress, offered: Batch, *, again: bool
 ) -> None:
     assert progress.is_planned_again(offered) == again
 
 
-def test_the_time_of_the_newest_batch_is_kept() -> None:
+def test_the_time_at_which_a_batch_was_planned_is_kept() -> None:
     claimed = DONE.advanced(replace(batch(3), planned_ms=7), "me").claimed_by("another")
-    assert claimed.planned_ms == 7
+    assert [claimed.planned_at(number) for number in range(6)] == [0, 0, 0, 7, 0, 0]
     offset, metadata = claimed.encode()
-    assert metadata == '{"v":1,"query":"q","instance":"another","ends":["d0","d1","d2","d3"],"planned":7}'
+    assert metadata == '{"v":1,"query":"q","instance":"another","ends":["d0","d1","d2","d3"],"planned":[7]}'
     assert Progress.decode(offset, metadata) == claimed
-    assert claimed.advanced(batch(4), "another").planned_ms == 0
-    assert Progress.decode(offset, metadata.replace(":7}", ':"7"}')) == claimed
+    assert Progress.decode(offset, metadata.replace("[7]", '["7"]')) == claimed
+    assert claimed.advanced(batch(4), "another").planned_ms == ()
+    assert claimed.advanced(replace(batch(4), planned_ms=8), "another").planned_ms == (7, 8)
+    assert claimed.advanced(replace(batch(5), planned_ms=9), "another").planned_ms == (9,)
+    assert claimed.advanced(replace(batch(4, "new"), planned_ms=9), "another").planned_ms == (9,)
+
+
+def test_the_times_of_as_many_batches_are_kept_as_digests() -> None:
+    progress = Progress.empty("me")
+    for number in range(DIGESTS_KEPT + 2):
+        progress = progress.advanced(replace(batch(number), planned_ms=1000 + number), "me")
+    assert progress.planned_ms == tuple(range(1002, 1002 + DIGESTS_KEPT))
+    assert (progress.planned_at(1), progress.planned_at(2), progress.planned_at(DIGESTS_KEPT + 2)) == (0, 1002, 0)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +184,7 @@ def test_the_committed_form_is_what_earlier_versions_wrote() -> None:
 
 def test_the_committed_form_fits_the_brokers_limit() -> None:
     full = Progress(2**40, "0" * 36, "0" * 12, tuple("f" * 16 for _ in range(DIGESTS_KEPT)), "f" * 33)
+    full = replace(full, planned_ms=tuple(9_999_999_999_999 for _ in range(DIGESTS_KEPT)))
     assert len(full.encode()[1].encode()) < 4096  # offset.metadata.max.bytes
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
@@ -43,6 +45,20 @@ def plan(**source: object) -> Plan:
 )
 def test_a_checkpoint_continues_only_its_own_plan_and_progress(state: CheckpointState | None, expected: bool) -> None:
     assert continues(state, PROGRESS, sources=2) is expected
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"), [({}, True), ({4: 0}, True), ({4: 9}, True), ({3: 9, 4: 8}, False), ({4: 9, 5: 8}, True)]
+)
+def test_a_checkpoint_in_which_the_newest_committed_batch_was_planned_again_is_left_where_a_resume_is_asked_for(
+    times: dict[int, int], *, expected: bool
+) -> None:
+    """It might go on; but then nobody would have asked."""
+    known = replace(PROGRESS, planned_ms=(7, 9))
+    for last in (4, 5):
+        state = CheckpointState("q", last, 2, {3: "a", 4: "b", 5: "c"}, planned_ms=times)
+        assert continues(state, known, sources=2) is expected
+        assert continues(state, PROGRESS, sources=2)
 
 
 def test_a_resumed_source_starts_at_the_committed_offsets_and_new_partitions_at_their_beginning() -> None:

@@ -97,6 +97,12 @@ def warning(progress: Progress | None, checkpoint: LocalCheckpoint | None, locat
             f"the checkpoint in {location} gives batch {newest} other source offsets than those that are committed: it is older "
             "than the progress, and Spark planned the batch anew; a start with it will be refused"
         )
+    if newest in checkpoint.planned and differ(progress.planned_at(newest), checkpoint.planned[newest].planned_ms):
+        return (
+            f"the checkpoint in {location} gives batch {newest} the source offsets that are committed, and another time: it was "
+            "older than the progress, and Spark planned the batch anew; a start with it will be refused if state may depend on "
+            "the time"
+        )
     if is_behind(progress, checkpoint):
         end = f"ends with batch {newest}" if newest >= 0 else "has no batch"
         return (

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from onceflow.pipeline.last_driver import LOCK
-from onceflow.pipeline.local_checkpoint import source_offsets
+from onceflow.pipeline.local_checkpoint import planned_ms, source_offsets
 from onceflow.transaction.progress import digest_of
 
 REHEARSALS = "_rehearsals"
@@ -35,10 +35,11 @@ _DAMAGED = "org.apache.hadoop.fs.ChecksumException"
 class CheckpointState:
     """Whose a checkpoint is: its query, the newest batch planned in it (-1: none yet), and how many sources that names.
 
-    A source counts once for every branch of the plan that reads it; None before the first batch. ``ends``: digests of the end
-    offsets of the newest two batches, by batch; ``topics``: those of each Kafka source, in the order of the sources. ``damaged``
-    names the file that cannot be read, if there is one; what it would have told is missing. ``has_state``: that of aggregations
-    or joins is kept beside it, which is looked at only where a commit entry is damaged.
+    A source counts once for every branch of the plan that reads it; None before the first batch. Of the newest two batches,
+    ``ends``: digests of their end offsets, and ``planned_ms``: when they were planned (since the epoch; 0: not told), by batch.
+    ``topics``: those of each Kafka source, in the order of the sources. ``damaged`` names the file that cannot be read, if there
+    is one; what it would have told is missing. ``has_state``: that of aggregations or joins is kept beside it, which is looked
+    at only where a commit entry is damaged.
     """
 
     query_id: str
@@ -48,6 +49,7 @@ class CheckpointState:
     topics: tuple[frozenset[str], ...] = ()
     damaged: str = ""
     has_state: bool = False
+    planned_ms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def can_be_mended(self) -> bool:
@@ -81,15 +83,17 @@ class Checkpoint:
             return CheckpointState("", last, None, damaged="metadata")
         if last < 0:
             return CheckpointState(query_id, last, None)
-        planned = {batch: offsets for batch in (last - 1, last) if (offsets := self._offsets(batch)) is not None}
+        entries = {batch: entry for batch in (last - 1, last) if (entry := self._entry(batch)) is not None}
+        planned = {batch: offsets for batch, entry in entries.items() if (offsets := _offsets_of(entry)) is not None}
         ends = {batch: digest_of(offsets) for batch, offsets in planned.items()}
+        times = {batch: planned_ms(entries[batch]) for batch in planned}
         newest = planned.get(last)
         if newest is None:
-            return CheckpointState(query_id, last, None, ends, damaged=f"offsets/{last}")
+            return CheckpointState(query_id, last, None, ends, damaged=f"offsets/{last}", planned_ms=times)
         topics = tuple(frozenset(offsets or ()) for offsets in newest)
         damaged = self._damaged_commit()
         has_state = damaged != "" and bool(self.entries("state"))  # no listing more at each start
-        return CheckpointState(query_id, last, len(newest), ends, topics, damaged, has_state)
+        return CheckpointState(query_id, last, len(newest), ends, topics, damaged, has_state, times)
 
     @property
     def has_batches(self) -> bool:
@@ -156,11 +160,11 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError):
             return None
 
-    def _offsets(self, batch_id: int) -> list[Any] | None:
-        """None where the batch is not planned, or its entry cannot be read."""
+    def _entry(self, batch_id: int) -> str | None:
+        """Of the offset log. None where the batch is not planned, or its entry cannot be read."""
         path = self._make(self._path, f"offsets/{batch_id}")
         try:
-            return source_offsets(self._read(path)) if self._files.exists(path) else None
+            return self._read(path) if self._files.exists(path) else None
         except ValueError:
             return None
 
@@ -175,3 +179,11 @@ class Checkpoint:
             raise
         finally:
             stream.close()
+
+
+def _offsets_of(entry: str) -> list[Any] | None:
+    """None where the entry is cut off."""
+    try:
+        return source_offsets(entry)
+    except ValueError:
+        return None

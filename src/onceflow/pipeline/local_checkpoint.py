@@ -21,12 +21,13 @@ class Planned:
     """A batch of the offset log. ``end``: the digest of its source end offsets, as the progress record keeps it.
 
     ``end`` is empty where the entry is of another format; ``finished``: Spark's commit log has the batch too; ``at`` is when it
-    was planned, in seconds since 1970.
+    was planned, in seconds since 1970, and ``planned_ms`` the same in ms, as Spark noted it (0: it did not).
     """
 
     end: str
     finished: bool
     at: float
+    planned_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,14 @@ def source_offsets(entry: str) -> list[Any]:
     return [None if line == "-" else json.loads(line) for line in sources]
 
 
+def planned_ms(entry: str) -> int:
+    """When the batch of an entry of the offset log was planned, in ms since the epoch; 0 where it does not tell."""
+    try:
+        return int(json.loads(entry.split("\n")[1])["batchTimestampMs"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return 0
+
+
 def end_of_entry(entry: str) -> str:
     """The digest of an entry of the offset log; empty where it is of another format."""
     if not entry.startswith(f"{_VERSION}\n"):
@@ -84,7 +93,7 @@ def _planned(location: Path) -> dict[int, Planned]:
     entries = {number: _entry(location / "offsets" / str(number)) for number in numbers(location / "offsets")}
     finished = numbers(location / "commits")
     return {
-        number: Planned(end_of_entry(found[0]), number in finished, found[1])
+        number: Planned(end_of_entry(found[0]), number in finished, found[1], planned_ms(found[0]))
         for number, found in entries.items()
         if found is not None
     }

@@ -18,7 +18,7 @@ from onceflow.pipeline.early_fence import fenced
 from onceflow.pipeline.events import Listener, Note
 from onceflow.pipeline.topics import Partitions, topics_of
 from onceflow.transaction.committed import EARLIEST
-from onceflow.transaction.progress import OnMismatch, Progress
+from onceflow.transaction.progress import OnMismatch, Progress, differ
 from onceflow.transaction.questions import Committed
 from onceflow.transaction.source_mark import NOT_RESUMED
 
@@ -261,11 +261,17 @@ def continues(state: CheckpointState | None, progress: Progress, sources: int) -
 
         the checkpoint is restored from a backup, one batch behind; a start plans that batch anew, and is refused
         by its id it is the newest one that is committed; a resume that found it to fit would be refused for ever
+
+    The same where it has the same offsets by chance, and state depends on the time: of one that is planned again at another time
+    who asks to resume is believed.
     """
     if state is None or state.query_id != progress.query_id or state.sources not in (None, sources):
         return False
     last = progress.next_batch - 1
-    return state.last_batch in (last, last + 1) and state.ends.get(last) == progress.end_of(last)
+    is_planned_again = differ(progress.planned_at(last), state.planned_ms.get(last))
+    return (
+        state.last_batch in (last, last + 1) and state.ends.get(last) == progress.end_of(last) and not is_planned_again
+    )
 
 
 def starting_offsets(plan: Plan, committed: Committed, known: Partitions) -> Offsets:

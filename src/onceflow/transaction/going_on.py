@@ -90,6 +90,6 @@ def planned_again_error(name: str, batch_id: int) -> ProgressConflict:
         f"pipeline {name!r}, batch {batch_id}: it is committed already, and Spark has lost its plan and made another, of the "
         "same records at another time. The query keeps state that may depend on the time (current_timestamp, a function with "
         "state), which would not be the state that the committed output was made of",
-        action="restore the newest entries of the checkpoint's offsets, or resume with a new checkpoint, and empty state. In "
-        'PySpark, if the state does not depend on the time after all, run once with on_mismatch="restart": the batch is skipped',
+        action="restore the whole checkpoint as it was, or resume (--resume): a new checkpoint, and empty state. In PySpark, if "
+        'the state does not depend on the time after all, run once on this checkpoint with on_mismatch="restart": it goes on',
     )

@@ -6,7 +6,7 @@ convention: a committed offset is the next one to process); its metadata is a sm
 
 ``{"v": 1, "query": "<Spark's query id>", "instance": "<the driver that claimed the name>", "ends": ["<digest>", ...],
 "sources": "<what else is to be known of the sources at the newest end: source_mark.py; not there before 0.1>",
-"planned": <when Spark planned the newest batch, ms since the epoch; not there before 0.1>}``
+"planned": [<when Spark planned each of these batches, ms since the epoch>, ...]}``, the last one not before 0.1 either
 
 ``ends`` holds the digests of the source end offsets of the newest committed batches, newest last. A batch id alone does not
 identify a batch::
@@ -69,7 +69,8 @@ class Batch:
 class Progress:
     """What is committed under a pipeline's name; ``next_batch`` is the batch id that comes next.
 
-    ``sources`` and ``planned_ms`` are those of the newest batch.
+    ``ends`` and ``planned_ms`` are those of the newest batches, newest last; of fewer are the times known where an older onceflow
+    has committed some. ``sources`` are those of the newest.
     """
 
     next_batch: int
@@ -77,7 +78,7 @@ class Progress:
     instance: str
     ends: tuple[str, ...]
     sources: str = ""
-    planned_ms: int = 0
+    planned_ms: tuple[int, ...] = ()
 
     @classmethod
     def empty(cls, instance: str) -> Progress:
@@ -90,26 +91,29 @@ class Progress:
 
     def advanced(self, batch: Batch, instance: str) -> Progress:
         """The progress once ``batch`` is committed."""
-        kept = self.ends if self.query_id == batch.query_id and self.next_batch == batch.id else ()
-        ends = (*kept, batch.end)[-DIGESTS_KEPT:]
-        return Progress(batch.id + 1, batch.query_id, instance, ends, batch.sources, batch.planned_ms)
+        follows = self.query_id == batch.query_id and self.next_batch == batch.id
+        before = self if follows else Progress.empty(instance)
+        ends = (*before.ends, batch.end)[-DIGESTS_KEPT:]
+        planned_ms = (*before.planned_ms, batch.planned_ms)[-DIGESTS_KEPT:] if batch.planned_ms else ()
+        return Progress(batch.id + 1, batch.query_id, instance, ends, batch.sources, planned_ms)
 
     def end_of(self, batch_id: int) -> str | None:
         """The digest committed for ``batch_id``, or None when it is too old to be kept."""
         index = batch_id - self.next_batch
         return self.ends[index] if -len(self.ends) <= index < 0 else None
 
+    def planned_at(self, batch_id: int) -> int:
+        """When ``batch_id`` was planned that is committed, in ms since the epoch; 0 where that is not known."""
+        index = batch_id - self.next_batch
+        return self.planned_ms[index] if -len(self.planned_ms) <= index < 0 else 0
+
     def contains(self, batch: Batch) -> bool:
         """Whether exactly this batch is committed."""
         return self.query_id == batch.query_id and self.end_of(batch.id) == batch.end
 
     def is_planned_again(self, batch: Batch) -> bool:
-        """Whether this is the newest committed batch, and Spark has planned it once more, at another time. Both are known.
-
-        Those before it are not asked: whoever has planned one of them anew has lost the plan of the newest as well.
-        """
-        is_newest = self.contains(batch) and batch.id == self.next_batch - 1
-        return is_newest and 0 < self.planned_ms != batch.planned_ms > 0
+        """Whether this batch is committed, and Spark has planned it once more, at another time than then."""
+        return self.contains(batch) and differ(self.planned_at(batch.id), batch.planned_ms)
 
     def encode(self) -> tuple[int, str]:
         """The (offset, metadata) pair to commit."""
@@ -122,7 +126,7 @@ class Progress:
         if self.sources:
             document["sources"] = self.sources
         if self.planned_ms:
-            document["planned"] = self.planned_ms
+            document["planned"] = list(self.planned_ms)
         return self.next_batch, json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -133,7 +137,7 @@ class Progress:
             if document["v"] != FORMAT_VERSION:
                 raise ProgressUnreadable(f"format version {document['v']}, this onceflow reads {FORMAT_VERSION}")
             ends = tuple(map(str, document["ends"]))
-            sources, planned_ms = str(document.get("sources", "")), int(document.get("planned", 0))
+            sources, planned_ms = str(document.get("sources", "")), tuple(map(int, document.get("planned", ())))
             return cls(offset, str(document["query"]), str(document["instance"]), ends, sources, planned_ms)
         except (ValueError, KeyError, TypeError) as error:
             raise ProgressUnreadable(f"metadata {metadata[:80]!r} is not a progress record: {error}") from error
@@ -242,8 +246,8 @@ def digest_of(offsets: Any) -> str:
     return hashlib.blake2b(canonical.encode(), digest_size=8).hexdigest()
 
 
-def differ(before: str | None, now: str | None) -> bool:
-    """Whether both are known (digests, ids of topics), and not the same."""
+def differ(before: str | int | None, now: str | int | None) -> bool:
+    """Whether both are known (digests, ids of topics, times), and not the same."""
     return bool(before and now) and before != now
 
 

@@ -32,6 +32,10 @@ _STATUS_PATIENCE_S = 60.0
 _LOOK_AGAIN_S = 0.01
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator"
 _KEPT_BY_FUNCTIONS = ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithState")
+_KEEP_NO_STATE = {
+    "Filter", "Project", "SubqueryAlias", "Union", "View", "WriteToMicroBatchDataSource", "WriteToMicroBatchDataSourceV1",
+}  # fmt: skip
+"""Nodes of a logical plan."""
 _PRESENT = "org.apache.spark.sql.catalyst.expressions.CurrentBatchTimestamp"
 
 
@@ -182,9 +186,9 @@ def is_stateful(frame: DataFrame) -> bool:
 def state_tells_time(frame: DataFrame) -> bool:
     """Whether what the running query keeps as state may depend on when a batch was planned, and not on its records alone.
 
-    So it does where the plan asks for the present time (``current_timestamp``, ``localtimestamp``, ``current_date``), which Spark
-    makes the time at which the batch was planned; and a function of the user's that keeps state is given that time. (``now()`` is
-    another one whenever the batch runs, as ``rand()`` is.)
+    So it does where the plan asks for the present time (``current_timestamp``, ``localtimestamp``, ``current_date``) at or below
+    what keeps state, which Spark makes the time at which the batch was planned; and a function of the user's that keeps state
+    is given that time. (``now()`` is another one whenever the batch runs, as ``rand()`` is.)
     """
     if not is_stateful(frame):
         return False
@@ -194,7 +198,20 @@ def state_tells_time(frame: DataFrame) -> bool:
         return True
     jvm: Any = frame.sparkSession._jvm
     present = jvm.java.lang.Class.forName(_PRESENT)
-    return any(present.isInstance(leaf) for node in _nodes(execution.logical()) for leaf in _leaves(node))
+    into_state = (node for root in _may_keep_state(execution.logical()) for node in _nodes(root))
+    return any(present.isInstance(leaf) for node in into_state for leaf in _leaves(node))
+
+
+def _may_keep_state(plan: Any) -> Iterator[Any]:
+    """The parts of a plan below what surely keeps none: what only the output says (``current_timestamp() AS written_at``) is no
+    state.
+    """
+    if plan.getClass().getSimpleName() not in _KEEP_NO_STATE:
+        yield plan
+        return
+    children = plan.children()
+    for index in range(children.size()):
+        yield from _may_keep_state(children.apply(index))
 
 
 def _leaves(node: Any) -> Iterator[Any]:

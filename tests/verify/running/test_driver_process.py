@@ -106,13 +106,11 @@ def test_a_step_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) ->
         assert driver.generation == 2
 
 
-@pytest.mark.parametrize("lacks_committed", [False, True])
 def test_one_that_ends_by_itself_while_its_step_is_awaited_was_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lacks_committed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It counts once, as an outage, and how the next one begins follows from why it ended."""
     with supervised(tmp_path) as driver:
-        driver.lacks_committed = lacks_committed
         assert driver.await_batches(1)
         ends_while_a_step_is_awaited(driver, monkeypatch, "PROGRESS_CONFLICT")
         assert driver.kill_at("WRITE") is None
@@ -120,7 +118,40 @@ def test_one_that_ends_by_itself_while_its_step_is_awaited_was_not_killed(
         assert driver.await_batches(1)
         assert notes_of(driver) == ["driver 1 ended with PROGRESS_CONFLICT: as the test says"]
         assert (tmp_path / "checkpoint" / f"mode-{driver.pid}").read_text() == "resume"
-        assert driver.conflicts == (0 if lacks_committed else 1), "no fault explains it"
+        assert driver.conflicts == 1, "no fault explains it"
+
+
+def test_a_conflict_that_was_told_before_a_fault_has_taken_anything_is_not_explained_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault comes before the supervisor has learned of the end."""
+    learn = DriverProcess._learn
+
+    def learns_late(driver: DriverProcess, life: Life) -> None:
+        driver.lacks_committed = True
+        learn(driver, life)
+
+    monkeypatch.setattr(DriverProcess, "_learn", learns_late)
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        ends_while_a_step_is_awaited(driver, monkeypatch, "PROGRESS_CONFLICT")
+        assert driver.kill_at("WRITE") is None
+        assert driver.await_batches(1)
+        assert driver.conflicts == 1
+
+
+def test_a_fault_explains_conflicts_until_a_driver_has_gone_on(tmp_path: Path) -> None:
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(1)
+        life, conflict = driver._alive(), Message(Told.FAILED, code="PROGRESS_CONFLICT")
+        with driver._changed:
+            driver.lacks_committed = True
+            driver._note(life, Message(Told.COMMITTED, batch=life.committed, written=False))
+            driver._note(life, conflict)
+            assert (driver.lacks_committed, driver.conflicts) == (True, 0)
+            driver._note(life, Message(Told.COMMITTED, batch=life.committed + 1))
+            driver._note(life, conflict)
+            assert (driver.lacks_committed, driver.conflicts) == (False, 1)
 
 
 def test_one_that_does_nothing_while_its_step_is_awaited_is_stuck_and_not_rescued(

@@ -143,6 +143,7 @@ class SupervisedDriver(DriverProcess):
                     self._note_warm(life)
             elif message.told is Told.FAILED:
                 leader.failure = self._worded(message)
+                self._note_conflict(leader, message)
             elif message.told is Told.FINISHED:
                 leader.finished = True
             elif message.told is Told.MALFORMED:
@@ -187,6 +188,11 @@ class SupervisedDriver(DriverProcess):
                 self._warm.discard(life.running.pid)
                 if life in self._standbys:
                     self._standbys.remove(life)
+
+    def _note_conflict(self, life: Life, failure: Message) -> None:
+        """A driver says so as well, to its supervisor: once is enough."""
+        if life is self._leader:
+            super()._note_conflict(life, failure)
 
     def _note_loss(self, ended: Life) -> None:
         """One that ends by itself while a fault lasts is that fault's work."""

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from onceflow.errors import VerificationError
+from onceflow.errors import ProgressConflict, VerificationError
 from onceflow.verify.engines import Engine
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.result import Lane
@@ -43,8 +43,10 @@ class Supervisor:
     ) -> None:
         self.generation = 0
         self.unexplained: list[str] = []  # ends of what no fault ends
-        self.lacks_committed = False  # whether a fault has taken from the checkpoint what is committed, or may have
-        self.conflicts = 0  # how often one said that it lacks that, before any fault had
+        self.lacks_committed = (
+            False  # a fault may have taken what is committed from the checkpoint, and no driver has gone on since
+        )
+        self.conflicts = 0  # how often one said so while no fault had
         self.gave_up = ""  # why it is not started any more
         self.is_refused = False  # because every start would meet the same, the first one already
         self._changed = threading.Condition()
@@ -304,8 +306,7 @@ class Supervisor:
             return
         self._failures = 0 if life.batches else self._failures + 1
         self._timeline.note(ended_with(life, failure))
-        if failure.code == "PROGRESS_CONFLICT":
-            self.conflicts += not self.lacks_committed
+        if failure.code == ProgressConflict.code:
             self._mode = "resume"
         with self._changed:
             if failure.lasting and not self.course.commits:  # before any fault, so that no fault can be the reason
@@ -367,9 +368,11 @@ class Supervisor:
                 self.course.note_start()
             case Told.COMMITTED:
                 self._failures = 0
+                self.lacks_committed = self.lacks_committed and not message.written
                 self.course.note_commit(life, message)
             case Told.FAILED:
                 life.failure = message
+                self._note_conflict(life, message)
                 self.course.note_failure(message)
                 if life.open is not None:
                     life.open.detail += f", ended with {message.code}"
@@ -377,6 +380,10 @@ class Supervisor:
                 life.finished = True
             case Told.MALFORMED:
                 self.gave_up = self.gave_up or f"the engine says what is no message: {message.error}"
+
+    def _note_conflict(self, life: Life, failure: Message) -> None:  # noqa: ARG002  of whose words count
+        """When it is told, and not when the next one starts: a fault that comes in between explains nothing of it."""
+        self.conflicts += failure.code == ProgressConflict.code and not self.lacks_committed
 
 
 def unasked_end(life: Life) -> Message | None:
