@@ -184,7 +184,7 @@ def _placed(master: str, connector: Sequence[Path]) -> dict[str, str]:
     if not _in_one_process(master):
         return {
             "spark.jars": ",".join(map(str, connector)),
-            # Of a lost executor, Spark waits for it before its tasks go to another, 3 s by default at each level (Spark 4.2,
+            # Spark waits for a lost executor before its tasks go to another, 3 s by default at each level of locality (4.2,
             # TaskSetManager.moreTasksToRunIn, which counts what is pending for it without asking whether it lives)::
             #
             #     a task reads its state, which executor 2 holds; executor 2 is killed

@@ -117,17 +117,13 @@ def _planned_ms_of(execution: Any, batch_id: int) -> int:
 
 
 def _offsets_of(sources: Any, progress: Any) -> Offsets:
-    offsets: Offsets = []
-    for index in range(sources.size()):
-        offset = progress.get(sources.apply(index))
-        offsets.append(json.loads(offset.get().json()) if offset.isDefined() else None)
-    return offsets
+    found = [progress.get(source) for source in _each(sources)]
+    return [json.loads(offset.get().json()) if offset.isDefined() else None for offset in found]
 
 
 def initial_offsets(frame: DataFrame) -> dict[tuple[str, int], int]:
     """Where the Kafka sources of the running query began to read (fixed once per checkpoint)."""
-    sources = _execution(frame).sources()
-    names = [sources.apply(index) for index in range(sources.size())]
+    names = list(_each(_execution(frame).sources()))
     if not all(map(_is_kafka_source, names)):
         raise ProgressConflict(
             "a query with sources other than Kafka cannot be resumed: where they begin cannot be compared",
@@ -154,8 +150,7 @@ def source_options(frame: DataFrame) -> list[dict[str, str]]:
     UnsafeSession for Kafka's old source, which does not show its options.
     """
     found = []
-    leaves = _execution(frame).logicalPlan().collectLeaves()
-    for leaf in (leaves.apply(index) for index in range(leaves.size())):
+    for leaf in _each(_execution(frame).logicalPlan().collectLeaves()):
         kind = leaf.getClass().getSimpleName()
         if kind == "StreamingDataSourceV2ScanRelation" and _is_kafka_source(leaf.stream()):
             options = leaf.relation().options().asCaseSensitiveMap()
@@ -209,24 +204,25 @@ def _may_keep_state(plan: Any) -> Iterator[Any]:
     if plan.getClass().getSimpleName() not in _KEEP_NO_STATE:
         yield plan
         return
-    children = plan.children()
-    for index in range(children.size()):
-        yield from _may_keep_state(children.apply(index))
+    for child in _each(plan.children()):
+        yield from _may_keep_state(child)
 
 
 def _leaves(node: Any) -> Iterator[Any]:
     """Of the expressions of this node of a plan."""
-    expressions = node.expressions()
-    for index in range(expressions.size()):
-        leaves = expressions.apply(index).collectLeaves()
-        yield from (leaves.apply(number) for number in range(leaves.size()))
+    for expression in _each(node.expressions()):
+        yield from _each(expression.collectLeaves())
 
 
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
-    children = plan.children()
-    for index in range(children.size()):
-        yield from _nodes(children.apply(index))
+    for child in _each(plan.children()):
+        yield from _nodes(child)
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """The members of one of Scala's sequences."""
+    return (sequence.apply(index) for index in range(sequence.size()))
 
 
 def planned_at(frame: DataFrame) -> float:
