@@ -54,6 +54,9 @@ def verify(
     one_by_one: Annotated[
         bool, typer.Option("--one-by-one", help="No faults in a row: each strikes a pipeline that has recovered.")
     ] = False,
+    held_to_goals: Annotated[
+        bool, typer.Option("--goals", help="A goal of recovery that is missed fails the verification, with 3.")
+    ] = False,
     readers: Annotated[
         int, typer.Option(help="Processes of a Reader behind the output, whose effects are judged; 0 to 2.")
     ] = 2,
@@ -80,7 +83,7 @@ def verify(
     """Run a pipeline under faults on a private cluster, and judge what came out of it.
 
     The pipeline's own cluster and checkpoint are never touched. Exit code 0: nothing is wrong; 1: a guarantee is violated;
-    2: the run proves nothing, or a mistake in the arguments.
+    2: the run proves nothing, or a mistake in the arguments; 3, with --goals: exactly once held, and a goal was missed.
     """
     if list_faults:
         _list()
@@ -104,6 +107,7 @@ def verify(
                     standbys=standbys,
                     readers=readers,
                     one_by_one=one_by_one,
+                    held_to_goals=held_to_goals,
                 )
                 status = _run(settings_of(options), directory, as_json=as_json)
     except typer.Exit as ended:

@@ -136,6 +136,7 @@ class RunResult:
     is_stuck: bool = False
     weaknesses: tuple[str, ...] = ()
     judged: bool = True  # False: a control, whose violations are shown and do not fail the verification
+    held_to_goals: bool = False  # whether it fails the verification to miss one
     lso_held_s: float | None = None  # the longest time for which a dead instance held the last stable offset
     lso_stood_s: float | None = None  # the longest for which one of the output stood still, whatever held it
     command: str = ""  # what runs it again

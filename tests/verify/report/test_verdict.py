@@ -159,6 +159,48 @@ def test_what_no_kill_of_the_driver_has_brought_about_has_goals_of_its_own(lost:
     assert (of_its_own.measured_s, of_its_own.samples, of_its_own.state) == (1.0, 3, "met")
 
 
+SLOW = replace(GOOD, recoveries=(Recovery("kill", 1.0, 4.0), Recovery("kill", 50.0, 20.0)), lso_held_s=2.0)
+HOLDS = replace(GOOD, lso_held_s=10.1)
+
+
+@pytest.mark.parametrize(
+    ("results", "told_alone", "status"),
+    [
+        ([GOOD], 0, 0),
+        ([SLOW], 0, 3),
+        ([HOLDS], 0, 3),
+        ([replace(SLOW, recoveries=())], 0, 2),
+        ([GOOD, replace(control(), recoveries=SLOW.recoveries)], 0, 0),
+        ([SLOW, BROKEN], 2, 2),
+        ([SLOW, BAD], 1, 1),
+    ],
+)
+def test_who_asks_for_the_goals_has_a_missed_one_fail(
+    results: list[RunResult], told_alone: int, status: int, tmp_path: Path
+) -> None:
+    """Behind a violation and a run that proves nothing; where nothing was lost there is nothing that could have met them."""
+    held = [replace(each, held_to_goals=True) for each in results]
+    assert (exit_status(results), exit_status(held)) == (told_alone, status)
+    root = ET.fromstring(as_junit(held, "title"))
+    assert (root.attrib["failures"] != "0" or root.attrib["errors"] != "0") == (status != 0)
+    write_report(held, tmp_path)
+    assert json.loads((tmp_path / "report.json").read_text())["exit_status"] == status
+
+
+def test_a_goal_that_fails_the_verification_is_named_with_its_time() -> None:
+    output = io.StringIO()
+    held = replace(SLOW, held_to_goals=True)
+    show([held], Console(file=output, width=200))
+    verdict = output.getvalue().splitlines()[-1]
+    assert verdict.startswith("Exactly once held, but not in time. ")
+    assert "Missed: recovery p99: 20.0 s (the longest, for they are few; " in verdict
+    assert "Missed: recovery p50: 12.0 s" in verdict
+    assert "last stable offset" not in verdict
+    goals_of = cases(junit(held)[-1])
+    assert goals_of["recovery p99"].find("failure") is not None
+    assert goals_of["last stable offset held"].find("failure") is None
+
+
 @pytest.mark.parametrize(("held", "state"), [(None, "not measured"), (10.0, "met"), (10.1, "missed")])
 def test_the_goal_of_the_last_stable_offset(held: float | None, state: str) -> None:
     assert goals([replace(GOOD, lso_held_s=held)])[-1].state == state

@@ -83,6 +83,11 @@ def test_a_plan_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> Non
     assert "nowhere.toml cannot be read: No such file or directory; name a plan, or" in found
 
 
+def test_a_run_is_held_to_the_goals_where_that_is_asked_for() -> None:
+    held = [settings_of(dataclasses.replace(GOOD, held_to_goals=each)).held_to_goals for each in (False, True)]
+    assert held == [False, True]
+
+
 def test_faults_come_one_by_one_where_that_is_asked_for() -> None:
     schedules = [settings_of(dataclasses.replace(GOOD, one_by_one=each)).schedule for each in (False, True)]
     assert [each.text for each in schedules] == ["for 60 s", "for 60 s, one by one"]

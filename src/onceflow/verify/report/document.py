@@ -5,13 +5,12 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ==================  ===================================================================================================
 ``version``         1; a later version keeps the meaning of these keys
 ``title``           of the report
-``exit_status``     0 good, 1 violated, 2 could not be judged
+``exit_status``     0 good, 1 violated, 2 could not be judged, 3 good but for a goal that was missed and counts
 ``headline``        the verdict in a few words
 ``sentence``        what it rests on
 ``controls``        what the controls showed, or an empty string
 ``goals``           list: ``name``, ``meaning``, ``limit_s``, ``measured_s``, ``samples``, ``unrecovered`` (whether one of
-                    them never ended), ``state`` ("met", "missed", "not measured"); a missed goal does not change the
-                    exit status
+                    them never ended), ``state`` ("met", "missed", "not measured")
 ``overview``        ``engines``: list of ``engine``, ``judged``, ``runs``, ``usable`` (runs that prove something);
                     ``anomalies``: list of ``anomaly``, ``meaning``, ``judged``, ``found`` (one number an engine, over its
                     usable runs; null where nothing looked for it)
@@ -20,6 +19,7 @@ Version 1. Times of a run are seconds since its beginning; a number that is not 
 ``engine``          and ``pipeline``, ``seed``, ``faults``, ``command`` (what runs it again)
 ``standing``        "good", "violated", "not judged" or "control"
 ``judged``          false for a control, whose violations do not fail the verification
+``held_to_goals``   whether a goal that is missed fails the verification; absent in earlier reports
 ``began_at``        seconds since the epoch; ``seconds``: how long it took
 ``failures``        why the run proves nothing; empty when it does. "violated" it may be all the same, by what is certain
 ``notes``           what of the output was not looked at
@@ -111,6 +111,7 @@ def _run(number: int, result: RunResult, kept: Kept) -> dict[str, Any]:
         "command": result.command,
         "standing": str(standing(result)),
         "judged": result.judged,
+        "held_to_goals": result.held_to_goals,
         "began_at": result.began_at,
         "seconds": result.seconds,
         "failures": list(reasons(result)),

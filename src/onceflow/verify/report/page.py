@@ -33,7 +33,12 @@ from onceflow.verify.result import Lane, RunResult
 PLACES = 1_600  # told apart on all timelines
 LINES = 1_500  # of all folded lists
 
-_CLASSES = {ExitStatus.GOOD: "good", ExitStatus.VIOLATED: "violated", ExitStatus.NOT_JUDGED: "not-judged"}
+_CLASSES = {
+    ExitStatus.GOOD: "good",
+    ExitStatus.VIOLATED: "violated",
+    ExitStatus.NOT_JUDGED: "not-judged",
+    ExitStatus.GOALS_MISSED: "goals-missed",
+}
 _LISTS = {
     Lane.FAULT: "faults",
     Lane.DRIVER: "driver lives",
@@ -59,6 +64,7 @@ def as_page(results: Sequence[RunResult], title: str, kept: Mapping[tuple[int, s
             columns=columns,
             lines=lines,
             goals=goals(results),
+            held_to_goals=any(result.held_to_goals for result in results if result.judged),
             runs=[_run(number, result, len(results), kept) for number, result in enumerate(results, 1)],
         )
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+from onceflow.verify.report.goals import Goal, goals
 from onceflow.verify.report.meetings import told
 from onceflow.verify.report.text import counted, cut, listed
 from onceflow.verify.result import RunResult
@@ -18,6 +19,7 @@ class ExitStatus(IntEnum):
     GOOD = 0
     VIOLATED = 1
     NOT_JUDGED = 2
+    GOALS_MISSED = 3
 
 
 class Standing(StrEnum):
@@ -31,7 +33,7 @@ class Standing(StrEnum):
 
 def reasons(result: RunResult) -> tuple[str, ...]:
     """Why a run in which nothing was found proves nothing; empty when it does prove something."""
-    return (*_doubts(result), *result.weaknesses)
+    return (*_doubts(result), *result.weaknesses, *_unmeasured(result))
 
 
 def _doubts(result: RunResult) -> tuple[str, ...]:
@@ -42,6 +44,13 @@ def _doubts(result: RunResult) -> tuple[str, ...]:
     if not found and result.verdict.unproved:
         found.append(result.verdict.unproved)
     return tuple(found)
+
+
+def _unmeasured(result: RunResult) -> tuple[str, ...]:
+    """Goals that count are not met by a run in which nothing was lost."""
+    if not result.held_to_goals or result.recoveries:
+        return ()
+    return ("it is held to the goals of recovery, and there was none to be measured: no driver was lost",)
 
 
 CERTAIN = frozenset(
@@ -85,26 +94,35 @@ def standing(result: RunResult) -> Standing:
 
 
 def exit_status(results: Sequence[RunResult]) -> ExitStatus:
-    """A violation outweighs a run that could not be judged; without any judged run nothing is proved."""
+    """A violation outweighs a run that could not be judged, that one a goal that was missed and counts; without any judged run
+    nothing is proved.
+    """
     found = {standing(result) for result in results}
     if Standing.VIOLATED in found:
         return ExitStatus.VIOLATED
     if Standing.NOT_JUDGED in found or Standing.GOOD not in found:
         return ExitStatus.NOT_JUDGED
-    return ExitStatus.GOOD
+    return ExitStatus.GOALS_MISSED if _missed(results) else ExitStatus.GOOD
+
+
+def _missed(results: Sequence[RunResult]) -> list[Goal]:
+    """The goals that fail the verification."""
+    return [goal for goal in goals(each for each in results if each.held_to_goals) if goal.missed]
 
 
 HEADLINES = {
     ExitStatus.GOOD: "Exactly once held",
     ExitStatus.VIOLATED: "Exactly once was violated",
     ExitStatus.NOT_JUDGED: "Nothing is proved",
+    ExitStatus.GOALS_MISSED: "Exactly once held, but not in time",
 }
 
 
 def sentence(results: Sequence[RunResult]) -> str:
     """What the verdict rests on."""
-    if exit_status(results) is ExitStatus.GOOD:
-        return _good([result for result in results if result.judged])
+    if exit_status(results) in (ExitStatus.GOOD, ExitStatus.GOALS_MISSED):
+        missed = [f"Missed: {goal.text}." for goal in _missed(results)]
+        return " ".join([_good([result for result in results if result.judged]), *missed])
     return " ".join((*_violated(results), *_not_judged(results))) or "There was no run to be judged."
 
 

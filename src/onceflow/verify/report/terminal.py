@@ -29,7 +29,12 @@ from onceflow.verify.report.summary import (
 from onceflow.verify.report.text import counted, cut
 from onceflow.verify.result import RunResult
 
-STYLES = {ExitStatus.GOOD: "bold green", ExitStatus.VIOLATED: "bold red", ExitStatus.NOT_JUDGED: "bold yellow"}
+STYLES = {
+    ExitStatus.GOOD: "bold green",
+    ExitStatus.VIOLATED: "bold red",
+    ExitStatus.NOT_JUDGED: "bold yellow",
+    ExitStatus.GOALS_MISSED: "bold yellow",
+}
 
 
 def show(results: Sequence[RunResult], console: Console) -> None:

@@ -65,6 +65,7 @@ class Options:
     standbys: int = 1
     readers: int = 2
     one_by_one: bool = False
+    held_to_goals: bool = False
 
 
 def settings_of(options: Options) -> Settings:
@@ -112,6 +113,7 @@ def settings_of(options: Options) -> Settings:
         transaction_version=options.transaction_version,
         samples=samples,
         output_topics=tuple(options.outputs),
+        held_to_goals=options.held_to_goals,
         directory=options.directory,
         arguments=tuple(options.arguments),
     )

@@ -96,6 +96,7 @@ def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lamb
         weaknesses=(*raw.weaknesses, *unseen_progress(raw, expected), *([in_vain] if in_vain else [])),
         notes=(*notes, *met_nothing(faults, raw.encounters)),
         judged=raw.engine.judged,
+        held_to_goals=settings.held_to_goals,
         lso_held_s=held_by_the_dead(raw.stable, world.topics_out, raw.strikes),
         lso_stood_s=stood_for(raw.stable, world.topics_out),
         command=settings.command,

@@ -122,6 +122,7 @@ def unfinished(settings: Settings, engine: Engine, timeline: Timeline, failures:
         versions=versions(settings),
         failures=tuple(dict.fromkeys(failures)),
         judged=engine.judged,
+        held_to_goals=settings.held_to_goals,
         command=settings.command,
     )
 

@@ -49,6 +49,7 @@ class Settings:
     output_topics: tuple[str, ...] = ()  # those that only the data name
     trigger_ms: int = QUIET_TRIGGER_MS
     stuck_s: float = 300.0
+    held_to_goals: bool = False  # whether a goal of recovery that is missed fails the verification
     directory: Path | None = None  # where the cluster's and the drivers' files are, instead of a temporary directory
     arguments: tuple[str, ...] = ()  # of the command line, without the seed and --keep
     revision: str = field(default_factory=revision)  # when it was asked for
