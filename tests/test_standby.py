@@ -50,6 +50,8 @@ from onceflow.pipeline import (
 )
 from onceflow.pipeline.cluster import connect
 from onceflow.pipeline.driver_process import _still_to_do
+from onceflow.pipeline.last_driver import LOCK
+from onceflow.pipeline.local_checkpoint import local_path
 from onceflow.pipeline.standby import Failed, Go, Gone, Prepare, Pulse, Ready, Said, WarmDriver
 from onceflow.pipeline.supervisor import Limits, run_with_standby
 from onceflow.transaction.coordinator import TransactionCoordinator
@@ -829,6 +831,46 @@ def test_a_cold_driver_that_takes_over_ends_what_is_open_before_its_spark_is_up(
     assert not lost.can_still_commit()
     lost.let_spark_start()
     lost.wait_for(Failed)
+
+
+# A driver that holds its lock until it is killed.
+DIES = """
+import sys
+from pathlib import Path
+from onceflow.config import load
+from onceflow.pipeline.cluster import connect
+from onceflow.pipeline.last_driver import lock_of
+file = load(Path(sys.argv[1]), {})
+with lock_of(file, connect(file, lambda event: None)) as lock:
+    lock.take()
+    sys.stdin.read()
+"""
+
+
+def test_a_first_driver_ends_what_is_open_of_one_that_died_with_its_supervisor(
+    tmp_path: Path, broker: EmbeddedBroker, request: pytest.FixtureRequest
+) -> None:
+    """Memory or power is gone, and with it all processes; a service manager starts them again."""
+    file = a_plan(tmp_path, broker.bootstrap_servers, request.node.name)
+    checkpoint = local_path(file.checkpoint)
+    assert checkpoint is not None
+    checkpoint.mkdir(parents=True)
+    died = subprocess.Popen(
+        [sys.executable, "-c", DIES, str(tmp_path / "pipeline.toml")], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    with died:
+        eventually(lambda: (checkpoint / LOCK).exists() and (checkpoint / LOCK).read_bytes(), bool, "it holds the lock")
+        died.kill()
+    with KafkaClient(connect(file, _ignore).for_protocol()) as client:
+        lost = Lost(tmp_path, broker, client, request.node.name)
+        try:
+            lost.driver.go()
+            lost.wait_until_ended()
+            assert not lost.can_still_commit()
+            lost.let_spark_start()
+            lost.wait_for(Failed)
+        finally:
+            lost.driver.close()
 
 
 def test_a_first_driver_fences_nobody_before_it_runs(lost: Lost) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID, uuid4
 
 from pyspark.sql import DataFrame
 
-from onceflow.pipeline.inbox import Remembering
+from onceflow.pipeline.inbox import ProgressListener, Remembering
 from onceflow.transaction.driver import BatchReport, Driver
 from onceflow.transaction.sink import KafkaSink
 
@@ -74,3 +76,57 @@ def test_a_drained_batch_is_known_although_its_function_has_not_returned() -> No
         sink.may_return.set()
         spark.join(PATIENCE_S)
     assert batch.taken(7) is not None
+
+
+class Heard:
+    """What a listener for the queries of "p" makes of what Spark tells."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.triggers = 0
+        self.listener = ProgressListener(
+            "p", lambda progress: self.batches.append(progress.batch_id), {}, self._triggered
+        )
+
+    def _triggered(self) -> None:
+        self.triggers += 1
+
+    def started(self, run: UUID, name: str | None) -> None:
+        self.listener.onQueryStarted(cast(Any, SimpleNamespace(runId=run, name=name)))
+
+    def progress(self, run: UUID, batch_id: int) -> None:
+        told = SimpleNamespace(
+            runId=run, batchId=batch_id, observedMetrics={}, durationMs={}, sources=[], numInputRows=0
+        )
+        self.listener.onQueryProgress(cast(Any, SimpleNamespace(progress=told)))
+
+    def idle(self, run: UUID) -> None:
+        self.listener.onQueryIdle(cast(Any, SimpleNamespace(runId=run)))
+
+
+def test_other_queries_of_the_session_are_nothing_of_ours() -> None:
+    """A caller's own session may have some: their batches would end what is remembered of ours, their triggers claim our name."""
+    ours, other, unnamed = uuid4(), uuid4(), uuid4()
+    heard = Heard()
+    heard.started(other, "another")
+    heard.started(unnamed, None)
+    for run in (other, unnamed):
+        heard.progress(run, 900)
+        heard.idle(run)
+    assert (heard.batches, heard.triggers) == ([], 0)
+    heard.started(ours, "p")
+    heard.progress(other, 901)
+    heard.progress(ours, 0)
+    heard.idle(ours)
+    assert (heard.batches, heard.triggers) == ([0], 2)
+
+
+def test_the_query_that_follows_ours_is_ours_too_and_what_is_still_told_of_the_one_before() -> None:
+    """The clock was set back: one ends, another one begins, and Spark tells of both."""
+    first, second = uuid4(), uuid4()
+    heard = Heard()
+    heard.started(first, "p")
+    heard.started(second, "p")
+    heard.progress(first, 4)
+    heard.progress(second, 5)
+    assert heard.batches == [4, 5]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from onceflow.errors import Fenced, OnceflowError
 from onceflow.pipeline.control import Control, StopAsked
 from onceflow.pipeline.early_fence import EarlyFence, fenced
+from onceflow.pipeline.last_driver import lock_of
 from onceflow.pipeline.standby import PULSE_S, Failed, Go, Prepare, Pulse, Ready, Triggered
 from onceflow.transaction.progress import OnMismatch, Progress
 
@@ -76,6 +77,7 @@ class _Parent:
         self.prepared: Prepare = connection.recv()
         self.spark: SparkSession | None = None
         self._fence = EarlyFence(self.prepared.file.plan, self.prepared.settings)
+        self._lock = lock_of(self.prepared.file, self.prepared.settings)
         self._warm = threading.Event()
         for work in (self._listen, self._beat):
             threading.Thread(target=work, name=f"onceflow{work.__name__}", daemon=True).start()
@@ -114,8 +116,11 @@ class _Parent:
         self.is_asked.set()
 
     def _take_over(self, go: Go) -> None:
-        if go.begun and not self._warm.is_set():
-            self._fence.begin()
+        """Told to run while it only warms up, it first ends what a driver before left open: one that ran under the same
+        supervisor, or that died with its own.
+        """
+        if not self._warm.is_set():
+            self._fence.begin(lambda: bool(go.begun) or self._lock.take_from_dead())
         self._going.put(go)
 
     def _beat(self) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from onceflow.config import Plan
@@ -38,10 +38,10 @@ class EarlyFence:
         self._settings = settings
         self._thread: threading.Thread | None = None
 
-    def begin(self) -> None:
-        """Does not wait for it. At least once has nothing open, and perhaps no right to fence."""
+    def begin(self, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Waits for nothing, nor for what ``is_due`` answers. At least once has nothing open, and perhaps no right to fence."""
         if self._plan.guarantee != "at_least_once":
-            thread = threading.Thread(target=self._fence, name="onceflow-early-fence", daemon=True)
+            thread = threading.Thread(target=self._fence, args=(is_due,), name="onceflow-early-fence", daemon=True)
             with contextlib.suppress(RuntimeError):  # there is no thread to be had
                 thread.start()
                 self._thread = thread
@@ -51,8 +51,10 @@ class EarlyFence:
         if self._thread is not None:
             self._thread.join()
 
-    def _fence(self) -> None:
+    def _fence(self, is_due: Callable[[], bool]) -> None:
         """A courtesy: the run that follows fences again, and tells what is wrong with the cluster."""
+        if not is_due():
+            return
         with contextlib.suppress(OnceflowError), fenced(self._plan, self._settings, within_s=_PATIENCE_S):
             pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import (
@@ -55,25 +56,39 @@ class Remembering:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Forwards a query's progress, and calls ``triggered`` for triggers without data too; runs on a thread of py4j."""
+    """Forwards the progress of the queries of this ``name``, one after the other, and calls ``triggered`` for their triggers,
+    those without data too; runs on a thread of py4j. Of others in the session, which may be the caller's own, it takes nothing::
+
+        another query tells of its batch 900
+        taken for ours, it would end what we remember of our batches up to 900, and nobody were told of them
+        its trigger, taken for ours, would have us claim our name though our query has not planned anything, and perhaps never can
+    """
 
     def __init__(
-        self, forward: Callable[[Progress], None], times: Mapping[str, int], triggered: Callable[[], None]
+        self, name: str, forward: Callable[[Progress], None], times: Mapping[str, int], triggered: Callable[[], None]
     ) -> None:
+        self._name = name
         self._forward = forward
         self._times = times
         self._triggered = triggered
+        self._runs: set[UUID] = set()
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Spark tells of it before it lets the query begin, and has no two of one name at a time."""
+        if event.name == self._name:
+            self._runs.add(event.runId)
 
-    def onQueryIdle(self, _: QueryIdleEvent) -> None:  # noqa: N802
-        self._triggered()
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        if event.runId in self._runs:
+            self._triggered()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...  # noqa: N802
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        self._triggered()
         progress = event.progress
+        if progress.runId not in self._runs:
+            return
+        self._triggered()
         counts = [row for name, row in progress.observedMetrics.items() if name.startswith(OBSERVED)]
         duration_ms = int(progress.durationMs.get("triggerExecution", 0))
         malformed = sum(int(row["rows"]) for row in counts)

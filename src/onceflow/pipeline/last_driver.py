@@ -27,11 +27,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from onceflow.config import PlanFile
 from onceflow.errors import Fenced
+from onceflow.kafka.settings import ClusterSettings
+from onceflow.pipeline.local_checkpoint import local_path
 
 LOCK = "_driver"
 """Its name in the checkpoint."""
 _LONGEST = 65_536
+
+
+def lock_of(file: PlanFile, settings: ClusterSettings) -> DriverLock:
+    """That of the plan's pipeline on this cluster."""
+    return DriverLock(local_path(file.checkpoint), f"{file.plan.name} {settings.bootstrap_servers}")
 
 
 class DriverLock:

@@ -46,8 +46,7 @@ from onceflow.pipeline.early_fence import EarlyFence
 from onceflow.pipeline.events import BatchCommitted, Finished, Listener, Note, Started, Stopping
 from onceflow.pipeline.failures import explain, has_lost_jvm, reason_of, telling_of_a_lost_jvm
 from onceflow.pipeline.inbox import ProgressListener, Remembering
-from onceflow.pipeline.last_driver import DriverLock
-from onceflow.pipeline.local_checkpoint import local_path
+from onceflow.pipeline.last_driver import DriverLock, lock_of
 from onceflow.pipeline.preflight import check_cluster, check_plan
 from onceflow.pipeline.readings import readings, topics_in_order
 from onceflow.pipeline.resume import prepare
@@ -88,7 +87,7 @@ def run(
     """
     settings = settings or connect(file, tell)
     fence = EarlyFence(file.plan, settings)
-    lock = DriverLock(local_path(file.checkpoint), f"{file.plan.name} {settings.bootstrap_servers}")
+    lock = lock_of(file, settings)
     is_own = SparkSession.getActiveSession() is None
     if is_own and lock.take_from_dead():  # with a session it is fenced in a moment
         fence.begin()
@@ -252,7 +251,7 @@ class _Run:
         whose checkpoint was set aside is fenced before that: resume.py.)
         """
         self._planned = planned
-        listener = ProgressListener(self._inbox.put, readings(self._frame), self._ran)
+        listener = ProgressListener(self._file.plan.name, self._inbox.put, readings(self._frame), self._ran)
         self._spark.streams.addListener(listener)
         with self._lock:
             try:
@@ -280,11 +279,11 @@ class _Run:
         """One query, from its start to its end. Why it ended; None: another one is to begin."""
         self._batch = Remembering(self._sink, self._batch.reports)
         query = self._start()
-        self._lock.take()
         run_id = str(query.runId)
-        threading.Thread(target=self._watch, args=(query, run_id), name="onceflow-watch", daemon=True).start()
         with self._ended_with_us(query):
             self._tell_started(query)
+            self._lock.take()
+            threading.Thread(target=self._watch, args=(query, run_id), name="onceflow-watch", daemon=True).start()
             return self._follow(query, run_id)
 
     @contextlib.contextmanager
@@ -341,6 +340,11 @@ class _Run:
             raise explain(error) from error
 
     def _tell_started(self, query: StreamingQuery) -> None:
+        """First of all, for a supervisor has to know which query began a restart::
+
+        the checkpoint is set aside, as it was asked for, and the query goes on to its first batch, and commits it
+        the driver is killed before it has told of that query; the next one would do all of it again
+        """
         plan, servers = self._file.plan, self._settings.bootstrap_servers
         self._tell(Started(plan.name, plan.guarantee, str(query.id), self._file.checkpoint, servers))
 
