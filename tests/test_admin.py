@@ -92,6 +92,15 @@ def test_one_that_exists_is_left_as_it_is(broker: EmbeddedBroker) -> None:
     assert (len(found["made-once"]), len(found["made-now"])) == (2, 3)
 
 
+def test_whoever_has_more_patience_than_librdkafka_has_that_of_librdkafka(broker: EmbeddedBroker) -> None:
+    """A reader or a sink may wait for days for its brokers; a single question of more than an hour was refused."""
+    admin, name = ClusterAdmin(ClusterSettings.of(broker.bootstrap_servers), patience_s=10**6), f"patient-{uuid4().hex}"
+    admin.create_topics([name], partitions=2)
+    assert admin.missing([name, "never-made"]) == ["never-made"]
+    assert admin.end_offsets([(name, 0)]) == {(name, 0): 0}
+    assert admin.broker_settings()
+
+
 # ---------------------------------------------------------------------------------------------- brokers that do not answer
 
 

@@ -59,12 +59,14 @@ _NO_LEADER_NOW = {
 }
 _TLS = re.compile(r"\bSSL handshake|\bSSL routines|certificate", re.IGNORECASE)
 _HUNG_UP = "Disconnected"  # in a handshake: whoever listens is no broker, or one that just goes
+LONGEST_S = 3600.0
+"""For which librdkafka waits for an answer to a question of this kind; it refuses to be told more."""
 _FIRST_TRY_S = 0.2
 _GRACE_S = 5.0  # for what librdkafka has bound itself
 
 
 class ClusterAdmin:
-    """Asks one cluster. Each question is bounded by ``patience_s``. Runs on the driver; does not pickle.
+    """Asks one cluster. Each question is bounded by ``patience_s``, and by an hour. Runs on the driver; does not pickle.
 
     Every method raises BrokerUnreachable, AuthenticationFailed, NotAuthorized or RequestFailed.
     """
@@ -72,7 +74,7 @@ class ClusterAdmin:
     def __init__(self, settings: ClusterSettings, *, patience_s: float = 10.0) -> None:
         self._settings = settings
         self._servers = settings.bootstrap_servers
-        self._patience_s = patience_s
+        self._patience_s = min(patience_s, LONGEST_S)
         self._problems: list[confluent_kafka.KafkaError] = []
         self._connected = False
 

@@ -19,6 +19,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from onceflow.kafka.admin import LONGEST_S
 from onceflow.reader.settings import ReaderSettings
 
 log = logging.getLogger("onceflow.reader")
@@ -57,7 +58,8 @@ class Membership:
     def _described(self) -> Any:
         group = self._settings.group
         try:
-            asked = self._admin.describe_consumer_groups([group], request_timeout=self._settings.answer_s)
+            wait_s = min(self._settings.answer_s, LONGEST_S)
+            asked = self._admin.describe_consumer_groups([group], request_timeout=wait_s)
             return asked[group].result()
         except KafkaException as error:
             log.info("the group %s cannot be described: %s", group, error.args[0].str())
