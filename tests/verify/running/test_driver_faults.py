@@ -266,6 +266,28 @@ def test_a_planned_batch_that_kafka_has_committed_is_not_lost_where_there_is_sta
     assert (world.said.missed, world.said.met) == ((kept, "") if spared else ("", lost))
 
 
+def test_an_empty_entry_explains_a_driver_that_refuses_until_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run proved nothing for it: what is empty cannot be read, and is refused as any checkpoint that is damaged."""
+    monkeypatch.setattr(checkpoint_faults, "_EMPTIED", 1.0)
+    explained: list[bool] = []
+
+    def awaited(driver: DriverProcess, seconds: float) -> bool:
+        explained.append(driver.lacks_committed)
+        return False
+
+    with supervised(tmp_path) as driver:
+        assert driver.await_batches(2)
+        monkeypatch.setattr(DriverProcess, "await_failure_or_batch", awaited)
+        world = world_of(driver, tmp_path)
+        LoseCommitLog().inject(world, Random(1))
+        assert world.said.met.startswith("emptied commits/")
+        assert explained == [True]
+        assert not driver.lacks_committed
+        assert driver.await_batches(1)
+
+
 def test_without_a_fault_the_engine_repeats_nothing(tmp_path: Path) -> None:
     with supervised(tmp_path) as driver:
         assert driver.await_batches(20)

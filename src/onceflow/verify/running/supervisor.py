@@ -43,7 +43,9 @@ class Supervisor:
     ) -> None:
         self.generation = 0
         self.unexplained: list[str] = []  # ends of what no fault ends
-        self.lacks_committed = False  # a fault may have taken it from the checkpoint, and no driver has gone on since
+        self.lacks_committed = (
+            False  # a fault may have taken it, or made it unreadable, and no driver has gone on since
+        )
         self.conflicts = 0  # how often one said that it lacks what is committed, though no fault had taken that
         self.gave_up = ""  # why it is not started any more
         self.is_refused = False  # because every start would meet the same, the first one already
