@@ -125,6 +125,11 @@ class Life:
         return self.hear(Offered(BATCH))
 
 
+def claim(identity: Identity, progress: Progress, found: Progress | None) -> Store:
+    """What stands there when it is accepted has to be what was found."""
+    return Store(identity, progress, batch=None, read=ProgressRead(found))
+
+
 def halted(effect: Effect, stop: Stop, reason: str = "") -> None:
     assert isinstance(effect, Halt)
     assert effect.stop is stop
@@ -141,7 +146,7 @@ def start_in_order() -> Life:
     assert life.hear(Initialised(at(1))) == ReadProgress()
     old = DONE.claimed_by("other")
     assert life.hear(ProgressRead(old)) == Describe()
-    assert life.hear(seen(EMPTY, at(1))) == Store(at(1), DONE, batch=None)
+    assert life.hear(seen(EMPTY, at(1))) == claim(at(1), DONE, old)
     assert life.hear(Stored()) == End(at(1), commit=True)
     assert life.hear(Ended(None)) == Ready()
     assert life.machine.context.progress == DONE
@@ -150,7 +155,7 @@ def start_in_order() -> Life:
 
 def first_start_claims_an_unused_name() -> Life:
     life = Life().fenced(None)
-    assert life.effect == Store(at(1), CLAIM, batch=None)
+    assert life.effect == claim(at(1), CLAIM, None)
     return life
 
 
@@ -165,13 +170,13 @@ def start_whose_checkpoint_has_batches_needs_progress() -> Life:
 
 def start_whose_checkpoint_has_batches_finds_the_claim_that_came_before_them() -> Life:
     life = Life(planned=True).fenced(CLAIM.claimed_by("before"))
-    assert life.effect == Store(at(1), CLAIM, batch=None)
+    assert life.effect == claim(at(1), CLAIM, CLAIM.claimed_by("before"))
     return life
 
 
 def start_over_takes_the_name_whatever_the_checkpoint_has() -> Life:
     life = Life(planned=True, allowed=OnMismatch.RESTART).fenced(None)
-    assert life.effect == Store(at(1), CLAIM, batch=None)
+    assert life.effect == claim(at(1), CLAIM, None)
     return life
 
 
@@ -189,7 +194,7 @@ def start_whose_claim_timed_out() -> Life:
     assert life.hear(seen(COMPLETE, at(2))) == ReadProgress()
     assert life.hear(ProgressRead(DONE.claimed_by("before"))) == Initialise(expected=at(2))
     assert life.hear(Initialised(at(3))) == ReadProgress()
-    assert life.hear(ProgressRead(DONE.claimed_by("before"))) == Store(at(3), DONE, batch=None)
+    assert life.hear(ProgressRead(DONE.claimed_by("before"))) == claim(at(3), DONE, DONE.claimed_by("before"))
     assert life.hear(Stored()) == End(at(3), commit=True)
     assert life.hear(Ended(None)) == Ready()
     return life
@@ -226,13 +231,44 @@ def start_whose_claim_is_refused_again_and_again() -> Life:
     return life
 
 
+def start_that_was_told_what_was_committed_once() -> Life:
+    """By a coordinator that had been replaced: the claim that really stands is older than our fence all the same."""
+    life = Life().fenced(CLAIM.claimed_by("first"))
+    before = DONE.claimed_by("second")
+    assert life.hear(ProgressRead(before)) == Describe()
+    assert life.hear(seen(ONGOING, at(1))) == Initialise(expected=at(1))
+    assert life.hear(Initialised(at(3))) == ReadProgress()
+    assert life.hear(ProgressRead(before)) == claim(at(3), DONE, before)
+    assert life.hear(Stored()) == End(at(3), commit=True)
+    assert life.hear(Ended(None)) == Ready()
+    assert life.hear(Offered(BATCH)) == Ready(BATCH, committed=False)
+    return life
+
+
+def start_that_was_told_of_progress_that_is_gone_since() -> Life:
+    life = Life().fenced(DONE.claimed_by("first"))
+    assert life.hear(ProgressRead(None)) == Describe()
+    assert life.hear(seen(ONGOING, at(1))) == Initialise(expected=at(1))
+    halted(life.hear(Initialised(at(3)), ProgressRead(None)), Stop.GONE)
+    return life
+
+
+def start_whose_progress_was_gone_for_a_moment() -> Life:
+    """The next read finds it again, and the claim that the start found stands there."""
+    before = DONE.claimed_by("before")
+    life = Life().fenced(before)
+    life.hear(ProgressRead(None), seen(ONGOING, at(1)), Initialised(at(3)))
+    assert life.hear(ProgressRead(before)) == claim(at(3), DONE, before)
+    return life
+
+
 def start_without_an_answer() -> Life:
     life = Life()
     halted(life.hear(Start(), Unreachable("gone")), Stop.UNREACHABLE, "gone")
     assert life.hear(Start()) == Describe()
     assert life.hear(seen(EMPTY, OTHER)) == Initialise(expected=None)  # not claimed: it starts anew, and in a new name
     life.hear(Initialised(at(5)), ProgressRead(None))
-    assert life.hear(seen(EMPTY, at(5))) == Store(at(5), Progress.empty("me.2"), batch=None)
+    assert life.hear(seen(EMPTY, at(5))) == claim(at(5), Progress.empty("me.2"), None)
     return life
 
 
@@ -438,7 +474,8 @@ def renewal_that_timed_out_may_come_again() -> Life:
     life = Life(2).renewing()
     life.hear(Stored(), Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(DONE), Initialised(at(4)))
     assert life.hear(ProgressRead(DONE)) == Ready()
-    assert life.hear(Renew(), SourcesRead(DONE, SOURCES)) == Store(at(4), DONE, batch=None, renewed=SOURCES)
+    again = Store(at(4), DONE, batch=None, renewed=SOURCES, read=ProgressRead(DONE))
+    assert life.hear(Renew(), SourcesRead(DONE, SOURCES)) == again
     return life
 
 
@@ -829,7 +866,7 @@ def answer_with_the_last_epoch_is_lost() -> Life:
     assert life.hear(ProgressRead(CLAIM)) == Describe()
     assert life.hear(seen(EMPTY, at(LAST_EPOCH))) == Initialise(expected=None)
     life.hear(Initialised(ANEW), ProgressRead(CLAIM), seen(EMPTY, ANEW))
-    assert life.effect == Store(ANEW, CLAIM.claimed_by("me.2"), batch=None)
+    assert life.effect == claim(ANEW, CLAIM.claimed_by("me.2"), CLAIM)
     assert life.hear(Stored(), Ended(None)) == Ready()
     return life
 
@@ -904,6 +941,32 @@ def commit_refused_and_aborted_runs_again() -> Life:
     return life
 
 
+def commit_that_was_resolved_by_what_was_committed_once() -> Life:
+    """A coordinator that had been replaced did not know of the commit; the one that accepts the offsets does."""
+    life = Life(2).committing()
+    life.hear(Refused("INVALID_TXN_STATE"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
+    assert life.hear(Written({})) == Store(at(4), DONE, BATCH, read=ProgressRead(CLAIM))
+    assert life.hear(ProgressRead(DONE)) == Describe()
+    assert "had been replaced" in life.machine.context.failure
+    assert life.hear(seen(ONGOING, at(4))) == Initialise(expected=at(4))
+    assert life.hear(Initialised(at(6))) == ReadProgress()
+    assert life.hear(ProgressRead(DONE)) == Ready(BATCH, committed=True)
+    return life
+
+
+def what_was_read_is_compared_until_something_is_committed_on_it() -> Life:
+    life = Life(2).committing()
+    life.hear(Refused("INVALID_TXN_STATE"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(ProgressRead(CLAIM))
+    assert life.hear(Written({})) == Store(at(4), DONE, BATCH, read=ProgressRead(CLAIM))
+    assert life.hear(Stored(), Ended(at(5))) == Ready(BATCH, committed=True)
+    following = Batch(1, "q", "d0", "d1")
+    stored = life.hear(Offered(following), Written({}))
+    assert stored == Store(at(5), DONE.advanced(following, "me"), following)
+    return life
+
+
 def commit_without_an_answer_is_neither_aborted_nor_guessed() -> Life:
     life = Life(2).committing()
     halted(life.hear(Unreachable("gone")), Stop.OUTCOME_UNKNOWN, "gone")
@@ -944,6 +1007,9 @@ CASES: list[Callable[[], Life]] = [
     start_that_another_claim_overtook,
     start_that_another_claim_overtook_at_the_last_moment,
     start_whose_claim_is_refused_again_and_again,
+    start_that_was_told_what_was_committed_once,
+    start_that_was_told_of_progress_that_is_gone_since,
+    start_whose_progress_was_gone_for_a_moment,
     start_without_an_answer,
     batch_in_order_version_1,
     batch_in_order_version_2,
@@ -1009,6 +1075,8 @@ CASES: list[Callable[[], Life]] = [
     transaction_of_ours_that_stays_open_ends_it,
     lost_answer_of_an_init_is_asked_for_again_with_the_old_epoch,
     commit_refused_but_durable,
+    commit_that_was_resolved_by_what_was_committed_once,
+    what_was_read_is_compared_until_something_is_committed_on_it,
     commit_refused_and_aborted_runs_again,
     commit_without_an_answer_is_neither_aborted_nor_guessed,
 ]

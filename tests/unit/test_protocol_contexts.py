@@ -161,7 +161,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             ProgressRead(CLAIM),
             Offered(BATCH),
         ],
-        replace(RUNNING, identity=at(4)),
+        replace(RUNNING, identity=at(4), only_read=True),
     ),
     "checks a conflict": (
         [*READY_2, Offered(Batch(3, "q", "d2", "d3"))],
@@ -241,11 +241,46 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     ),
     "has found it committed": (
         [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(DONE), Initialised(at(4)), ProgressRead(DONE)],
-        replace(RESTING, identity=at(4), progress=DONE),
+        replace(RESTING, identity=at(4), progress=DONE, only_read=True),
     ),
     "has found it aborted": (
         [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)],
-        replace(RUNNING, identity=at(4), attempt=2),
+        replace(RUNNING, identity=at(4), attempt=2, only_read=True),
+    ),
+    "has committed what it had found aborted": (
+        [
+            *WRITING,
+            Refused("no"),
+            seen(COMPLETE, at(2)),
+            ProgressRead(CLAIM),
+            Initialised(at(4)),
+            ProgressRead(CLAIM),
+            Written({}),
+            Stored(),
+            Ended(at(5)),
+        ],
+        replace(RESTING, identity=at(5), progress=DONE),
+    ),
+    "looks, for whoever accepts its offsets has other progress": (
+        [
+            *WRITING,
+            Refused("no"),
+            seen(COMPLETE, at(2)),
+            ProgressRead(CLAIM),
+            Initialised(at(4)),
+            ProgressRead(CLAIM),
+            Written({}),
+            ProgressRead(DONE),
+        ],
+        replace(
+            RUNNING,
+            state=State.LOOK,
+            identity=at(4),
+            attempt=2,
+            only_read=True,
+            seen_claim="me",
+            failure="other progress is committed than was read: whoever told it had been replaced as the group's coordinator",
+        ),
     ),
     "resolves after a refresh that brought another producer id": (
         [*READY_1, Offered(BATCH), Initialised(Identity(8, 0))],
@@ -277,7 +312,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Initialised(at(4)),
             ProgressRead(DONE),
         ],
-        replace(RESTING, identity=at(4), progress=DONE),
+        replace(RESTING, identity=at(4), progress=DONE, only_read=True),
     ),
     "renews": ([*READY_2, Renew()], replace(RESTING, state=State.RENEW)),
     "refreshes for a renewal": (
@@ -313,7 +348,24 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Initialised(at(4)),
             ProgressRead(CLAIM),
         ],
-        replace(RESTING, identity=at(4)),
+        replace(RESTING, identity=at(4), only_read=True),
+    ),
+    "has renewed behind a renewal that was refused": (
+        [
+            *READY_2,
+            Renew(),
+            SourcesRead(CLAIM, SOURCES),
+            Refused("no"),
+            seen(COMPLETE, at(2)),
+            ProgressRead(CLAIM),
+            Initialised(at(4)),
+            ProgressRead(CLAIM),
+            Renew(),
+            SourcesRead(CLAIM, SOURCES),
+            Stored(),
+            Ended(at(5)),
+        ],
+        replace(RESTING, identity=at(5)),
     ),
     "broken in a renewal": (
         [*READY_2, Renew(), SourcesRead(CLAIM, SOURCES), Unreachable("gone")],
@@ -355,7 +407,7 @@ ABORT_1: list[tuple[Event, Context]] = [
     (seen(COMPLETE, at(3)), replace(ABORTING, state=State.CHECK_CLAIM, identity=at(3))),
     (ProgressRead(CLAIM), replace(ABORTING, state=State.RETAKE, identity=at(3))),
     (Initialised(at(4)), replace(ABORTING, state=State.RESOLVE, identity=at(4), fresh=True)),
-    (ProgressRead(CLAIM), replace(RUNNING, identity=at(4), attempt=2)),
+    (ProgressRead(CLAIM), replace(RUNNING, identity=at(4), attempt=2, only_read=True)),
 ]
 
 
@@ -369,7 +421,7 @@ def test_what_it_knows_while_it_aborts_on_version_1() -> None:
 
 
 def test_what_it_knows_at_first() -> None:
-    fields = (State.NEW, None, "", 0, False, None, False, False, "", None, 0, "", False, (), "", None)
+    fields = (State.NEW, None, "", 0, False, None, False, False, False, "", None, 0, "", False, (), "", None)
     assert Context() == Context(*fields)
     assert Settings("me", epoch_per_end=True) == Settings("me", True, OnMismatch.REFUSE, 5, False)
     assert LAST_EPOCH == 32766

@@ -92,8 +92,14 @@ class Cluster:
     def audit(self, identity: Identity, counts: Counts) -> Event:
         return self._answer("audit", identity, dict(counts))
 
-    def store(self, identity: Identity, progress: Progress, source: Mapping[tuple[str, int], int]) -> Event:
-        return self._answer("store", identity, progress, dict(source))
+    def store(
+        self,
+        identity: Identity,
+        progress: Progress,
+        source: Mapping[tuple[str, int], int],
+        read: ProgressRead | None,
+    ) -> Event:
+        return self._answer("store", identity, progress, dict(source), read)
 
     def end(self, identity: Identity, commit: bool) -> Event:
         return self._answer("end", identity, commit)
@@ -147,10 +153,10 @@ def test_every_effect_becomes_its_request() -> None:
         ("initialise", None),
         ("progress",),
         ("describe", False),
-        ("store", at(1), CLAIM, {}),
+        ("store", at(1), CLAIM, {}, ProgressRead(None)),
         ("end", at(1), True),
         ("audit", at(2), COUNTS),
-        ("store", at(2), DONE, SOURCE),
+        ("store", at(2), DONE, SOURCE, None),
         ("end", at(2), True),
     ]
     assert bench.written == [(at(2), 1)]
@@ -216,7 +222,7 @@ def test_a_renewal_commits_the_claim_with_the_source_offsets_that_are_committed(
     bench = Bench(*START, *BATCH_WRITTEN, SourcesRead(DONE, kept), Stored(), Ended(at(4)))
     assert bench.commit().committed
     assert bench.coordinator.renew()
-    assert bench.cluster.asked[9:] == [("sources",), ("store", at(3), DONE, dict(kept)), ("end", at(3), True)]
+    assert bench.cluster.asked[9:] == [("sources",), ("store", at(3), DONE, dict(kept), None), ("end", at(3), True)]
     assert [step for step, _ in bench.steps[-3:]] == ["RENEW", "CLAIM_STORE", "CLAIM_COMMIT"]
 
 
@@ -254,7 +260,7 @@ def test_a_renewal_that_had_to_look_first_comes_again_at_once() -> None:
     bench.cluster.answers += [SourcesRead(CLAIM, ()), Stored(), Ended(at(5))]
     bench.coordinator.start()
     assert bench.coordinator.renew()
-    assert bench.cluster.asked[-2:] == [("store", at(4), CLAIM, {}), ("end", at(4), True)]
+    assert bench.cluster.asked[-2:] == [("store", at(4), CLAIM, {}, ProgressRead(CLAIM)), ("end", at(4), True)]
 
 
 def test_a_renewal_comes_again_once() -> None:

@@ -116,7 +116,7 @@ def test_no_epoch_changes_the_version_of_the_end(questions: Questions, version: 
 def test_the_offsets_are_asked_for(stable: bool) -> None:
     record = [{"name": "onceflow-progress", "topic_id": None, "partition_indexes": [0]}]
     asked: list[tuple[asking.Question[Any], Any]] = [(V2.committed(stable=stable), None)]
-    asked += [(V2.progress(), record)] if stable else []
+    asked += [(V2.progress(stable=stable), record)]
     for question, topics in asked:
         name, fields, least, most = sent(question.request)
         assert question.kind == GROUP
@@ -615,6 +615,66 @@ def test_a_question_is_repeated_until_it_is_answered(scripted: Scripted) -> None
     assert requests.initialise(None) == Initialised(NEXT)
     assert len(client.asked) == 4
     assert client.forgotten == []
+
+
+RECORD = (asking.ANCHOR_TOPIC, 0, *PROGRESS.encode())
+READ = ProgressRead(PROGRESS)
+COMMIT, FETCH = (GROUP, "TxnOffsetCommitRequest"), (GROUP, "OffsetFetchRequest")
+
+
+@pytest.mark.parametrize(("version", "joins"), [(1, [(TRANSACTION, "AddOffsetsToTxnRequest")]), (2, [])])
+def test_what_was_read_is_compared_with_what_whoever_accepts_the_offsets_has(
+    scripted: Scripted, version: int, joins: list[tuple[int, str]]
+) -> None:
+    joined = [plain(0)] * len(joins)
+    requests, client = scripted(*joined, listed(0), fetched(0, 0, RECORD), version=version)
+    assert requests.store(OURS, PROGRESS, {}, READ) == Stored()
+    assert client.asked == [*joins, COMMIT, FETCH]
+    requests, client = scripted(*joined, listed(0), fetched(0, 0, RECORD), version=version)
+    assert requests.store(OURS, PROGRESS, {}, ProgressRead(None)) == READ, "what is committed instead"
+    requests, client = scripted(*joined, listed(0), fetched(), version=version)
+    assert requests.store(OURS, PROGRESS, {}, READ) == ProgressRead(None), "nothing is committed any more"
+    requests, client = scripted(*joined, listed(0), version=version)
+    assert requests.store(OURS, PROGRESS, {}) == Stored()
+    assert client.asked == [*joins, COMMIT], "what was committed by ourselves is compared with nothing"
+
+
+def test_it_is_compared_without_waiting_for_our_own_transaction(
+    monkeypatch: pytest.MonkeyPatch, scripted: Scripted
+) -> None:
+    requests, client = scripted()
+    answers, stable = [listed(0), fetched(0, 0, RECORD)], []
+
+    def ask(kind: int, key: str, request: Any) -> Any:
+        stable.append(getattr(request, "require_stable", None))
+        return answers.pop(0)
+
+    monkeypatch.setattr(client, "ask_coordinator", ask)
+    assert requests.store(OURS, PROGRESS, {}, READ) == Stored()
+    assert stable == [None, False]
+
+
+def test_who_moves_between_the_two_accepts_the_offsets_anew(scripted: Scripted) -> None:
+    """Only who has just accepted them is known to coordinate."""
+    requests, client = scripted(listed(0), fetched(0, 16), listed(0), fetched(0, 0, RECORD))
+    assert requests.store(OURS, PROGRESS, {}, READ) == Stored()
+    assert client.asked == [COMMIT, FETCH, COMMIT, FETCH]
+    assert client.forgotten == [(GROUP, ID)]
+
+
+def test_a_refusal_of_either_is_told(scripted: Scripted) -> None:
+    requests, client = scripted(listed(47))
+    assert isinstance(requests.store(OURS, PROGRESS, {}, READ), Refused)
+    assert client.asked == [COMMIT]
+    requests, client = scripted(listed(0), fetched(0, 47))
+    assert isinstance(requests.store(OURS, PROGRESS, {}, READ), Refused)
+
+
+def test_each_part_of_many_offsets_is_compared(scripted: Scripted) -> None:
+    many = {("in", number): 1 for number in range(asking.OFFSETS_AT_ONCE)}
+    requests, client = scripted(listed(0), fetched(0, 0, RECORD), listed(0), fetched())
+    assert requests.store(OURS, PROGRESS, many, READ) == ProgressRead(None)
+    assert client.asked == [COMMIT, FETCH] * 2
 
 
 def test_a_coordinator_that_moved_is_looked_for_again(scripted: Scripted) -> None:

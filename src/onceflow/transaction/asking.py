@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from onceflow.errors import TopicMissing
-from onceflow.kafka.client import Again, Topic
-from onceflow.transaction.messages import Audited, Counts, Event, Identity, Refused, SourcesRead, Stored, WriteFailed
+from onceflow.kafka.client import GROUP, Again, Topic
+from onceflow.transaction.messages import (
+    Audited,
+    Counts,
+    Event,
+    Identity,
+    ProgressRead,
+    Refused,
+    SourcesRead,
+    Stored,
+    WriteFailed,
+)
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import (
     At,
@@ -62,13 +72,29 @@ class Asking:
         found = yield from self.read_committed(stable=True)
         return SourcesRead(found.progress, tuple(sorted((at, found.offsets[at]) for at in found.newest)))
 
-    def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Talk[Event]:
-        """TxnOffsetCommit of the progress record and of source offsets. Raises TopicMissing."""
+    def store(
+        self, identity: Identity, progress: Progress, source: Mapping[At, int], read: ProgressRead | None = None
+    ) -> Talk[Event]:
+        """TxnOffsetCommit of the progress record and of source offsets. Raises TopicMissing.
+
+        Where other progress is committed than was ``read``, that is the answer.
+        """
         for question in self.questions.store(identity, progress, source):
-            event = yield from self._ask_of_topics(question)
+            event = yield from self._ask_of_topics(question, read if question.kind == GROUP else None)
             if not isinstance(event, Stored):
                 break
         return event
+
+    def _asked_of_who_leads(self, question: Question[Event], read: ProgressRead | None) -> Talk[Event]:
+        """And ``read`` is what is committed there: whoever accepts an offset has all that was committed before (``protocol.py``).
+
+        Both of the same coordinator: one that has moved is looked up before the first, never between the two.
+        """
+        event = yield from _asked(question)
+        if read is None or not isinstance(event, Stored):
+            return event
+        committed = yield from _asked(self.questions.progress(stable=False))
+        return event if committed == read else committed
 
     def audit(self, identity: Identity, counts: Counts) -> Talk[Event]:
         """DescribeProducers: LastSequence + 1 of our identity is the number of records the leader holds."""
@@ -76,7 +102,7 @@ class Asking:
         yield from repeated(lambda: _audited(identity, set(counts) - set(held), held), "DescribeProducers", self.pace)
         return Audited(held)
 
-    def _ask_of_topics(self, question: Question[T]) -> Talk[T | Refused | WriteFailed]:
+    def _ask_of_topics(self, question: Question[Event], read: ProgressRead | None) -> Talk[Event]:
         """As ``ask``, but a topic that is not known is waited for with a part of the patience: one that is new is known soon.
 
         ::
@@ -86,9 +112,9 @@ class Asking:
         """
         since: list[float] = []
 
-        def once() -> Talk[T | Refused | WriteFailed]:
+        def once() -> Talk[Event]:
             try:
-                return (yield from _asked(question))
+                return (yield from self._asked_of_who_leads(question, read))
             except UnknownTopic as unknown:
                 since.append(self.pace.now())
                 if since[-1] - since[0] < self.pace.patience / _UNKNOWN_FOR:

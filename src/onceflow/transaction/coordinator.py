@@ -29,6 +29,7 @@ from onceflow.transaction.messages import (
     Identity,
     Initialise,
     Offered,
+    ProgressRead,
     ReadProgress,
     ReadSources,
     Ready,
@@ -205,7 +206,9 @@ class Asks(Protocol[Asked_co]):
     def read_progress(self) -> Asked_co: ...
     def read_sources(self) -> Asked_co: ...
     def audit(self, identity: Identity, counts: Counts) -> Asked_co: ...
-    def store(self, identity: Identity, progress: Progress, source: SourceOffsets) -> Asked_co: ...
+    def store(
+        self, identity: Identity, progress: Progress, source: SourceOffsets, read: ProgressRead | None
+    ) -> Asked_co: ...
     def end(self, identity: Identity, commit: bool) -> Asked_co: ...
 
 
@@ -222,8 +225,8 @@ def asked(asks: Asks[Asked_co], effect: Effect, source_offsets: SourceOffsets) -
             return asks.read_sources()
         case Audit(identity, counts):
             return asks.audit(identity, counts)
-        case Store(identity, progress, batch, renewed):
-            return asks.store(identity, progress, source_offsets if batch else dict(renewed))
+        case Store(identity, progress, batch, renewed, read):
+            return asks.store(identity, progress, source_offsets if batch else dict(renewed), read)
         case End(identity, commit):
             return asks.end(identity, commit)
     raise AssertionError(f"no request for {effect}")

@@ -90,7 +90,10 @@ class Initialised:
 
 @dataclass(frozen=True, slots=True)
 class ProgressRead:
-    """OffsetFetch (require stable) answered; None when nothing is committed under the name."""
+    """OffsetFetch (require stable) answered; None when nothing is committed under the name.
+
+    As the answer to ``Store``: it goes on from other progress than this, which is what whoever accepts it has committed.
+    """
 
     progress: Progress | None
 
@@ -216,13 +219,15 @@ class Audit:
 class Store:
     """Step 6: send TxnOffsetCommit. ``batch`` is None for a claim, which carries no source offsets of its own.
 
-    ``renewed``: those that a renewed claim commits once more.
+    ``renewed``: those that a renewed claim commits once more. ``read``: what it goes on from was only read; where whoever accepts
+    it has other progress committed, that is the answer. None: this driver has committed it itself, under the same claim.
     """
 
     identity: Identity
     progress: Progress
     batch: Batch | None
     renewed: Sources = ()
+    read: ProgressRead | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,17 @@ Why End is an InitProducerId where it aborts on version 1, and not EndTxn: leade
 
 the markers of an InitProducerId carry the next epoch, as those of EndTxn do on version 2 (KIP-890).
 
+Why what was read is compared with what whoever accepts the offsets has: who told it may have been no coordinator any more::
+
+    the others cannot reach the group's coordinator any more (clients can), and another one takes over from it
+    driver 1 commits batch N there, and is killed
+    driver 2 fences, and is told by the old one, which has not heard of all that, that it coordinates, and that N-1 is committed
+    N would be written a second time
+
+What the old one takes it cannot have replicated, and never accepts. Who accepts offsets behind the fence has all that was
+committed before the fence, and is asked itself (CLAIM_STORE; STORE, where RESOLVE came before it). If that is something else, the
+transaction is ended, and what is committed is read again.
+
 Why nothing is ever aborted after a commit was sent: its answer may be lost while it is durable (KAFKA-17754 shows what a
 late EndTxn can do). COMMIT has no way to ABORT in the table.
 """
@@ -96,6 +107,7 @@ _ENDED_BY_THE_BROKER = (
     "; the broker had ended the transaction, as it does after transaction_timeout_ms (in a pipeline file transaction_timeout): "
     "raise that if the batch takes longer"
 )
+_REPLACED = "other progress is committed than was read: whoever told it had been replaced as the group's coordinator"
 LAST_EPOCH = 32766  # the coordinator follows it with another producer id and epoch 0 (ProducerIdManager, KIP-360)
 
 
@@ -158,6 +170,9 @@ class Context:
     starts: int = 0
     fresh: bool = False  # no transaction was opened yet under identity
     progress: Progress | None = None  # the newest committed progress that we know of
+    only_read: bool = (
+        False  # ... and nothing was committed on it since: who told it may have been replaced as coordinator
+    )
     claimed: bool = False  # our claim is committed
     next_empty: bool = False  # LOOK found the epoch after ours, empty: our own lost InitProducerId or another driver's
     seen_claim: str = ""  # whose claim the start found; until ours is committed it may still stand
@@ -243,13 +258,24 @@ def _confirmed(settings: Settings, context: Context, event: Described) -> Step:
 def _claim(settings: Settings, context: Context, found: Progress | None) -> Step:
     progress = (found or Progress.empty("")).claimed_by(context.name)
     moved = replace(context, state=State.CLAIM_STORE, progress=progress, fresh=False)
-    return moved, Store(_owned(context), progress, batch=None)
+    return moved, Store(_owned(context), progress, batch=None, read=ProgressRead(found))
 
 
 def _claim_again(settings: Settings, context: Context, found: Progress | None) -> Step:
     if context.attempt >= settings.max_attempts:
         return _broken(context), Halt(Stop.EXHAUSTED, f"the name cannot be claimed: {context.failure}")
     return _claim(settings, replace(context, attempt=context.attempt + 1), found)
+
+
+def _told_otherwise(settings: Settings, context: Context, event: ProgressRead) -> Step:
+    """Whoever accepted what was stored has other progress than was read. The claim in it is older than our fence, for under
+    another driver's nothing of ours is accepted. Where there is none any more, the next read finds that it is gone::
+
+        a driver reads that batch 0 is committed, and sleeps; somebody deletes the topic of the progress
+        it wakes and claims; taken for a name that nobody has claimed, batch 0 would be written again
+    """
+    stands = event.progress.instance if event.progress else context.seen_claim
+    return _look(settings, replace(context, seen_claim=stands), Refused(_REPLACED))
 
 
 def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
@@ -259,7 +285,8 @@ def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
 def _claimed(settings: Settings, context: Context, event: Ended) -> Step:
     after = _renewed(context, event.identity)
     ready = Ready(committed=context.renewed is not None)
-    return replace(after, state=State.READY, claimed=True, attempt=0, failure="", renewed=None), ready
+    known = replace(after, claimed=True, only_read=False, renewed=None)
+    return replace(known, state=State.READY, attempt=0, failure=""), ready
 
 
 # --------------------------------------------------------------------------------------------------- nothing to commit
@@ -319,7 +346,9 @@ def _attempt(settings: Settings, context: Context) -> Step:
     if context.renewed is not None:
         assert context.progress is not None
         moved = replace(context, state=State.CLAIM_STORE, fresh=False)
-        return moved, Store(_owned(context), context.progress, batch=None, renewed=context.renewed)
+        return moved, Store(
+            _owned(context), context.progress, batch=None, renewed=context.renewed, read=_read_alone(context)
+        )
     assert context.batch is not None
     moved = replace(context, state=State.WRITE, fresh=False)
     return moved, Write(_owned(context), context.batch, context.attempt)
@@ -365,7 +394,12 @@ def _store(settings: Settings, context: Context) -> Step:
     assert context.batch is not None
     assert context.progress is not None
     progress = context.progress.advanced(context.batch, context.name)
-    return replace(context, state=State.STORE), Store(_owned(context), progress, context.batch)
+    store = Store(_owned(context), progress, context.batch, read=_read_alone(context))
+    return replace(context, state=State.STORE), store
+
+
+def _read_alone(context: Context) -> ProgressRead | None:
+    return ProgressRead(context.progress) if context.only_read else None
 
 
 def _commit(settings: Settings, context: Context, event: Stored) -> Step:
@@ -377,7 +411,7 @@ def _committed(settings: Settings, context: Context, event: Ended) -> Step:
     assert context.batch is not None
     assert context.progress is not None
     progress = context.progress.advanced(context.batch, context.name)
-    return _done(replace(_renewed(context, event.identity), progress=progress))
+    return _done(replace(_renewed(context, event.identity), progress=progress, only_read=False))
 
 
 def _done(context: Context) -> Step:
@@ -565,7 +599,7 @@ def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step
         return _not_ours(context, event.progress)
     if not context.claimed:
         return _claim_again(settings, context, event.progress)
-    known = replace(context, progress=event.progress)
+    known = replace(context, progress=event.progress, only_read=True)
     if known.batch is None:
         return replace(known, state=State.READY, attempt=0, failure="", renewed=None), Ready()
     if event.progress is not None and event.progress.contains(known.batch):
@@ -633,6 +667,7 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.CLAIM_STORE, Stored): _commit_claim,
     (State.CLAIM_STORE, WriteFailed): lambda s, c, e: _look(s, c, Refused(e.reason)),
     (State.CLAIM_STORE, Refused): _look,
+    (State.CLAIM_STORE, ProgressRead): _told_otherwise,
     (State.CLAIM_COMMIT, Ended): _claimed,
     (State.CLAIM_COMMIT, Refused): _look,
     (State.READY, Offered): _offered,
@@ -651,6 +686,7 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.STORE, Stored): _commit,
     (State.STORE, WriteFailed): _write_failed,
     (State.STORE, Refused): _look,
+    (State.STORE, ProgressRead): _told_otherwise,
     (State.COMMIT, Ended): _committed,
     (State.COMMIT, Refused): _look,
     (State.COMMIT, Unreachable): _outcome_unknown,

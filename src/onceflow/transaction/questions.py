@@ -234,8 +234,8 @@ class Questions:
 
     # ------------------------------------------------------------------------------------------------ group coordinator
 
-    def progress(self) -> Question[Event]:
-        """OffsetFetch of the record with require_stable (KIP-447): waits until no transaction on it is open.
+    def progress(self, *, stable: bool = True) -> Question[Event]:
+        """OffsetFetch of the record; ``stable``: with require_stable (KIP-447), which waits until no transaction on it is open.
 
         By its name, for asked for everything the broker goes over what is committed already::
 
@@ -246,7 +246,7 @@ class Questions:
         record = [kind(name=ANCHOR_TOPIC, partition_indexes=[ANCHOR_PARTITION])]
         return Question(
             GROUP,
-            self._offset_fetch(stable=True, topics=record),
+            self._offset_fetch(stable=stable, topics=record),
             lambda answer: ProgressRead(self._committed(answer).progress),
         )
 

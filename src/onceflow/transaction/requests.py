@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from onceflow.kafka.client import KafkaClient
 from onceflow.transaction.asking import Asking
-from onceflow.transaction.messages import Counts, Event, Identity
+from onceflow.transaction.messages import Counts, Event, Identity, ProgressRead
 from onceflow.transaction.performing import Performer
 from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import (
@@ -71,9 +71,11 @@ class Requests:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
         return self._run(self._asking.read_committed(stable=stable))
 
-    def store(self, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Event:
-        """TxnOffsetCommit of the progress record and of source offsets."""
-        return self._run(self._asking.store(identity, progress, source))
+    def store(
+        self, identity: Identity, progress: Progress, source: Mapping[At, int], read: ProgressRead | None = None
+    ) -> Event:
+        """TxnOffsetCommit of the progress record and of source offsets, unless other progress is committed than was ``read``."""
+        return self._run(self._asking.store(identity, progress, source, read))
 
     def audit(self, identity: Identity, counts: Counts) -> Event:
         """DescribeProducers: LastSequence + 1 of our identity is the number of records the leader holds."""

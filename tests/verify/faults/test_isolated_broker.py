@@ -7,21 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import pytest
+import tests.faults.light
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
-from tests.faults.light import Job, LightDriver
+from tests.faults.light import Job, LightDriver, records_of
 from tests.faults.support import Cluster, eventually, expected_records
-from tests.faults.takeover import Dying, listen
+from tests.faults.takeover import Died, Dying, listen
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.kafka import codes
-from onceflow.kafka.client import Again
+from onceflow.kafka.client import GROUP, Again, KafkaClient
+from onceflow.kafka_python import FindCoordinatorRequest
+from onceflow.transaction.asking import Asking
 from onceflow.verify.cluster import KafkaCluster, Node, placement
 from onceflow.verify.faults.brokers import PauseBroker
 from onceflow.verify.faults.isolated import IsolateBroker, Way, cut_off
@@ -229,3 +234,87 @@ def test_who_takes_over_asks_again_as_long_as_the_markers_of_the_one_before_are_
     assert in_vain.count(codes.CONCURRENT_TRANSACTIONS) >= TIMES
     assert driver.done() == 2
     judge.check_exactly(topic, expected_records(2))
+
+
+# ------------------------------------------------------------------------- a group coordinator that has been replaced
+
+
+class DiesUnnoted(LightDriver):
+    """Commits the batch, and is killed before its checkpoint knows."""
+
+    def __init__(self, job: Job, last: int) -> None:
+        super().__init__(job)
+        self._last = last
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if (step, batch_id) == ("DONE", self._last):
+            raise Died
+
+
+class ToldByTheOld(KafkaClient):
+    """The first one that it asks for the group's coordinator is the old one, which takes itself for it; the next is any node."""
+
+    def __init__(self, old: Node, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._old: int | None = old.id
+
+    def ask(self, node_id: int | None, request: Any) -> Any:
+        if isinstance(request, FindCoordinatorRequest) and request.key_type == GROUP and self._old is not None:
+            node_id, self._old = self._old, None
+        return super().ask(node_id, request)
+
+
+def alone_with_the_group(cluster: KafkaCluster, name: str, topic: str) -> Node:
+    """Makes a node coordinate the name's group that neither coordinates its transactions nor leads the topic."""
+    node, other = cluster.others(cluster.transaction_coordinator(f"onceflow-{name}"))
+    cluster.move_group_coordinator(f"onceflow-{name}", node)
+    cluster.move_leader(topic, 0, other)
+    cluster.wait_until_healthy()
+    return node
+
+
+def taken_over_from_the_old(
+    cluster: KafkaCluster, judge: Cluster, directory: Path, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The topic into which two drivers wrote three batches, the second of them while the old coordinator was cut off."""
+    topic, _ = topic_of(cluster, judge)
+    name = judge.unique("replaced")
+    group = alone_with_the_group(cluster, name, topic)
+    options = {"request_timeout_ms": 5_000}
+    job = Job(cluster.bootstrap_servers, name, topic, str(directory / name), 1, patience_s=PATIENCE_S, options=options)
+    first = LightDriver(job)
+    first.run_batch(first.open(), 0)
+    assert first.requests.read_committed().progress, "its markers are written, and with all replicas"
+    first.close()
+    with cluster.peer_rules.during(*cut_off(cluster, group, way)):
+        eventually(lambda: cluster.is_fenced(group), bool, "the others miss it", PATIENCE_S)
+        others = ",".join(node.address for node in cluster.others(group))
+        with pytest.raises(Died):
+            DiesUnnoted(replace(job, batches=2, bootstrap_servers=others), 1).run()
+        monkeypatch.setattr(tests.faults.light, "KafkaClient", partial(ToldByTheOld, group))
+        LightDriver(replace(job, batches=3, bootstrap_servers=group.address)).run()
+    cluster.wait_until_healthy()
+    return topic
+
+
+@pytest.mark.parametrize("way", GONE, ids=lambda way: way.name.lower())
+def test_who_takes_over_believes_no_group_coordinator_that_has_been_replaced(
+    meshed: KafkaCluster, judge: Cluster, tmp_path: Path, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not heard that another one took over, and answers with what it knows: not with the batch that came since."""
+    topic = taken_over_from_the_old(meshed, judge, tmp_path, way, monkeypatch)
+    judge.check_exactly(topic, expected_records(3))
+
+
+def test_control_who_believes_it_writes_the_batch_a_second_time(
+    meshed: KafkaCluster, judge: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As onceflow did: KIP-447's stable read is answered by whoever takes itself for the coordinator."""
+    store = Asking.store
+    monkeypatch.setattr(
+        Asking, "store", lambda asking, identity, progress, source, read: store(asking, identity, progress, source)
+    )
+    topic = taken_over_from_the_old(meshed, judge, tmp_path, Way.BOTH, monkeypatch)
+    first, second, third = (records_of(batch) for batch in range(3))
+    assert sorted((key, value) for _, key, value in judge.read(topic)) == sorted(first + second + second + third)

@@ -18,7 +18,7 @@ from onceflow import session
 from onceflow.config import load
 from onceflow.transaction import protocol, session_check
 from onceflow.transaction.asking import Asking
-from onceflow.transaction.messages import End, Event, Identity, Stored
+from onceflow.transaction.messages import End, Event, Identity, ProgressRead, Stored
 from onceflow.transaction.progress import WRITE, Batch, Decision, OnMismatch, Progress, Verdict, decide
 from onceflow.transaction.questions import At
 from onceflow.transaction.talk import Talk
@@ -51,11 +51,13 @@ def without_unity() -> None:
     """The offsets of a batch are committed before its transaction, whose end then has nothing but the progress for the group."""
     store = Asking.store
 
-    def apart(asking: Asking, identity: Identity, progress: Progress, source: Mapping[At, int]) -> Talk[Event]:
+    def apart(
+        asking: Asking, identity: Identity, progress: Progress, source: Mapping[At, int], read: ProgressRead | None
+    ) -> Talk[Event]:
         for question in asking.questions.plain_offsets(source):
             yield from asking.ask(question)
         time.sleep(APART_S)
-        return (yield from store(asking, identity, progress, {}))
+        return (yield from store(asking, identity, progress, {}, read))
 
     setattr(Asking, "store", apart)  # noqa: B010  mypy forbids the assignment
 

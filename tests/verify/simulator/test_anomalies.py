@@ -27,7 +27,7 @@ def test_every_anomaly_has_something_that_brings_it_about() -> None:
 
 def test_offsets_stay_unstable_where_the_group_coordinator_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets come a second time, behind the commit: no transaction has them that anybody would end."""
-    scenario = Scenario(version=1, rates={"request": 0.1})
+    scenario = Scenario(version=1, rates={"request": 0.2})
     assert not shown(scenario)
     monkeypatch.setattr(Group, "is_open", lambda group, identity: True)
     assert shown(scenario) == {Anomaly.UNSTABLE}

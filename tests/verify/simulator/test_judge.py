@@ -92,7 +92,7 @@ def test_only_a_batch_that_is_committed_begins_it_again_and_only_once() -> None:
 def test_an_output_that_begins_again_is_seen_through_although_somebody_found_nothing_to_do() -> None:
     """Driver 4 begins again, driver 6 finds all committed before it hears of that, driver 4 is killed: was taken for a loss."""
     rates = {"request": 0.1, "driver": 0.1, "second": 0.1, "rest": 0.3, "people": 0.1, "partly": 0.3}
-    outcome = run(118, scenario=Scenario(version=2, drivers=1, rates=rates))
+    outcome = run(299, scenario=Scenario(version=2, drivers=1, rates=rates))
     assert "user: the output begins again" in outcome.reached
     assert [each.text for each in outcome.anomalies] == []
 

@@ -51,22 +51,21 @@ FORGOTTEN_NEAR_THE_LAST_EPOCH = Scenario(
 """A driver sleeps with the last epoch of its producer id, another one takes over, and the coordinator forgets both."""
 
 
-def without(kind: str, seed: int) -> Scenario:
-    """A seed as it was before there was such a kind of fault."""
-    scenario = Scenario.of(seed)
-    return replace(scenario, rates={each: rate for each, rate in scenario.rates.items() if each != kind})
-
-
 SHOWED_A_BUG = [
-    (1644, Scenario.of(1644), {"gives up and goes on"}),
-    (723, INTERRUPTED, {"gives up and goes on", "reports old conflicts"}),
-    (9265, None, {"asks again for the last epoch"}),
-    (7746, without("beside", 7746), {"aborts under the epoch of the attempt"}),
-    (9904, Scenario.of(9904), {"goes on behind the last epoch"}),
+    (116, Scenario.of(116), {"gives up and goes on"}),
+    (105, INTERRUPTED, {"gives up and goes on", "reports old conflicts"}),
+    (9198, None, {"asks again for the last epoch"}),
+    (373, Scenario.of(373), {"aborts under the epoch of the attempt"}),
+    (6590, Scenario.of(6590), {"goes on behind the last epoch"}),
     (3, moved_in_the_last_epoch(), {"takes a forgotten producer id for another driver"}),
-    (242, FORGOTTEN_NEAR_THE_LAST_EPOCH, {"trusts what follows the last epoch"}),
+    (467, FORGOTTEN_NEAR_THE_LAST_EPOCH, {"trusts what follows the last epoch"}),
+    (6769, Scenario.of(6769), {"believes what is read"}),
 ]
-"""Each with the protocols that lack what mended it: 1644 is held by either of two defences, and breaks without both."""
+"""Each with the protocols that lack what mended it: 116 is held by either of two defences, and breaks without both.
+
+A request more or less makes other runs of all seeds: where production has come to send one, others stand here than those that
+showed the bug first.
+"""
 UNMENDED = set[str]().union(*(names for *_, names in SHOWED_A_BUG))
 
 
@@ -81,7 +80,7 @@ def test_seeds_that_showed_a_bug(seed: int, scenario: Scenario | None, broken: s
 
 def test_the_newest_driver_stops_where_nothing_tells_that_it_is_and_another_one_finishes() -> None:
     """Known, and safe: the coordinator has forgotten the transactional id, and an older driver that woke has fenced it."""
-    outcome = run(2251)
+    outcome = run(20)
     assert "driver: the newest stops, for it cannot know that it is" in outcome.reached
     assert not outcome.anomalies, outcome.story()
 

@@ -76,7 +76,7 @@ def test_the_judge_sees_a_leader_with_less_than_readers_have_read(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unclean election: the newest records are gone, although they are committed."""
-    scenario = Scenario(version=version, rates={"move": 0.05})
+    scenario = Scenario(version=version, rates={"move": 0.1, "rest": 0.3})
     assert not shown(scenario)
     monkeypatch.setattr(Partition, "move", cut)
     assert Anomaly.WENT_BACK in shown(scenario)

@@ -34,6 +34,7 @@ from onceflow.verify.simulator.requests import (
     ListOffset,
     Misdirected,
     Produce,
+    Replaced,
     Request,
     Together,
 )
@@ -69,6 +70,11 @@ class Broker:
         self._markers_missing = 0
         self._coordinator_back = 0
         self._group_back = 0
+        self._replaced: Group | None = (
+            None  # what the group coordinator has that does not know that it is none any more
+        )
+        self.replaced_home = -1
+        self.misled: set[int] = set()  # drivers that it told what is so no more, for the judge
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
     def begin_with(self, records: int, silent: frozenset[int]) -> None:
@@ -160,6 +166,29 @@ class Broker:
         reach("broker: the group coordinator moves")
         self.homes[GROUP_KIND] += 1
         self._group_back = self._scheduler.now + away
+
+    def replace_group(self, ticks: int) -> None:
+        """The others cannot reach the group coordinator, and another one takes over; for so many ticks it does not hear of it."""
+        if self._replaced is None:
+            reach("broker: the group coordinator is replaced, and does not hear of it")
+            self._replaced, self.replaced_home = self.group.as_of_now(), self.homes[GROUP_KIND]
+            self._scheduler.after(ticks, self._reached_again)
+            self.move_group()
+
+    def _reached_again(self) -> None:
+        self._replaced, self.replaced_home = None, -1
+
+    def ask_replaced(self, asked: Replaced) -> Answer | None:
+        """What it takes has to be with replicas that do not follow it any more, so that is never answered."""
+        if self._replaced is None:
+            return NOT_COORDINATOR
+        if isinstance(asked.request, FetchOffsets):
+            reach("group: who was replaced tells what it knows")
+            if self._replaced.committed != self.group.committed:
+                self.misled.add(asked.by)
+            return self._replaced.fetch(asked.request)
+        reach("group: who was replaced accepts nothing")
+        return None
 
     # ------------------------------------------------------------------------------------------------ partition leaders
 

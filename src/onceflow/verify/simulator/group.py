@@ -76,17 +76,23 @@ class Group:
                 self.reached = pending.source
 
     def fetch(self, request: FetchOffsets) -> Answer:
-        """OffsetFetch; while a transaction holds what is asked for, a stable answer has to wait.
+        """OffsetFetch; while a transaction holds what is asked for, a stable answer has to wait, and another one is without that.
 
         Everything is what is committed already: what a transaction holds for the first time is neither there nor unstable.
         """
         known, pending = self.committed, self._pending.values()
         has_sources = known.sources != NO_SOURCES
         source = has_sources and any((p.sources, p.notes) != (known.sources, known.notes) for p in pending)
-        if pending and (request.by_name or known.progress is not None or source):
+        if request.stable and pending and (request.by_name or known.progress is not None or source):
             reach("group: offsets are unstable")
             return UNSTABLE_OFFSET_COMMIT
         return Answer(committed=Committed(known.progress, foreign=known.foreign) if request.by_name else known)
+
+    def as_of_now(self) -> Group:
+        """What a coordinator has that hears no more."""
+        found = Group()
+        found.committed, found._pending = self.committed, dict(self._pending)
+        return found
 
     def expire(self) -> None:
         """``producer.id.expiration.ms`` has passed: forgets the epochs of every producer without an open transaction."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from onceflow.kafka import codes
+from onceflow.kafka.client import GROUP as GROUP_KIND
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach
@@ -28,6 +29,7 @@ from onceflow.verify.simulator.requests import (
     CommitOffsets,
     InitProducerId,
     Produce,
+    Replaced,
     Request,
     Together,
 )
@@ -57,8 +59,19 @@ class Network:
         self._deaf_until = 0  # no answer gets through
 
     def home(self, kind: int) -> int:
-        """The node that coordinates now, as FindCoordinator says."""
+        """The node that coordinates now."""
         return self._broker.homes[kind]
+
+    def looked_up(self, kind: int) -> int:
+        """The node that FindCoordinator names: it may be told by the one that was replaced."""
+        if kind == GROUP_KIND and self._broker.replaced_home >= 0 and self._choices.pick("named", 2):
+            reach("network: who was replaced is named as the coordinator")
+            return self._broker.replaced_home
+        return self.home(kind)
+
+    def is_replaced(self, kind: int, node: int) -> bool:
+        """Whether the node still takes itself for the coordinator."""
+        return kind == GROUP_KIND and node == self._broker.replaced_home
 
     @property
     def leaders(self) -> Sequence[int]:
@@ -83,6 +96,9 @@ class Network:
         if denied is not None and _may_be_denied(request, denied):
             reach("network: a request is denied")
             return self._broker.refuse(request, denied) if denied in _OF_RECORDS else denied
+        if isinstance(request, Replaced):
+            told = self._broker.ask_replaced(request)
+            return None if now < self._deaf_until else told
         answer = self._broker.ask(self._partly_refused(request))
         is_fence = isinstance(request, InitProducerId) and request.expected is None
         if is_fence and answer.code == codes.NONE and not awaited:

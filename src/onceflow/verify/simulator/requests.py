@@ -96,9 +96,10 @@ class DescribeTransaction:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """OffsetFetch with require_stable (KIP-447): of everything, or of the progress record by its name."""
+    """OffsetFetch, ``stable`` with require_stable (KIP-447): of everything, or of the progress record by its name."""
 
     by_name: bool = False
+    stable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,14 @@ class Misdirected:
     """Anything asked of a node that it is not for."""
 
     answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a driver asks of a group coordinator that others have replaced, and that has not heard of it."""
+
+    request: CommitOffsets | FetchOffsets
+    by: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,7 @@ Request = (
     | DescribeProducer
     | ListOffset
     | Misdirected
+    | Replaced
     | Together
 )
 

@@ -30,6 +30,8 @@ KINDS = (
     "beside",  # a driver is killed, stopped or interrupted while tasks write
     "pace",  # how long a request takes: no fault, but it decides who of two comes first
     "partly",  # the offsets of one source partition, or of its topic, are refused; those beside them are not
+    "replaced",  # the group coordinator is replaced, and does not hear of it for a while
+    "named",  # ... and is named as the coordinator to who looks for it then
 )
 """The kinds of decisions. The first are drawn together; one that is added is drawn by itself, and leaves other seeds alone."""
 
@@ -47,6 +49,8 @@ _RESTS = 0.15
 _PACED = 0.3
 _PARTLY = 0.1
 _BESIDE = 0.15
+_REPLACED = 0.08
+_NAMED = 0.7
 _PACES = (0.3, 0.8)
 _RESTARTED_LEADERS = 0.5
 _SEVERAL_RECORDS = 0.2
@@ -126,7 +130,15 @@ class Scenario:
             readings_differ=Random(f"the readings of {seed}").random() < _READINGS_DIFFER,  # noqa: S311  no secret
             verifies=version == 2 or Random(f"who asks in {seed}").random() >= _UNVERIFIED,  # noqa: S311  no secret
             follows_next=Random(f"the release of {seed}").random() < _NEWER,  # noqa: S311  no secret
-            rates={**rates, **_people(seed), **_rest(seed), **_pace(seed), **_beside(seed), **_partly(seed)},
+            rates={
+                **rates,
+                **_people(seed),
+                **_rest(seed),
+                **_pace(seed),
+                **_beside(seed),
+                **_partly(seed),
+                **_replaced(seed),
+            },
         )
 
 
@@ -170,3 +182,9 @@ def _partly(seed: int) -> Mapping[str, float]:
     """In some runs a commit of source offsets is refused in part."""
     random = Random(f"the source of {seed}")  # noqa: S311  no secret
     return {"partly": 3 * random.choice(_RATES)} if random.random() < _PARTLY else {}
+
+
+def _replaced(seed: int) -> Mapping[str, float]:
+    """In some runs a group coordinator is replaced, and answers on for a while whoever is told that it is the coordinator."""
+    random = Random(f"who is replaced in {seed}")  # noqa: S311  no secret
+    return {"replaced": random.choice(_RATES[1:]), "named": _NAMED} if random.random() < _REPLACED else {}

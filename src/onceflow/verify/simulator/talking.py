@@ -16,7 +16,15 @@ from onceflow.transaction.producing import Answered, Await, Send
 from onceflow.transaction.talk import Forget, Leaders, Pace, Rest, Talk, ToCoordinator, ToLeader
 from onceflow.verify.simulator.coverage import AGAIN, ELSEWHERE, reach, reach_talk
 from onceflow.verify.simulator.network import Network
-from onceflow.verify.simulator.requests import NOT_COORDINATOR, NOT_LEADER, Misdirected, Request
+from onceflow.verify.simulator.requests import (
+    NOT_COORDINATOR,
+    NOT_LEADER,
+    CommitOffsets,
+    FetchOffsets,
+    Misdirected,
+    Replaced,
+    Request,
+)
 from onceflow.verify.simulator.scheduler import Process, Scheduler, Wait, sleep
 from onceflow.verify.simulator.wire import TOPIC, modelled, together, worded
 
@@ -82,17 +90,22 @@ class Talker:
         return None
 
     def _ask_coordinator(self, kind: int, request: Any) -> Simulated[Any]:
-        home = self._homes.setdefault(kind, self._network.home(kind))
-        at_home = home == self._network.home(kind)
+        if kind not in self._homes:
+            self._homes[kind] = self._network.looked_up(kind)
         try:
-            return (
-                yield from self._ask(
-                    request, modelled(request, self._order) if at_home else Misdirected(NOT_COORDINATOR)
-                )
-            )
+            return (yield from self._ask(request, self._asked_at(kind, modelled(request, self._order))))
         except Again:
             self._forget(kind)
             raise
+
+    def _asked_at(self, kind: int, asked: Request) -> Request:
+        """What the node is asked that was the coordinator when it was looked up."""
+        node = self._homes[kind]
+        if node == self._network.home(kind):
+            return asked
+        if self._network.is_replaced(kind, node) and isinstance(asked, CommitOffsets | FetchOffsets):
+            return Replaced(asked, self._order)
+        return Misdirected(NOT_COORDINATOR)
 
     def _forget(self, kind: int) -> None:
         if self._looks_again:

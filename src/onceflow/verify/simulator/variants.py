@@ -83,7 +83,15 @@ class AbortsUnderItsEpoch(Questions):
         return self.end_txn(identity, commit=commit)
 
 
-class NoClaim(Protocol):
+class BelievesWhatIsRead(Protocol):
+    """Does not compare what it has read with what whoever accepts its offsets has."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        return replace(effect, read=None) if isinstance(effect, Store) else effect
+
+
+class NoClaim(BelievesWhatIsRead):
     """Does not ask who claimed the name."""
 
     def handle(self, event: Event) -> Effect:
@@ -92,7 +100,7 @@ class NoClaim(Protocol):
         return super().handle(event)
 
 
-class GoesOnWithoutClaim(Protocol):
+class GoesOnWithoutClaim(BelievesWhatIsRead):
     """Takes committed progress that is gone for its own."""
 
     def handle(self, event: Event) -> Effect:
@@ -112,8 +120,8 @@ class FencesBack(NoClaim):
         return Initialise(None) if self.context.state is State.RETAKE else effect
 
 
-class ProgressBeforeFence(Protocol):
-    """Reads the progress first and fences then."""
+class ProgressBeforeFence(BelievesWhatIsRead):
+    """Reads the progress first and fences then; what it has read is compared with nothing, or that would find it out."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -154,8 +162,8 @@ class TrustsBatchIds(Protocol):
         return super().handle(event)
 
 
-class RefusedIsAborted(Protocol):
-    """Takes a refused commit for an abort: does not let the progress decide."""
+class RefusedIsAborted(BelievesWhatIsRead):
+    """Takes a refused commit for an abort: does not let the progress decide, neither when it reads it nor when it stores."""
 
     def handle(self, event: Event) -> Effect:
         if self.context.state is State.RESOLVE and isinstance(event, ProgressRead) and self.context.batch is not None:
@@ -401,6 +409,7 @@ VARIANTS: Mapping[str, Variant] = {
     "goes on without a claim": Variant(GoesOnWithoutClaim),
     "fences back": Variant(FencesBack),
     "progress before fence": Variant(ProgressBeforeFence),
+    "believes what is read": Variant(BelievesWhatIsRead),
     "no confirmation": Variant(NoConfirm),
     "trusts batch ids": Variant(TrustsBatchIds),
     "refused is aborted": Variant(RefusedIsAborted),

@@ -83,7 +83,7 @@ def modelled(message: Any, by: int) -> Request:
         case TxnOffsetCommitRequest():
             return _commit(message)
         case OffsetFetchRequest():
-            return FetchOffsets(by_name=message.groups[0].topics is not None)
+            return FetchOffsets(by_name=message.groups[0].topics is not None, stable=message.require_stable)
         case DescribeTransactionsRequest():
             return DescribeTransaction()
     return together(message)

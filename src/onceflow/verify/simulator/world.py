@@ -27,6 +27,7 @@ from onceflow.verify.simulator.wire import offsets_of
 from onceflow.verify.simulator.writer import Output, Rules, Writer
 
 ROUND = 10
+REPLACED_FOR = (60, 250, 800)
 MOST_DRIVERS = 30
 MOST_EVENTS = 20_000
 PATIENCE_AFTER_FAULTS = 4000
@@ -150,6 +151,8 @@ class World:
                 self.broker.move_group()
             case number if number:
                 self.broker.move_leader(number - 3)
+        if how_long := pick("replaced", 1 + len(REPLACED_FOR)):
+            self.broker.replace_group(REPLACED_FOR[how_long - 1])
         self._expire(pick("expire", 3))
         if pick("hijack", 2):
             reach("broker: a stranger takes the transactional id")
@@ -237,7 +240,7 @@ class World:
             case Fate.FENCED:
                 self._check_fenced(driver)
             case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
-                self._check_conflict(resumes=driver.resumes)
+                self._check_conflict(resumes=driver.resumes, misled=driver.order in self.broker.misled)
                 self._choose(fate)
             case _:
                 pass
@@ -248,12 +251,15 @@ class World:
             reach("driver: an older one stops")
         elif self.broker.transactions.in_doubt:
             reach("driver: the newest stops, for it cannot know that it is")
+        elif driver.order in self.broker.misled:
+            reach("driver: the newest stops, for it was told of an older claim")
         else:
             self.anomaly(Anomaly.NEWEST_STOPPED)
 
-    def _check_conflict(self, *, resumes: bool) -> None:
+    def _check_conflict(self, *, resumes: bool, misled: bool = False) -> None:
         """It has a cause: a batch planned twice, a damaged file, a commit after the user looked where to resume, no progress; or
-        somebody ``resumes`` from offsets that do not tell where. Under this checkpoint: what an older one saw explains nothing.
+        somebody ``resumes`` from offsets that do not tell where, or was told of what was committed once (``misled``). Under this
+        checkpoint: what an older one saw explains nothing.
         """
         ours = self.checkpoint.query_id
         planned_twice = any(len(ends) > 1 for (query_id, _), ends in self._plans.items() if query_id == ours)
@@ -264,7 +270,9 @@ class World:
             without_progress or not self._is_ours(committed.progress)
         )
         astray = resumes and self._nobody_can_resume
-        if not (planned_twice or self.checkpoint.damaged or overtaken or self._expired_under == ours or astray):
+        if misled:
+            reach("driver: finds a conflict with what was committed once")
+        elif not (planned_twice or self.checkpoint.damaged or overtaken or self._expired_under == ours or astray):
             self.anomaly(Anomaly.CONFLICT)
 
     def _is_ours(self, progress: Progress | None) -> bool:

@@ -67,8 +67,7 @@ def _rare() -> Iterator[Run]:
     """Runs without which a branch is taken by none, for so many seeds of a frame would be needed that show nothing else."""
     from onceflow.verify.simulator import Scenario
 
-    yield from ((seed, Scenario(1, rates=_RENEWED)) for seed in (88, 128))
+    yield 401, Scenario(1, rates=_RENEWED)
     yield 3, moved_in_the_last_epoch()
-    yield 9904, Scenario.of(9904)
-    yield 168, Scenario(2, 12, 2, drivers=2, user_restarts=True, rates=_OVERTAKEN)
-    yield 416, steady(416)
+    yield 9457, Scenario.of(9457)
+    yield 73, Scenario(2, 12, 2, drivers=2, user_restarts=True, rates=_OVERTAKEN)
