@@ -57,6 +57,7 @@ class LoseCommitLog:
     def inject(self, world: World, random: Random) -> None:
         empties = random.random() < _EMPTIED
         world.driver.await_output(_START_S)
+        lacked = world.driver.lacks_committed  # since a fault before this one
         with world.driver.down():
             newest = _newest(world.checkpoint / "commits")
             if newest is None:
@@ -70,7 +71,7 @@ class LoseCommitLog:
             if takes_committed and keeps_state(world.checkpoint):
                 world.missed(f"commits/{newest.name} is not that of the newest batch that Kafka has committed")
                 return
-            world.driver.lacks_committed = takes_committed or empties
+            world.driver.lacks_committed |= takes_committed or empties
             for entry in planned:
                 _change(entry, _gone)
             _change(newest, (lambda path: path.write_bytes(b"")) if empties else _gone)
@@ -78,7 +79,7 @@ class LoseCommitLog:
         if empties and not world.driver.await_failure_or_batch(_START_S):
             with world.driver.down():
                 _change(newest, _gone)
-                world.driver.lacks_committed = takes_committed
+                world.driver.lacks_committed = lacked or takes_committed
                 world.note(f"removed the empty commits/{newest.name}")
 
 
