@@ -170,9 +170,7 @@ class Context:
     starts: int = 0
     fresh: bool = False  # no transaction was opened yet under identity
     progress: Progress | None = None  # the newest committed progress that we know of
-    only_read: bool = (
-        False  # ... and nothing was committed on it since: who told it may have been replaced as coordinator
-    )
+    only_read: bool = False  # ... and nothing was committed on it since: who told it may have been replaced
     claimed: bool = False  # our claim is committed
     next_empty: bool = False  # LOOK found the epoch after ours, empty: our own lost InitProducerId or another driver's
     seen_claim: str = ""  # whose claim the start found; until ours is committed it may still stand
@@ -285,8 +283,8 @@ def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
 def _claimed(settings: Settings, context: Context, event: Ended) -> Step:
     after = _renewed(context, event.identity)
     ready = Ready(committed=context.renewed is not None)
-    known = replace(after, claimed=True, only_read=False, renewed=None)
-    return replace(known, state=State.READY, attempt=0, failure=""), ready
+    claimed = replace(after, state=State.READY, claimed=True, only_read=False, attempt=0, failure="", renewed=None)
+    return claimed, ready
 
 
 # --------------------------------------------------------------------------------------------------- nothing to commit

@@ -70,9 +70,7 @@ class Broker:
         self._markers_missing = 0
         self._coordinator_back = 0
         self._group_back = 0
-        self._replaced: Group | None = (
-            None  # what the group coordinator has that does not know that it is none any more
-        )
+        self._replaced: Group | None = None  # of a coordinator that has not heard that it is none any more
         self.replaced_home = -1
         self.misled: set[int] = set()  # drivers that it told what is so no more, for the judge
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
