@@ -77,6 +77,11 @@ class Goal:
         return f"{self.name}: {measured}; the goal is {self.limit_s:g} s at most"
 
 
+def are_binding(results: Iterable[RunResult]) -> bool:
+    """Whether a goal that is missed fails the verification."""
+    return any(result.held_to_goals for result in results if result.judged)
+
+
 def goals(results: Iterable[RunResult]) -> list[Goal]:
     """The goals, over all runs that are judged. Runs that failed count as well: not to end is no way to meet a goal."""
     judged = [result for result in results if result.judged]

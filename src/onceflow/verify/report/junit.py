@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from onceflow.verify.checker.registry import Check
 from onceflow.verify.report.evidence import examples
-from onceflow.verify.report.goals import goals
+from onceflow.verify.report.goals import are_binding, goals
 from onceflow.verify.report.meetings import told
 from onceflow.verify.report.summary import HEADLINES, ExitStatus, exit_status, proved, reasons, sentence
 from onceflow.verify.report.text import cut, writable
@@ -117,13 +117,13 @@ def _evidence(result: RunResult, anomaly: str) -> str:
 
 def _goals(results: Sequence[RunResult]) -> ET.Element:
     suite = _suite("goals")
-    count = any(result.held_to_goals for result in results if result.judged)
+    binding = are_binding(results)
     for goal in goals(results):
         case = ET.SubElement(suite, "testcase", classname="onceflow.verify.goals", name=goal.name, time="0")
         if goal.measured_s is None:
             _say(case, "skipped", "not measured")
         elif goal.missed:
-            _say(case, "failure" if count else "skipped", f"missed: {goal.text}")
+            _say(case, "failure" if binding else "skipped", f"missed: {goal.text}")
         else:
             ET.SubElement(case, "system-out").text = goal.text
     return suite

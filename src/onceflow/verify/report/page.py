@@ -12,7 +12,7 @@ from markupsafe import Markup
 from onceflow.verify.history import SCHEMA
 from onceflow.verify.report import text
 from onceflow.verify.report.evidence import examples
-from onceflow.verify.report.goals import goals, times_by_fault
+from onceflow.verify.report.goals import are_binding, goals, times_by_fault
 from onceflow.verify.report.meetings import meetings
 from onceflow.verify.report.meetings import told as meetings_told
 from onceflow.verify.report.recovery_plot import recovery_plot
@@ -64,7 +64,7 @@ def as_page(results: Sequence[RunResult], title: str, kept: Mapping[tuple[int, s
             columns=columns,
             lines=lines,
             goals=goals(results),
-            held_to_goals=any(result.held_to_goals for result in results if result.judged),
+            goals_are_binding=are_binding(results),
             runs=[_run(number, result, len(results), kept) for number, result in enumerate(results, 1)],
         )
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from onceflow.verify.report.goals import Goal, goals
+from onceflow.verify.report.goals import Goal, are_binding, goals
 from onceflow.verify.report.meetings import told
 from onceflow.verify.report.text import counted, cut, listed
 from onceflow.verify.result import RunResult
@@ -107,7 +107,7 @@ def exit_status(results: Sequence[RunResult]) -> ExitStatus:
 
 def _missed(results: Sequence[RunResult]) -> list[Goal]:
     """The goals that fail the verification."""
-    return [goal for goal in goals(each for each in results if each.held_to_goals) if goal.missed]
+    return [goal for goal in goals(results) if goal.missed] if are_binding(results) else []
 
 
 HEADLINES = {
