@@ -262,6 +262,75 @@ def start_whose_progress_was_gone_for_a_moment() -> Life:
     return life
 
 
+def start_that_is_told_so_again() -> Life:
+    """The old one is named again: the claim that it tells is as old as it was, and is compared once more."""
+    first, before = CLAIM.claimed_by("first"), DONE.claimed_by("second")
+    life = Life().fenced(first)
+    life.hear(ProgressRead(before), seen(ONGOING, at(1)), Initialised(at(3)))
+    assert life.hear(ProgressRead(first)) == claim(at(3), CLAIM, first)
+    life.hear(ProgressRead(before), seen(ONGOING, at(3)), Initialised(at(5)))
+    assert life.hear(ProgressRead(before)) == claim(at(5), DONE, before)
+    life.hear(Stored(), Refused("timed out"), seen(COMPLETE, at(6)))
+    assert life.hear(ProgressRead(first)) == Initialise(expected=at(6)), "both are older than our fence"
+    assert life.hear(Initialised(at(7)), ProgressRead(before)) == claim(at(7), DONE, before)
+    return life
+
+
+def start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_1() -> Life:
+    """The offsets joined, so nobody has come since: the claim that another coordinator tells is older than our fence, too."""
+    before = DONE.claimed_by("second")
+    life = Life(1).fenced(CLAIM.claimed_by("first"))
+    assert life.hear(Refused("timed out", opened=True)) == Describe()
+    assert life.hear(seen(COMPLETE, at(2))) == ReadProgress()
+    assert life.hear(ProgressRead(before)) == Initialise(expected=at(2))
+    assert life.hear(Initialised(at(3)), ProgressRead(before)) == claim(at(3), DONE, before)
+    life.hear(Refused("fenced"), seen(COMPLETE, at(4)))
+    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_2() -> Life:
+    """The epoch behind ours is that of a transaction that has ended, so it was ours; nothing has to be known of the offsets."""
+    before = DONE.claimed_by("second")
+    for refused in (Refused("timed out"), WriteFailed(terminal=False, reason="abortable")):
+        life = Life(2).fenced(CLAIM.claimed_by("first"))
+        assert life.hear(refused, seen(COMPLETE, at(2)), ProgressRead(before)) == Initialise(expected=at(2))
+        assert life.hear(Initialised(at(3)), ProgressRead(before)) == claim(at(3), DONE, before)
+        nothing = Life(2).fenced(CLAIM.claimed_by("first"))
+        assert nothing.hear(refused, seen(EMPTY, at(1)), ProgressRead(before)) == Initialise(expected=at(1))
+        other = Life(2).fenced(CLAIM.claimed_by("first"))
+        halted(other.hear(refused, seen(EMPTY, at(2)), ProgressRead(before)), Stop.FENCED, "driver second has claimed")
+    return life
+
+
+def start_whose_name_is_claimed_while_it_looks_again_version_1() -> Life:
+    """Nobody else was there at the first look; at the second one somebody may have been."""
+    life = Life(1).fenced(CLAIM.claimed_by("first"))
+    life.hear(ProgressRead(DONE.claimed_by("second")), seen(ONGOING, at(1)), Refused("aborted"), seen(COMPLETE, at(2)))
+    assert life.hear(ProgressRead(DONE.claimed_by("second"))) == Initialise(expected=at(2))
+    life.hear(Refused("fenced"), seen(COMPLETE, at(3)))
+    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def start_that_stored_its_claim_before_a_newer_driver_claimed_under_another_producer_id() -> Life:
+    """Which may be what follows the last epoch; so what is told there proves nothing."""
+    life, own, newer = Life(1), at(LAST_EPOCH), CLAIM.claimed_by("newer")
+    life.hear(Start(), seen(ABSENT, None), Initialised(own), ProgressRead(CLAIM.claimed_by("first")), seen(EMPTY, own))
+    assert life.hear(ProgressRead(newer)) == Describe()
+    assert life.hear(seen(COMPLETE, ANEW)) == ReadProgress()
+    halted(life.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
+def start_that_was_told_of_no_progress_and_finds_that_it_is_gone() -> Life:
+    """It was there when the claim was stored: the name is none that nobody has claimed."""
+    life = Life().fenced(None)
+    life.hear(ProgressRead(DONE.claimed_by("first")), seen(ONGOING, at(1)), Initialised(at(3)))
+    halted(life.hear(ProgressRead(None)), Stop.GONE)
+    return life
+
+
 def start_without_an_answer() -> Life:
     life = Life()
     halted(life.hear(Start(), Unreachable("gone")), Stop.UNREACHABLE, "gone")
@@ -967,6 +1036,140 @@ def what_was_read_is_compared_until_something_is_committed_on_it() -> Life:
     return life
 
 
+def told_what_was_committed_once(*, allowed: OnMismatch = OnMismatch.REFUSE, once: Progress = CLAIM) -> Life:
+    """Ready, after a look that a coordinator answered which had been replaced."""
+    life = Life(2, allowed=allowed).ready(DONE)
+    assert life.hear(Start(), seen(COMPLETE, at(2)), ProgressRead(once), Initialised(at(3))) == ReadProgress()
+    assert life.hear(ProgressRead(once)) == Ready()
+    return life
+
+
+def batch_that_was_committed_all_the_while() -> Life:
+    """Not by this offer: whoever writes at most once has written it by then."""
+    life = told_what_was_committed_once()
+    assert life.hear(Offered(BATCH)) == Write(at(3), BATCH, 1)
+    life.hear(Written({}), ProgressRead(DONE), seen(ONGOING, at(3)), Initialised(at(5)))
+    assert life.hear(ProgressRead(DONE)) == Ready(BATCH, committed=False)
+    return life
+
+
+def batch_whose_commit_was_sent_is_committed_by_that_whatever_is_read_between() -> Life:
+    life = told_what_was_committed_once()
+    life.hear(Offered(BATCH), Written({}), Stored(), Refused("timed out"), seen(COMPLETE, at(4)), ProgressRead(CLAIM))
+    assert life.hear(Initialised(at(5)), ProgressRead(CLAIM)) == Write(at(5), BATCH, 2)
+    life.hear(Written({}), ProgressRead(DONE), seen(ONGOING, at(5)), Initialised(at(7)))
+    assert life.hear(ProgressRead(DONE)) == Ready(BATCH, committed=True)
+    following = Batch(1, "q", "d0", "d1")
+    life.hear(Offered(following), Written({}), ProgressRead(DONE.advanced(following, "me")), seen(ONGOING, at(7)))
+    effect = life.hear(Initialised(at(9)), ProgressRead(DONE.advanced(following, "me")))
+    assert effect == Ready(following, committed=False), "each by its own commit"
+    return life
+
+
+PLANNED_AGAIN = Batch(0, "q", "", "others")
+
+
+def batch_that_is_committed_with_other_records_is_refused() -> Life:
+    """By what whoever accepts its offsets has; who was replaced has told of nothing, and does so again."""
+    for again in (DONE, CLAIM):
+        life = told_what_was_committed_once()
+        assert life.hear(Offered(PLANNED_AGAIN)) == Write(at(3), PLANNED_AGAIN, 1)
+        assert life.hear(Written({}), ProgressRead(DONE)) == Describe()
+        assert life.hear(seen(ONGOING, at(3)), Initialised(at(5))) == ReadProgress()
+        halted(life.hear(ProgressRead(again)), Stop.CONFLICT, "batch 0 is committed already")
+        assert life.state is State.READY
+        assert life.machine.context.conflict == ""
+    return life
+
+
+def batch_that_is_committed_with_other_records_is_refused_before_its_commit() -> Life:
+    """Its second attempt is told what is committed, where the first was told what was so once."""
+    life = told_what_was_committed_once()
+    life.hear(Offered(PLANNED_AGAIN), Refused("timed out"), seen(COMPLETE, at(4)), ProgressRead(DONE))
+    assert life.hear(Initialised(at(5)), ProgressRead(DONE)) == Write(at(5), PLANNED_AGAIN, 2)
+    progress = DONE.advanced(PLANNED_AGAIN, "me")
+    assert life.hear(Written({})) == Store(at(5), progress, PLANNED_AGAIN, read=ProgressRead(DONE))
+    assert life.hear(Stored()) == Describe()
+    assert "batch 0 is committed already" in life.machine.context.failure
+    life.hear(seen(ONGOING, at(5)), Initialised(at(7)))
+    halted(life.hear(ProgressRead(DONE)), Stop.CONFLICT, "batch 0 is committed already")
+    return life
+
+
+def batch_is_not_refused_for_what_was_committed_once() -> Life:
+    """The commit of the batch before is not known to who was replaced."""
+    following = Batch(1, "q", "d0", "d1")
+    life = Life(2).ready(DONE)
+    life.hear(Offered(following), Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(CLAIM))
+    assert life.hear(Initialised(at(4)), ProgressRead(CLAIM)) == Write(at(4), following, 2)
+    life.hear(Written({}), ProgressRead(DONE), seen(ONGOING, at(4)), Initialised(at(6)))
+    assert life.hear(ProgressRead(DONE)) == Write(at(6), following, 3)
+    assert life.hear(Written({}), Stored(), Ended(at(7))) == Ready(following, committed=True)
+    return life
+
+
+FIRST, SECOND = Batch(0, "other", "", "e0"), Batch(1, "q", "d0", "d1")
+
+
+def resumed_batch_goes_on_from_what_it_was_compared_with_alone() -> Life:
+    """The beginning of its query was compared with what was read: where batch 0 has ended, and not batch 1."""
+    life = told_what_was_committed_once(allowed=OnMismatch.RESUME, once=DONE)
+    assert life.hear(Offered(FIRST)) == Write(at(3), FIRST, 1)
+    life.hear(Written({}), ProgressRead(DONE.advanced(SECOND, "me")), seen(ONGOING, at(3)), Initialised(at(5)))
+    halted(life.hear(ProgressRead(DONE.advanced(SECOND, "me"))), Stop.CONFLICT, "has committed batches up to 1")
+    same = told_what_was_committed_once(allowed=OnMismatch.RESUME, once=DONE)
+    ready = same.hear(Offered(FIRST), Written({}), Stored(), Ended(at(4)))
+    assert isinstance(ready, Ready)
+    assert ready.committed
+    assert "has committed batches up to 0" in ready.note
+    return life
+
+
+def batch_that_is_taken_up_on_purpose_says_what_it_is_written_on_top_of() -> Life:
+    life = told_what_was_committed_once(allowed=OnMismatch.RESTART)
+    assert life.hear(Offered(PLANNED_AGAIN)) == Write(at(3), PLANNED_AGAIN, 1)
+    life.hear(Written({}), ProgressRead(DONE), seen(ONGOING, at(3)), Initialised(at(5)))
+    assert life.hear(ProgressRead(DONE)) == Write(at(5), PLANNED_AGAIN, 2)
+    ready = life.hear(Written({}), Stored(), Ended(at(6)))
+    assert isinstance(ready, Ready)
+    assert "batch 0 is committed already" in ready.note
+    return life
+
+
+def offsets_that_were_accepted_on_top_of_progress_that_is_gone() -> Life:
+    life = told_what_was_committed_once()
+    life.hear(Offered(BATCH), Written({}), ProgressRead(None), seen(ONGOING, at(3)), Initialised(at(5)))
+    halted(life.hear(ProgressRead(None)), Stop.GONE)
+    return life
+
+
+def conflict_with_what_was_committed_once_is_none() -> Life:
+    life = told_what_was_committed_once()
+    following = Batch(1, "q", "d0", "d1")
+    assert life.hear(Offered(following)) == ReadProgress()
+    assert life.hear(ProgressRead(DONE)) == Write(at(3), following, 1)
+    assert life.hear(Written({})) == Store(at(3), DONE.advanced(following, "me"), following, read=ProgressRead(DONE))
+    doubted = Life(2).ready(DONE)
+    doubted.hear(Offered(PLANNED_AGAIN), ProgressRead(CLAIM), Written({}))
+    progress = DONE.advanced(PLANNED_AGAIN, "me")
+    assert doubted.effect == Store(at(2), progress, PLANNED_AGAIN, read=ProgressRead(CLAIM)), "by whoever accepts it"
+    skipped = told_what_was_committed_once(once=Progress(0, "other", "me", ()))
+    assert skipped.hear(Offered(BATCH), ProgressRead(DONE)) == Ready(BATCH, committed=False)
+    return life
+
+
+def driver_that_has_claimed_the_name_goes_on_under_no_other_claim() -> Life:
+    """Whoever accepts its offsets has another claim: somebody has put it there."""
+    newer = DONE.claimed_by("newer")
+    life = told_what_was_committed_once()
+    life.hear(Offered(BATCH), Written({}), ProgressRead(newer), seen(ONGOING, at(3)), Initialised(at(5)))
+    halted(life.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
+    rests = Life(1).renewing()
+    rests.hear(Initialised(at(2)), Refused("timed out", opened=True), seen(COMPLETE, at(3)))
+    halted(rests.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
+    return life
+
+
 def commit_without_an_answer_is_neither_aborted_nor_guessed() -> Life:
     life = Life(2).committing()
     halted(life.hear(Unreachable("gone")), Stop.OUTCOME_UNKNOWN, "gone")
@@ -1010,6 +1213,12 @@ CASES: list[Callable[[], Life]] = [
     start_that_was_told_what_was_committed_once,
     start_that_was_told_of_progress_that_is_gone_since,
     start_whose_progress_was_gone_for_a_moment,
+    start_that_is_told_so_again,
+    start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_1,
+    start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_2,
+    start_whose_name_is_claimed_while_it_looks_again_version_1,
+    start_that_stored_its_claim_before_a_newer_driver_claimed_under_another_producer_id,
+    start_that_was_told_of_no_progress_and_finds_that_it_is_gone,
     start_without_an_answer,
     batch_in_order_version_1,
     batch_in_order_version_2,
@@ -1077,6 +1286,16 @@ CASES: list[Callable[[], Life]] = [
     commit_refused_but_durable,
     commit_that_was_resolved_by_what_was_committed_once,
     what_was_read_is_compared_until_something_is_committed_on_it,
+    batch_that_was_committed_all_the_while,
+    batch_whose_commit_was_sent_is_committed_by_that_whatever_is_read_between,
+    batch_that_is_committed_with_other_records_is_refused,
+    batch_that_is_committed_with_other_records_is_refused_before_its_commit,
+    batch_is_not_refused_for_what_was_committed_once,
+    resumed_batch_goes_on_from_what_it_was_compared_with_alone,
+    batch_that_is_taken_up_on_purpose_says_what_it_is_written_on_top_of,
+    offsets_that_were_accepted_on_top_of_progress_that_is_gone,
+    conflict_with_what_was_committed_once_is_none,
+    driver_that_has_claimed_the_name_goes_on_under_no_other_claim,
     commit_refused_and_aborted_runs_again,
     commit_without_an_answer_is_neither_aborted_nor_guessed,
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -90,12 +91,12 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     "reads": (STARTED[:3], Context(State.READ, at(1), "me", 1, fresh=True)),
     "confirms": (
         [*STARTED[:3], ProgressRead(OLD)],
-        Context(State.CONFIRM, at(1), "me", 1, fresh=True, progress=OLD, seen_claim="before"),
+        Context(State.CONFIRM, at(1), "me", 1, fresh=True, progress=OLD, seen_claims=frozenset({"before"})),
     ),
     "confirms an unused name": (STARTED[:4], Context(State.CONFIRM, at(1), "me", 1, fresh=True)),
     "claims": (
         [*STARTED[:3], ProgressRead(OLD), STARTED[4]],
-        Context(State.CLAIM_STORE, at(1), "me", 1, progress=DONE, seen_claim="before"),
+        Context(State.CLAIM_STORE, at(1), "me", 1, progress=DONE, seen_claims=frozenset({"before"})),
     ),
     "commits its claim": (STARTED, Context(State.CLAIM_COMMIT, at(1), "me", 1, progress=CLAIM)),
     "ready, version 1": (READY_1, replace(RESTING, identity=at(1), fresh=False)),
@@ -117,6 +118,23 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         [*STARTED, Refused("no"), seen(COMPLETE, at(1)), ProgressRead(None), Initialised(at(2)), ProgressRead(None)],
         Context(State.CLAIM_STORE, at(2), "me", 1, progress=CLAIM, attempt=1, failure="no"),
     ),
+    "claims again where nobody can have claimed since": (
+        [*STARTED[:5], Refused("no"), seen(COMPLETE, at(2)), ProgressRead(OLD), Initialised(at(3)), ProgressRead(OLD)],
+        Context(
+            State.CLAIM_STORE,
+            at(3),
+            "me",
+            1,
+            progress=DONE,
+            seen_claims=frozenset({"before"}),
+            attempt=1,
+            failure=f"no{ENDED_BY_THE_BROKER}",
+        ),
+    ),
+    "looks, refused in the commit of its claim": (
+        [*STARTED, Refused("no")],
+        Context(State.LOOK, at(1), "me", 1, progress=CLAIM, failure="no"),
+    ),
     "refreshes": (
         [*READY_1, Offered(BATCH)],
         replace(RUNNING, state=State.REFRESH, identity=at(1)),
@@ -127,7 +145,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     "stores": ([*WRITING, Written(COUNTS), Audited(HELD)], replace(RUNNING, state=State.STORE, counts=COUNTED)),
     "commits": (
         [*WRITING, Written(COUNTS), Audited(HELD), Stored()],
-        replace(RUNNING, state=State.COMMIT, counts=COUNTED),
+        replace(RUNNING, state=State.COMMIT, counts=COUNTED, sent=True),
     ),
     "has committed": (
         [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Ended(at(3))],
@@ -168,6 +186,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         replace(
             RESTING,
             state=State.CHECK_CONFLICT,
+            batch=Batch(3, "q", "d2", "d3"),
             failure="the checkpoint is at batch 3, but no progress is committed under this name: it was used with another "
             "name or another sink, or the committed offsets have expired (offsets.retention.minutes)",
         ),
@@ -190,14 +209,17 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     "looks": ([*WRITING, Written(COUNTS), Refused("no")], LOOKING),
     "looks, refused in its claim": (
         [*STARTED[:5], Refused("no")],
-        Context(State.LOOK, at(1), "me", 1, progress=CLAIM, failure="no"),
+        Context(State.LOOK, at(1), "me", 1, progress=CLAIM, opened=at(1), failure="no"),
     ),
     "looks, refused in its refresh": (
         [*READY_1, Offered(BATCH), Refused("no")],
         replace(LOOKING, identity=at(1)),
     ),
     "looks, refused in its offsets": ([*WRITING, Written(COUNTS), Audited(HELD), Refused("no")], LOOKING),
-    "looks, refused in its commit": ([*WRITING, Written(COUNTS), Audited(HELD), Stored(), Refused("no")], LOOKING),
+    "looks, refused in its commit": (
+        [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Refused("no")],
+        replace(LOOKING, sent=True),
+    ),
     "keeps the reason of an abort that is refused": (
         [*WRITING, WriteFailed(terminal=True, reason="bad"), Refused("no")],
         replace(LOOKING, failure="bad", terminal=True),
@@ -278,7 +300,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             identity=at(4),
             attempt=2,
             only_read=True,
-            seen_claim="me",
+            seen_claims=frozenset({"me"}),
             failure="other progress is committed than was read: whoever told it had been replaced as the group's coordinator",
         ),
     ),
@@ -421,8 +443,9 @@ def test_what_it_knows_while_it_aborts_on_version_1() -> None:
 
 
 def test_what_it_knows_at_first() -> None:
-    fields = (State.NEW, None, "", 0, False, None, False, False, False, "", None, 0, "", False, (), "", None)
-    assert Context() == Context(*fields)
+    fields: tuple[Any, ...] = (State.NEW, None, "", 0, False, None, False, False, False, frozenset(), None)
+    of_a_batch = (None, False, "", 0, "", False, (), "", None)
+    assert Context() == Context(*fields, *of_a_batch)
     assert Settings("me", epoch_per_end=True) == Settings("me", True, OnMismatch.REFUSE, 5, False)
     assert LAST_EPOCH == 32766
     assert Describe() == Describe(settle=False)

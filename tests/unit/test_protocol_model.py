@@ -188,6 +188,7 @@ class Driver:
     order: int
     context: Context
     next_batch: int  # as its Spark sees it
+    version: int  # of the cluster
     effect: Effect | None = None  # asked for and not answered
     partition: int = 0  # how far its write is
     repeated: int = 0  # how often the broker asked for the effect again
@@ -195,7 +196,7 @@ class Driver:
 
     @property
     def settings(self) -> Settings:
-        return Settings(f"driver-{self.order}", epoch_per_end=True, max_attempts=3)
+        return Settings(f"driver-{self.order}", epoch_per_end=self.version == 2, max_attempts=3)
 
     @property
     def stopped(self) -> bool:
@@ -226,6 +227,7 @@ def simplified(world: World) -> World:
     """The same world with smaller numbers: only the differences of epochs matter, and who stopped does nothing more."""
     world = replace(world, drivers=tuple(driver for driver in world.drivers if not driver.stopped))
     known = [d.context.identity.epoch for d in world.drivers if d.context.identity]
+    known += [d.context.opened.epoch for d in world.drivers if d.context.opened]
     known += [d.commit_sent.epoch for d in world.drivers if d.commit_sent]
     known += [identity.epoch for effect in effects_of(world) for identity in identities_of(effect)]
     lowest = min([*known, world.broker.epoch])
@@ -248,7 +250,8 @@ def identities_of(effect: Effect) -> list[Identity]:
 
 
 def shifted_driver(driver: Driver, by: int) -> Driver:
-    context = replace(driver.context, identity=shifted(driver.context.identity, by))
+    identity, opened = driver.context.identity, driver.context.opened
+    context = replace(driver.context, identity=shifted(identity, by), opened=shifted(opened, by))
     effect = driver.effect and shifted_effect(driver.effect, by)
     return replace(driver, context=context, effect=effect, commit_sent=shifted(driver.commit_sent, by))
 
@@ -269,8 +272,8 @@ class Broken(AssertionError):
     """A property does not hold."""
 
 
-def begin(order: int, spark: int) -> Driver:
-    return fed(Driver(order, Context(), spark), Start())[0]
+def begin(order: int, spark: int, version: int) -> Driver:
+    return fed(Driver(order, Context(), spark, version), Start())[0]
 
 
 def fed(driver: Driver, event: Event) -> tuple[Driver, Halt | Ready | None]:
@@ -396,7 +399,7 @@ def faults(world: World) -> Iterator[World]:
 
 
 def started_beside(world: World) -> World:
-    fresh = begin(world.started + 1, world.spark)
+    fresh = begin(world.started + 1, world.spark, world.broker.version)
     return replace(world, drivers=(*world.drivers, fresh), started=fresh.order)
 
 
@@ -432,7 +435,7 @@ Graph = dict[World, list[World]]
 
 def explore(version: int, budget: int, *, beside: bool = False) -> Graph:
     """All worlds that can be reached, and what may follow each without another fault. ``beside``: with two drivers at once."""
-    first = World(Broker(version), (begin(1, 0),), faults=budget)
+    first = World(Broker(version), (begin(1, 0, version),), faults=budget)
     first = started_beside(first) if beside else first
     graph: Graph = {}
     queue = deque([first])
@@ -500,7 +503,7 @@ def check_no_livelock(graph: Graph) -> None:
 def wander(version: int, budget: int, seed: int) -> None:
     """One random way with many faults, to its end."""
     random = Random(seed)
-    world = World(Broker(version), (begin(1, 0),), faults=budget)
+    world = World(Broker(version), (begin(1, 0, version),), faults=budget)
     for _ in range(MOST_STEPS):
         ways = [*usual(world), *late_arrival(world)]
         ways = list(faults(world)) or ways if random.random() < FAULT_RATE else ways

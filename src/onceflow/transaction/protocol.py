@@ -173,8 +173,13 @@ class Context:
     only_read: bool = False  # ... and nothing was committed on it since: who told it may have been replaced
     claimed: bool = False  # our claim is committed
     next_empty: bool = False  # LOOK found the epoch after ours, empty: our own lost InitProducerId or another driver's
-    seen_claim: str = ""  # whose claim the start found; until ours is committed it may still stand
+    seen_claims: frozenset[str] = (
+        frozenset()
+    )  # which the start found; until ours is committed one of them may still stand
+    opened: Identity | None = None  # under which our claim is stored, as long as nobody can have claimed since
     batch: Batch | None = None  # the offered batch that is not decided yet
+    sent: bool = False  # ... and a commit of it was sent
+    conflict: str = ""  # ... and why it does not continue what is committed, which was not what it was decided on
     attempt: int = 0
     failure: str = ""  # why the running attempt is aborted
     terminal: bool = False  # ... and whether another attempt is pointless
@@ -233,8 +238,8 @@ def _read(settings: Settings, context: Context, event: Initialised) -> Step:
 def _first_read(settings: Settings, context: Context, event: ProgressRead) -> Step:
     if event.progress is None and settings.planned and settings.allowed is not OnMismatch.RESTART:
         return _progress_gone(context, NO_PROGRESS)
-    seen = event.progress.instance if event.progress else ""
-    return replace(context, state=State.CONFIRM, progress=event.progress, seen_claim=seen), Describe()
+    seen = _claims(event.progress)
+    return replace(context, state=State.CONFIRM, progress=event.progress, seen_claims=seen), Describe()
 
 
 def _confirmed(settings: Settings, context: Context, event: Described) -> Step:
@@ -255,25 +260,40 @@ def _confirmed(settings: Settings, context: Context, event: Described) -> Step:
 
 def _claim(settings: Settings, context: Context, found: Progress | None) -> Step:
     progress = (found or Progress.empty("")).claimed_by(context.name)
-    moved = replace(context, state=State.CLAIM_STORE, progress=progress, fresh=False)
+    moved = replace(context, state=State.CLAIM_STORE, progress=progress, fresh=False, opened=None)
     return moved, Store(_owned(context), progress, batch=None, read=ProgressRead(found))
 
 
 def _claim_again(settings: Settings, context: Context, found: Progress | None) -> Step:
     if context.attempt >= settings.max_attempts:
         return _broken(context), Halt(Stop.EXHAUSTED, f"the name cannot be claimed: {context.failure}")
-    return _claim(settings, replace(context, attempt=context.attempt + 1), found)
+    seen = context.seen_claims | _claims(found)
+    return _claim(settings, replace(context, attempt=context.attempt + 1, seen_claims=seen), found)
+
+
+def _claims(found: Progress | None) -> frozenset[str]:
+    return frozenset() if found is None else frozenset({found.instance})
 
 
 def _told_otherwise(settings: Settings, context: Context, event: ProgressRead) -> Step:
-    """Whoever accepted what was stored has other progress than was read. The claim in it is older than our fence, for under
-    another driver's nothing of ours is accepted. Where there is none any more, the next read finds that it is gone::
+    """Whoever accepted what was stored has other progress than was read; so the name is none that nobody has claimed. Where there
+    is no progress any more, the next read finds that it is gone::
 
         a driver reads that batch 0 is committed, and sleeps; somebody deletes the topic of the progress
         it wakes and claims; taken for a name that nobody has claimed, batch 0 would be written again
     """
-    stands = event.progress.instance if event.progress else context.seen_claim
-    return _look(settings, replace(context, seen_claim=stands), Refused(_REPLACED))
+    decided = _decided_again(settings, context, event.progress)
+    told = replace(decided, seen_claims=context.seen_claims | {context.name})
+    return _claim_refused(settings, told, Refused(_REPLACED, opened=True))
+
+
+def _claim_refused(settings: Settings, context: Context, event: Refused) -> Step:
+    """Whose claim stands is told by who coordinates: it may be one that the start has not found (``_REPLACED``).
+
+    On version 1 another driver, too, may have ended a transaction under the epoch behind ours, if we had opened none.
+    """
+    may_be_open = (settings.epoch_per_end or event.opened) and not context.claimed
+    return _look(settings, replace(context, opened=context.identity if may_be_open else None), event)
 
 
 def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
@@ -316,7 +336,8 @@ def _offered(settings: Settings, context: Context, event: Offered) -> Step:
     if decision.verdict is Verdict.SKIP:
         return context, Ready(event.batch, committed=False)
     if decision.verdict is Verdict.REFUSE:
-        return replace(context, state=State.CHECK_CONFLICT, failure=decision.reason), ReadProgress()
+        moved = replace(context, state=State.CHECK_CONFLICT, batch=event.batch, failure=decision.reason)
+        return moved, ReadProgress()
     return _attempt(settings, replace(context, batch=event.batch, attempt=1, terminal=False, note=decision.reason))
 
 
@@ -325,10 +346,17 @@ def _checked_conflict(settings: Settings, context: Context, event: ProgressRead)
 
     driver 1 is interrupted between two batches; driver 2 takes over, and commits the next batch from the same checkpoint
     the query of driver 1 starts again in its process, at the batch after that: beyond the progress that driver 1 knows
+
+    nor with what was read of a coordinator that had been replaced (RESOLVE).
     """
     if not _holds(context, event.progress):
         return _not_ours(context, event.progress)
-    return replace(context, state=State.READY, failure=""), Halt(Stop.CONFLICT, context.failure)
+    assert context.batch is not None
+    assert event.progress is not None
+    if decide(event.progress, context.batch, settings.allowed).verdict is Verdict.REFUSE:
+        return _at_rest(context), Halt(Stop.CONFLICT, context.failure)
+    known = replace(_at_rest(context), progress=event.progress, only_read=True)
+    return _offered(settings, known, Offered(context.batch))
 
 
 def _attempt(settings: Settings, context: Context) -> Step:
@@ -401,8 +429,28 @@ def _read_alone(context: Context) -> ProgressRead | None:
 
 
 def _commit(settings: Settings, context: Context, event: Stored) -> Step:
-    """Step 7: from here on nothing aborts."""
-    return replace(context, state=State.COMMIT), End(_owned(context), commit=True)
+    """Step 7: from here on nothing aborts. What the batch goes on from is known now to be committed."""
+    decided = _decided_again(settings, context, context.progress)
+    if decided.conflict:
+        return _look(settings, decided, Refused(decided.conflict))
+    return replace(decided, state=State.COMMIT, sent=True), End(_owned(context), commit=True)
+
+
+def _decided_again(settings: Settings, context: Context, found: Progress | None) -> Context:
+    """By what is committed, where the batch was decided on something else that was read once::
+
+        batch N is committed; Spark loses its plan, and makes another one, of other records
+        the next driver is told by a coordinator that was replaced that N-1 is committed: N is the batch that comes next
+        whoever accepts its offsets has N, another one: written on top of that, its records would be there twice
+
+    Whoever resumes was compared with what was read as well (``going_on.py``): what it goes on from has to be the same.
+    """
+    if context.batch is None or found is None:
+        return context
+    reason = decide(found, context.batch, settings.allowed).reason
+    if settings.allowed is OnMismatch.RESTART:
+        return replace(context, note=reason)
+    return replace(context, conflict="" if reason == context.note else reason)
 
 
 def _committed(settings: Settings, context: Context, event: Ended) -> Step:
@@ -413,8 +461,17 @@ def _committed(settings: Settings, context: Context, event: Ended) -> Step:
 
 
 def _done(context: Context) -> Step:
-    ready = Ready(context.batch, committed=True, note=context.note)
-    return replace(context, state=State.READY, batch=None, counts=(), attempt=0, failure="", note=""), ready
+    """The batch is committed: by this driver's commit, or all the while, which was not known when it was offered::
+
+    at most once: batch N is committed, and its records are written behind that; the query starts again, at N
+    a coordinator that was replaced has told that N-1 is committed; told that N was committed now, they would be written again
+    """
+    return _at_rest(context), Ready(context.batch, committed=context.sent, note=context.note)
+
+
+def _at_rest(context: Context) -> Context:
+    forgotten = replace(context, batch=None, sent=False, conflict="", counts=(), attempt=0, failure="", note="")
+    return replace(forgotten, state=State.READY)
 
 
 # ------------------------------------------------------------------------------------------------------ failed attempts
@@ -505,13 +562,34 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
     if seen.state is not Coordinated.ABSENT and not forgotten and not _descends(seen, own):
         return _fenced(context, f"{seen.identity} holds the transactional id, we had {own}")
     next_empty = seen.state is Coordinated.EMPTY and seen.identity != own
-    known = replace(context, identity=own if next_empty else seen.identity, next_empty=next_empty)
+    opened = _still_opened(context, seen)
+    known = replace(context, identity=own if next_empty else seen.identity, next_empty=next_empty, opened=opened)
     if seen.state is Coordinated.COMPLETE and seen.identity != own and context.state is State.LOOK and not forgotten:
         known = replace(known, failure=f"{context.failure}{_ENDED_BY_THE_BROKER}")
     if seen.state is Coordinated.ONGOING:
         # The claim cannot be read yet: our own open transaction may hold an offset that makes it unstable.
         return replace(known, state=State.RETAKE), Initialise(expected=own)
     return replace(known, state=State.CHECK_CLAIM), ReadProgress()
+
+
+def _still_opened(context: Context, seen: Snapshot) -> Identity | None:
+    """Under which identity our claim was stored, if nobody can have claimed since: then whichever claim stands is older than our
+    fence, also one that the start has not found, for it was told by a coordinator that had been replaced::
+
+        driver 1 claims, and is killed; driver 2 fences, and is told by the old coordinator of the claim before that
+        its own is not answered there, and times out; the new coordinator tells of driver 1's: that is no newer driver
+
+    Where our transaction has ended, its epoch is nobody's: another driver's InitProducerId brings that about first, and gives the
+    one behind it, or another producer id. That may be what follows the last epoch, and passes for ours::
+
+        driver 1 stores its claim under epoch 32766; driver 2 fences, and claims under another producer id, epoch 0
+        driver 1 looks, and finds what may be its own next identity; only by driver 2's claim it knows better
+    """
+    was = context.opened
+    if was is None or seen.identity == was:
+        return was
+    ended = seen.state is not Coordinated.EMPTY and seen.identity == replace(was, epoch=was.epoch + 1)
+    return was if ended else None
 
 
 def is_forgotten(seen: Snapshot, own: Identity | None) -> bool:
@@ -560,7 +638,9 @@ def _checked_claim(settings: Settings, context: Context, event: ProgressRead) ->
 
 def _holds(context: Context, progress: Progress | None) -> bool:
     """Whether the committed claim is one under which we may go on."""
-    return (progress.instance if progress else "") in tolerated_claims(context)
+    if progress is None:
+        return "" in tolerated_claims(context)
+    return context.opened is not None or progress.instance in tolerated_claims(context)
 
 
 def _not_ours(context: Context, progress: Progress | None) -> Step:
@@ -570,8 +650,8 @@ def _not_ours(context: Context, progress: Progress | None) -> Step:
 
 
 def tolerated_claims(context: Context) -> set[str]:
-    """The claims under which we may go on: our own, and before it is committed the one that the start found."""
-    return {context.name} if context.claimed else {context.name, context.seen_claim}
+    """The claims under which we may go on: our own, and before it is committed those that the start found, or none at all."""
+    return {context.name} if context.claimed else {context.name, *(context.seen_claims or {""})}
 
 
 def _retake_refused(settings: Settings, context: Context, event: Refused) -> Step:
@@ -602,6 +682,8 @@ def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step
         return replace(known, state=State.READY, attempt=0, failure="", renewed=None), Ready()
     if event.progress is not None and event.progress.contains(known.batch):
         return _done(known)
+    if known.conflict:
+        return _at_rest(known), Halt(Stop.CONFLICT, known.conflict)
     return _again(settings, known)
 
 
@@ -631,8 +713,7 @@ def _outcome_unknown(settings: Settings, context: Context, event: Unreachable) -
 
 
 def _broken(context: Context) -> Context:
-    forgotten = replace(context, batch=None, counts=(), attempt=0, fresh=False, failure="", note="", renewed=None)
-    return replace(forgotten, state=State.BROKEN)
+    return replace(_at_rest(context), state=State.BROKEN, fresh=False, renewed=None)
 
 
 def _owned(context: Context) -> Identity:
@@ -663,8 +744,8 @@ TRANSITIONS: dict[tuple[State, type], Move] = {
     (State.READ, ProgressRead): _first_read,
     (State.CONFIRM, Described): _confirmed,
     (State.CLAIM_STORE, Stored): _commit_claim,
-    (State.CLAIM_STORE, WriteFailed): lambda s, c, e: _look(s, c, Refused(e.reason)),
-    (State.CLAIM_STORE, Refused): _look,
+    (State.CLAIM_STORE, WriteFailed): lambda s, c, e: _claim_refused(s, c, Refused(e.reason)),
+    (State.CLAIM_STORE, Refused): _claim_refused,
     (State.CLAIM_STORE, ProgressRead): _told_otherwise,
     (State.CLAIM_COMMIT, Ended): _claimed,
     (State.CLAIM_COMMIT, Refused): _look,

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from onceflow.transaction.messages import Event, ReadProgress
 from onceflow.transaction.progress import Batch, Progress
+from onceflow.transaction.questions import Questions
 from onceflow.verify.simulator import run
 from onceflow.verify.simulator.choices import Choices
+from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.judge import judge
+from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.requests import Committed, sources_at
 from onceflow.verify.simulator.scenario import Scenario
+from onceflow.verify.simulator.scheduler import Process
+from onceflow.verify.simulator.wire import offsets_at
 from onceflow.verify.simulator.world import FOREIGN, PARTITIONS, Variant, World
 
 RECORDS = 6
@@ -130,6 +136,45 @@ def test_progress_may_be_gone_only_if_it_has_expired(progress: Progress | None) 
     assert told(world) == ["no progress is committed"]
     world.progress_expired = True
     assert told(world) == []
+
+
+def test_who_starts_and_who_resumes_are_told_what_whoever_is_named_knows() -> None:
+    """A group coordinator that was replaced, and has not heard of it."""
+    world = World(Scenario(records=RECORDS), Choices(0, {"named": 1.0}), Variant())
+    group = world.broker.group
+    group.begin_with(2)
+    world.broker.replace_group(60)
+    group.begin_with(RECORDS)
+    assert world._found().offsets == offsets_at(2)
+    world._resume()
+    assert world.checkpoint.initial == 2
+    world.choices.quiet = True  # the one that coordinates is named
+    assert world._found().offsets == offsets_at(RECORDS)
+    world._resume()
+    assert world.checkpoint.initial == RECORDS
+
+
+def test_what_was_told_once_excuses_nothing_once_the_truth_is_told() -> None:
+    world = World(Scenario(records=RECORDS), Choices(0, {"named": 1.0}), Variant())
+    world.broker.group.begin_with(2)
+    world.broker.replace_group(800)
+    assert misled(world) == set(), "that is what is committed"
+    world.broker.group.begin_with(RECORDS)
+    assert misled(world) == {3}
+    world.choices.quiet = True  # the one that coordinates is named
+    assert misled(world) == set()
+
+
+def misled(world: World) -> set[int]:
+    """Who was when driver 3 has read what is committed."""
+    scheduler = world._scheduler
+    network = Network(scheduler, world.choices, world.broker)
+    client = Client(scheduler, network, Questions("simulated", 2, timeout_ms=60_000), 3, looks_again=True)
+    told: list[Event] = []
+    Process(scheduler, client.perform(ReadProgress()), told.append)
+    while not told:
+        assert scheduler.step()
+    return world.broker.misled
 
 
 def conflicts(world: World) -> list[str]:

@@ -59,7 +59,8 @@ SHOWED_A_BUG = [
     (6590, Scenario.of(6590), {"goes on behind the last epoch"}),
     (3, moved_in_the_last_epoch(), {"takes a forgotten producer id for another driver"}),
     (467, FORGOTTEN_NEAR_THE_LAST_EPOCH, {"trusts what follows the last epoch"}),
-    (6769, Scenario.of(6769), {"believes what is read"}),
+    (1621, Scenario.of(1621), {"believes what is read"}),
+    (145, Scenario.of(145), {"stops for an older claim"}),
 ]
 """Each with the protocols that lack what mended it: 116 is held by either of two defences, and breaks without both.
 

@@ -33,6 +33,8 @@ CONTROLS = [
     ("no confirmation", 1, Anomaly.NEWEST_STOPPED, {"second": 0.2, "driver": 0.1, "marker": 0.2, "request": 0.05}),
     ("believes what is read", 1, Anomaly.REPEATED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
     ("believes what is read", 2, Anomaly.REPEATED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
+    ("stops for an older claim", 1, Anomaly.NEWEST_STOPPED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
+    ("stops for an older claim", 2, Anomaly.NEWEST_STOPPED, {"replaced": 0.1, "named": 0.7, "request": 0.1}),
     ("trusts batch ids", 2, Anomaly.LOST, {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}),
     ("refused is aborted", 2, Anomaly.REPEATED, {"request": 0.15, "expire": 0.2}),
     ("unknown is committed", 1, Anomaly.LOST, {"request": 0.1}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from onceflow.kafka import codes
@@ -72,7 +73,7 @@ class Broker:
         self._group_back = 0
         self._replaced: Group | None = None  # of a coordinator that has not heard that it is none any more
         self.replaced_home = -1
-        self.misled: set[int] = set()  # drivers that it told what is so no more, for the judge
+        self.misled: set[int] = set()  # drivers that have heard of it last what is so no more, for the judge
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
     def begin_with(self, records: int, silent: frozenset[int]) -> None:
@@ -182,11 +183,26 @@ class Broker:
             return NOT_COORDINATOR
         if isinstance(asked.request, FetchOffsets):
             reach("group: who was replaced tells what it knows")
-            if self._replaced.committed != self.group.committed:
-                self.misled.add(asked.by)
-            return self._replaced.fetch(asked.request)
+            return replace(
+                self._replaced.fetch(asked.request), misleads=self._replaced.committed != self.group.committed
+            )
         reach("group: who was replaced accepts nothing")
         return None
+
+    def names_replaced(self) -> bool:
+        """Whether who looks for the group's coordinator is told the one that was replaced."""
+        if self._replaced is None or not self._choices.pick("named", 2):
+            return False
+        reach("network: who was replaced is named as the coordinator")
+        return True
+
+    def look_up_group(self) -> Group:
+        """What whoever is named as the coordinator knows."""
+        return self._replaced if self._replaced and self.names_replaced() else self.group
+
+    def note_reading(self, driver: int, *, misleads: bool) -> None:
+        """A driver has heard what is committed, or was so once."""
+        (self.misled.add if misleads else self.misled.discard)(driver)
 
     # ------------------------------------------------------------------------------------------------ partition leaders
 

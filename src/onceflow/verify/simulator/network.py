@@ -64,14 +64,17 @@ class Network:
 
     def looked_up(self, kind: int) -> int:
         """The node that FindCoordinator names: it may be told by the one that was replaced."""
-        if kind == GROUP_KIND and self._broker.replaced_home >= 0 and self._choices.pick("named", 2):
-            reach("network: who was replaced is named as the coordinator")
+        if kind == GROUP_KIND and self._broker.names_replaced():
             return self._broker.replaced_home
         return self.home(kind)
 
     def is_replaced(self, kind: int, node: int) -> bool:
         """Whether the node still takes itself for the coordinator."""
         return kind == GROUP_KIND and node == self._broker.replaced_home
+
+    def note_reading(self, driver: int, *, misleads: bool) -> None:
+        """A driver has heard what is committed, or was so once."""
+        self._broker.note_reading(driver, misleads=misleads)
 
     @property
     def leaders(self) -> Sequence[int]:

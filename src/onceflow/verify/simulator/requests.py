@@ -128,7 +128,6 @@ class Replaced:
     """What a driver asks of a group coordinator that others have replaced, and that has not heard of it."""
 
     request: CommitOffsets | FetchOffsets
-    by: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +193,7 @@ class Answer:
     """To what was asked together; of offsets to the progress, then to each source partition."""
     message: str = ""
     refused: str = ""  # what is said of the first record of a batch
+    misleads: bool = False  # it tells what is committed no more, for the judge
 
 
 OK = Answer()

@@ -104,7 +104,7 @@ class Talker:
         if node == self._network.home(kind):
             return asked
         if self._network.is_replaced(kind, node) and isinstance(asked, CommitOffsets | FetchOffsets):
-            return Replaced(asked, self._order)
+            return Replaced(asked)
         return Misdirected(NOT_COORDINATOR)
 
     def _forget(self, kind: int) -> None:
@@ -119,6 +119,8 @@ class Talker:
         answer = yield self._network.ask(asked)
         if answer is None:
             raise Again("no answer", moved=True)
+        if answer.committed is not None:
+            self._network.note_reading(self._order, misleads=answer.misleads)
         return worded(request, answer)
 
 

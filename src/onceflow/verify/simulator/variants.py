@@ -91,6 +91,15 @@ class BelievesWhatIsRead(Protocol):
         return replace(effect, read=None) if isinstance(effect, Store) else effect
 
 
+class StopsForAnOlderClaim(Protocol):
+    """Takes whichever claim it has not found at its start for that of a newer driver, also where none can have come."""
+
+    def handle(self, event: Event) -> Effect:
+        effect = super().handle(event)
+        self.context = replace(self.context, opened=None)
+        return effect
+
+
 class NoClaim(BelievesWhatIsRead):
     """Does not ask who claimed the name."""
 
@@ -410,6 +419,7 @@ VARIANTS: Mapping[str, Variant] = {
     "fences back": Variant(FencesBack),
     "progress before fence": Variant(ProgressBeforeFence),
     "believes what is read": Variant(BelievesWhatIsRead),
+    "stops for an older claim": Variant(StopsForAnOlderClaim),
     "no confirmation": Variant(NoConfirm),
     "trusts batch ids": Variant(TrustsBatchIds),
     "refused is aborted": Variant(RefusedIsAborted),

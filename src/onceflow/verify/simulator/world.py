@@ -225,8 +225,8 @@ class World:
         return offsets_tell_of_a_commit(self.allowed, self._found)
 
     def _found(self) -> Found:
-        """What a start would find committed."""
-        committed = self.broker.group.committed
+        """What a start finds committed."""
+        committed = self.broker.look_up_group().committed
         offsets = offsets_of(committed.sources)
         plain = frozenset(at for at in offsets if not committed.notes[at[1]])
         return Found(committed.progress, offsets, plain=plain)
@@ -373,5 +373,5 @@ class World:
         reach("user: resumes with a new checkpoint")
         self._queries += 1
         self.allowed = self._usually_allowed = OnMismatch.RESUME
-        initial = max(self.broker.group.committed.source, 0) or self.broker.group.reached
+        initial = max(self.broker.look_up_group().committed.source, 0) or self.broker.group.reached
         self.checkpoint = Checkpoint(self._scheduler, self.choices, f"q{self._queries}", initial)

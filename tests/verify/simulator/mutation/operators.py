@@ -204,8 +204,8 @@ def _attribute(node: ast.AST, file: str) -> Variants:
         at = members.index(node.attr)
         for other in sorted({members[at - 1], members[(at + 1) % len(members)]}):
             yield changed(node, attr=other)
-    elif isinstance(node.value, ast.Name) and node.value.id == "context" and node.attr in ("name", "seen_claim"):
-        yield changed(node, attr="seen_claim" if node.attr == "name" else "name")
+    elif isinstance(node.value, ast.Name) and node.value.id == "context" and node.attr in ("name", "seen_claims"):
+        yield changed(node, attr="seen_claims" if node.attr == "name" else "name")
     else:
         for other in CONFUSED.get(node.attr, ()):
             yield changed(node, attr=other)
