@@ -39,13 +39,16 @@ from onceflow.errors import (
     UnsafeSession,
 )
 from onceflow.kafka.client import KafkaClient
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.transaction import driver as module
 from onceflow.transaction import once_a_batch, streaming_query, writing
+from onceflow.transaction.committed import read_committed
 from onceflow.transaction.driver import BatchReport, Driver
 from onceflow.transaction.executor_path import write_on_executors
 from onceflow.transaction.messages import Counts
-from onceflow.transaction.questions import ANCHOR_TOPIC
+from onceflow.transaction.questions import ANCHOR_TOPIC, Committed
 from onceflow.transaction.renewing import retention_s
+from onceflow.transaction.requests import Requests
 from onceflow.transaction.streaming_query import arrow_batches
 from onceflow.transaction.writing import BatchWriter
 
@@ -79,6 +82,10 @@ class Lab:
         given = {"bootstrap_servers": self.broker.bootstrap_servers, "patience_s": PATIENCE_S, **options}
         given.setdefault("on_step", lambda step, batch_id: self.steps.append((step, batch_id)))
         return self.opened.enter_context(closing(KafkaSink(target, name=name, **given)))
+
+    @property
+    def settings(self) -> ClusterSettings:
+        return ClusterSettings.of(self.broker.bootstrap_servers)
 
     def topic(self, partitions: int = 1) -> str:
         return self.make_topic(partitions)
@@ -547,6 +554,43 @@ def begin(lab: Lab, name: str) -> None:
     offsets = [Offset(topic, 0, 0) for topic in lab.source]
     group = f"onceflow-{name}"
     admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result(PATIENCE_S)
+
+
+def test_where_a_query_begins_is_told_with_the_progress_that_was_claimed(
+    lab: Lab, first: HeldBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that was replaced, and has not heard of it, tells where that was once: where all is written a second time."""
+    target = lab.topic()
+    begin(lab, target)
+    once = read_committed(target, lab.settings)
+    written(first, lab.sink(target, target, guarantee="at_least_once"))
+    told(monkeypatch, once)
+    with pytest.raises(ProgressConflict, match="the new checkpoint does not start at the committed"):
+        written(first, lab.sink(target, target, on_mismatch="resume"))
+    assert lab.values(target) == sorted(VALUES)
+    told(monkeypatch, read_committed(target, lab.settings))
+    begin(lab, target)
+    assert written(first, lab.sink(target, target, on_mismatch="resume")).written, "or where it would be refused"
+
+
+def told(patch: pytest.MonkeyPatch, found: Committed) -> None:
+    """Who answers first tells of that."""
+    patch.undo()
+    patch.setattr(Requests, "read_committed", lambda *_, stable=True: found)
+
+
+def test_who_is_fenced_before_it_knows_where_to_begin_is_told_so(
+    lab: Lab, first: HeldBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, asked = lab.topic(), Requests.read_committed
+
+    def taken_over(requests: Requests) -> Committed:
+        lab.sink(target, target, on_mismatch="restart").open(planned=False)
+        return asked(requests)
+
+    monkeypatch.setattr(Requests, "read_committed", taken_over)
+    with pytest.raises(Fenced):
+        written(first, lab.sink(target, target, on_mismatch="resume", patience_s=10.0))
 
 
 def test_who_restarts_begins_where_the_checkpoint_does(lab: Lab, first: HeldBatch) -> None:

@@ -590,7 +590,8 @@ def test_offsets_are_read_stable_unless_asked_otherwise(monkeypatch: pytest.Monk
     requests.read_committed(stable=False)
     requests.read_progress()
     requests.read_sources()
-    assert seen == [True, False, True, True]
+    requests.read_claimed(None)
+    assert seen == [True, False, True, True, True]
 
 
 def test_the_output_ends_where_the_newest_batch_does() -> None:
@@ -686,6 +687,30 @@ def test_a_refusal_tells_whether_the_transaction_was_opened_before(
     refused = requests.store(OURS, PROGRESS, MANY)
     assert isinstance(refused, Refused)
     assert refused.opened
+
+
+ONCE = (asking.ANCHOR_TOPIC, 0, *PROGRESS.claimed_by("before").encode())
+
+
+def test_what_is_committed_with_other_progress_than_was_claimed_is_asked_again_of_who_coordinates_now(
+    scripted: Scripted,
+) -> None:
+    requests, client = scripted(fetched(0, 0, ONCE, ("in", 0, 2, "d0")), fetched(0, 0, RECORD, ("in", 0, 4, "d1")))
+    assert requests.read_claimed(PROGRESS).offsets == {("in", 0): 4}
+    assert client.asked == [FETCH] * 2
+    assert client.forgotten == [(GROUP, ID)]
+
+
+def test_where_nothing_else_is_told_it_is_said_who_told_it(scripted: Scripted) -> None:
+    requests, client = scripted(fetched(0, 0, ONCE))
+    client.patience_s = 0.0
+    with pytest.raises(BrokerUnreachable, match="group onceflow-any: each answer tells of other progress") as told:
+        requests.read_claimed(PROGRESS)
+    assert "see that the brokers reach each other" in told.value.action
+    requests, client = scripted(Again("gone"))
+    client.patience_s = 0.0
+    with pytest.raises(BrokerUnreachable, match=r"\] OffsetFetch: no usable answer in time, last: gone"):
+        requests.read_claimed(PROGRESS)
 
 
 def test_each_part_of_many_offsets_is_compared(scripted: Scripted) -> None:

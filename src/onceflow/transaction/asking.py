@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from onceflow.errors import TopicMissing
+from onceflow.errors import BrokerUnreachable, TopicMissing
 from onceflow.kafka.client import GROUP, Again, Topic
 from onceflow.transaction.messages import (
     Audited,
@@ -66,6 +66,32 @@ class Asking:
         found = yield from self.ask(self.questions.committed(stable=stable))
         assert isinstance(found, Committed), found
         return found
+
+    def read_claimed(self, claimed: Progress | None) -> Talk[Committed]:
+        """As a stable ``read_committed``, once the progress is what this driver has claimed. Raises BrokerUnreachable.
+
+        ::
+
+            driver 1 commits batches 0 to 5, and its checkpoint is lost; the user resumes, and the new driver claims
+            asked where that ended, a coordinator that was replaced tells of batch 3
+            compared with that, a query that begins behind batch 5 is refused, and one that begins behind batch 3 goes on
+        """
+        name = self.questions.id
+        final = BrokerUnreachable(
+            f"group {name}: each answer tells of other progress than this driver has claimed: who answers was replaced as the "
+            "group's coordinator, and has not heard of that",
+            action="see that the brokers reach each other, then start again: nothing is lost",
+        )
+
+        def once() -> Talk[Committed]:
+            found = yield from _asked(self.questions.committed(stable=True))
+            assert isinstance(found, Committed), found
+            if found.progress == claimed:
+                return found
+            yield Forget(GROUP)
+            raise Again("other progress is committed than was claimed", final=final)
+
+        return repeated(once, "OffsetFetch", self.pace)
 
     def read_sources(self) -> Talk[Event]:
         """The progress, and of the source offsets those that the newest batch committed: others are of topics read no more."""

@@ -231,9 +231,16 @@ class Driver:
         return self._protocol.context.progress
 
     def _check_beginning(self, frame: DataFrame, offered: MicroBatch) -> None:
-        # A driver that died in its commit left offsets pending, which would hold up the question until its transaction times out.
-        self._coordinator.ensure_started()
+        """By what is committed with the progress that was claimed. Where that is another's by now, a start finds it out.
+
+        Started before: a driver that died in its commit left offsets pending, which would hold up the question until its
+        transaction times out.
+        """
+        claimed = self._progress()
         found = self._requests.read_committed()
+        if found.progress != claimed:
+            self._coordinator.start()
+            found = self._requests.read_claimed(claimed)
         options, query_id = self._options, offered.batch.query_id
         check_beginning(options.name, options.on_mismatch, query_id, found, lambda: initial_offsets(frame))
 

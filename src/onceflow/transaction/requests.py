@@ -71,6 +71,10 @@ class Requests:
         """The progress record and the committed source offsets; ``stable`` waits for an open transaction on them to end."""
         return self._run(self._asking.read_committed(stable=stable))
 
+    def read_claimed(self, claimed: Progress | None) -> Committed:
+        """As a stable ``read_committed``, once the progress is what this driver has ``claimed``."""
+        return self._run(self._asking.read_claimed(claimed))
+
     def store(
         self, identity: Identity, progress: Progress, source: Mapping[At, int], read: ProgressRead | None = None
     ) -> Event:

@@ -51,6 +51,13 @@ FORGOTTEN_NEAR_THE_LAST_EPOCH = Scenario(
 """A driver sleeps with the last epoch of its producer id, another one takes over, and the coordinator forgets both."""
 
 
+RESUMED_AS_IT_WAS = Scenario(
+    drivers=2,
+    rates={"checkpoint": 0.2, "plan": 0.3, "driver": 0.1, "request": 0.1, "replaced": 0.2, "named": 0.7},
+)
+"""The user resumes from what a group coordinator tells that was replaced, and the driver is told the same."""
+
+
 SHOWED_A_BUG = [
     (116, Scenario.of(116), {"gives up and goes on"}),
     (105, INTERRUPTED, {"gives up and goes on", "reports old conflicts"}),
@@ -60,6 +67,7 @@ SHOWED_A_BUG = [
     (3, moved_in_the_last_epoch(), {"takes a forgotten producer id for another driver"}),
     (467, FORGOTTEN_NEAR_THE_LAST_EPOCH, {"trusts what follows the last epoch"}),
     (1621, Scenario.of(1621), {"believes what is read"}),
+    (399, RESUMED_AS_IT_WAS, {"believes where it begins"}),
     (145, Scenario.of(145), {"stops for an older claim"}),
 ]
 """Each with the protocols that lack what mended it: 116 is held by either of two defences, and breaks without both.

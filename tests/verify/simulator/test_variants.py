@@ -19,6 +19,8 @@ pytestmark = pytest.mark.slow  # a minute of a processor; at the end of the queu
 SEEDS = 1500
 TORN = {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}
 """Where nobody can restart with the checkpoint that there is, and the user resumes."""
+RESUMED = {**TORN, "checkpoint": 0.2}
+"""The same, more often."""
 
 CONTROLS = [
     ("no audit", 1, Anomaly.LOST, {"tail": 0.1}),
@@ -35,6 +37,7 @@ CONTROLS = [
     ("believes what is read", 2, Anomaly.REPEATED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
     ("stops for an older claim", 1, Anomaly.NEWEST_STOPPED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
     ("stops for an older claim", 2, Anomaly.NEWEST_STOPPED, {"replaced": 0.1, "named": 0.7, "request": 0.1}),
+    ("believes where it begins", 2, Anomaly.REPEATED, {**RESUMED, "replaced": 0.2, "named": 0.7, "request": 0.1}),
     ("trusts batch ids", 2, Anomaly.LOST, {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}),
     ("refused is aborted", 2, Anomaly.REPEATED, {"request": 0.15, "expire": 0.2}),
     ("unknown is committed", 1, Anomaly.LOST, {"request": 0.1}),

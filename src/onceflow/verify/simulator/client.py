@@ -5,6 +5,7 @@ from __future__ import annotations
 from onceflow.transaction.asking import Asking
 from onceflow.transaction.coordinator import asked
 from onceflow.transaction.messages import Effect, Event
+from onceflow.transaction.progress import Progress
 from onceflow.transaction.questions import Committed, Questions
 from onceflow.transaction.talk import Talk
 from onceflow.verify.simulator.network import Network
@@ -31,3 +32,7 @@ class Client:
     def read_committed(self) -> Simulated[Committed]:
         """What is committed."""
         return self._talker.run(self._asking.read_committed(stable=True))
+
+    def read_claimed(self, claimed: Progress | None) -> Simulated[Committed]:
+        """What is committed with the progress that the driver has claimed."""
+        return self._talker.run(self._asking.read_claimed(claimed))

@@ -30,7 +30,7 @@ from onceflow.transaction.messages import (
 )
 from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import State
-from onceflow.transaction.questions import ANCHOR_TOPIC
+from onceflow.transaction.questions import ANCHOR_TOPIC, Committed
 from onceflow.transaction.source_mark import mark_of, with_topics
 from onceflow.verify.simulator import coverage
 from onceflow.verify.simulator.anomalies import Anomaly
@@ -228,9 +228,11 @@ class Driver:
         if not self._to_be_compared or not must_begin_at_offsets(self._mode, batch.id, self._progress):
             return None
         try:
-            found = yield from self._client.read_committed()
+            found = yield from self._committed()
         except OnceflowError as error:
             return Halt(Stop.UNREACHABLE, error.message)
+        if isinstance(found, Halt):
+            return found
         try:
             check_beginning("simulated", self._mode, batch.query_id, found, lambda: offsets_at(self.checkpoint.initial))
         except ProgressConflict as error:
@@ -240,6 +242,16 @@ class Driver:
             self._world.resumed(found)
         self._to_be_compared = False
         return None
+
+    def _committed(self) -> Generator[Wait, Any, Committed | Halt]:
+        """What is committed with the progress that was claimed. Where that is another's by now, a start finds it out."""
+        claimed = self._progress()
+        found = yield from self._client.read_committed()
+        if found.progress == claimed or not self._world.compares_beginnings:
+            return found
+        reach("driver: is told of other progress than it has claimed")
+        started = yield from self._run(Start(), range(0))
+        return started if isinstance(started, Halt) else (yield from self._client.read_claimed(claimed))
 
     def _progress(self) -> Progress | None:
         known: Progress | None = self._machine.context.progress

@@ -419,6 +419,7 @@ VARIANTS: Mapping[str, Variant] = {
     "fences back": Variant(FencesBack),
     "progress before fence": Variant(ProgressBeforeFence),
     "believes what is read": Variant(BelievesWhatIsRead),
+    "believes where it begins": Variant(compares_beginnings=False),
     "stops for an older claim": Variant(StopsForAnOlderClaim),
     "no confirmation": Variant(NoConfirm),
     "trusts batch ids": Variant(TrustsBatchIds),

@@ -47,6 +47,7 @@ class Variant:
     looks_again: bool = True  # for a coordinator that has moved
     trusts_offsets: bool = True  # source offsets that were committed with progress prove that there was some
     compares_new_names: bool = True  # a name without progress with the source offsets that are committed under it
+    compares_beginnings: bool = True  # what is told of where a query begins with the progress that was claimed
 
 
 class World:
@@ -293,6 +294,11 @@ class World:
         need to spend a request on it elsewhere.
         """
         return bool(self.scenario.at_least_once) and self._variant.compares_new_names
+
+    @property
+    def compares_beginnings(self) -> bool:
+        """Whether a driver doubts who tells it where a query has to begin."""
+        return self._variant.compares_beginnings
 
     @property
     def _nobody_can_resume(self) -> bool:
