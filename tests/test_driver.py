@@ -566,11 +566,20 @@ def test_where_a_query_begins_is_told_with_the_progress_that_was_claimed(
     written(first, lab.sink(target, target, guarantee="at_least_once"))
     told(monkeypatch, once)
     with pytest.raises(ProgressConflict, match="the new checkpoint does not start at the committed"):
-        written(first, lab.sink(target, target, on_mismatch="resume"))
+        written(first, lab.sink(target, target, on_mismatch="resume", patience_s=10.0))
     assert lab.values(target) == sorted(VALUES)
     told(monkeypatch, read_committed(target, lab.settings))
     begin(lab, target)
-    assert written(first, lab.sink(target, target, on_mismatch="resume")).written, "or where it would be refused"
+    used = lab.sink(target, target, on_mismatch="resume", patience_s=10.0)
+    assert written(first, used).written, "or where it would be refused"
+
+
+def test_who_is_told_of_what_it_has_claimed_looks_no_further(lab: Lab, first: HeldBatch) -> None:
+    target = lab.topic()
+    written(first, lab.sink(target, target))
+    as_another_process()
+    assert not written(first, lab.sink(target, target, on_mismatch="resume")).written
+    assert lab.named("LOOK") == 0
 
 
 def told(patch: pytest.MonkeyPatch, found: Committed) -> None:

@@ -162,7 +162,7 @@ NEEDED = [  # a fault that breaks a variant together with others, which do not b
     ("rest", "renews at any price", 2, Anomaly.NEWEST_STOPPED, {"driver": 0.1, "second": 0.2}),
     ("people", "goes on without a claim", 2, Anomaly.REPEATED, {"driver": 0.1, "second": 0.2, "expire": 0.2}),
     ("replaced", "believes what is read", 2, Anomaly.REPEATED, {"named": 0.7, "driver": 0.1}),
-    ("named", "believes what is read", 2, Anomaly.REPEATED, {"replaced": 0.1, "driver": 0.1}),
+    ("named", "believes what is read", 2, Anomaly.REPEATED, {"replaced": 0.1, "driver": 0.2}),
 ]
 WITHOUT = 300
 NO_FAULTS = {"plan", "pace"}
