@@ -574,14 +574,6 @@ def test_where_a_query_begins_is_told_with_the_progress_that_was_claimed(
     assert written(first, used).written, "or where it would be refused"
 
 
-def test_who_is_told_of_what_it_has_claimed_looks_no_further(lab: Lab, first: HeldBatch) -> None:
-    target = lab.topic()
-    written(first, lab.sink(target, target))
-    as_another_process()
-    assert not written(first, lab.sink(target, target, on_mismatch="resume")).written
-    assert lab.named("LOOK") == 0
-
-
 def told(patch: pytest.MonkeyPatch, found: Committed) -> None:
     """Who answers first tells of that."""
     patch.undo()
