@@ -444,8 +444,8 @@ def test_what_it_knows_while_it_aborts_on_version_1() -> None:
 
 def test_what_it_knows_at_first() -> None:
     fields: tuple[Any, ...] = (State.NEW, None, "", 0, False, None, False, False, False, frozenset(), None)
-    of_a_batch = (None, False, "", 0, "", False, (), "", None)
-    assert Context() == Context(*fields, *of_a_batch)
+    of_a_batch: tuple[Any, ...] = (None, False, "", 0, "", False, (), "", None)
+    assert Context() == Context(*(fields + of_a_batch))
     assert Settings("me", epoch_per_end=True) == Settings("me", True, OnMismatch.REFUSE, 5, False)
     assert LAST_EPOCH == 32766
     assert Describe() == Describe(settle=False)
