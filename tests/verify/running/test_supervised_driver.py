@@ -452,7 +452,7 @@ def test_a_supervisor_that_ends_without_a_word_is_told_of_and_started_again(tmp_
         assert driver.await_batches(1, 60)
         told = "the supervisor ended with ENDED: its process ended by itself, without a word"
         assert notes_of(driver) == [told]
-        assert driver.unexplained == [f"{told}, though nothing was done to it"]
+        assert driver.unexplained == [f"{told}, though nothing was done to it that ends it so"]
 
 
 def test_a_supervisor_that_dies_at_its_end_has_not_ended_in_order(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.faults.support import eventually
@@ -133,6 +134,29 @@ def test_a_progress_conflict_is_followed_by_a_resume(tmp_path: Path) -> None:
         assert driver.generation == 2
     modes = {each.read_text() for each in (tmp_path / "checkpoint").glob("mode-*")}
     assert modes == {"refuse", "resume"}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_ours", "is_told"),
+    [("FENCED", True, False), ("TypeError", True, True), ("ENDED", True, True), ("TypeError", False, False)],
+)
+def test_an_end_that_no_fault_brings_about_is_a_failure_though_the_next_one_goes_on(
+    tmp_path: Path, code: str, *, is_ours: bool, is_told: bool
+) -> None:
+    """Of ours: a control may end as it likes."""
+    with supervised(tmp_path, engine=replace(ENGINE, is_ours=is_ours), fails_in_mode="refuse", code=code) as driver:
+        assert driver._await(lambda: bool(notes_of(driver)), 60)
+    told = f"driver 1 ended with {code}: as the script says, though nothing was done to it that ends it so"
+    assert driver.unexplained[:1] == ([told] if is_told else [])
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_jvm_that_was_killed_explains_any_end_of_its_driver(*, killed: bool) -> None:
+    launch: Any = None
+    driver = DriverProcess(replace(ENGINE, is_ours=True), launch, Timeline())
+    failure = Message(Told.FAILED, code="Py4JNetworkError", error="as the test says")
+    driver._learn(Life(1, jvm_killed=killed, ended=True, failure=failure))
+    assert len(driver.unexplained) == (not killed)
 
 
 def test_a_driver_that_fails_again_and_again_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

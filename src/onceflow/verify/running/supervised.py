@@ -18,7 +18,6 @@ from onceflow.verify.running.driver import DriverProcess
 from onceflow.verify.running.life import Life
 from onceflow.verify.running.process import EngineProcess
 from onceflow.verify.running.reported import ReportedProcess
-from onceflow.verify.running.supervisor import ended_with, unasked_end
 from onceflow.verify.running.timeline import Timeline
 
 _NAME = "the supervisor"
@@ -116,17 +115,10 @@ class SupervisedDriver(DriverProcess):
             leader.running.order(Order(Do.RUN, mode=self._mode))
             self._mode = "refuse"
 
-    def _learn(self, life: Life) -> None:
-        """No fault ends a leader: an end that nobody asked for is a failure of what is verified, though the next one goes on."""
-        failure = unasked_end(life)
-        if failure is not None and not self._is_explained(failure):
-            with self._changed:
-                self.unexplained.append(f"{ended_with(life, failure)}, though nothing was done to it")
-        super()._learn(life)
-
-    def _is_explained(self, failure: Message) -> bool:
+    def _is_explained(self, life: Life, failure: Message) -> bool:  # noqa: ARG002  a leader has no JVM
         """Whether faults have made it end: with what it says of the checkpoint (judged with the faults that there were), or of
-        drivers that were lost in a row, each of them to a fault.
+        drivers that were lost in a row, each of them to a fault. No fault ends a leader: any other end that nobody asked for is
+        a failure of what is verified, though the next one goes on.
         """
         if failure.code == RestartsExhausted.code:
             row = self._losses[-_TRIES:]

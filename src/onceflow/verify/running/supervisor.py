@@ -13,6 +13,7 @@ from typing import Self
 
 from onceflow.errors import ProgressConflict, VerificationError
 from onceflow.verify.engines import Engine
+from onceflow.verify.engines.failing import is_foreseen
 from onceflow.verify.engines.lines import Do, Message, Order, Told
 from onceflow.verify.result import Lane
 from onceflow.verify.running.course import Course
@@ -26,6 +27,7 @@ Launch = Callable[[int, Callable[[Message | None], None]], EngineProcess]
 MOST_FAILURES = 8  # in a row without a batch in between: then it is given up
 TAKE_OVER_S = 600.0
 _MOST_BACKOFF_S = 5.0
+_UNEXPLAINED = "though nothing was done to it that ends it so"
 
 
 class Supervisor:
@@ -304,6 +306,9 @@ class Supervisor:
         failure = unasked_end(life)
         if failure is None:
             return
+        if self.engine.is_ours and not self._is_explained(life, failure):
+            with self._changed:
+                self.unexplained.append(f"{ended_with(life, failure)}, {_UNEXPLAINED}")
         self._failures = 0 if life.batches else self._failures + 1
         self._timeline.note(ended_with(life, failure))
         if failure.code == ProgressConflict.code:
@@ -315,6 +320,12 @@ class Supervisor:
             self._changed.notify_all()
             if not self.gave_up:
                 self._changed.wait_for(lambda: self._closing, _backoff_s(self._failures))
+
+    def _is_explained(self, life: Life, failure: Message) -> bool:
+        """Whether a fault may have made it end so. None brings to light an error that onceflow has no name for, unless its JVM
+        was killed: the next driver goes on, and nothing else would show it.
+        """
+        return is_foreseen(failure.code) or life.jvm_killed
 
     def _reason_to_give_up(self, life: Life, failure: Message) -> str:
         if self.is_refused:
