@@ -15,8 +15,8 @@ from tests.permissions.places import USERS, Place
 from tests.test_authorization import PASSWORD, GuardedBroker
 
 from onceflow.broker.home import BrokerState
+from onceflow.kafka.names import PROBE_TOPIC, PROGRESS_TOPIC
 from onceflow.kafka.options import LOGIN_MODULES
-from onceflow.transaction.requests import ANCHOR_TOPIC
 
 
 class BrokerOfManyUsers(GuardedBroker):
@@ -42,8 +42,7 @@ def make_place(guarded: Cluster, tmp_path: Path) -> Callable[[], Place]:
 
     def make() -> Place:
         place = Place(guarded, tmp_path)
-        if ANCHOR_TOPIC not in guarded.admin.list_topics(timeout=60).topics:
-            place.make_topics([ANCHOR_TOPIC])
+        place.make_topics({PROGRESS_TOPIC, PROBE_TOPIC} - guarded.admin.list_topics(timeout=60).topics.keys())
         return place
 
     return make

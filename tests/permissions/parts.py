@@ -22,6 +22,7 @@ from onceflow.ingest.committer import SourceCommitter
 from onceflow.ingest.files import FileOptions, FileSource, Format
 from onceflow.ingest.runner import Ingest
 from onceflow.kafka.admin import ClusterAdmin
+from onceflow.kafka.names import PROBE_TOPIC, PROGRESS_TOPIC
 from onceflow.outbox import sql
 from onceflow.outbox.service import OutboxService, outbox_at
 from onceflow.outbox.waker import Waker
@@ -65,7 +66,9 @@ class Part:
     def prepare(self, place: Place) -> None:
         """Makes its topics, but for those that it makes itself."""
         own = {right.resource for right in self.rights if right.operation == "CREATE"}
-        topics = {right.resource for right in self.rights if right.kind == "topic"} - own - {"onceflow-progress"}
+        topics = (
+            {right.resource for right in self.rights if right.kind == "topic"} - own - {PROGRESS_TOPIC, PROBE_TOPIC}
+        )
         place.make_topics(map(place.named, topics - self.narrow.keys()))
         for topic, limit_bytes in self.narrow.items():
             place.make_topics([place.named(topic)], limit_bytes)

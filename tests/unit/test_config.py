@@ -376,6 +376,7 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_lines(tmp_path: Path) -> 
         ('topics = ["invoices"]', 'topics = ["a"]\npattern = "b"', "source[0].topics", "either topics or pattern"),
         ('topics = ["invoices"]', 'pattern = "("', "source[0].pattern", "not a regular expression"),
         ('topics = ["invoices"]', 'topics = ["onceflow-progress"]', "source[0].topics", "own progress"),
+        ('topics = ["invoices"]', 'topics = ["onceflow-probe"]', "source[0].topics", "own progress"),
         ('topics = ["invoices"]', 'topics = "x"\nstarting_offsets = "now"', "source[0].starting_offsets", "table of"),
         ('topics = ["invoices"]', 'topics="x"\nstarting_offsets={y={0=1}}', "source[0].starting_offsets", "not among"),
         ('schema = "InvoiceNo STRING, Quantity INT"', "", "source[0]", "needs one"),

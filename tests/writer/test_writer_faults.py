@@ -8,12 +8,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.conftest import Reader, TopicFactory, create_topic
 from tests.forkserver import ForkServer
@@ -33,6 +33,7 @@ from onceflow.errors import (
     OutcomeUnknown,
     TransactionAborted,
 )
+from onceflow.kafka.names import PROBE_TOPIC, PROGRESS_TOPIC
 from onceflow.verify.recording.ends import Asker
 from onceflow.verify.wire import Direction, Do, Rule
 from onceflow.verify.wire.apis import ADD_OFFSETS, ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
@@ -47,7 +48,7 @@ from onceflow.writer.writer import Writer
 pytestmark = pytest.mark.faults
 
 MakeWriter = Callable[..., Writer]
-StandingStill = Callable[[], AbstractContextManager[object]]
+StandingStill = Callable[[str], AbstractContextManager[object]]
 ALL = [str(n) for n in range(BLOCKS * EVENTS)]
 BOTH_KINDS = pytest.mark.parametrize("writer", [Writer, OnLoop], indirect=True, ids=["Writer", "AsyncWriter"])
 _numbers = itertools.count()
@@ -276,6 +277,62 @@ def test_lost_answers_to_events_end_in_a_bounded_time(
 
 
 @BOTH_KINDS
+def steps_of(patch: pytest.MonkeyPatch) -> list[str]:
+    """Those of writers from now on, as they begin."""
+    found = list[str]()
+    for step in ("_fence", "_claim"):
+        patch.setattr(Transactions, step, noting(found, step, getattr(Transactions, step)))
+    return found
+
+
+def noting(found: list[str], step: str, does: Callable[..., None]) -> Callable[..., None]:
+    def noted(*arguments: object) -> None:
+        found.append(step)
+        does(*arguments)
+
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "steps"),
+    [
+        (0, 1, ["_fence", "_fence", "_claim"]),
+        (1, 1, ["_fence", "_claim", "_fence"]),
+        (9, 0, ["_fence", "_claim"]),
+    ],
+    ids=["probe", "claim", "nothing"],
+)
+def test_where_an_end_may_come_twice_none_of_its_epoch_is_followed_by_a_block(
+    writer: MakeWriter,
+    proxied: ProxiedBroker,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    count: int,
+    steps: list[str],
+) -> None:
+    """A copy of it that comes late would commit the half of the block that is there."""
+    made = steps_of(monkeypatch)
+    proxied.proxy.lose(Loss(END_TXN, first=first, count=count))
+    writer(name, on=proxied.servers)
+    assert (proxied.proxy.lost, made) == (count, steps)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_commit_that_is_answered_behind_a_lost_connection_is_looked_up(
+    writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Who answers then may have been replaced: ``tests/verify/faults/test_isolated_broker.py``."""
+    create_topic(proxied, name)
+    shop = writer(name, on=proxied.servers)
+    made = steps_of(monkeypatch)
+    proxied.proxy.lose(Loss(END_TXN, count=count))
+    with shop.transaction() as transaction:
+        shop.send(name, "1", id="1")
+    assert (transaction.committed, made) == (True, ["_fence"] * count)
+    assert values(read, name, proxied) == ["1"]
+
+
 def test_a_commit_whose_answer_is_lost_and_whose_writer_is_fenced_counts_as_what_it_is(
     writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str
 ) -> None:
@@ -315,7 +372,10 @@ def test_control_plain_confluent_kafka_reports_that_commit_as_a_failure(
 def test_a_claim_without_an_answer_gives_way_to_a_newer_one(
     writer: MakeWriter, proxied: ProxiedBroker, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A's claim is committed, its answer lost, a stranger fences A; A reads its own claim; B claims and commits; A fences B."""
+    """A's claim is committed, its answer lost, a stranger fences A; A reads its own claim; B claims and commits; A fences B.
+
+    A's first EndTxn is its probe's.
+    """
     create_topic(proxied, name)
     direct = proxied.bootstrap_servers
     second: list[Writer] = []
@@ -334,7 +394,7 @@ def test_a_claim_without_an_answer_gives_way_to_a_newer_one(
         Producer({"bootstrap.servers": direct, "transactional.id": name, "log_level": 0}).init_transactions(60)
 
     monkeypatch.setattr(Ledger, "read", read_and_be_overtaken)
-    proxied.proxy.lose(Loss(END_TXN, then=stranger))
+    proxied.proxy.lose(Loss(END_TXN, first=1, then=stranger))
     with pytest.raises(Fenced):
         writer(name, on=proxied.servers)
     assert second
@@ -364,15 +424,16 @@ def test_a_claim_that_never_arrives_is_no_sign_of_another_writer(
 
 @pytest.fixture
 def standing_still(monkeypatch: pytest.MonkeyPatch) -> StandingStill:
-    """Within it whoever has put a marker into a transaction goes on when the coordinator has aborted that."""
+    """Within it whoever has put an entry of the topic into a transaction goes on when the coordinator has aborted that."""
     enter = Transactions._enter
 
-    def enter_and_stand_still(transactions: Transactions, marker: Marker) -> None:
-        enter(transactions, marker)
-        transactions._ledger.read()  # answered when the transaction has ended
-
     @contextmanager
-    def within() -> Iterator[None]:
+    def within(topic: str) -> Iterator[None]:
+        def enter_and_stand_still(transactions: Transactions, entry: TopicPartition) -> None:
+            enter(transactions, entry)
+            if entry.topic == topic:
+                transactions._ledger.read_with_nonce()  # answered when the transaction has ended
+
         with monkeypatch.context() as slow:
             slow.setattr(Transactions, "_enter", enter_and_stand_still)
             yield
@@ -389,10 +450,20 @@ def of_seconds(writer: MakeWriter, punctual: EmbeddedBroker, name: str) -> Calla
     return lambda: writer(
         name,
         on=punctual.bootstrap_servers,
-        kafka={"transaction.timeout.ms": 8000, "compression.type": "gzip", "batch.size": 2000},
+        kafka={
+            "transaction.timeout.ms": 8000,
+            "delivery.timeout.ms": 20_000,
+            "compression.type": "gzip",
+            "batch.size": 2000,
+        },
     )
 
 
+@pytest.mark.parametrize(
+    ("topic", "told"),
+    [(PROBE_TOPIC, "another writer may have claimed it"), (PROGRESS_TOPIC, "no other writer has claimed it")],
+    ids=["probe", "claim"],
+)
 def test_a_claim_that_outlives_its_transaction_is_no_sign_of_another_writer(
     writer: MakeWriter,
     of_seconds: Callable[[], Writer],
@@ -400,10 +471,12 @@ def test_a_claim_that_outlives_its_transaction_is_no_sign_of_another_writer(
     name: str,
     punctual: EmbeddedBroker,
     standing_still: StandingStill,
+    topic: str,
+    told: str,
 ) -> None:
     """The coordinator aborts it, in the words of a fence; a service that gives way to nobody would stay away."""
     create_topic(punctual, name)
-    with standing_still(), pytest.raises(BrokerUnreachable, match="no other writer has claimed it") as raised:
+    with standing_still(topic), pytest.raises(BrokerUnreachable, match=told) as raised:
         of_seconds()
     assert raised.value.retriable
     shop = writer(name, on=punctual.bootstrap_servers)
@@ -412,23 +485,85 @@ def test_a_claim_that_outlives_its_transaction_is_no_sign_of_another_writer(
     assert values(read, name, punctual) == ["1"]
 
 
+@pytest.mark.parametrize("topic", [PROBE_TOPIC, PROGRESS_TOPIC], ids=["probe", "claim"])
 def test_the_same_where_the_marker_is_forgotten_and_claimed_anew(
     of_seconds: Callable[[], Writer],
     read: Reader,
     name: str,
     punctual: EmbeddedBroker,
     standing_still: StandingStill,
+    topic: str,
 ) -> None:
     create_topic(punctual, name, config={"max.message.bytes": "2000"})
     shop = of_seconds()
     with shop.transaction(progress="1"):
         shop.send(name, "1", id="1")
     forget_marker(punctual, name)
-    with standing_still(), pytest.raises(DeliveryFailed), shop.transaction():
+    with standing_still(topic), pytest.raises(DeliveryFailed), shop.transaction():
         shop.send(name, os.urandom(5000), id="refused")
     with shop.transaction():
         shop.send(name, "2", id="2")
     assert shop.progress == "1"
+    assert values(read, name, punctual) == ["1", "2"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_who_is_fenced_before_its_probe_by_one_that_never_claims_looks_again_and_goes_on(
+    writer: MakeWriter, topic: TopicFactory, read: Reader, name: str, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A service that is started, and killed before its claim: told of another writer, the one that lives would stop for it."""
+    target, shop = topic(), writer(name)
+    transactions = shop._with_transactions()
+    fence, fences = transactions._fence, itertools.count()
+    servers = shop._settings.cluster.bootstrap_servers
+
+    def fence_and_be_fenced() -> None:
+        fence()
+        if next(fences) < times:
+            Producer({"bootstrap.servers": servers, "transactional.id": name, "log_level": 0}).init_transactions(60)
+
+    with monkeypatch.context() as patch:
+        refuse_commit(patch, transactions, is_made=True)
+        patch.setattr(transactions, "_fence", fence_and_be_fenced)
+        with shop.transaction() as transaction:
+            shop.send(target, "1", id="1")
+    assert next(fences) == times + 1
+    assert transaction.committed is True
+    with shop.transaction():
+        shop.send(target, "2", id="2")
+    assert values(read, target) == ["1", "2"]
+
+
+def test_a_writer_that_sleeps_in_its_probe_goes_on_when_it_wakes(
+    of_seconds: Callable[[], Writer],
+    read: Reader,
+    name: str,
+    punctual: EmbeddedBroker,
+    standing_still: StandingStill,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The coordinator has aborted the probe, in the words of a fence; and nobody has claimed the id."""
+    create_topic(punctual, name)
+    shop = of_seconds()
+    transactions = shop._with_transactions()
+    with monkeypatch.context() as patch, ExitStack() as sleeps:
+        refuse_commit(patch, transactions, is_made=True)
+        sleeps.enter_context(standing_still(PROBE_TOPIC))
+        waking = transactions._ledger.read
+
+        def look(*, stable: bool = True) -> Marker:
+            if looked:
+                sleeps.close()
+            looked.append(stable)
+            return waking(stable=stable)
+
+        looked = list[bool]()
+        patch.setattr(transactions._ledger, "read", look)
+        with shop.transaction() as transaction:
+            shop.send(name, "1", id="1")
+    assert (transaction.committed, looked) == (True, [False, False])
+    with shop.transaction():
+        shop.send(name, "2", id="2")
     assert values(read, name, punctual) == ["1", "2"]
 
 
@@ -452,20 +587,9 @@ def test_a_look_that_is_interrupted_leaves_the_commit_in_doubt(
     """Ctrl-C comes behind the fence: whoever heard "not committed" would run the block again, and its events came twice."""
     target, shop = topic(), writer(name)
     transactions = shop._with_transactions()
-    ask, final = transactions._ask, transactions._final
-
-    def committed_and_refused(question: Callable[..., object], *arguments: object) -> None:
-        ask(question, *arguments)
-        if question.__name__ == "commit_transaction":
-            raise KafkaException(KafkaError(KafkaError._FENCED, "the answer was lost"))
-
-    def interrupted() -> Marker:
-        final()
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(transactions, "_ask", committed_and_refused)
-        patch.setattr(transactions, "_final", interrupted)
+        refuse_commit(patch, transactions, is_made=True)
+        interrupt_behind(patch, transactions, "_final_marker")
         with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:
             shop.send(target, "1", id="1")
     assert transaction.committed is None
@@ -475,6 +599,54 @@ def test_a_look_that_is_interrupted_leaves_the_commit_in_doubt(
     with shop.transaction():
         shop.send(target, "2", id="2")
     assert values(read, target) == ["1", "2"]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+@pytest.mark.parametrize("step", ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"])
+def test_a_look_that_is_interrupted_in_its_probe_does_not_take_that_for_the_block(
+    writer: MakeWriter,
+    topic: TopicFactory,
+    read: Reader,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    *,
+    is_made: bool,
+) -> None:
+    """The probe's producer, asked to commit, would commit the probe, and say that it has."""
+    target, shop = topic(), writer(name)
+    transactions = shop._with_transactions()
+    with monkeypatch.context() as patch:
+        refuse_commit(patch, transactions, is_made=is_made)
+        interrupt_in_probe(patch, transactions, step)
+        with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:
+            shop.send(target, "1", id="1")
+    assert transaction.committed is None
+    assert shop.settle() is is_made
+    with shop.transaction():
+        shop.send(target, "2", id="2")
+    assert values(read, target) == (["1", "2"] if is_made else ["2"])
+
+
+def interrupt_in_probe(patch: pytest.MonkeyPatch, transactions: Transactions, step: str) -> None:
+    """Ctrl-C comes behind ``begin_transaction``, and else before the probe's step is asked for."""
+    enter, ask = transactions._enter, transactions._ask
+    probing: list[bool] = []
+
+    def enters(entry: TopicPartition) -> None:
+        if entry.topic == PROBE_TOPIC:
+            probing.append(True)
+            if step == "begin_transaction":
+                raise KeyboardInterrupt
+        enter(entry)
+
+    def asks(question: Callable[..., object], *arguments: object) -> None:
+        if probing and question.__name__ == step:
+            raise KeyboardInterrupt
+        ask(question, *arguments)
+
+    patch.setattr(transactions, "_enter", enters)
+    patch.setattr(transactions, "_ask", asks)
 
 
 @pytest.mark.parametrize("way_back", ["_confirmed", "settle", "commit"])
@@ -501,17 +673,9 @@ def test_what_a_look_has_found_is_told_though_what_follows_is_interrupted(
     """EndTxn was refused, and the marker tells what became of it; Ctrl-C comes before the writer has taken the id back."""
     target, shop = topic(), writer(name)
     transactions = shop._with_transactions()
-    ask = transactions._ask
-
-    def refused(question: Callable[..., object], *arguments: object) -> None:
-        if question.__name__ != "commit_transaction" or is_made:
-            ask(question, *arguments)
-        if question.__name__ == "commit_transaction":
-            raise KafkaException(KafkaError(KafkaError._FENCED, "refused, or the answer was lost"))
-
     with monkeypatch.context() as patch:
-        patch.setattr(transactions, "_ask", refused)
-        interrupt_behind(patch, transactions, "_take")
+        refuse_commit(patch, transactions, is_made=is_made)
+        interrupt_before(patch, transactions, "_confirmed")
         with pytest.raises(KeyboardInterrupt), shop.transaction() as transaction:
             shop.send(target, "1", id="1")
     assert transaction.committed is is_made
@@ -551,6 +715,32 @@ def test_an_abort_that_was_interrupted_is_made_by_what_comes_next(
 def is_stable_to_the_end(broker: EmbeddedBroker, topic: str) -> bool:
     ends = Asker(broker.bootstrap_servers).ends([(topic, 0)])
     return bool(ends["stable"].equals(ends["end"]))
+
+
+def refuse_commit(patch: pytest.MonkeyPatch, transactions: Transactions, *, is_made: bool) -> None:
+    """The next EndTxn is refused, or made and its answer lost; those behind it are answered."""
+    ask, refused = transactions._ask, list[bool]()
+
+    def asks(question: Callable[..., object], *arguments: object) -> None:
+        if question.__name__ != "commit_transaction" or refused:
+            return ask(question, *arguments)
+        refused.append(True)
+        if is_made:
+            ask(question, *arguments)
+        raise KafkaException(KafkaError(KafkaError._FENCED, "refused, or the answer was lost"))
+
+    patch.setattr(transactions, "_ask", asks)
+
+
+def interrupt_before(patch: pytest.MonkeyPatch, of: object, name: str) -> None:
+    """Ctrl-C is heard when the method is called, the first time."""
+    does = getattr(of, name)
+
+    def interrupted(*_: object) -> None:
+        patch.setattr(of, name, does)
+        raise KeyboardInterrupt
+
+    patch.setattr(of, name, interrupted)
 
 
 def interrupt_behind(patch: pytest.MonkeyPatch, of: object, name: str) -> None:
@@ -740,8 +930,8 @@ def test_a_commit_without_any_answer_is_unknown_until_somebody_answers(
     transactions = shop._with_transactions()
     enter, patience_s = transactions._enter, transactions._patience_s
 
-    def enter_and_kill(marker: object) -> None:
-        enter(marker)  # type: ignore[arg-type]
+    def enter_and_kill(entry: TopicPartition) -> None:
+        enter(entry)
         broker.kill()
         transactions._patience_s = 4.0  # not before: a broker that lives may be slow
 

@@ -31,6 +31,21 @@ def test_what_it_does_not_know_it_does_not_tell() -> None:
     assert marker.tells("a", 1) is None
 
 
+def test_a_claim_behind_one_s_own_is_a_later_one_and_any_other_may_be_an_earlier_one() -> None:
+    before = Marker().claimed_by("before").advanced(None)
+    own = before.claimed_by("a")
+    later = own.claimed_by("b")
+    assert [marker.is_taken_from("a", 1) for marker in (Marker(), before, own, later)] == [False, False, False, True]
+
+
+def test_more_transactions_than_one_knows_of_are_later_though_one_s_own_claim_is_not_kept_any_more() -> None:
+    own = Marker().claimed_by("a").advanced(None)
+    marker = own.advanced(None)
+    for number in range(CLAIMS_KEPT):
+        marker = marker.claimed_by(str(number))
+    assert (own.advanced(None).is_taken_from("a", 1), marker.is_taken_from("a", 1)) == (False, True)
+
+
 @given(st.lists(st.sampled_from(["claim", "commit", "abort"]), max_size=40))
 def test_it_agrees_with_the_history(steps: list[str]) -> None:
     marker, owner, truth = Marker().claimed_by("w0"), 0, {}

@@ -30,7 +30,7 @@ from tests.writer.waiting import wait_until
 
 from onceflow.broker import EmbeddedBroker
 from onceflow.errors import DeliveryFailed, RecordTooLarge, TransactionAborted
-from onceflow.transaction.requests import ANCHOR_TOPIC
+from onceflow.kafka.names import PROBE_TOPIC, PROGRESS_TOPIC
 from onceflow.writer import limits
 from onceflow.writer.delivery import Delivery
 from onceflow.writer.identity import plain
@@ -354,10 +354,13 @@ def test_a_block_of_which_nobody_tells_what_the_topic_takes_is_run_again_in_smal
 ) -> None:
     """None of the events is at fault: a service that left out what is refused would leave out all of them."""
     create_topic(guarded, "unseen-by-blocks", config=TIGHT)
-    create_topic(guarded, ANCHOR_TOPIC)
+    own = (PROGRESS_TOPIC, PROBE_TOPIC)
+    for topic in own:
+        create_topic(guarded, topic)
     user = "u1"
     grant(guarded, user, AclOperation.WRITE, ResourceType.TOPIC, "unseen-by-blocks")
-    grant(guarded, user, AclOperation.READ, ResourceType.TOPIC, ANCHOR_TOPIC)
+    for topic in own:
+        grant(guarded, user, AclOperation.READ, ResourceType.TOPIC, topic)
     grant(guarded, user, AclOperation.READ, ResourceType.GROUP, f"onceflow.writer.{name}")
     grant(guarded, user, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
     shop = writer(name, on=f"127.0.0.1:{guarded.login_port}", kafka={**login(user), **IN_ONE_BATCH})

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from onceflow.config.lines import Path
 from onceflow.config.model import Plan, Source, Transform
 from onceflow.kafka import settings_check
-from onceflow.kafka.names import PROGRESS_TOPIC, taken_by
+from onceflow.kafka.names import PROBE_TOPIC, PROGRESS_TOPIC, taken_by
 from onceflow.kafka.options import KNOWN, REFUSED
 
 Mistake = tuple[Path, str]
@@ -166,8 +166,8 @@ def _topics(plan: Plan) -> Iterator[Mistake]:
     reserved = [(("source", i, "topics"), t) for i, s in enumerate(plan.source) for t in s.topics]
     reserved += [(("sink", i, "topic"), s.topic or "") for i, s in enumerate(plan.sink)]
     for where, topic in reserved:
-        if topic == PROGRESS_TOPIC:
-            yield where, f"{PROGRESS_TOPIC} holds onceflow's own progress"
+        if topic in (PROGRESS_TOPIC, PROBE_TOPIC):
+            yield where, f"{topic} holds onceflow's own progress"
         if topic in (".", ".."):
             yield where, f"{topic!r} is no topic name"
 

@@ -9,6 +9,8 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PIPELINE = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _NOT_PIPELINES = ("ingest-", "outbox-")
 PROGRESS_TOPIC = "onceflow-progress"
+PROBE_TOPIC = "onceflow-probe"
+"""What is committed for it tells whether whoever answers is up to date. Like the other, it holds no record."""
 POSITIONS = "onceflow-positions-"
 """What the topics of positions begin with."""
 
@@ -20,7 +22,7 @@ def is_topic(name: str) -> bool:
 
 def is_own(topic: str) -> bool:
     """Whether a topic is one in which onceflow keeps what is committed."""
-    return topic == PROGRESS_TOPIC or topic.startswith(POSITIONS)
+    return topic in (PROGRESS_TOPIC, PROBE_TOPIC) or topic.startswith(POSITIONS)
 
 
 def is_pipeline(name: str) -> bool:

@@ -2,18 +2,30 @@
 
 ::
 
-    open      1 FENCE init_transactions   2 READ the marker   3 CLAIM: the marker with our name, a transaction of its own
-    commit    4 every event acknowledged  5 the marker into the transaction   6 END: EndTxn, again until it is answered
-    refused   7 LOOK who claimed the id; another: stop   8 FENCE   9 READ the marker, which tells what became of 6
+    open      1 FENCE init_transactions   2 PROBE: a nonce, a transaction of its own   3 READ the marker, and the nonce with it
+              4 CLAIM: the marker with our name, a transaction of its own
+    commit    5 every event acknowledged  6 the marker into the transaction   7 END: EndTxn, again until it is answered
+    refused   8 LOOK who claimed the id after us; another: stop   9 FENCE, PROBE and READ, which tells what became of 7
                  no marker at all: nobody can tell
 
-Nothing is aborted once 6 was sent. 8 ends whatever was open: after it nothing of the old transaction can arrive, and what
-9 reads is final. Two writers that start at the same moment cannot both go on::
+Nothing is aborted once 7 was sent. A fence ends whatever was open: after it nothing of the old transaction can arrive, and what
+is read behind it is final, if whoever answers knows of the nonce that was committed behind it as well. Else::
+
+    the other brokers cannot reach the group's coordinator, and clients can: another one coordinates, and it does not know
+    block 7 is committed; it answers with block 6, and no read of Kafka's tells that from the truth
+    a start would take 6 for the newest, and block 7 be sent again; a writer in doubt would take block 7 for aborted
+
+What a look shows without one is believed as far as it goes: a claim behind our own can only have come later, and tells what came
+of ours; another owner, with neither our claim before it nor more transactions than we know of, may be the one that we took the
+id from.
+
+Two writers that start at the same moment cannot both go on::
 
     A looks and finds its own claim; B, newer, has fenced A but not claimed yet; A fences B
     B's claim is refused: B was never open, and says so
     or B's claim took longer than its transaction may: nobody else has claimed the id, and B says so and may start again
     or B's claim came before A's fence: A reads it at 9 and stops; B, refused, looks, finds its claim and takes the id back
+    or B's fence came behind A's, and before A's probe: A looks again; B's claim is there by then, or A fences B again
 
 A cluster forgets the marker when nothing was committed for ``offsets.retention.minutes``, or an administrator deletes it::
 
@@ -28,7 +40,11 @@ An aborted transaction may leave something behind in librdkafka, which keeps its
     an event fails, and what else is outstanding is taken back (purged); librdkafka has given it a sequence number already
     the next block's first event for that partition has the number behind it: a gap, for which the broker refuses an innocent
     block; or what was taken back was still on its way, and arrives while the next block has the partition open
-    so after a failure 8 and 9 come before the next block: a fresh epoch starts every partition at 0, and refuses what is late
+    so after a failure 9 comes before the next block: a fresh epoch starts every partition at 0, and refuses what is late
+
+    the probe's EndTxn stands still on a connection that is lost; librdkafka sends it again, and that one is answered
+    the first one arrives while the next block is open under the same epoch, and commits the half of it that is there
+    so where a connection was lost meanwhile, 9 comes once more: neither probe nor claim is followed by a block
 
     the block raises while events are outstanding; librdkafka aborts, drops what waits and waits for what is on its way
     of the blocks behind such ones every second was refused for a gap (OUT_OF_ORDER_SEQUENCE_NUMBER), where some events waited and
@@ -36,6 +52,13 @@ An aborted transaction may leave something behind in librdkafka, which keeps its
 
     while it does that, a thread that serves the writer (AsyncWriter's) sees events fail, and takes back the others
     nothing is taken back by anyone while librdkafka aborts, so that what it reports can be told apart
+
+Who answers 7 may be the one that has been replaced, here as the id's coordinator::
+
+    block 6 was committed by a coordinator that the others cannot reach since; block 7 is open at the one that has replaced it
+    the connection to that is lost; librdkafka asks anybody who coordinates, and sends EndTxn to the old one
+    there the last thing that this epoch did is "committed", and so it says; block 7 is open, and is aborted when its time is over
+    so what is answered behind a lost connection is looked up: 8 and 9
 
 Why librdkafka gives a transaction up it tells to whoever asks for the next step, and to nobody before::
 
@@ -45,7 +68,7 @@ Why librdkafka gives a transaction up it tells to whoever asks for the next step
 A block that nobody has done anything wrong in need not be run again::
 
     a service rests for longer than transactional.id.expiration.ms; its next block is refused, whatever is in it
-    so after a rest 7 to 9 come before the next block, as after a failure: the id is taken anew where it was forgotten
+    so after a rest 8 and 9 come before the next block, as after a failure: the id is taken anew where it was forgotten
 """
 
 from __future__ import annotations
@@ -94,6 +117,7 @@ AGAIN = "run the block again; a consumer whose events it sends is sought back to
 _RIGHTS = "grant WRITE on the topics that it writes, and READ on the group and on the topics whose offsets it commits"
 _GRACE_S = 5.0  # beyond the patience, for a call that keeps to its time
 _PAUSE_S = 0.05
+_BY_NOBODY = "no other writer has claimed it"
 _EXPIRED = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
 
 
@@ -128,6 +152,7 @@ class Transactions:
         self.marker = Marker()
         self.intended = Marker()  # the marker of the commit that is in doubt
         self.sender: Sender
+        self._of_commit: Sender | None = None  # whom that commit was asked of: another's commits another transaction
         self._ledger = ledger
         self._make_sender = make_sender
         self._patience_s = patience_s
@@ -138,6 +163,9 @@ class Transactions:
         self.is_used = False  # something was sent in the open block
         self.group_offsets = GroupOffsets()  # of the consumers of its blocks
         self._answered_at = -math.inf  # when the coordinator last knew the id
+        self._began_at = (
+            -math.inf
+        )  # the newest transaction's end: from its marker on, a probe or a claim from its beginning
         self._is_forgotten = False  # what became of the commit in doubt
         self._calm_at = -math.inf  # what connections were lost before does not matter
         self.failed: tuple[FailedDelivery, ...] = ()  # of the block that was aborted last
@@ -147,43 +175,100 @@ class Transactions:
     # ---------------------------------------------------------------------------------------------------------- start
 
     def open(self) -> None:
-        """Steps 1 to 3. Raises Fenced when another writer takes the id at the same time, and what a cluster refuses."""
-        self._ledger.ensure_topic()
-        self._fence()
-        self.marker = self._ledger.read()
+        """Steps 1 to 4. Raises Fenced when another writer takes the id at the same time, and what a cluster refuses."""
+        self._ledger.ensure_topics()
+        self.marker = self._fence_and_read()
         self._claim()
+
+    def _fence_and_read(self) -> Marker:
+        """Steps 1 to 3, again where the connection to the coordinator was lost meanwhile."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            self._fence()
+            try:
+                found = self._read_behind_fence()
+            except KafkaException as error:
+                overdue = "another writer may have claimed it" if self._is_overdue() else ""
+                raise self._unclaimed(error.args[0], overdue) from None
+            if not self._is_sent_again():
+                return found
+            self._check_time(deadline)
 
     def _fence(self) -> None:
         made = self._make_sender()  # first: the old one can be asked again where none can be made
-        if self.state is not State.NEW:
-            self.sender.close()
-        self.sender = made
+        old = None if self.state is State.NEW else self.sender
         self.state = State.BROKEN
+        self.sender = made
+        if old is not None:
+            old.close()  # Ctrl-C may come while it does: the new one is in its place by then
         made.connect(ANCHOR_TOPIC)
         try:
             self._ask(self.sender.producer.init_transactions)
         except KafkaException as error:
             raise self._refused(error.args[0], "InitProducerId") from None
 
+    def _read_behind_fence(self) -> Marker:
+        """Steps 2 and 3, again until whoever answers knows of the nonce. Raises KafkaException, BrokerUnreachable.
+
+        A fence of another writer's shows in the next probe, which is refused.
+        """
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            nonce = uuid.uuid4().hex
+            self._commit_alone(self._ledger.probe(nonce))
+            found = self._ledger.read_with_nonce()
+            if found.nonce == nonce:
+                return found.marker
+            if time.monotonic() >= deadline:
+                raise self._outdated()
+            _log.debug("the marker of %r is read again: whoever answers does not know what is committed", self.id)
+            time.sleep(_PAUSE_S)
+
     def _claim(self) -> None:
         claimed = self.marker.claimed_by(self.instance)
-        began_at = time.monotonic()
         try:
-            self.sender.producer.begin_transaction()
-            self._enter(claimed)
-            self._ask(self.sender.producer.commit_transaction)
+            self._commit_alone(self._ledger.entry(claimed))
         except KafkaException as error:
-            took_s = time.monotonic() - began_at
+            is_overdue = self._is_overdue()
             found = self._ledger.read()
             if found.owner != self.instance:
-                timed_out = took_s >= self._timeout_s and (found == self.marker or not found.owner)
-                raise self._unclaimed(error.args[0], timed_out=timed_out) from None
-            self._fence()
-            # Between the two, another may have claimed the id and committed: what stands there is read again.
-            claimed = self._ledger.read()
-            if claimed.owner != self.instance:
-                raise self._stop("another writer claimed the id") from None
+                timed_out = is_overdue and (found == self.marker or not found.owner)
+                raise self._unclaimed(error.args[0], _BY_NOBODY if timed_out else "") from None
+            claimed = self._read_own()
+        else:
+            if self._is_sent_again():
+                claimed = self._read_own()
         self._confirmed(claimed)
+
+    def _read_own(self) -> Marker:
+        """What is committed behind our claim, if it was made: another may have claimed the id and committed since."""
+        found = self._fence_and_read()
+        if found.owner == self.instance:
+            return found
+        if found in (self.marker, Marker()):
+            raise self._unsure("the connection to its coordinator was lost in it")
+        raise self._stop("another writer claimed the id")
+
+    def _commit_alone(self, entry: TopicPartition) -> None:
+        """A transaction with nothing else in it. Raises KafkaException."""
+        self._began_at = time.monotonic()
+        self.sender.producer.begin_transaction()
+        self._enter(entry)
+        self._ask(self.sender.producer.commit_transaction)
+
+    def _is_sent_again(self) -> bool:
+        """Whether the EndTxn of that transaction may have been: a copy may come late, or another one may have answered."""
+        return self.sender.sent_again(self._began_at)
+
+    def _check_time(self, deadline: float) -> None:
+        """Rests a moment. Raises BrokerUnreachable at the deadline."""
+        if time.monotonic() >= deadline:
+            raise self._unsure(f"for {self._patience_s:g} s the connection to its coordinator was lost each time")
+        time.sleep(_PAUSE_S)
+
+    def _is_overdue(self) -> bool:
+        """Whether the coordinator may have aborted that transaction because it was open for too long."""
+        return time.monotonic() - self._began_at >= self._timeout_s
 
     # ---------------------------------------------------------------------------------------------------- transaction
 
@@ -254,41 +339,54 @@ class Transactions:
             raise self.aborted(f"the consumed offsets were refused: {self._why(error.args[0])}") from None
 
     def commit(self, progress: str | None) -> None:
-        """Steps 4 to 6.
+        """Steps 5 to 7.
 
-        Raises DeliveryFailed, TransactionAborted, NotAuthorized (all before 6; the caller then aborts), Fenced, OutcomeUnknown.
+        Raises DeliveryFailed, TransactionAborted, NotAuthorized (all before 7; the caller then aborts), Fenced, OutcomeUnknown.
         """
         self.sender.flush()
         if self._is_shaken():
             raise self.aborted("a connection was lost in it")
         intended = self.marker.advanced(progress)
+        self._began_at = time.monotonic()
         try:
-            self._enter(intended)
+            self._enter(self._ledger.entry(intended))
         except KafkaException as error:
             raise self.aborted(f"the marker was refused: {_said(error.args[0])}") from None
-        self.intended = intended
+        self.intended, self._of_commit = intended, self.sender
         self.made, self.state = None, State.IN_DOUBT
         if not self.settle():
-            raise self.aborted("the coordinator refused the commit, and the marker shows that it was not made")
+            raise self.aborted(
+                "the commit was refused, or its answer is not sure, and the marker shows that it was not made"
+            )
 
     def settle(self) -> bool:
-        """Finds out what became of a commit that is in doubt: True if it is committed. Raises OutcomeUnknown, Fenced."""
+        """Finds out what became of a commit that is in doubt: True if it is committed. Raises OutcomeUnknown, Fenced.
+
+        Asked is only who was asked to commit::
+
+            EndTxn is refused; a look has fenced the id with a new producer, and Ctrl-C comes in the middle of its probe
+            that producer, asked to commit, commits the probe, and says that it has: of the block nothing is there
+        """
         if self.state is not State.IN_DOUBT:
             raise WriterError("no commit is in doubt", action="call settle after OutcomeUnknown alone")
         if self._is_forgotten:
             raise self._forgotten()
+        if self.sender is not self._of_commit:
+            return self._look("its producer was replaced")
         try:
             self._ask(self.sender.producer.commit_transaction)
         except KafkaException as error:
             if error.args[0].retriable():
                 raise self._unknown(error.args[0].str()) from None
-            return self._look(error.args[0])
+            return self._look(error.args[0].str())
+        if self._is_sent_again():
+            return self._look("a connection was lost before it was answered")
         self.made = True
         self._confirmed(self.intended)
         return True
 
-    def _look(self, refusal: KafkaError) -> bool:
-        """Steps 7 to 9, and then the same from afar if the id is another's: what the marker tells is final by now.
+    def _look(self, refusal: str) -> bool:
+        """Steps 8 and 9: what is told there is final.
 
         Cut short, whatever by, it leaves the commit in doubt::
 
@@ -296,30 +394,26 @@ class Transactions:
             "nothing is in doubt" would have the block run again, and the transaction may be committed
         """
         try:
-            found = self._final()
-            told = self.made = found.tells(self.instance, self.intended.number)
+            found = self._final_marker()
+            told = found.tells(self.instance, self.intended.number)
+            self._is_forgotten = told is None
+            self.made = told
         except BaseException as error:
             self.state = State.IN_DOUBT
             if isinstance(error, OnceflowError):
                 raise self._unknown(error.message) from None
             raise
         if told is None:
-            self.state, self._is_forgotten = State.IN_DOUBT, True
+            self.state = State.IN_DOUBT
             raise self._forgotten()
-        if self.state is not State.STOPPED:
-            self._take(found)
-        elif told:
-            self.marker = self.intended  # and not what was found: the other may have gone on from it
-        else:
-            raise self._stop(refusal.str())
-        return told
-
-    def _final(self) -> Marker:
-        """The marker, when nothing of the commit in doubt can arrive any more."""
-        try:
-            return self._fenced_marker()
-        except Fenced:
-            return self._ledger.read()
+        if found.owner == self.instance:
+            self._confirmed(found)
+            return told
+        stopped = self._stop(refusal)
+        if not told:
+            raise stopped
+        self.marker = self.intended  # and not what was found: the other may have gone on from it
+        return True
 
     def abort(self) -> None:
         """Aborts the open transaction, and none whose commit was sent.
@@ -378,22 +472,41 @@ class Transactions:
                 self.state = State.BROKEN
 
     def _recover(self) -> None:
-        """Steps 7 to 9. Where the marker is gone, the one that this writer knows is committed once more."""
-        found = self._fenced_marker()
+        """Steps 8 and 9. Where the marker is gone, the one that this writer knows is committed once more."""
+        found = self._final_marker()
+        if found.owner not in ("", self.instance):
+            raise self._stop("another writer claimed the id")
         if found.owner:
-            self._take(found)
+            self._confirmed(found)
         else:
             self._claim()
 
-    def _fenced_marker(self) -> Marker:
-        self._check_owner(self._ledger.read(stable=False))
-        self._fence()
-        found = self._ledger.read()
-        self._check_owner(found)
-        return found
+    def _final_marker(self) -> Marker:
+        """Steps 8 and 9: one that shows another's claim behind ours, or what is read behind a fence.
 
-    def _take(self, found: Marker) -> None:
-        self._confirmed(found)
+        Again where the connection to the coordinator was lost meanwhile; where the probe outlived its transaction (the process
+        slept, say); and where another writer has fenced this one since, and has not claimed the id: it may never do so.
+        """
+        deadline = time.monotonic() + self._patience_s
+        refusal: KafkaError | None = None
+        while True:
+            found = self._ledger.read(stable=False)
+            if found.is_taken_from(self.instance, self.marker.number):
+                return found
+            if refusal is not None and time.monotonic() >= deadline:
+                raise self._unclaimed(refusal, _BY_NOBODY if self._is_overdue() else "")
+            self._fence()
+            try:
+                found = self._read_behind_fence()
+                if not self._is_sent_again():
+                    return found
+            except KafkaException as error:
+                refusal = error.args[0]
+                if not _may_be_a_fence(refusal):
+                    raise self._unclaimed(refusal, "") from None
+                time.sleep(_PAUSE_S)
+            else:
+                self._check_time(deadline)
 
     def _confirmed(self, marker: Marker) -> None:
         """By the coordinator, which knows the id."""
@@ -401,16 +514,10 @@ class Transactions:
         self.state = State.READY
         self._answered_at = time.monotonic()
 
-    def _check_owner(self, found: Marker) -> None:
-        if found.owner not in ("", self.instance):
-            raise self._stop("another writer claimed the id")
-
     # --------------------------------------------------------------------------------------------------------- asking
 
-    def _enter(self, marker: Marker) -> None:
-        self._ask(
-            self.sender.producer.send_offsets_to_transaction, [self._ledger.entry(marker)], self._ledger.membership
-        )
+    def _enter(self, entry: TopicPartition) -> None:
+        self._ask(self.sender.producer.send_offsets_to_transaction, [entry], self._ledger.membership)
 
     def _ask(self, question: Callable[..., object], *arguments: Any) -> None:
         """Asks again while librdkafka says that it may be, until the patience ends; then raises what it said last."""
@@ -436,27 +543,40 @@ class Transactions:
             transactional_id=self.id,
         )
 
-    def _unclaimed(self, error: KafkaError, *, timed_out: bool) -> OnceflowError:
-        """A claim that was not made: only what is fatal to the producer tells of another one.
+    def _unclaimed(self, error: KafkaError, overdue: str) -> OnceflowError:
+        """A claim, or a probe, that was not made: only what is fatal to the producer tells of another one.
 
-        Where the coordinator aborts a transaction that was open for too long, librdkafka says the same as of a fence.
+        Where the coordinator aborts a transaction that was open for too long, librdkafka says the same as of a fence: ``overdue``
+        is what is known of other writers then, and else empty.
         """
-        if timed_out:
-            return BrokerUnreachable(
-                f"the transactional id {self.id!r} was not claimed: that took longer than its transaction may "
-                f"({self._timeout_s:g} s), and no other writer has claimed it: {error.str()}",
-                action="start again; if it comes again, look why the brokers are slow, or raise transaction.timeout.ms",
-            )
-        if error.fatal():
-            return self._stop(f"the claim was refused: {error.str()}")
         if is_denied(error):
             return NotAuthorized(
                 f"the transactional id {self.id!r} was not claimed: {error.str()}",
-                action=f"grant READ on the group {self._ledger.group} and on the topic {ANCHOR_TOPIC}",
+                action=self._ledger.rights,
             )
+        if not error.fatal():
+            return self._unsure(error.str())
+        if overdue:
+            return BrokerUnreachable(
+                f"the transactional id {self.id!r} was not claimed: that took longer than its transaction may "
+                f"({self._timeout_s:g} s), and {overdue}: {error.str()}",
+                action="start again; if it comes again, look why the brokers are slow, or raise transaction.timeout.ms",
+            )
+        return self._stop(f"the claim was refused: {error.str()}")
+
+    def _unsure(self, reason: str) -> BrokerUnreachable:
         return BrokerUnreachable(
-            f"the transactional id {self.id!r} was not claimed: {error.str()}",
+            f"the transactional id {self.id!r} was not claimed: {reason}",
             action="check that the brokers run and are reachable, and start again",
+        )
+
+    def _outdated(self) -> BrokerUnreachable:
+        return BrokerUnreachable(
+            f"the marker of the transactional id {self.id!r}: for {self._patience_s:g} s whoever answered for the group "
+            f"{self._ledger.group} did not know what was committed just before: a broker that is cut off from the others, which "
+            "have replaced it as the group's coordinator",
+            action="look which broker the others miss (kafka-metadata-quorum.sh describe --replication), mend its network or "
+            "stop it, and start again",
         )
 
     def _unknown(self, reason: str) -> OutcomeUnknown:
@@ -513,3 +633,8 @@ def _said(error: KafkaError) -> str:
     """What the broker said, and what it means where its words do not tell."""
     expired = "its producer id has expired (transactional.id.expiration.ms): " if error.code() in _EXPIRED else ""
     return expired + error.str()
+
+
+def _may_be_a_fence(error: KafkaError) -> bool:
+    """Of another writer's; or the id was forgotten, and may be another's by now."""
+    return (error.fatal() and not is_denied(error)) or error.code() in _EXPIRED

@@ -27,15 +27,25 @@ _AGAIN = ("Retry", "Refresh")  # librdkafka's names of what it does behind an an
 
 
 class HeardLog:
-    """What confluent-kafka takes for a logger. ``on_doubt`` is called by who polls the producer."""
+    """What confluent-kafka takes for a logger. What it is given is called by who polls the producer.
 
-    def __init__(self, on_doubt: Callable[[], None]) -> None:
+    ``on_doubt``: a request may be done whose answer is not known. ``on_end_in_doubt``: EndTxn may have been sent twice.
+    """
+
+    def __init__(self, on_doubt: Callable[[], None], on_end_in_doubt: Callable[[], None]) -> None:
         self._on_doubt = on_doubt
+        self._on_end_in_doubt = on_end_in_doubt
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
         """As ``logging.Logger.log``, with what librdkafka's binding gives it."""
-        if (facility == "FAIL" and not _is_of_bootstrap(text)) or (facility == "REQERR" and _is_sent_again(text)):
+        if (facility == "FAIL" and not _is_of_bootstrap(text)) or (
+            facility == "REQERR" and _is_sent_again(text, "Produce")
+        ):
             self._on_doubt()
+        if (facility == "FAIL" and _is_of_coordinator(text)) or (
+            facility == "REQERR" and _is_sent_again(text, "EndTxn")
+        ):
+            self._on_end_in_doubt()
         if level > logging.DEBUG:
             LOG.log(level, form, facility, client, text)
 
@@ -48,7 +58,15 @@ def _is_of_bootstrap(text: str) -> bool:
     return text.partition("]")[0].endswith("/bootstrap")
 
 
-def _is_sent_again(text: str) -> bool:
+def _is_sent_again(text: str, request: str) -> bool:
     """``... ProduceRequest failed: Broker: Not leader for partition: actions Refresh,MsgNotPersisted``"""
     actions = text.rpartition("actions ")[2]
-    return "ProduceRequest failed" in text and any(name in actions for name in _AGAIN)
+    return f"{request}Request failed" in text and any(name in actions for name in _AGAIN)
+
+
+def _is_of_coordinator(text: str) -> bool:
+    """``[thrd:TxnCoordinator]: TxnCoordinator: one:9092/1: Disconnected (after 23ms in state UP)``
+
+    Nothing is sent on a connection before it is up.
+    """
+    return text.startswith("[thrd:TxnCoordinator]") and ("in state UP" in text or "in state" not in text)

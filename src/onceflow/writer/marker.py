@@ -53,6 +53,14 @@ class Marker:
         """The instance that claimed the id last; empty if none did."""
         return self.claims[-1].instance if self.claims else ""
 
+    def is_taken_from(self, instance: str, number: int) -> bool:
+        """Whether another one has surely claimed the id after ``instance``, which knows of ``number`` committed transactions.
+
+        What was committed before its own claim has neither more of them nor that claim.
+        """
+        is_later = self.number > number or any(claim.instance == instance for claim in self.claims)
+        return is_later and self.owner not in ("", instance)
+
     def claimed_by(self, instance: str) -> Marker:
         """The marker of a claim: nothing new is committed, but by whom the next will be. The owner need not claim again."""
         if self.owner == instance:

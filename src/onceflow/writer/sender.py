@@ -105,6 +105,7 @@ class Sender:
         self._handing_over = threading.RLock()
         self._broken = False  # by an error that librdkafka calls fatal
         self._doubt_at = -math.inf  # when what became of a request was last not known, or a connection not made
+        self._sent_again_at = -math.inf  # when the connection to the coordinator was last lost, or EndTxn asked again
         self._told_at = -math.inf  # when librdkafka last told of that as of an error
         self._trouble = ""  # what librdkafka last reported of its connections
         self._batch_bytes = limits.batch_bytes
@@ -112,7 +113,9 @@ class Sender:
 
     def _made(self, batch_bytes: int) -> Producer:
         options = {**self._options, **TELLING, "batch.size": batch_bytes, "error_cb": self._note}
-        return opened(lambda: Producer(options, logger=HeardLog(self._note_doubt)), "the writer's settings")
+        return opened(
+            lambda: Producer(options, logger=HeardLog(self._note_doubt, self._note_sent_again)), "the writer's settings"
+        )
 
     @property
     def producer(self) -> Producer:
@@ -139,9 +142,17 @@ class Sender:
     def _note_doubt(self) -> None:
         self._doubt_at = time.monotonic()
 
+    def _note_sent_again(self) -> None:
+        self._sent_again_at = time.monotonic()
+
     def _break(self, error: KafkaError) -> None:
         self._trouble = error.str()
         self._broken = True
+
+    def sent_again(self, since: float) -> bool:
+        """Whether a request to the transaction coordinator may have been sent twice, ``since`` then."""
+        self.serve(0)
+        return self._sent_again_at > since
 
     def is_shaken(self, since: float) -> bool:
         """Whether the producer broke, or told of a connection that it could not make, or of the last one lost, ``since`` then."""

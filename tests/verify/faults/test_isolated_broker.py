@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,22 +15,34 @@ from typing import Any, cast
 
 import pytest
 import tests.faults.light
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import NewTopic
 from tests.faults.light import Job, LightDriver, records_of
 from tests.faults.support import Cluster, eventually, expected_records
 from tests.faults.takeover import Died, Dying, listen
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
+import onceflow.writer.writer
 from onceflow.broker import EmbeddedBroker
+from onceflow.errors import BrokerUnreachable, OutcomeForgotten, OutcomeUnknown, TransactionAborted
 from onceflow.kafka import codes
 from onceflow.kafka.client import GROUP, Again, KafkaClient
+from onceflow.kafka.settings import ClusterSettings
 from onceflow.kafka_python import FindCoordinatorRequest
 from onceflow.transaction.asking import Asking
+from onceflow.transaction.enrolling import enrol
+from onceflow.transaction.messages import Coordinated, Described, Ended, Identity, Initialised, Snapshot
+from onceflow.transaction.performing import Performer
+from onceflow.transaction.questions import Questions
+from onceflow.transaction.requests import Requests, transactional_id
+from onceflow.transaction.talk import Pace
 from onceflow.verify.cluster import KafkaCluster, Node, placement
 from onceflow.verify.faults.brokers import PauseBroker
 from onceflow.verify.faults.isolated import IsolateBroker, Way, cut_off
 from onceflow.verify.wire import ActiveRule, Direction, Do, Rule, apis
+from onceflow.writer.coordination import State, Transactions
+from onceflow.writer.ledger import Found, Ledger
+from onceflow.writer.marker import Marker
 from onceflow.writer.writer import Writer
 
 pytestmark = pytest.mark.faults
@@ -265,10 +277,10 @@ class ToldByTheOld(KafkaClient):
         return super().ask(node_id, request)
 
 
-def alone_with_the_group(cluster: KafkaCluster, name: str, topic: str) -> Node:
-    """Makes a node coordinate the name's group that neither coordinates its transactions nor leads the topic."""
-    node, other = cluster.others(cluster.transaction_coordinator(f"onceflow-{name}"))
-    cluster.move_group_coordinator(f"onceflow-{name}", node)
+def alone_with_the_group(cluster: KafkaCluster, transactional_id: str, group: str, topic: str) -> Node:
+    """Makes a node coordinate the group that neither coordinates the transactions of the id nor leads the topic."""
+    node, other = cluster.others(cluster.transaction_coordinator(transactional_id))
+    cluster.move_group_coordinator(group, node)
     cluster.move_leader(topic, 0, other)
     cluster.wait_until_healthy()
     return node
@@ -280,7 +292,7 @@ def taken_over_from_the_old(
     """The topic into which two drivers wrote three batches, the second of them while the old coordinator was cut off."""
     topic, _ = topic_of(cluster, judge)
     name = judge.unique("replaced")
-    group = alone_with_the_group(cluster, name, topic)
+    group = alone_with_the_group(cluster, f"onceflow-{name}", f"onceflow-{name}", topic)
     options = {"request_timeout_ms": 5_000}
     job = Job(cluster.bootstrap_servers, name, topic, str(directory / name), 1, patience_s=PATIENCE_S, options=options)
     first = LightDriver(job)
@@ -318,3 +330,245 @@ def test_control_who_believes_it_writes_the_batch_a_second_time(
     topic = taken_over_from_the_old(meshed, judge, tmp_path, Way.BOTH, monkeypatch)
     first, second, third = (records_of(batch) for batch in range(3))
     assert sorted((key, value) for _, key, value in judge.read(topic)) == sorted(first + second + second + third)
+
+
+# ------------------------------------------------------------------- a transaction coordinator that has been replaced
+
+
+def test_a_replaced_coordinator_says_that_a_transaction_is_committed_that_is_open_at_the_one_behind_it(
+    meshed: KafkaCluster, judge: Cluster
+) -> None:
+    """The last thing that it heard of this epoch is a commit. So a writer looks up what is answered behind a lost connection."""
+    topic, _ = topic_of(meshed, judge)
+    name = judge.unique("ended")
+
+    def opens(client: KafkaClient, identity: Identity) -> None:
+        talk = enrol(transactional_id(name), identity, [(topic, 0)], Pace.real(PATIENCE_S))
+        Performer(client, transactional_id(name)).run(talk)
+
+    with KafkaClient(ClusterSettings.of(meshed.bootstrap_servers).for_protocol(), patience_s=PATIENCE_S) as client:
+        requests = Requests(client, name, version=1, timeout_ms=60_000)
+        (identity,) = [event.identity for event in [requests.initialise(None)] if isinstance(event, Initialised)]
+        opens(client, identity)
+        assert requests.end(identity, commit=True) == Ended(None)
+        requests.describe(settle=True)  # else it has markers to write, and says that
+    old = meshed.transaction_coordinator(requests.id)
+    others = ",".join(node.address for node in meshed.others(old))
+    with meshed.peer_rules.during(*cut_off(meshed, old, Way.BOTH)):
+        eventually(lambda: meshed.is_fenced(old), bool, "the others miss it", PATIENCE_S)
+        with (
+            KafkaClient(ClusterSettings.of(others).for_protocol(), patience_s=PATIENCE_S) as client,
+            KafkaClient(ClusterSettings.of(old.address).for_protocol(), patience_s=PATIENCE_S) as client_of_the_old,
+        ):
+            requests = Requests(client, name, version=1, timeout_ms=60_000)
+            opens(client, identity)
+            end = Questions(name, version=1, timeout_ms=60_000).end_txn(identity, commit=True)
+            assert end.read(client_of_the_old.ask(old.id, end.request)) == Ended(None)
+            assert requests.describe(settle=False) == Described(Snapshot(Coordinated.ONGOING, identity))
+            requests.initialise(None)
+    meshed.wait_until_healthy()
+
+
+# ----------------------------------------------------------- a replaced group coordinator, and what a writer takes from it
+
+
+class LedgerOfTheOld(Ledger):
+    """The first two questions are answered by the old coordinator: a look and what is read behind a fence, or that twice."""
+
+    lies = 2
+
+    def __init__(self, *arguments: Any, old: Node) -> None:
+        super().__init__(*arguments)
+        self._old = Ledger(ClusterSettings.of(old.address), *arguments[1:])
+        self.told = list[Marker]()
+
+    def read(self, *, stable: bool = True) -> Marker:
+        return super().read(stable=stable) if len(self.told) >= self.lies else self._told_by_the_old().marker
+
+    def read_with_nonce(self) -> Found:
+        return super().read_with_nonce() if len(self.told) >= self.lies else self._told_by_the_old()
+
+    def _told_by_the_old(self) -> Found:
+        """librdkafka may ask another broker who coordinates, and then hears the truth."""
+        newest = super().read_with_nonce()
+        found = eventually(self._old.read_with_nonce, lambda found: found != newest, "what it knew", PATIENCE_S)
+        self.told.append(found.marker)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A group coordinator that is cut off, and has been replaced; it knows of the ``first`` writer's claim and block, "0"."""
+
+    topic: str
+    transactional_id: str
+    servers: str
+    """The others'."""
+    old: Node
+    first: Writer
+
+    def writer(self, **kafka: object) -> Writer:
+        return Writer(
+            bootstrap_servers=self.servers, source="shop", transactional_id=self.transactional_id, kafka=kafka
+        )
+
+    def commit(self, writer: Writer, text: str) -> None:
+        with writer.transaction(progress=text):
+            writer.send(self.topic, text.encode(), id=text)
+
+    def values(self, judge: Cluster) -> list[str | None]:
+        return [value for _, _, value in judge.read(self.topic)]
+
+
+@pytest.fixture
+def replaced(meshed: KafkaCluster, judge: Cluster) -> Iterator[Replaced]:
+    topic, _ = topic_of(meshed, judge)
+    name = judge.unique("writer")
+    with Writer(bootstrap_servers=meshed.bootstrap_servers, transactional_id=name):
+        pass  # makes what topics there are to make
+    old = alone_with_the_group(meshed, name, f"onceflow.writer.{name}", topic)
+    servers = ",".join(node.address for node in meshed.others(old))
+    with Writer(bootstrap_servers=servers, source="shop", transactional_id=name) as first:
+        found = Replaced(topic, name, servers, old, first)
+        found.commit(first, "0")
+        assert Ledger(ClusterSettings.of(old.address), name, PATIENCE_S).read().number == 1, "its markers are written"
+        with meshed.peer_rules.during(*cut_off(meshed, old, Way.BOTH)):
+            eventually(lambda: meshed.is_fenced(old), bool, "the others miss it", PATIENCE_S)
+            yield found
+        meshed.wait_until_healthy()
+
+
+def told_by_the_old(monkeypatch: pytest.MonkeyPatch, replaced: Replaced) -> list[LedgerOfTheOld]:
+    """From now on each writer is, once; and whom they ask."""
+    ledgers = list[LedgerOfTheOld]()
+
+    def ledger_of(*arguments: Any) -> Ledger:
+        ledgers.append(LedgerOfTheOld(*arguments, old=replaced.old))
+        return ledgers[-1]
+
+    monkeypatch.setattr(onceflow.writer.writer, "Ledger", ledger_of)
+    return ledgers
+
+
+def test_a_writer_that_starts_is_not_told_of_an_older_progress(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replaced.writer() as writer:
+        replaced.commit(writer, "1")
+    ledgers = told_by_the_old(monkeypatch, replaced)
+    with replaced.writer() as writer:
+        assert [marker.progress for marker in ledgers[0].told] == ["0", "0"]
+        assert writer.progress == "1"
+        replaced.commit(writer, "2")
+    assert replaced.values(judge) == ["0", "1", "2"]
+
+
+def test_where_none_but_the_old_answers_a_writer_does_not_start(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LedgerOfTheOld, "lies", 10**9)
+    told_by_the_old(monkeypatch, replaced)
+    with pytest.raises(BrokerUnreachable, match="did not know what was committed just before"):
+        replaced.writer(**{"delivery.timeout.ms": 10_000}).open()
+    assert replaced.values(judge) == ["0"]
+
+
+def believe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers, as onceflow did."""
+    monkeypatch.setattr(Transactions, "_read_behind_fence", lambda transactions: transactions._ledger.read())
+
+
+def test_control_who_believes_what_it_is_told_sends_a_block_again(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replaced.writer() as writer:
+        replaced.commit(writer, "1")
+    told_by_the_old(monkeypatch, replaced)
+    believe(monkeypatch)
+    with replaced.writer() as writer:
+        replaced.commit(writer, str(int(writer.progress) + 1))
+    assert replaced.values(judge) == ["0", "1", "1"]
+
+
+def forget_the_old(writer: Writer) -> None:
+    """With a new producer, which the others tell nothing of it."""
+    transactions = writer._with_transactions()
+    transactions.state = State.BROKEN
+    transactions.take_back()
+    assert transactions.state is State.READY
+
+
+@contextmanager
+def lost_answer(writer: Writer, replaced: Replaced, monkeypatch: pytest.MonkeyPatch) -> Iterator[LedgerOfTheOld]:
+    """The writer's next commit is made, and its answer lost; who looks for it is told by the old."""
+    transactions = writer._with_transactions()
+    ask, cluster = transactions._ask, ClusterSettings.of(replaced.servers)
+    ledger = LedgerOfTheOld(cluster, replaced.transactional_id, PATIENCE_S, old=replaced.old)
+    refused = list[bool]()
+
+    def ask_and_be_refused(question: Callable[..., object], *arguments: object) -> None:
+        ask(question, *arguments)
+        if question.__name__ == "commit_transaction" and not refused:
+            refused.append(True)
+            raise KafkaException(KafkaError(KafkaError._FENCED, "the answer was lost"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "_ledger", ledger)
+        patch.setattr(transactions, "_ask", ask_and_be_refused)
+        yield ledger
+
+
+def test_a_writer_in_doubt_is_not_told_that_its_block_was_aborted(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_the_old(replaced.first)
+    with lost_answer(replaced.first, replaced, monkeypatch) as ledger:
+        replaced.commit(replaced.first, "1")
+        assert [marker.number for marker in ledger.told] == [1, 1]
+    replaced.commit(replaced.first, "2")
+    assert replaced.values(judge) == ["0", "1", "2"]
+
+
+def test_where_none_but_the_old_answers_the_commit_stays_in_doubt(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LedgerOfTheOld, "lies", 10**9)
+    forget_the_old(replaced.first)
+    monkeypatch.setattr(replaced.first._with_transactions(), "_patience_s", 10.0)
+    with lost_answer(replaced.first, replaced, monkeypatch), pytest.raises(OutcomeUnknown):
+        replaced.commit(replaced.first, "1")
+    assert replaced.first.settle() is True
+    replaced.commit(replaced.first, "2")
+    assert replaced.values(judge) == ["0", "1", "2"]
+
+
+def test_control_who_believes_it_sends_the_block_again(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_the_old(replaced.first)
+    believe(monkeypatch)
+    with lost_answer(replaced.first, replaced, monkeypatch), pytest.raises(TransactionAborted):
+        replaced.commit(replaced.first, "1")
+    replaced.commit(replaced.first, "1")
+    assert replaced.values(judge) == ["0", "1", "1"]
+
+
+def test_a_writer_in_doubt_does_not_take_the_one_before_it_for_a_later_one(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replaced.writer() as writer:
+        with lost_answer(writer, replaced, monkeypatch) as ledger:
+            replaced.commit(writer, "1")
+            assert {marker.owner for marker in ledger.told} == {replaced.first._with_transactions().instance}
+        replaced.commit(writer, "2")
+    assert replaced.values(judge) == ["0", "1", "2"]
+
+
+def test_control_who_does_cannot_tell_what_became_of_its_block(
+    replaced: Replaced, judge: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As onceflow did."""
+    monkeypatch.setattr(Marker, "is_taken_from", lambda marker, instance, _: marker.owner not in ("", instance))
+    with replaced.writer() as writer, lost_answer(writer, replaced, monkeypatch), pytest.raises(OutcomeForgotten):
+        replaced.commit(writer, "1")
+    assert replaced.values(judge) == ["0", "1"]
