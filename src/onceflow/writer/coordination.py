@@ -85,7 +85,6 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from onceflow.errors import (
-    BrokerUnreachable,
     ConfigurationError,
     DeliveryFailed,
     Fenced,
@@ -94,16 +93,16 @@ from onceflow.errors import (
     OutcomeForgotten,
     OutcomeUnknown,
     RequestFailed,
-    TransactionAborted,
     WriterError,
 )
-from onceflow.kafka.rights import is_denied, tells_of_denial
+from onceflow.kafka.rights import is_denied
 from onceflow.transaction.requests import ANCHOR_TOPIC
 from onceflow.writer.bounded import bounded
 from onceflow.writer.delivery import FailedDelivery
 from onceflow.writer.group_offsets import GroupOffsets
 from onceflow.writer.ledger import Ledger
 from onceflow.writer.marker import Marker
+from onceflow.writer.refusals import EXPIRED, Refusals, said, told_reason
 from onceflow.writer.sender import Sender
 
 _log = logging.getLogger(__name__)
@@ -113,12 +112,9 @@ REST_S = 600.0
 so long are closed by its brokers (connections.max.idle.ms), so that little is spared without a look."""
 
 _SLICE_S = 2.0  # of a blocking call: what librdkafka is told to take at most
-AGAIN = "run the block again; a consumer whose events it sends is sought back to its committed offsets first"
-_RIGHTS = "grant WRITE on the topics that it writes, and READ on the group and on the topics whose offsets it commits"
 _GRACE_S = 5.0  # beyond the patience, for a call that keeps to its time
 _PAUSE_S = 0.05
 _BY_NOBODY = "no other writer has claimed it"
-_EXPIRED = {KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID}
 
 
 class State(Enum):
@@ -155,6 +151,7 @@ class Transactions:
         self._of_commit: Sender | None = None  # whom that commit was asked of: another's commits another transaction
         self._ledger = ledger
         self._make_sender = make_sender
+        self._refusals = Refusals(transactional_id, ledger.group, ledger.rights, patience_s, timeout_s)
         self._patience_s = patience_s
         self._timeout_s = timeout_s
         # Held while a block begins or ends, and while one is settled: a writer that another thread closes meanwhile waits.
@@ -220,7 +217,7 @@ class Transactions:
             if found.nonce == nonce:
                 return found.marker
             if time.monotonic() >= deadline:
-                raise self._outdated()
+                raise self._refusals.outdated()
             _log.debug("the marker of %r is read again: whoever answers does not know what is committed", self.id)
             time.sleep(_PAUSE_S)
 
@@ -246,7 +243,7 @@ class Transactions:
         if found.owner == self.instance:
             return found
         if found in (self.marker, Marker()):
-            raise self._unsure("the connection to its coordinator was lost in it")
+            raise self._refusals.unsure("the connection to its coordinator was lost in it")
         raise self._stop("another writer claimed the id")
 
     def _commit_alone(self, entry: TopicPartition) -> None:
@@ -263,7 +260,9 @@ class Transactions:
     def _check_time(self, deadline: float) -> None:
         """Rests a moment. Raises BrokerUnreachable at the deadline."""
         if time.monotonic() >= deadline:
-            raise self._unsure(f"for {self._patience_s:g} s the connection to its coordinator was lost each time")
+            raise self._refusals.unsure(
+                f"for {self._patience_s:g} s the connection to its coordinator was lost each time"
+            )
         time.sleep(_PAUSE_S)
 
     def _is_overdue(self) -> bool:
@@ -351,7 +350,7 @@ class Transactions:
         try:
             self._enter(self._ledger.entry(intended))
         except KafkaException as error:
-            raise self.aborted(f"the marker was refused: {_said(error.args[0])}") from None
+            raise self.aborted(f"the marker was refused: {said(error.args[0])}") from None
         self.intended, self._of_commit = intended, self.sender
         self.made, self.state = None, State.IN_DOUBT
         if not self.settle():
@@ -454,12 +453,12 @@ class Transactions:
         try:
             bounded(self.sender.producer.begin_transaction, (), _GRACE_S)
         except KafkaException as error:
-            return _told(error.args[0])
+            return told_reason(error.args[0])
         return ""
 
     def _why(self, error: KafkaError) -> str:
         """In a transaction that is given up already, why it was."""
-        return (self.reason() if error.code() == KafkaError._STATE else "") or _said(error)  # noqa: SLF001
+        return (self.reason() if error.code() == KafkaError._STATE else "") or said(error)  # noqa: SLF001
 
     def take_back(self) -> None:
         """Makes a broken producer usable again, if the id is still ours and the cluster answers. Raises Fenced."""
@@ -537,78 +536,23 @@ class Transactions:
 
     def _stop(self, reason: str) -> Fenced:
         self.state = State.STOPPED
-        return Fenced(
-            f"another writer took over the transactional id {self.id!r}: {reason}",
-            action="nothing, if the other is meant to run; it carries on. Never give one id to two services",
-            transactional_id=self.id,
-        )
+        return self._refusals.fenced(reason)
 
     def _unclaimed(self, error: KafkaError, overdue: str) -> OnceflowError:
-        """A claim, or a probe, that was not made: only what is fatal to the producer tells of another one.
-
-        Where the coordinator aborts a transaction that was open for too long, librdkafka says the same as of a fence: ``overdue``
-        is what is known of other writers then, and else empty.
-        """
-        if is_denied(error):
-            return NotAuthorized(
-                f"the transactional id {self.id!r} was not claimed: {error.str()}",
-                action=self._ledger.rights,
-            )
-        if not error.fatal():
-            return self._unsure(error.str())
-        if overdue:
-            return BrokerUnreachable(
-                f"the transactional id {self.id!r} was not claimed: that took longer than its transaction may "
-                f"({self._timeout_s:g} s), and {overdue}: {error.str()}",
-                action="start again; if it comes again, look why the brokers are slow, or raise transaction.timeout.ms",
-            )
-        return self._stop(f"the claim was refused: {error.str()}")
-
-    def _unsure(self, reason: str) -> BrokerUnreachable:
-        return BrokerUnreachable(
-            f"the transactional id {self.id!r} was not claimed: {reason}",
-            action="check that the brokers run and are reachable, and start again",
-        )
-
-    def _outdated(self) -> BrokerUnreachable:
-        return BrokerUnreachable(
-            f"the marker of the transactional id {self.id!r}: for {self._patience_s:g} s whoever answered for the group "
-            f"{self._ledger.group} did not know what was committed just before: a broker that is cut off from the others, which "
-            "have replaced it as the group's coordinator",
-            action="look which broker the others miss (kafka-metadata-quorum.sh describe --replication), mend its network or "
-            "stop it, and start again",
-        )
+        refusal = self._refusals.unclaimed(error, overdue)
+        if isinstance(refusal, Fenced):
+            self.state = State.STOPPED
+        return refusal
 
     def _unknown(self, reason: str) -> OutcomeUnknown:
-        return OutcomeUnknown(
-            f"the commit of transaction {self.intended.number} of {self.id!r} was sent, and whether it was made is not known "
-            f"yet: {reason}",
-            action="call writer.settle(), which finds out; or read Writer.progress at the next start",
-            transactional_id=self.id,
-            transaction=self.intended.number,
-        )
+        return self._refusals.unknown(self.intended.number, reason)
 
     def _forgotten(self) -> OutcomeForgotten:
-        return OutcomeForgotten(
-            f"the commit of transaction {self.intended.number} of {self.id!r} was sent, and nobody can tell whether it was made: "
-            "the marker that would tell is gone (the cluster drops it when nothing was committed for offsets.retention.minutes)",
-            action="look in the topics for the block's events, by their ids; then make a new writer. Its progress may be empty",
-            transactional_id=self.id,
-            transaction=self.intended.number,
-        )
+        return self._refusals.forgotten(self.intended.number)
 
     def aborted(self, reason: str, told: DeliveryFailed | None = None) -> OnceflowError:
-        """What to raise when the open transaction cannot go on; the caller aborts it. No repetition grants a missing right.
-
-        ``told`` names the events that failed, by sources and ids: whether a right is lacking is not read out of its text.
-        """
-        denied = tells_of_denial(reason) or (told is not None and bool(told.fields.get("denied")))
-        why = "; ".join(text for text in (reason, told.message if told else "") if text)
-        return (NotAuthorized if denied else TransactionAborted)(
-            f"a transaction of {self.id!r} was aborted: {why}",
-            action=_RIGHTS if denied else AGAIN,
-            transactional_id=self.id,
-        )
+        """What to raise when the open transaction cannot go on; the caller aborts it. See ``Refusals.aborted``."""
+        return self._refusals.aborted(reason, told)
 
     def _refused(self, error: KafkaError, what: str) -> OnceflowError:
         if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
@@ -624,17 +568,6 @@ class Transactions:
         return RequestFailed(f"{what}: {error.str()}", error=error.name())
 
 
-def _told(error: KafkaError) -> str:
-    """The reason for which a transaction must be aborted; empty for any other error."""
-    return _said(error) if error.txn_requires_abort() else ""
-
-
-def _said(error: KafkaError) -> str:
-    """What the broker said, and what it means where its words do not tell."""
-    expired = "its producer id has expired (transactional.id.expiration.ms): " if error.code() in _EXPIRED else ""
-    return expired + error.str()
-
-
 def _may_be_a_fence(error: KafkaError) -> bool:
     """Of another writer's; or the id was forgotten, and may be another's by now."""
-    return (error.fatal() and not is_denied(error)) or error.code() in _EXPIRED
+    return (error.fatal() and not is_denied(error)) or error.code() in EXPIRED
