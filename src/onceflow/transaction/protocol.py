@@ -173,9 +173,7 @@ class Context:
     only_read: bool = False  # ... and nothing was committed on it since: who told it may have been replaced
     claimed: bool = False  # our claim is committed
     next_empty: bool = False  # LOOK found the epoch after ours, empty: our own lost InitProducerId or another driver's
-    seen_claims: frozenset[str] = (
-        frozenset()
-    )  # which the start found; until ours is committed one of them may still stand
+    seen_claims: frozenset[str] = frozenset()  # that the start found; one may stand until ours is committed
     opened: Identity | None = None  # under which our claim is stored, as long as nobody can have claimed since
     batch: Batch | None = None  # the offered batch that is not decided yet
     sent: bool = False  # ... and a commit of it was sent
