@@ -45,7 +45,7 @@ from onceflow.transaction import once_a_batch, streaming_query, writing
 from onceflow.transaction.committed import read_committed
 from onceflow.transaction.driver import BatchReport, Driver
 from onceflow.transaction.executor_path import write_on_executors
-from onceflow.transaction.messages import Counts
+from onceflow.transaction.messages import Counts, Event, ProgressRead
 from onceflow.transaction.questions import ANCHOR_TOPIC, Committed
 from onceflow.transaction.renewing import retention_s
 from onceflow.transaction.requests import Requests
@@ -575,9 +575,27 @@ def test_where_a_query_begins_is_told_with_the_progress_that_was_claimed(
 
 
 def told(patch: pytest.MonkeyPatch, found: Committed) -> None:
-    """Who answers first tells of that."""
+    """Who answers first tells of that, until somebody else is looked up who coordinates."""
     patch.undo()
-    patch.setattr(Requests, "read_committed", lambda *_, stable=True: found)
+    forget, read = Requests.forget_group, Requests.read_progress
+    forgotten: list[Requests] = []
+
+    def forgets(requests: Requests) -> None:
+        forgotten.append(requests)
+        forget(requests)
+
+    def reads(requests: Requests) -> Event:
+        known = [each for each in forgotten if each is requests]
+        return read(requests) if known or requests not in asked else ProgressRead(found.progress)
+
+    def committed(requests: Requests, *, stable: bool = True) -> Committed:
+        asked.append(requests)
+        return found
+
+    asked: list[Requests] = []
+    patch.setattr(Requests, "forget_group", forgets)
+    patch.setattr(Requests, "read_progress", reads)
+    patch.setattr(Requests, "read_committed", committed)
 
 
 def test_who_is_fenced_before_it_knows_where_to_begin_is_told_so(

@@ -701,6 +701,12 @@ def test_what_is_committed_with_other_progress_than_was_claimed_is_asked_again_o
     assert client.forgotten == [(GROUP, ID)]
 
 
+def test_who_coordinates_the_group_is_looked_up_again(scripted: Scripted) -> None:
+    requests, client = scripted()
+    requests.forget_group()
+    assert (client.asked, client.forgotten) == ([], [(GROUP, ID)])
+
+
 def test_where_nothing_else_is_told_it_is_said_who_told_it(scripted: Scripted) -> None:
     requests, client = scripted(fetched(0, 0, ONCE))
     client.patience_s = 0.0

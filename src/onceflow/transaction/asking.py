@@ -93,6 +93,10 @@ class Asking:
 
         return repeated(once, "OffsetFetch", self.pace)
 
+    def forget_group(self) -> Talk[None]:
+        """Whoever coordinates the group is looked up before it is asked again: it may have been replaced."""
+        yield Forget(GROUP)
+
     def read_sources(self) -> Talk[Event]:
         """The progress, and of the source offsets those that the newest batch committed: others are of topics read no more."""
         found = yield from self.read_committed(stable=True)

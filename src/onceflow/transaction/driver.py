@@ -234,13 +234,16 @@ class Driver:
         """By what is committed with the progress that was claimed. Where that is another's by now, a start finds it out.
 
         Started before: a driver that died in its commit left offsets pending, which would hold up the question until its
-        transaction times out.
+        transaction times out. And the start asks anew who coordinates the group::
+
+            the one that has told of other progress was replaced, and has not heard of it; it knows nothing of our claim
+            the start, told the same by it, would take another driver for the newest, or the progress for gone
         """
-        claimed = self._progress()
-        found = self._requests.read_committed()
+        claimed, found = self._progress(), self._requests.read_committed()
         if found.progress != claimed:
+            self._requests.forget_group()
             self._coordinator.start()
-            found = self._requests.read_claimed(claimed)
+            found = self._requests.read_claimed(self._progress())
         options, query_id = self._options, offered.batch.query_id
         check_beginning(options.name, options.on_mismatch, query_id, found, lambda: initial_offsets(frame))
 

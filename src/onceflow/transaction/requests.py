@@ -75,6 +75,10 @@ class Requests:
         """As a stable ``read_committed``, once the progress is what this driver has ``claimed``."""
         return self._run(self._asking.read_claimed(claimed))
 
+    def forget_group(self) -> None:
+        """Whoever coordinates the group is looked up before it is asked again."""
+        self._run(self._asking.forget_group())
+
     def store(
         self, identity: Identity, progress: Progress, source: Mapping[At, int], read: ProgressRead | None = None
     ) -> Event:

@@ -33,6 +33,10 @@ class Client:
         """What is committed."""
         return self._talker.run(self._asking.read_committed(stable=True))
 
+    def forget_group(self) -> Simulated[None]:
+        """Who coordinates the group is asked anew."""
+        return self._talker.run(self._asking.forget_group())
+
     def read_claimed(self, claimed: Progress | None) -> Simulated[Committed]:
         """What is committed with the progress that the driver has claimed."""
         return self._talker.run(self._asking.read_claimed(claimed))

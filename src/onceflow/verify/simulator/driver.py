@@ -250,8 +250,9 @@ class Driver:
         if found.progress == claimed or not self._world.compares_beginnings:
             return found
         reach("driver: is told of other progress than it has claimed")
+        yield from self._client.forget_group()
         started = yield from self._run(Start(), range(0))
-        return started if isinstance(started, Halt) else (yield from self._client.read_claimed(claimed))
+        return started if isinstance(started, Halt) else (yield from self._client.read_claimed(self._progress()))
 
     def _progress(self) -> Progress | None:
         known: Progress | None = self._machine.context.progress
