@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import functions
-from tests.faults.support import delete_topic
+from tests.faults.support import delete_topic, eventually
 from tests.held_batch import HeldBatch, held_batch
 
 from onceflow import KafkaSink
@@ -596,6 +596,22 @@ def told(patch: pytest.MonkeyPatch, found: Committed) -> None:
     patch.setattr(Requests, "forget_group", forgets)
     patch.setattr(Requests, "read_progress", reads)
     patch.setattr(Requests, "read_committed", committed)
+
+
+def test_who_is_told_the_progress_that_it_has_claimed_looks_no_further(
+    lab: Lab, first: HeldBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for all that is committed, a broker passes over a claim whose marker is not written yet; the test waits for that."""
+    target, asked = lab.topic(), Requests.read_committed
+    begin(lab, target)
+
+    def visible(requests: Requests) -> Committed:
+        return eventually(lambda: asked(requests), lambda found: found.progress is not None, "the claim", PATIENCE_S)
+
+    monkeypatch.setattr(Requests, "read_committed", visible)
+    assert written(first, lab.sink(target, target, on_mismatch="resume")).written
+    assert lab.named("CLAIM_STORE") == 1
+    assert lab.named("LOOK") == 0
 
 
 def test_who_is_fenced_before_it_knows_where_to_begin_is_told_so(
