@@ -1149,10 +1149,9 @@ def conflict_with_what_was_committed_once_is_none() -> Life:
     assert life.hear(Offered(following)) == ReadProgress()
     assert life.hear(ProgressRead(DONE)) == Write(at(3), following, 1)
     assert life.hear(Written({})) == Store(at(3), DONE.advanced(following, "me"), following, read=ProgressRead(DONE))
-    doubted = Life(2).ready(DONE)
-    doubted.hear(Offered(PLANNED_AGAIN), ProgressRead(CLAIM), Written({}))
-    progress = DONE.advanced(PLANNED_AGAIN, "me")
-    assert doubted.effect == Store(at(2), progress, PLANNED_AGAIN, read=ProgressRead(CLAIM)), "by whoever accepts it"
+    certain = Life(2).ready(DONE)
+    certain.hear(Offered(PLANNED_AGAIN))
+    halted(certain.hear(ProgressRead(CLAIM)), Stop.CONFLICT)
     skipped = told_what_was_committed_once(once=Progress(0, "other", "me", ()))
     assert skipped.hear(Offered(BATCH), ProgressRead(DONE)) == Ready(BATCH, committed=False)
     return life

@@ -247,7 +247,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Nothing to do: the machine is open. ``committed`` tells what became of the offered batch, or of the renewal."""
+    """Nothing to do: the machine is open. ``committed``: the offered batch is, by a commit of this offer, or the renewal."""
 
     batch: Batch | None = None
     committed: bool = False

@@ -12,7 +12,7 @@ The steps, numbered as in ARCHITECTURE.md::
       version 2                                            ABORT -> WRITE
       version 1                                            ABORT -> [SETTLE -> CHECK_CLAIM -> RETAKE -> RESOLVE] -> WRITE
     a refused identity, or a commit with unknown outcome   LOOK -> CHECK_CLAIM -> RETAKE -> RESOLVE -> READY or WRITE
-    a batch that does not continue the known progress      CHECK_CONFLICT -> READY or STOPPED
+    a batch that does not continue the known progress      CHECK_CONFLICT -> READY or STOPPED, or as any batch
     nothing to commit for long                             RENEW -> [REFRESH] -> CLAIM_STORE -> CLAIM_COMMIT -> READY
 
 Why the start fences before it reads: progress that is read first may be overtaken::
@@ -345,15 +345,15 @@ def _checked_conflict(settings: Settings, context: Context, event: ProgressRead)
     driver 1 is interrupted between two batches; driver 2 takes over, and commits the next batch from the same checkpoint
     the query of driver 1 starts again in its process, at the batch after that: beyond the progress that driver 1 knows
 
-    nor with what was read of a coordinator that had been replaced (RESOLVE).
+    nor with what was read of a coordinator that had been replaced (RESOLVE): what was not committed here is doubted once.
     """
     if not _holds(context, event.progress):
         return _not_ours(context, event.progress)
     assert context.batch is not None
     assert event.progress is not None
-    if decide(event.progress, context.batch, settings.allowed).verdict is Verdict.REFUSE:
+    if not context.only_read or decide(event.progress, context.batch, settings.allowed).verdict is Verdict.REFUSE:
         return _at_rest(context), Halt(Stop.CONFLICT, context.failure)
-    known = replace(_at_rest(context), progress=event.progress, only_read=True)
+    known = replace(_at_rest(context), progress=event.progress)
     return _offered(settings, known, Offered(context.batch))
 
 
