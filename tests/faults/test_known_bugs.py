@@ -42,6 +42,7 @@ from onceflow.verify.simulator.requests import (
     InitProducerId,
     Produce,
 )
+from onceflow.verify.simulator.variants import RefusedIsAborted
 from onceflow.verify.wire import Direction, Do, Rule, Wire, apis
 
 pytestmark = pytest.mark.faults
@@ -368,7 +369,9 @@ class Believing(Requests):
 def test_control_who_takes_a_commit_for_done_that_failed_for_a_reason_unknown_loses_it(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And lets nothing that it reads later tell it better: else the next batch does not continue what is committed."""
     monkeypatch.setattr(tests.faults.light, "Requests", Believing)
+    monkeypatch.setattr(tests.faults.light, "Protocol", RefusedIsAborted)
     with Wire() as wire:
         failed = wire.rules.add(told_of_an_unknown_error(Direction.REQUEST))
         driver = LightDriver(job(cluster, tmp_path, wire))
