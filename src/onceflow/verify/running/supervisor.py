@@ -306,7 +306,7 @@ class Supervisor:
         failure = unasked_end(life)
         if failure is None:
             return
-        if self.engine.is_ours and not self._is_explained(life, failure):
+        if not self._is_explained(life, failure):
             with self._changed:
                 self.unexplained.append(f"{ended_with(life, failure)}, {_UNEXPLAINED}")
         self._failures = 0 if life.batches else self._failures + 1
@@ -323,9 +323,9 @@ class Supervisor:
 
     def _is_explained(self, life: Life, failure: Message) -> bool:
         """Whether a fault may have made it end so. None brings to light an error that onceflow has no name for, unless its JVM
-        was killed: the next driver goes on, and nothing else would show it.
+        was killed: the next driver goes on, and nothing else would show it. A control may end as it likes.
         """
-        return is_foreseen(failure.code) or life.jvm_killed
+        return not self.engine.is_ours or is_foreseen(failure.code) or life.jvm_killed
 
     def _reason_to_give_up(self, life: Life, failure: Message) -> str:
         if self.is_refused:
