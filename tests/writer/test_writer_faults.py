@@ -19,6 +19,7 @@ from tests.conftest import Reader, TopicFactory, create_topic
 from tests.forkserver import ForkServer
 from tests.topic_limits import limit_batches
 from tests.writer.on_a_loop import OnLoop
+from tests.writer.refusing import refuse_commit
 from tests.writer.victim import BLOCKS, EVENTS, RECOVERY, SMALL_BYTES, STEPS, Job
 from tests.writer.waiting import is_stable, wait_until
 from tests.writer.wire import NOTHING, Loss, ProxiedBroker
@@ -715,21 +716,6 @@ def test_an_abort_that_was_interrupted_is_made_by_what_comes_next(
 def is_stable_to_the_end(broker: EmbeddedBroker, topic: str) -> bool:
     ends = Asker(broker.bootstrap_servers).ends([(topic, 0)])
     return bool(ends["stable"].equals(ends["end"]))
-
-
-def refuse_commit(patch: pytest.MonkeyPatch, transactions: Transactions, *, is_made: bool) -> None:
-    """The next EndTxn is refused, or made and its answer lost; those behind it are answered."""
-    ask, refused = transactions._ask, list[bool]()
-
-    def asks(question: Callable[..., object], *arguments: object) -> None:
-        if question.__name__ != "commit_transaction" or refused:
-            return ask(question, *arguments)
-        refused.append(True)
-        if is_made:
-            ask(question, *arguments)
-        raise KafkaException(KafkaError(KafkaError._FENCED, "refused, or the answer was lost"))
-
-    patch.setattr(transactions, "_ask", asks)
 
 
 def interrupt_before(patch: pytest.MonkeyPatch, of: object, name: str) -> None:

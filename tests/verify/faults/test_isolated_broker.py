@@ -15,12 +15,13 @@ from typing import Any, cast
 
 import pytest
 import tests.faults.light
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from tests.faults.light import Job, LightDriver, records_of
 from tests.faults.support import Cluster, eventually, expected_records
 from tests.faults.takeover import Died, Dying, listen
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
+from tests.writer.refusing import refuse_commit
 
 import onceflow.writer.writer
 from onceflow.broker import EmbeddedBroker
@@ -502,19 +503,11 @@ def forget_the_old(writer: Writer) -> None:
 def lost_answer(writer: Writer, replaced: Replaced, monkeypatch: pytest.MonkeyPatch) -> Iterator[LedgerOfTheOld]:
     """The writer's next commit is made, and its answer lost; who looks for it is told by the old."""
     transactions = writer._with_transactions()
-    ask, cluster = transactions._ask, ClusterSettings.of(replaced.servers)
+    cluster = ClusterSettings.of(replaced.servers)
     ledger = LedgerOfTheOld(cluster, replaced.transactional_id, PATIENCE_S, old=replaced.old)
-    refused = list[bool]()
-
-    def ask_and_be_refused(question: Callable[..., object], *arguments: object) -> None:
-        ask(question, *arguments)
-        if question.__name__ == "commit_transaction" and not refused:
-            refused.append(True)
-            raise KafkaException(KafkaError(KafkaError._FENCED, "the answer was lost"))
-
     with monkeypatch.context() as patch:
         patch.setattr(transactions, "_ledger", ledger)
-        patch.setattr(transactions, "_ask", ask_and_be_refused)
+        refuse_commit(patch, transactions, is_made=True)
         yield ledger
 
 
