@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 from tests.faults.light import FailsOnce, LightDriver
@@ -188,7 +187,7 @@ def test_a_coordinator_that_moves_behind_a_commit_of_the_last_epoch(tmp_path: Pa
     """Version 2: the answer was the producer id that follows, and brokers before 4.3 have not written it down."""
     with (
         KafkaCluster(tmp_path, brokers=3, between=True) as kafka,
-        closing(Cluster(cast(EmbeddedBroker, kafka))) as cluster,
+        closing(Cluster(kafka)) as cluster,
     ):
         job = light.job(cluster, cluster.make_topic(), batches=3)
         Requests(kafka.client, job.name, 2, 60_000).initialise(None)

@@ -198,7 +198,7 @@ def test_drivers_go_on_while_the_clock_of_one_broker_after_the_other_is_set_ahea
         for node, clock in zip(kafka.nodes, clocks, strict=True):
             node.install(Installation(environment=clock.environment))
         left.enter_context(kafka)
-        cluster = left.enter_context(closing(Cluster(cast(EmbeddedBroker, kafka))))
+        cluster = left.enter_context(closing(Cluster(kafka)))
         for clock in clocks:
             jobs = [light.job(cluster, cluster.make_topic(1), batches=3, patience_s=90) for _ in PLACES]
             stopped = [

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from kafka.protocol.admin import UpdateFeaturesRequest
@@ -20,7 +20,6 @@ from tests.faults.support import API_VERSIONS, Cluster, Job, LightDrivers, event
 from tests.faults.test_upgraded import ASLEEP, BATCHES, KILL, PLACES, STOP, UPGRADE, check_went_on
 
 import onceflow
-from onceflow.broker import EmbeddedBroker
 from onceflow.broker.installation import LOCKED
 from onceflow.errors import TransactionAborted
 from onceflow.jars_lock import KAFKA_VERSION
@@ -40,7 +39,7 @@ class Rolled:
 
     def __init__(self, kafka: KafkaCluster) -> None:
         self.kafka = kafka
-        self.cluster = Cluster(cast(EmbeddedBroker, kafka))
+        self.cluster = Cluster(kafka)
 
     def steps(self) -> list[Callable[[], None]]:
         nodes = [partial(self._replace, node) for node in self.kafka.nodes]

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import cast
 
 import pytest
 from confluent_kafka import Producer
@@ -31,7 +30,6 @@ from tests.faults.test_hanging_transaction import told_of
 from tests.faults.test_known_bugs import transactional
 from tests.new_topics import create
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.broker.installation import LOCKED, Installation
 from onceflow.kafka.client import KAFKA_4_3, KafkaClient
 from onceflow.verify.cluster import KafkaCluster
@@ -46,7 +44,7 @@ class Bench:
 
     def __init__(self, kafka: KafkaCluster) -> None:
         self.kafka = kafka
-        self.cluster = Cluster(cast(EmbeddedBroker, kafka))
+        self.cluster = Cluster(kafka)
 
     def seen(self, *, first_commits: bool) -> list[str]:
         """What is committed in the end: the leader is away when the first transaction ends, the second one ends otherwise."""

@@ -33,7 +33,6 @@ from tests.verify.cluster.retried_driver import (
     by_sparks_own_sink,
 )
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.config import Plan, load
 from onceflow.verify.cluster import KafkaCluster, SparkCluster, processes, spark
 from onceflow.verify.faults import at_work
@@ -137,7 +136,7 @@ class SparkWorld:
         self.meetings: list[str] = []
         self._batches = 0  # of input
         self._writing = threading.Lock()
-        self._judge = Cluster(cast(EmbeddedBroker, kafka))
+        self._judge = Cluster(kafka)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         made = admin.create_topics([NewTopic("source", 2, 1), NewTopic("target", 2, 1)])
         for future in made.values():

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 from tests.faults.support import Cluster
 from tests.verify.faults.bare import BareWorld, SteadyDriver
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.verify.cluster import KafkaCluster
 
 
@@ -36,7 +34,7 @@ def world(wired: KafkaCluster, tmp_path: Path, request_timeout_ms: int) -> Itera
     yield BareWorld(wired, driver)
     assert not wired.rules._active  # no fault leaves a rule behind
     driver.goes_on()
-    judge = Cluster(cast(EmbeddedBroker, wired))
+    judge = Cluster(wired)
     written = driver.end()
     judge.check_exactly(driver.name, written)
     judge.close()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from tests.faults.light import records_of
 from tests.faults.support import Cluster
 from tests.log_ends import last_stable_offsets, log_ends
 from tests.verify.faults.light_world import PATIENCE_S
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.verify.checker import Verdict, check_history
 from onceflow.verify.history import Recorder
 from onceflow.verify.history.recorder import assign, log_end, poll, send, stable_end, window
@@ -22,7 +19,7 @@ def judged(world: PrivateWorld) -> Verdict:
     """What the checker finds when the last driver has committed some batches more, and has ended in order."""
     assert world.driver.await_batches(MORE, PATIENCE_S)
     assert world.driver.stop(PATIENCE_S) == ""
-    judge = Cluster(cast(EmbeddedBroker, world.kafka))
+    judge = Cluster(world.kafka)
     recorder = Recorder()
     record_drivers(recorder, judge, world)
     record_reader(recorder, judge, world.plan.name)

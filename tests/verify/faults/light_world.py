@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,7 +18,6 @@ from tests.faults.support import Cluster
 from tests.new_topics import create
 from tests.verify.running.supervised import BESIDE_JAVA, TWO_PROCESSES, supervised
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.config import load
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.engines import Engine
@@ -79,14 +77,14 @@ def proved(cluster: KafkaCluster, directory: Path) -> Iterator[PrivateWorld]:
         assert world.driver.await_batches(2, PATIENCE_S)
         assert world.driver.stop(PATIENCE_S) == ""
         batches = range(max(world.driver.course.committed_batches) + 1)
-    judge = Cluster(cast(EmbeddedBroker, cluster))
+    judge = Cluster(cluster)
     judge.check_exactly(world.plan.name, [record for batch in batches for record in records_of(batch)])
     judge.close()
 
 
 def found(world: PrivateWorld) -> list[str]:
     """The values that a reader of committed records finds."""
-    judge = Cluster(cast(EmbeddedBroker, world.kafka))
+    judge = Cluster(world.kafka)
     values = [str(value) for _, _, value in judge.read(world.plan.name)]
     judge.close()
     return values

@@ -5,14 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import cast
 
 import pytest
 from tests.faults.newer import NEWER
 from tests.faults.support import Cluster
 from tests.verify.faults.bare import BareWorld, SteadyDriver
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.broker.installation import LOCKED, Installation
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults.brokers import KillAllBrokers
@@ -34,7 +32,7 @@ def meshed(directory: Path, version: int, installation: Installation = LOCKED) -
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_driver_goes_on_and_writes_once(version: int, tmp_path: Path) -> None:
-    with meshed(tmp_path, version) as kafka, closing(Cluster(cast(EmbeddedBroker, kafka))) as judge:
+    with meshed(tmp_path, version) as kafka, closing(Cluster(kafka)) as judge:
         driver = SteadyDriver(kafka, tmp_path)
         driver.goes_on()
         world, before = BareWorld(kafka, driver), {node.pid for node in kafka.nodes}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -18,7 +17,6 @@ from tests.faults.support import Cluster
 from tests.new_topics import create
 from tests.verify.faults.bare import PATIENCE_S, SteadyDriver
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.wire import Direction, Do, Rule, apis
 
@@ -37,7 +35,7 @@ def moving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def judge(moving: KafkaCluster) -> Iterator[Cluster]:
-    found = Cluster(cast(EmbeddedBroker, moving))
+    found = Cluster(moving)
     yield found
     found.close()
 

@@ -7,13 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Self, cast
+from typing import Self
 
 import pytest
 from tests.faults.support import Cluster, eventually
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver, leaders
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.verify.cluster import KafkaCluster, Node, placement
 from onceflow.verify.faults.brokers import (
     KillBroker,
@@ -43,7 +42,7 @@ def world(three_brokers: KafkaCluster, tmp_path: Path, request: pytest.FixtureRe
     yield BareWorld(three_brokers, driver)
     driver.goes_on()
     three_brokers.wait_until_healthy()
-    judge = Cluster(cast(EmbeddedBroker, three_brokers))
+    judge = Cluster(three_brokers)
     written = driver.end()
     assert driver.fenced == 0 or request.function is test_hijack, "nobody else was there"
     judge.check_exactly(driver.name, written)

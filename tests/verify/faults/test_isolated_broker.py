@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import tests.faults.light
@@ -24,7 +24,6 @@ from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 from tests.writer.refusing import refuse_commit
 
 import onceflow.writer.writer
-from onceflow.broker import EmbeddedBroker
 from onceflow.errors import BrokerUnreachable, OutcomeForgotten, OutcomeUnknown, TransactionAborted
 from onceflow.kafka import codes
 from onceflow.kafka.client import GROUP, Again, KafkaClient
@@ -63,7 +62,7 @@ def meshed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def judge(meshed: KafkaCluster) -> Iterator[Cluster]:
-    found = Cluster(cast(EmbeddedBroker, meshed))
+    found = Cluster(meshed)
     yield found
     found.close()
 

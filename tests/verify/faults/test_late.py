@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Self, cast
+from typing import Self
 
 import pytest
 import tests.faults.light
@@ -19,7 +19,6 @@ from tests.faults.support import Cluster, eventually
 from tests.new_topics import create
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, Steady, SteadyDriver
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.kafka.client import TRANSACTION, KafkaClient
 from onceflow.transaction.messages import Counts, Identity
 from onceflow.verify.cluster import KafkaCluster
@@ -239,7 +238,7 @@ def test_control_records_without_a_sequence_come_again(wired: KafkaCluster) -> N
         LateWrite(kinds=("Produce",)).inject(world.as_world(), Random(1))
         plain.goes_on()
     assert world.notes == [ARRIVED.format("Produce")]
-    judge = Cluster(cast(EmbeddedBroker, wired))
+    judge = Cluster(wired)
     found = Counter(value for _, _, value in judge.read(plain.topic))
     judge.close()
     assert sorted(found.values())[-2:] == [1, 2]
@@ -290,7 +289,7 @@ def test_control_a_late_endtxn_commits_what_a_plain_producer_aborts(wired: Kafka
         producer.begin_transaction()
         producer.produce(topic, "aborted")
         assert producer.flush(PATIENCE_S) == 0
-    judge = Cluster(cast(EmbeddedBroker, wired))
+    judge = Cluster(wired)
     judge.stable_end(topic)  # nobody has ended the second transaction but the late request
     with suppress(KafkaException):
         producer.abort_transaction(PATIENCE_S)

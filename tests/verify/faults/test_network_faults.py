@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Self, cast
+from typing import Self
 
 import pytest
 import tests.faults.light
@@ -16,7 +16,6 @@ from tests.faults.support import Cluster, eventually
 from tests.undefended import abort_commits_without_an_answer
 from tests.verify.faults.bare import PARTITIONS, PATIENCE_S, BareWorld, Steady, SteadyDriver
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults import network
 from onceflow.verify.faults.network import (
@@ -154,7 +153,7 @@ def test_control_who_aborts_a_commit_without_an_answer_writes_again_what_is_comm
     LoseEndTxnAnswer().inject(BareWorld(wired).as_world(), Random(1))
     driver.goes_on()
     written = driver.end()
-    judge = Cluster(cast(EmbeddedBroker, wired))
+    judge = Cluster(wired)
     found = Counter(str(value) for _, _, value in judge.read(driver.name))
     judge.close()
     assert set(found) == {value for _, value in written}

@@ -16,7 +16,6 @@ from tests.faults.support import Cluster, eventually
 from tests.new_topics import create
 from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.errors import Fenced
 from onceflow.kafka.client import GROUP, TRANSACTION, KafkaClient, Topic
 from onceflow.kafka.missing import SURE_S
@@ -34,7 +33,7 @@ BATCHES = 2
 
 @pytest.fixture
 def judge(three_brokers: KafkaCluster) -> Iterator[Cluster]:
-    found = Cluster(cast(EmbeddedBroker, three_brokers))
+    found = Cluster(three_brokers)
     yield found
     found.close()
 

@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from tests.faults.support import Cluster, eventually
 from tests.verify.faults.bare import PATIENCE_S, BareWorld
 
-from onceflow.broker import EmbeddedBroker
 from onceflow.verify.cluster import KafkaCluster
 from onceflow.verify.faults import network
 from onceflow.verify.faults.network import CutConnections, DelayRequests, DuplicateRequests, OneWayCut
@@ -43,7 +42,7 @@ def wired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def judge(wired: KafkaCluster) -> Iterator[Cluster]:
-    found = Cluster(cast(EmbeddedBroker, wired))
+    found = Cluster(wired)
     yield found
     found.close()
 
