@@ -6,7 +6,7 @@ And a leader that freezes with what nobody has followed yet, and leaders that he
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,11 @@ from tests.verify.faults.bare import PATIENCE_S, BareWorld, SteadyDriver
 from tests.writer.refusing import refuse_commit
 
 import onceflow.writer.writer
-from onceflow.errors import BrokerUnreachable, OutcomeForgotten, OutcomeUnknown, TransactionAborted
+from onceflow.errors import BrokerUnreachable, Fenced, OutcomeForgotten, OutcomeUnknown, TransactionAborted
 from onceflow.kafka import codes
-from onceflow.kafka.client import GROUP, Again, KafkaClient
+from onceflow.kafka.client import GROUP, TRANSACTION, Again, KafkaClient
 from onceflow.kafka.settings import ClusterSettings
-from onceflow.kafka_python import FindCoordinatorRequest
+from onceflow.kafka_python import EndTxnRequest, FindCoordinatorRequest
 from onceflow.transaction.asking import Asking
 from onceflow.transaction.enrolling import enrol
 from onceflow.transaction.messages import Coordinated, Described, Ended, Identity, Initialised, Snapshot
@@ -367,6 +367,78 @@ def test_a_replaced_coordinator_says_that_a_transaction_is_committed_that_is_ope
             assert requests.describe(settle=False) == Described(Snapshot(Coordinated.ONGOING, identity))
             requests.initialise(None)
     meshed.wait_until_healthy()
+
+
+class BesideTheOld(KafkaClient):
+    """Once ``misled``, it is named the old coordinator of the transactional id, and asks that one until it looks again."""
+
+    def __init__(self, old: Node, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._old = old
+        self._to_the_old = KafkaClient(ClusterSettings.of(old.address).for_protocol(), patience_s=PATIENCE_S)
+        self._believes_it = self.misled = False
+        self.told = list[int]()
+
+    def ask(self, node_id: int | None, request: Any) -> Any:
+        if isinstance(request, FindCoordinatorRequest) and request.key_type == TRANSACTION:
+            self._believes_it, self.misled = self.misled, False
+            node_id = self._old.id if self._believes_it else node_id
+        if not self._believes_it or node_id != self._old.id:
+            return super().ask(node_id, request)
+        self._to_the_old.open()
+        answer = self._to_the_old.ask(self._old.id, request)
+        if isinstance(request, EndTxnRequest):
+            self.told.append(answer.error_code)
+        return answer
+
+    def close(self) -> None:
+        self._to_the_old.close()
+        super().close()
+
+
+class LosesTheConnection(LightDriver):
+    """To whom it has opened the transaction of batch 1 with: who coordinates is looked up right before the commit."""
+
+    @property
+    def client(self) -> BesideTheOld:
+        assert isinstance(self.requests.client, BesideTheOld)
+        return self.requests.client
+
+    def step(self, step: str, batch_id: int) -> None:
+        super().step(step, batch_id)
+        if (step, batch_id) == ("COMMIT", 1) and self.steps.count((step, batch_id)) == 1:
+            self.client.misled = True
+            self.client.forget_coordinator(TRANSACTION, self.requests.id)
+
+
+def test_a_replaced_coordinator_says_that_of_no_batch_for_each_has_an_epoch_of_its_own(
+    meshed: KafkaCluster, judge: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not heard of that, and shows what was before. Where that is an older identity (version 1), the driver stops as if it
+    were fenced, and the next goes on; where it is the same, the driver finds out who coordinates when it fences.
+    """
+    topic, _ = topic_of(meshed, judge)
+    name = judge.unique("refused")
+    old = meshed.transaction_coordinator(f"onceflow-{name}")
+    options = {"request_timeout_ms": 5_000}
+    job = Job(meshed.bootstrap_servers, name, topic, str(tmp_path / name), timeout_ms=10_000, options=options)
+    job = replace(job, patience_s=PATIENCE_S)
+    driver = LosesTheConnection(job)
+    with monkeypatch.context() as patched:
+        patched.setattr(tests.faults.light, "KafkaClient", partial(BesideTheOld, old))
+        coordinator = driver.open()
+    driver.run_batch(coordinator, 0)
+    driver.requests.describe(settle=True)  # else it has markers to write, and says that
+    with closing(driver), meshed.peer_rules.during(*cut_off(meshed, old, Way.BOTH)):
+        eventually(lambda: meshed.is_fenced(old), bool, "the others miss it", PATIENCE_S)
+        with pytest.raises(Fenced) if meshed.transaction_version == 1 else nullcontext():
+            driver.run_batch(coordinator, 1)
+        assert driver.client.told[0] in codes.REFUSED
+        assert codes.NONE not in driver.client.told
+        others = ",".join(node.address for node in meshed.others(old))
+        LightDriver(replace(job, batches=3, bootstrap_servers=others)).run()
+    meshed.wait_until_healthy()
+    judge.check_exactly(topic, expected_records(3))
 
 
 # ----------------------------------------------------------- a replaced group coordinator, and what a writer takes from it

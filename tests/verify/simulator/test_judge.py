@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onceflow.kafka.client import GROUP
 from onceflow.transaction.messages import Event, ReadProgress
 from onceflow.transaction.progress import Batch, Progress
 from onceflow.transaction.questions import Questions
@@ -160,12 +161,12 @@ def test_what_was_told_once_excuses_nothing_once_the_truth_is_told() -> None:
     world.broker.replace_group(800)
     assert misled(world) == set(), "that is what is committed"
     world.broker.group.begin_with(RECORDS)
-    assert misled(world) == {3}
+    assert misled(world) == {(GROUP, 3)}
     world.choices.quiet = True  # the one that coordinates is named
     assert misled(world) == set()
 
 
-def misled(world: World) -> set[int]:
+def misled(world: World) -> set[tuple[int, int]]:
     """Who was when driver 3 has read what is committed."""
     scheduler = world._scheduler
     network = Network(scheduler, world.choices, world.broker)

@@ -35,6 +35,9 @@ CONTROLS = [
     ("no confirmation", 1, Anomaly.NEWEST_STOPPED, {"second": 0.2, "driver": 0.1, "marker": 0.2, "request": 0.05}),
     ("believes what is read", 1, Anomaly.REPEATED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
     ("believes what is read", 2, Anomaly.REPEATED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
+    ("no fresh epoch", 1, Anomaly.ABORTED_COMMIT, {"outdated": 0.3, "named": 0.7}),
+    ("unknown is committed", 1, Anomaly.LOST, {"outdated": 0.2, "named": 0.7}),
+    ("unknown is committed", 2, Anomaly.LOST, {"outdated": 0.2, "named": 0.7}),
     ("stops for an older claim", 1, Anomaly.NEWEST_STOPPED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
     ("stops for an older claim", 2, Anomaly.NEWEST_STOPPED, {"replaced": 0.1, "named": 0.7, "request": 0.1}),
     ("believes where it begins", 2, Anomaly.REPEATED, {**RESUMED, "replaced": 0.2, "named": 0.7, "request": 0.1}),
@@ -162,6 +165,7 @@ NEEDED = [  # a fault that breaks a variant together with others, which do not b
     ("rest", "renews at any price", 2, Anomaly.NEWEST_STOPPED, {"driver": 0.1, "second": 0.2}),
     ("people", "goes on without a claim", 2, Anomaly.REPEATED, {"driver": 0.1, "second": 0.2, "expire": 0.2}),
     ("replaced", "believes what is read", 2, Anomaly.REPEATED, {"named": 0.7, "driver": 0.1}),
+    ("outdated", "unknown is committed", 2, Anomaly.LOST, {"named": 0.7}),
     ("named", "believes what is read", 2, Anomaly.REPEATED, {"replaced": 0.1, "driver": 0.2}),
 ]
 WITHOUT = 300

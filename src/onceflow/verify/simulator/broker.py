@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from onceflow.kafka import codes
@@ -24,12 +24,9 @@ from onceflow.verify.simulator.requests import (
     NOT_ENOUGH_REPLICAS,
     OK,
     PRODUCER_FENCED,
-    AddPartitions,
     Answer,
     CommitOffsets,
     DescribeProducer,
-    DescribeTransaction,
-    EndTransaction,
     FetchOffsets,
     InitProducerId,
     ListOffset,
@@ -46,6 +43,14 @@ TRANSACTION_TIMEOUT = 100
 MARKER_DELAYS = (1, 20, 80, 260)
 AWAY = 30
 BY_HAND = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """A coordinator that others have replaced, and that has not heard of it. ``knows``: what it had then."""
+
+    home: int
+    knows: Group | Transactions
 
 
 class Broker:
@@ -71,9 +76,10 @@ class Broker:
         self._markers_missing = 0
         self._coordinator_back = 0
         self._group_back = 0
-        self._replaced: Group | None = None  # of a coordinator that has not heard that it is none any more
-        self.replaced_home = -1
-        self.misled: set[int] = set()  # drivers that have heard of it last what is so no more, for the judge
+        self._old: dict[int, Old] = {}
+        self.misled: set[tuple[int, int]] = (
+            set()
+        )  # kind and driver: who was told last what is so no more, for the judge
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
     def begin_with(self, records: int, silent: frozenset[int]) -> None:
@@ -105,16 +111,7 @@ class Broker:
     def _ask_coordinator(self, request: Request) -> Answer:
         if self._scheduler.now < self._coordinator_back:
             return NOT_COORDINATOR
-        match request:
-            case InitProducerId():
-                return self._initialise(request)
-            case AddPartitions():
-                return self.transactions.add(request.identity, request.partition)
-            case EndTransaction():
-                return self.transactions.end(request)
-            case DescribeTransaction():
-                return Answer(snapshot=self.transactions.describe())
-        raise AssertionError(request)
+        return self._initialise(request) if isinstance(request, InitProducerId) else self.transactions.ask(request)
 
     def _initialise(self, request: InitProducerId) -> Answer:
         if self._scheduler.now < self._shorter_until:
@@ -124,12 +121,20 @@ class Broker:
         )  # an id that is not known compares nothing
         answer = self.transactions.initialise(request)
         if fences and answer.code == codes.NONE:
-            self.newest = request.by
-            self.transactions.in_doubt = self.transactions.in_doubt or request.by in self._blind
+            blind = request.by in self._blind
+            if not (blind and (GROUP_KIND, request.by) in self.misled):
+                self.newest = request.by
+            self.transactions.in_doubt = self.transactions.in_doubt or blind
         return answer
 
     def note_fence(self, driver: int, *, blind: bool) -> None:
-        """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known."""
+        """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known.
+
+        It goes by the claim then, and is no newer for that if it was told of an older one::
+
+            driver 1 claims, and driver 2 after it; the group coordinator had been replaced before; the id expires
+            driver 1 is told by the old one that the claim is still its own, fences, and stops when it hears of driver 2's
+        """
         (self._blind.add if blind else self._blind.discard)(driver)
 
     def fenced_late(self) -> None:
@@ -166,43 +171,66 @@ class Broker:
         self.homes[GROUP_KIND] += 1
         self._group_back = self._scheduler.now + away
 
+    # ---------------------------------------------------------------------- coordinators that do not hear that they are none
+
     def replace_group(self, ticks: int) -> None:
         """The others cannot reach the group coordinator, and another one takes over; for so many ticks it does not hear of it."""
-        if self._replaced is None:
+        if GROUP_KIND not in self._old:
             reach("broker: the group coordinator is replaced, and does not hear of it")
-            self._replaced, self.replaced_home = self.group.as_of_now(), self.homes[GROUP_KIND]
-            self._scheduler.after(ticks, self._reached_again)
+            self._replace(GROUP_KIND, self.group.as_of_now(), ticks)
             self.move_group()
 
-    def _reached_again(self) -> None:
-        self._replaced, self.replaced_home = None, -1
+    def replace_coordinator(self, ticks: int) -> None:
+        """The same of the transaction coordinator."""
+        if TRANSACTION not in self._old:
+            reach("broker: the transaction coordinator is replaced, and does not hear of it")
+            self._replace(TRANSACTION, self.transactions.as_of_now(), ticks)
+            self.move_coordinator()
+
+    def _replace(self, kind: int, knows: Group | Transactions, ticks: int) -> None:
+        self._old[kind] = Old(self.homes[kind], knows)
+        self._scheduler.after(ticks, partial(self._reached_again, kind))
+
+    def _reached_again(self, kind: int) -> None:
+        del self._old[kind]
+
+    def is_old(self, kind: int, node: int) -> bool:
+        """Whether the node still takes itself for the coordinator."""
+        return kind in self._old and self._old[kind].home == node
 
     def ask_replaced(self, asked: Replaced) -> Answer | None:
         """What it takes has to be with replicas that do not follow it any more, so that is never answered."""
-        if self._replaced is None:
+        old = self._old.get(asked.kind)
+        if old is None:
             return NOT_COORDINATOR
-        if isinstance(asked.request, FetchOffsets):
-            reach("group: who was replaced tells what it knows")
-            return replace(
-                self._replaced.fetch(asked.request), misleads=self._replaced.committed != self.group.committed
-            )
-        reach("group: who was replaced accepts nothing")
-        return None
+        answer = old.knows.tell(asked.request)
+        if answer is None:
+            return None
+        truth = self.group if asked.kind == GROUP_KIND else self.transactions
+        if isinstance(old.knows, Transactions):
+            self.transactions.doubt_as(old.knows)
+        return replace(answer, misleads=old.knows.decided != truth.decided)
 
-    def names_replaced(self) -> bool:
-        """Whether who looks for the group's coordinator is told the one that was replaced."""
-        if self._replaced is None or not self._choices.pick("named", 2):
+    def names_replaced(self, kind: int) -> bool:
+        """Whether who looks for the coordinator is told the one that was replaced."""
+        if kind not in self._old or not self._choices.pick("named", 2):
             return False
         reach("network: who was replaced is named as the coordinator")
         return True
 
+    def look_up(self, kind: int) -> int:
+        """The node that is named as the coordinator."""
+        return self._old[kind].home if self.names_replaced(kind) else self.homes[kind]
+
     def look_up_group(self) -> Group:
         """What whoever is named as the coordinator knows."""
-        return self._replaced if self._replaced and self.names_replaced() else self.group
+        knows = self._old[GROUP_KIND].knows if self.names_replaced(GROUP_KIND) else self.group
+        assert isinstance(knows, Group)
+        return knows
 
-    def note_reading(self, driver: int, *, misleads: bool) -> None:
-        """A driver has heard what is committed, or was so once."""
-        (self.misled.add if misleads else self.misled.discard)(driver)
+    def note_answer(self, kind: int, driver: int, *, misleads: bool) -> None:
+        """A coordinator has told a driver what is decided, or was so once."""
+        (self.misled.add if misleads else self.misled.discard)((kind, driver))
 
     # ------------------------------------------------------------------------------------------------ partition leaders
 

@@ -17,6 +17,7 @@ from onceflow.verify.simulator.requests import (
     CommitOffsets,
     Committed,
     FetchOffsets,
+    Request,
     Sources,
     sources_at,
 )
@@ -93,6 +94,19 @@ class Group:
         found = Group()
         found.committed, found._pending = self.committed, dict(self._pending)
         return found
+
+    @property
+    def decided(self) -> Committed:
+        """What it has to tell."""
+        return self.committed
+
+    def tell(self, request: Request) -> Answer | None:
+        """The answer of one that was replaced: none, where something has to be accepted for it."""
+        if not isinstance(request, FetchOffsets):
+            reach("group: who was replaced accepts nothing")
+            return None
+        reach("group: who was replaced tells what it knows")
+        return self.fetch(request)
 
     def expire(self) -> None:
         """``producer.id.expiration.ms`` has passed: forgets the epochs of every producer without an open transaction."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 
 from onceflow.kafka import codes
-from onceflow.kafka.client import GROUP as GROUP_KIND
 from onceflow.verify.simulator.broker import Broker
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach
@@ -64,17 +63,15 @@ class Network:
 
     def looked_up(self, kind: int) -> int:
         """The node that FindCoordinator names: it may be told by the one that was replaced."""
-        if kind == GROUP_KIND and self._broker.names_replaced():
-            return self._broker.replaced_home
-        return self.home(kind)
+        return self._broker.look_up(kind)
 
     def is_replaced(self, kind: int, node: int) -> bool:
         """Whether the node still takes itself for the coordinator."""
-        return kind == GROUP_KIND and node == self._broker.replaced_home
+        return self._broker.is_old(kind, node)
 
-    def note_reading(self, driver: int, *, misleads: bool) -> None:
-        """A driver has heard what is committed, or was so once."""
-        self._broker.note_reading(driver, misleads=misleads)
+    def note_answer(self, kind: int, driver: int, *, misleads: bool) -> None:
+        """A coordinator has told a driver what is decided, or was so once."""
+        self._broker.note_answer(kind, driver, misleads=misleads)
 
     @property
     def leaders(self) -> Sequence[int]:

@@ -125,9 +125,10 @@ class Misdirected:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a driver asks of a group coordinator that others have replaced, and that has not heard of it."""
+    """What a driver asks of a coordinator of ``kind`` that others have replaced, and that has not heard of it."""
 
-    request: CommitOffsets | FetchOffsets
+    kind: int
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)

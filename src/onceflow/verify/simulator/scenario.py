@@ -31,6 +31,7 @@ KINDS = (
     "pace",  # how long a request takes: no fault, but it decides who of two comes first
     "partly",  # the offsets of one source partition, or of its topic, are refused; those beside them are not
     "replaced",  # the group coordinator is replaced, and does not hear of it for a while
+    "outdated",  # the same of the transaction coordinator
     "named",  # ... and is named as the coordinator to who looks for it then
 )
 """The kinds of decisions. The first are drawn together; one that is added is drawn by itself, and leaves other seeds alone."""
@@ -138,6 +139,7 @@ class Scenario:
                 **_beside(seed),
                 **_partly(seed),
                 **_replaced(seed),
+                **_outdated(seed),
             },
         )
 
@@ -188,3 +190,9 @@ def _replaced(seed: int) -> Mapping[str, float]:
     """In some runs a group coordinator is replaced, and answers on for a while whoever is told that it is the coordinator."""
     random = Random(f"who is replaced in {seed}")  # noqa: S311  no secret
     return {"replaced": random.choice(_RATES[1:]), "named": _NAMED} if random.random() < _REPLACED else {}
+
+
+def _outdated(seed: int) -> Mapping[str, float]:
+    """In some runs it is the transaction coordinator."""
+    random = Random(f"what is outdated in {seed}")  # noqa: S311  no secret
+    return {"outdated": random.choice(_RATES[1:]), "named": _NAMED} if random.random() < _REPLACED else {}

@@ -11,7 +11,7 @@ from functools import partial
 from math import ceil
 from typing import Any, TypeVar
 
-from onceflow.kafka.client import Again, Topic
+from onceflow.kafka.client import GROUP, TRANSACTION, Again, Topic
 from onceflow.transaction.producing import Answered, Await, Send
 from onceflow.transaction.talk import Forget, Leaders, Pace, Rest, Talk, ToCoordinator, ToLeader
 from onceflow.verify.simulator.coverage import AGAIN, ELSEWHERE, reach, reach_talk
@@ -19,8 +19,7 @@ from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.requests import (
     NOT_COORDINATOR,
     NOT_LEADER,
-    CommitOffsets,
-    FetchOffsets,
+    Answer,
     Misdirected,
     Replaced,
     Request,
@@ -103,8 +102,8 @@ class Talker:
         node = self._homes[kind]
         if node == self._network.home(kind):
             return asked
-        if self._network.is_replaced(kind, node) and isinstance(asked, CommitOffsets | FetchOffsets):
-            return Replaced(asked)
+        if self._network.is_replaced(kind, node):
+            return Replaced(kind, asked)
         return Misdirected(NOT_COORDINATOR)
 
     def _forget(self, kind: int) -> None:
@@ -119,9 +118,21 @@ class Talker:
         answer = yield self._network.ask(asked)
         if answer is None:
             raise Again("no answer", moved=True)
-        if answer.committed is not None:
-            self._network.note_reading(self._order, misleads=answer.misleads)
+        self._note(answer)
         return worded(request, answer)
+
+    def _note(self, answer: Answer) -> None:
+        """For the judge: whether what a coordinator has told is so no more.
+
+        Of the transaction that lasts until an identity is given, for a driver may take what it is shown for its own::
+
+            it commits under the last epoch, and is given another producer id; the coordinator is replaced, and shows that epoch
+            it takes that for its own, as where a coordinator has lost what followed; told the truth then, it does not know it
+        """
+        if answer.committed is not None:
+            self._network.note_answer(GROUP, self._order, misleads=answer.misleads)
+        elif answer.misleads or answer.identity is not None:
+            self._network.note_answer(TRANSACTION, self._order, misleads=answer.misleads)
 
 
 class Sender(Talker):

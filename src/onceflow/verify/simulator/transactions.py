@@ -21,9 +21,10 @@ Of Kafka 4.2 or 4.3 (``follows_next``), which differ when the epochs are used up
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from onceflow.kafka import codes
 from onceflow.transaction.messages import Coordinated, Identity, Snapshot
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
@@ -34,9 +35,13 @@ from onceflow.verify.simulator.requests import (
     PRODUCER_FENCED,
     TRANSACTION_ABORTABLE,
     UNKNOWN_SERVER_ERROR,
+    AddPartitions,
     Answer,
+    DescribeTransaction,
     EndTransaction,
     InitProducerId,
+    Request,
+    Together,
 )
 
 EXHAUSTED = 32766  # TransactionMetadata.isEpochExhausted
@@ -324,6 +329,55 @@ class Transactions:
                 reach("coordinator: it moves, and nobody knows the producer id that it has given")
             entry.previous_pid = entry.next_pid = NONE
 
+    def as_of_now(self) -> Transactions:
+        """What a coordinator has that hears no more."""
+        found = Transactions(self._version, 0, lambda *_: None, lambda _: None)
+        found.metadata, found.follows_next, found._forgotten = (
+            _copied(self.metadata),
+            self.follows_next,
+            self._forgotten,
+        )
+        return found
+
+    @property
+    def decided(self) -> Metadata | None:
+        """What it has to tell."""
+        return self.metadata
+
+    def doubt_as(self, told: Transactions) -> None:
+        """Who asked ``told``, and not this one, cannot know more than that."""
+        self.in_doubt = self.in_doubt or told.in_doubt
+
+    def tell(self, request: Request) -> Answer | None:
+        """The answer of one that was replaced: none, where something has to be written down for it, for that waits for replicas.
+
+        An InitProducerId is, also where it gives what it gave before.
+        """
+        before = _copied(self.metadata)
+        answer = self.ask(request)
+        gives = isinstance(request, InitProducerId) and answer.code == codes.NONE
+        if self.metadata == before and not gives:
+            reach("coordinator: who was replaced tells what it knows")
+            return answer
+        reach("coordinator: who was replaced writes nothing down")
+        self.metadata = before
+        return None
+
+    def ask(self, request: Request) -> Answer:
+        """Of any of the requests that are for this coordinator."""
+        match request:
+            case Together(requests):
+                return Answer(parts=tuple(self.ask(each) for each in requests))
+            case InitProducerId():
+                return self.initialise(request)
+            case AddPartitions():
+                return self.add(request.identity, request.partition)
+            case EndTransaction():
+                return self.end(request)
+            case DescribeTransaction():
+                return Answer(snapshot=self.describe())
+        raise AssertionError(request)
+
     def forget(self) -> bool:
         """``transactional.id.expiration.ms`` has passed; never while a transaction is open or being completed."""
         if self.metadata is None or self.metadata.phase in (Phase.ONGOING, *PREPARE):
@@ -337,6 +391,10 @@ class Transactions:
         if self.metadata is None:
             return Snapshot(Coordinated.ABSENT, None)
         return Snapshot(_SHOWN[self.metadata.phase], self.metadata.identity)
+
+
+def _copied(entry: Metadata | None) -> Metadata | None:
+    return None if entry is None else replace(entry, partitions=set(entry.partitions))
 
 
 def _repeated(phase: Phase, commit: bool) -> Answer:

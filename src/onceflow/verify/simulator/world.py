@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from onceflow.kafka.client import GROUP, TRANSACTION
 from onceflow.transaction.going_on import offsets_tell_of_a_commit
 from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import Protocol, Settings
@@ -154,6 +155,8 @@ class World:
                 self.broker.move_leader(number - 3)
         if how_long := pick("replaced", 1 + len(REPLACED_FOR)):
             self.broker.replace_group(REPLACED_FOR[how_long - 1])
+        if how_long := pick("outdated", 1 + len(REPLACED_FOR)):
+            self.broker.replace_coordinator(REPLACED_FOR[how_long - 1])
         self._expire(pick("expire", 3))
         if pick("hijack", 2):
             reach("broker: a stranger takes the transactional id")
@@ -241,7 +244,7 @@ class World:
             case Fate.FENCED:
                 self._check_fenced(driver)
             case Fate.CONFLICT | Fate.TORN if driver.checkpoint is self.checkpoint:
-                self._check_conflict(resumes=driver.resumes, misled=driver.order in self.broker.misled)
+                self._check_conflict(resumes=driver.resumes, misled=(GROUP, driver.order) in self.broker.misled)
                 self._choose(fate)
             case _:
                 pass
@@ -252,8 +255,10 @@ class World:
             reach("driver: an older one stops")
         elif self.broker.transactions.in_doubt:
             reach("driver: the newest stops, for it cannot know that it is")
-        elif driver.order in self.broker.misled:
+        elif (GROUP, driver.order) in self.broker.misled:
             reach("driver: the newest stops, for it was told of an older claim")
+        elif (TRANSACTION, driver.order) in self.broker.misled:
+            reach("driver: the newest stops, for it was told of an older identity")
         else:
             self.anomaly(Anomaly.NEWEST_STOPPED)
 
