@@ -27,7 +27,7 @@ def wait_for_the_abort(requests: Requests) -> None:
         assert isinstance(described, Described)
         return described.snapshot.state
 
-    eventually(look, lambda state: state is Coordinated.COMPLETE, f"the abort of {requests.id}")
+    eventually(look, lambda state: state is Coordinated.ABORTED, f"the abort of {requests.id}")
 
 
 def test_it_goes_on_and_writes_the_batch_once(cluster: Cluster, light: LightDrivers) -> None:

@@ -42,7 +42,7 @@ from onceflow.transaction.progress import Batch, OnMismatch, Progress
 from onceflow.transaction.protocol import LAST_EPOCH, TRANSITIONS, IllegalMove, Protocol, Settings, State
 
 ABSENT, EMPTY, ONGOING = Coordinated.ABSENT, Coordinated.EMPTY, Coordinated.ONGOING
-COMPLETING, COMPLETE = Coordinated.COMPLETING, Coordinated.COMPLETE
+COMPLETING, COMMITTED, ABORTED = Coordinated.COMPLETING, Coordinated.COMMITTED, Coordinated.ABORTED
 BATCH = Batch(0, "q", "", "d0")
 OTHER = Identity(7, 40)
 ANEW = Identity(8, 0)  # what a coordinator gives that does not know the transactional id
@@ -121,7 +121,7 @@ class Life:
         """After a batch was given up, its next offer: another driver may have committed it. The effect of the offer."""
         assert self.state is State.BROKEN
         assert self.hear(Start()) == Describe()
-        self.hear(seen(COMPLETE, at(epoch)), ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM))
+        self.hear(seen(ABORTED, at(epoch)), ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM))
         return self.hear(Offered(BATCH))
 
 
@@ -191,7 +191,7 @@ def start_whose_claim_timed_out() -> Life:
     life = Life().fenced(DONE.claimed_by("before"))
     assert life.hear(Stored()) == End(at(1), commit=True)
     assert life.hear(Refused("timed out")) == Describe()
-    assert life.hear(seen(COMPLETE, at(2))) == ReadProgress()
+    assert life.hear(seen(ABORTED, at(2))) == ReadProgress()
     assert life.hear(ProgressRead(DONE.claimed_by("before"))) == Initialise(expected=at(2))
     assert life.hear(Initialised(at(3))) == ReadProgress()
     assert life.hear(ProgressRead(DONE.claimed_by("before"))) == claim(at(3), DONE, DONE.claimed_by("before"))
@@ -202,21 +202,21 @@ def start_whose_claim_timed_out() -> Life:
 
 def start_whose_claim_was_committed_although_it_looked_refused() -> Life:
     life = Life().fenced(None)
-    life.hear(Stored(), Refused("fenced?"), seen(COMPLETE, at(1)))
+    life.hear(Stored(), Refused("fenced?"), seen(ABORTED, at(1)))
     assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(1))
     return life
 
 
 def start_that_another_claim_overtook() -> Life:
     life = Life().fenced(None)
-    life.hear(Refused("fenced"), seen(COMPLETE, at(2)))
+    life.hear(Refused("fenced"), seen(ABORTED, at(2)))
     halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
     return life
 
 
 def start_that_another_claim_overtook_at_the_last_moment() -> Life:
     life = Life().fenced(None)
-    life.hear(Refused("fenced"), seen(COMPLETE, at(2)), ProgressRead(None), Initialised(at(3)))
+    life.hear(Refused("fenced"), seen(ABORTED, at(2)), ProgressRead(None), Initialised(at(3)))
     halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
     return life
 
@@ -224,9 +224,9 @@ def start_that_another_claim_overtook_at_the_last_moment() -> Life:
 def start_whose_claim_is_refused_again_and_again() -> Life:
     life = Life(attempts=3).fenced(None)
     for epoch in (2, 4, 6):
-        life.hear(WriteFailed(terminal=False, reason="abortable"), seen(COMPLETE, at(epoch)), ProgressRead(None))
+        life.hear(WriteFailed(terminal=False, reason="abortable"), seen(ABORTED, at(epoch)), ProgressRead(None))
         assert isinstance(life.hear(Initialised(at(epoch + 1)), ProgressRead(None)), Store)
-    life.hear(WriteFailed(terminal=False, reason="abortable"), seen(COMPLETE, at(8)), ProgressRead(None))
+    life.hear(WriteFailed(terminal=False, reason="abortable"), seen(ABORTED, at(8)), ProgressRead(None))
     halted(life.hear(Initialised(at(9)), ProgressRead(None)), Stop.EXHAUSTED, "cannot be claimed")
     return life
 
@@ -270,7 +270,7 @@ def start_that_is_told_so_again() -> Life:
     assert life.hear(ProgressRead(first)) == claim(at(3), CLAIM, first)
     life.hear(ProgressRead(before), seen(ONGOING, at(3)), Initialised(at(5)))
     assert life.hear(ProgressRead(before)) == claim(at(5), DONE, before)
-    life.hear(Stored(), Refused("timed out"), seen(COMPLETE, at(6)))
+    life.hear(Stored(), Refused("timed out"), seen(ABORTED, at(6)))
     assert life.hear(ProgressRead(first)) == Initialise(expected=at(6)), "both are older than our fence"
     assert life.hear(Initialised(at(7)), ProgressRead(before)) == claim(at(7), DONE, before)
     return life
@@ -281,10 +281,10 @@ def start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_1(
     before = DONE.claimed_by("second")
     life = Life(1).fenced(CLAIM.claimed_by("first"))
     assert life.hear(Refused("timed out", opened=True)) == Describe()
-    assert life.hear(seen(COMPLETE, at(2))) == ReadProgress()
+    assert life.hear(seen(ABORTED, at(2))) == ReadProgress()
     assert life.hear(ProgressRead(before)) == Initialise(expected=at(2))
     assert life.hear(Initialised(at(3)), ProgressRead(before)) == claim(at(3), DONE, before)
-    life.hear(Refused("fenced"), seen(COMPLETE, at(4)))
+    life.hear(Refused("fenced"), seen(ABORTED, at(4)))
     halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
     return life
 
@@ -294,7 +294,7 @@ def start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_2(
     before = DONE.claimed_by("second")
     for refused in (Refused("timed out"), WriteFailed(terminal=False, reason="abortable")):
         life = Life(2).fenced(CLAIM.claimed_by("first"))
-        assert life.hear(refused, seen(COMPLETE, at(2)), ProgressRead(before)) == Initialise(expected=at(2))
+        assert life.hear(refused, seen(ABORTED, at(2)), ProgressRead(before)) == Initialise(expected=at(2))
         assert life.hear(Initialised(at(3)), ProgressRead(before)) == claim(at(3), DONE, before)
         nothing = Life(2).fenced(CLAIM.claimed_by("first"))
         assert nothing.hear(refused, seen(EMPTY, at(1)), ProgressRead(before)) == Initialise(expected=at(1))
@@ -306,9 +306,9 @@ def start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_2(
 def start_whose_name_is_claimed_while_it_looks_again_version_1() -> Life:
     """Nobody else was there at the first look; at the second one somebody may have been."""
     life = Life(1).fenced(CLAIM.claimed_by("first"))
-    life.hear(ProgressRead(DONE.claimed_by("second")), seen(ONGOING, at(1)), Refused("aborted"), seen(COMPLETE, at(2)))
+    life.hear(ProgressRead(DONE.claimed_by("second")), seen(ONGOING, at(1)), Refused("aborted"), seen(ABORTED, at(2)))
     assert life.hear(ProgressRead(DONE.claimed_by("second"))) == Initialise(expected=at(2))
-    life.hear(Refused("fenced"), seen(COMPLETE, at(3)))
+    life.hear(Refused("fenced"), seen(ABORTED, at(3)))
     halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
     return life
 
@@ -318,7 +318,7 @@ def start_that_stored_its_claim_before_a_newer_driver_claimed_under_another_prod
     life, own, newer = Life(1), at(LAST_EPOCH), CLAIM.claimed_by("newer")
     life.hear(Start(), seen(ABSENT, None), Initialised(own), ProgressRead(CLAIM.claimed_by("first")), seen(EMPTY, own))
     assert life.hear(ProgressRead(newer)) == Describe()
-    assert life.hear(seen(COMPLETE, ANEW)) == ReadProgress()
+    assert life.hear(seen(ABORTED, ANEW)) == ReadProgress()
     halted(life.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
     return life
 
@@ -510,7 +510,7 @@ def renewal_by_a_zombie_whose_newer_driver_has_not_claimed_yet() -> Life:
 def renewal_by_a_zombie_whose_offsets_are_refused() -> Life:
     life = Life(2).renewing()
     assert life.hear(Refused("fenced")) == Describe()
-    halted(life.hear(seen(COMPLETE, at(4))), Stop.FENCED, "holds the transactional id")
+    halted(life.hear(seen(ABORTED, at(4))), Stop.FENCED, "holds the transactional id")
     return life
 
 
@@ -533,7 +533,7 @@ def renewal_that_finds_progress_of_its_own_that_it_does_not_know_lets_that_decid
     """Somebody reset it by hand."""
     life = Life(2).renewing(CLAIM)
     assert life.effect == Describe()
-    life.hear(seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(3)))
+    life.hear(seen(ABORTED, at(2)), ProgressRead(CLAIM), Initialised(at(3)))
     assert life.hear(ProgressRead(CLAIM)) == Ready()
     assert life.machine.context.progress == CLAIM
     return life
@@ -541,7 +541,7 @@ def renewal_that_finds_progress_of_its_own_that_it_does_not_know_lets_that_decid
 
 def renewal_that_timed_out_may_come_again() -> Life:
     life = Life(2).renewing()
-    life.hear(Stored(), Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(DONE), Initialised(at(4)))
+    life.hear(Stored(), Refused("timed out"), seen(ABORTED, at(3)), ProgressRead(DONE), Initialised(at(4)))
     assert life.hear(ProgressRead(DONE)) == Ready()
     again = Store(at(4), DONE, batch=None, renewed=SOURCES, read=ProgressRead(DONE))
     assert life.hear(Renew(), SourcesRead(DONE, SOURCES)) == again
@@ -573,7 +573,7 @@ def attempt_that_fails_runs_again_under_a_fresh_epoch_version_1() -> Life:
     life = Life(1).writing()
     assert life.hear(WriteFailed(terminal=False, reason="task lost")) == End(at(2), commit=False)
     assert life.hear(Ended(None)) == Describe(settle=True)
-    assert life.hear(seen(COMPLETE, at(3))) == ReadProgress()
+    assert life.hear(seen(ABORTED, at(3))) == ReadProgress()
     assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(3))
     assert life.hear(Initialised(at(4))) == ReadProgress()
     assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
@@ -606,7 +606,7 @@ def abort_of_what_the_broker_has_ended_version_1() -> Life:
     life = Life(1, attempts=1).writing()
     life.hear(WriteFailed(terminal=False, reason="the audit failed"))
     assert life.hear(Refused("timed out")) == Describe()
-    life.hear(seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     halted(life.hear(ProgressRead(CLAIM)), Stop.EXHAUSTED, "the audit failed; the broker had ended the transaction")
     return life
 
@@ -614,7 +614,7 @@ def abort_of_what_the_broker_has_ended_version_1() -> Life:
 def attempts_are_bounded_version_1() -> Life:
     """What they failed of is told as it was: it is the driver itself that had the broker end its transaction."""
     life = Life(1, attempts=2).writing()
-    life.hear(WriteFailed(terminal=False, reason="one"), Ended(None), seen(COMPLETE, at(3)))
+    life.hear(WriteFailed(terminal=False, reason="one"), Ended(None), seen(ABORTED, at(3)))
     life.hear(ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM), WriteFailed(terminal=False, reason="two"))
     assert life.hear(Ended(None)) == Describe(settle=False)
     assert life.hear(seen(COMPLETING, at(5))) == Halt(Stop.EXHAUSTED, "two")
@@ -653,7 +653,7 @@ def abort_that_the_coordinator_has_not_written_down_yet_version_1() -> Life:
     life = Life(1).writing()
     life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(None))
     assert life.hear(seen(ONGOING, at(3))) == Initialise(expected=at(2))
-    life.hear(Refused("it is written down"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(Refused("it is written down"), seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 3)
     return life
 
@@ -685,7 +685,7 @@ def attempts_that_are_refused_are_bounded_too() -> Life:
     life = Life(2, attempts=2).writing()
     for epoch in (3, 5):
         assert life.hear(Refused("timed out")) == Describe()
-        life.hear(seen(COMPLETE, at(epoch)), ProgressRead(CLAIM))
+        life.hear(seen(ABORTED, at(epoch)), ProgressRead(CLAIM))
         life.hear(Initialised(at(epoch + 1)), ProgressRead(CLAIM))
     assert life.effect is not None
     halted(
@@ -716,7 +716,7 @@ def batch_that_cannot_be_written_is_not_tried_again() -> Life:
 def batch_that_cannot_be_written_is_rejected_even_if_its_abort_is_refused() -> Life:
     life = Life(1).writing()
     life.hear(WriteFailed(terminal=True, reason="too large"), Refused("timed out"))
-    life.hear(seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     halted(life.hear(ProgressRead(CLAIM)), Stop.REJECTED, "too large")
     return life
 
@@ -784,7 +784,7 @@ def audit_that_is_denied_aborts_and_is_not_tried_again() -> Life:
 def offsets_that_are_denied_abort_and_are_not_tried_again() -> Life:
     life = Life(1).storing()
     assert life.hear(WriteFailed(terminal=True, reason="READ is missing")) == End(at(2), commit=False)
-    assert life.hear(Ended(None), seen(COMPLETE, at(3))) == Halt(Stop.REJECTED, "READ is missing")
+    assert life.hear(Ended(None), seen(ABORTED, at(3))) == Halt(Stop.REJECTED, "READ is missing")
     assert life.looks_first(3) == Write(at(4), BATCH, 1)
     return life
 
@@ -821,20 +821,20 @@ def zombie_sees_the_newer_driver() -> Life:
 def zombie_sees_that_more_than_a_timeout_happened() -> Life:
     """A newer driver fenced us and its claim timed out: nothing is open, and the last claim is still ours."""
     life = Life(2).writing()
-    halted(life.hear(Refused("fenced"), seen(COMPLETE, at(5))), Stop.FENCED, "holds the transactional id")
+    halted(life.hear(Refused("fenced"), seen(ABORTED, at(5))), Stop.FENCED, "holds the transactional id")
     return life
 
 
 def zombie_sees_the_newer_claim() -> Life:
     life = Life(1).writing()
-    life.hear(Refused("fenced"), seen(COMPLETE, at(3)))
+    life.hear(Refused("fenced"), seen(ABORTED, at(3)))
     halted(life.hear(ProgressRead(CLAIM.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
     return life
 
 
 def zombie_whose_name_was_taken_while_it_looked() -> Life:
     life = Life(1).writing()
-    life.hear(Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(CLAIM))
+    life.hear(Refused("timed out"), seen(ABORTED, at(3)), ProgressRead(CLAIM))
     assert life.hear(Refused("fenced")) == Describe()
     halted(life.hear(seen(EMPTY, at(4)), ProgressRead(CLAIM), Refused("fenced")), Stop.FENCED, "taken over")
     return life
@@ -842,7 +842,7 @@ def zombie_whose_name_was_taken_while_it_looked() -> Life:
 
 def zombie_finds_the_newer_claim_after_it_took_the_name_back() -> Life:
     life = Life(1).writing()
-    life.hear(Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(Refused("timed out"), seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     halted(life.hear(ProgressRead(CLAIM.claimed_by("newer"))), Stop.FENCED)
     return life
 
@@ -851,7 +851,7 @@ def timed_out_driver_goes_on() -> Life:
     life = Life(1).writing()
     assert life.hear(Refused("INVALID_PRODUCER_EPOCH")) == Describe()
     assert life.hear(seen(COMPLETING, at(3))) == Describe(settle=True)
-    assert life.hear(seen(COMPLETE, at(3))) == ReadProgress()
+    assert life.hear(seen(ABORTED, at(3))) == ReadProgress()
     assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(3))
     assert life.hear(Initialised(at(4))) == ReadProgress()
     assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
@@ -876,7 +876,7 @@ def attempt_is_not_made_under_an_epoch_that_leaves_none_to_abort_it_with_version
     )
     assert life.hear(Offered(BATCH)) == Initialise(expected=own)
     assert life.hear(Initialised(at(LAST_EPOCH - 2))) == Write(at(LAST_EPOCH - 2), BATCH, 1)
-    life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(None), seen(COMPLETE, at(LAST_EPOCH - 1)))
+    life.hear(WriteFailed(terminal=False, reason="task lost"), Ended(None), seen(ABORTED, at(LAST_EPOCH - 1)))
     assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH - 1))
     assert life.hear(Initialised(at(LAST_EPOCH)), ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH))
     assert life.hear(Initialised(ANEW), ProgressRead(CLAIM)) == Write(ANEW, BATCH, 2)
@@ -908,10 +908,13 @@ def test_nothing_is_opened_under_an_epoch_behind_the_last_one() -> None:
     assert life.hear(Initialised(ANEW), ProgressRead(CLAIM)) == Write(ANEW, BATCH, 2)
 
 
-def test_a_producer_id_that_followed_the_last_epoch_and_is_not_known_any_more_is_asked_for_again() -> None:
+@pytest.mark.parametrize("ended", [COMMITTED, ABORTED])
+def test_a_producer_id_that_followed_the_last_epoch_and_is_not_known_any_more_is_asked_for_again(
+    ended: Coordinated,
+) -> None:
     life = Life(2).fenced()
     life.hear(Stored(), Ended(ANEW), Offered(BATCH), Refused("INVALID_PRODUCER_ID_MAPPING"))
-    assert life.hear(seen(COMPLETE, at(LAST_EPOCH + 1))) == ReadProgress()
+    assert life.hear(seen(ended, at(LAST_EPOCH + 1))) == ReadProgress()
     assert life.machine.context.failure == "INVALID_PRODUCER_ID_MAPPING", "no transaction had timed out"
     assert life.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH + 1))
     assert life.hear(Initialised(ANOTHER), ProgressRead(CLAIM)) == Write(ANOTHER, BATCH, 2)
@@ -920,12 +923,12 @@ def test_a_producer_id_that_followed_the_last_epoch_and_is_not_known_any_more_is
 def test_on_version_1_no_producer_id_is_forgotten() -> None:
     life = Life(1).ready()
     life.hear(Offered(BATCH), Initialised(ANEW), ProgressRead(CLAIM), Refused("fenced"))
-    halted(life.hear(seen(COMPLETE, at(LAST_EPOCH + 1))), Stop.FENCED, "holds the transactional id")
+    halted(life.hear(seen(ABORTED, at(LAST_EPOCH + 1))), Stop.FENCED, "holds the transactional id")
 
 
 def test_a_producer_id_that_is_not_known_any_more_finds_the_newer_claim() -> None:
     life = Life(2).fenced()
-    life.hear(Stored(), Ended(ANEW), Offered(BATCH), Refused("fenced"), seen(COMPLETE, at(LAST_EPOCH + 1)))
+    life.hear(Stored(), Ended(ANEW), Offered(BATCH), Refused("fenced"), seen(ABORTED, at(LAST_EPOCH + 1)))
     halted(life.hear(ProgressRead(CLAIM.claimed_by("newer"))), Stop.FENCED, "driver newer")
 
 
@@ -953,7 +956,7 @@ def test_only_what_is_lost_with_the_last_epoch_begins_anew() -> None:
     earlier.hear(Offered(BATCH), Unreachable("no answer"), Start(), seen(EMPTY, at(2)))
     assert earlier.hear(ProgressRead(CLAIM)) == Initialise(expected=at(1))
     ended_by_the_broker = near_the_last_epoch()
-    ended_by_the_broker.hear(Unreachable("no answer"), Start(), seen(COMPLETE, at(LAST_EPOCH)))
+    ended_by_the_broker.hear(Unreachable("no answer"), Start(), seen(ABORTED, at(LAST_EPOCH)))
     assert ended_by_the_broker.hear(ProgressRead(CLAIM)) == Initialise(expected=at(LAST_EPOCH))
     with_a_batch = near_the_last_epoch()
     with_a_batch.hear(Refused("fenced"), seen(EMPTY, at(LAST_EPOCH)))
@@ -975,7 +978,7 @@ def transaction_of_ours_still_open_is_taken_back_before_progress_is_read() -> Li
     life = Life(1).writing()
     assert life.hear(Refused("odd"), seen(ONGOING, at(2))) == Initialise(expected=at(2))
     assert life.hear(Refused("aborted, and the epoch moved on")) == Describe()
-    assert life.hear(seen(COMPLETE, at(3)), ProgressRead(CLAIM)) == Initialise(expected=at(3))
+    assert life.hear(seen(ABORTED, at(3)), ProgressRead(CLAIM)) == Initialise(expected=at(3))
     return life
 
 
@@ -998,14 +1001,14 @@ def lost_answer_of_an_init_is_asked_for_again_with_the_old_epoch() -> Life:
 def commit_refused_but_durable() -> Life:
     life = Life(2).committing()
     assert life.hear(Refused("INVALID_TXN_STATE")) == Describe()
-    assert life.hear(seen(COMPLETE, at(3)), ProgressRead(DONE), Initialised(at(4))) == ReadProgress()
+    assert life.hear(seen(ABORTED, at(3)), ProgressRead(DONE), Initialised(at(4))) == ReadProgress()
     assert life.hear(ProgressRead(DONE)) == Ready(BATCH, committed=True)
     return life
 
 
 def commit_refused_and_aborted_runs_again() -> Life:
     life = Life(2).committing()
-    life.hear(Refused("INVALID_TXN_STATE"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(Refused("INVALID_TXN_STATE"), seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
     return life
 
@@ -1013,7 +1016,7 @@ def commit_refused_and_aborted_runs_again() -> Life:
 def commit_that_was_resolved_by_what_was_committed_once() -> Life:
     """A coordinator that had been replaced did not know of the commit; the one that accepts the offsets does."""
     life = Life(2).committing()
-    life.hear(Refused("INVALID_TXN_STATE"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(Refused("INVALID_TXN_STATE"), seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     assert life.hear(ProgressRead(CLAIM)) == Write(at(4), BATCH, 2)
     assert life.hear(Written({})) == Store(at(4), DONE, BATCH, read=ProgressRead(CLAIM))
     assert life.hear(ProgressRead(DONE)) == Describe()
@@ -1026,7 +1029,7 @@ def commit_that_was_resolved_by_what_was_committed_once() -> Life:
 
 def what_was_read_is_compared_until_something_is_committed_on_it() -> Life:
     life = Life(2).committing()
-    life.hear(Refused("INVALID_TXN_STATE"), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
+    life.hear(Refused("INVALID_TXN_STATE"), seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4)))
     life.hear(ProgressRead(CLAIM))
     assert life.hear(Written({})) == Store(at(4), DONE, BATCH, read=ProgressRead(CLAIM))
     assert life.hear(Stored(), Ended(at(5))) == Ready(BATCH, committed=True)
@@ -1039,7 +1042,7 @@ def what_was_read_is_compared_until_something_is_committed_on_it() -> Life:
 def told_what_was_committed_once(*, allowed: OnMismatch = OnMismatch.REFUSE, once: Progress = CLAIM) -> Life:
     """Ready, after a look that a coordinator answered which had been replaced."""
     life = Life(2, allowed=allowed).ready(DONE)
-    assert life.hear(Start(), seen(COMPLETE, at(2)), ProgressRead(once), Initialised(at(3))) == ReadProgress()
+    assert life.hear(Start(), seen(ABORTED, at(2)), ProgressRead(once), Initialised(at(3))) == ReadProgress()
     assert life.hear(ProgressRead(once)) == Ready()
     return life
 
@@ -1055,7 +1058,7 @@ def batch_that_was_committed_all_the_while() -> Life:
 
 def batch_whose_commit_was_sent_is_committed_by_that_whatever_is_read_between() -> Life:
     life = told_what_was_committed_once()
-    life.hear(Offered(BATCH), Written({}), Stored(), Refused("timed out"), seen(COMPLETE, at(4)), ProgressRead(CLAIM))
+    life.hear(Offered(BATCH), Written({}), Stored(), Refused("timed out"), seen(ABORTED, at(4)), ProgressRead(CLAIM))
     assert life.hear(Initialised(at(5)), ProgressRead(CLAIM)) == Write(at(5), BATCH, 2)
     life.hear(Written({}), ProgressRead(DONE), seen(ONGOING, at(5)), Initialised(at(7)))
     assert life.hear(ProgressRead(DONE)) == Ready(BATCH, committed=True)
@@ -1085,7 +1088,7 @@ def batch_that_is_committed_with_other_records_is_refused() -> Life:
 def batch_that_is_committed_with_other_records_is_refused_before_its_commit() -> Life:
     """Its second attempt is told what is committed, where the first was told what was so once."""
     life = told_what_was_committed_once()
-    life.hear(Offered(PLANNED_AGAIN), Refused("timed out"), seen(COMPLETE, at(4)), ProgressRead(DONE))
+    life.hear(Offered(PLANNED_AGAIN), Refused("timed out"), seen(ABORTED, at(4)), ProgressRead(DONE))
     assert life.hear(Initialised(at(5)), ProgressRead(DONE)) == Write(at(5), PLANNED_AGAIN, 2)
     progress = DONE.advanced(PLANNED_AGAIN, "me")
     assert life.hear(Written({})) == Store(at(5), progress, PLANNED_AGAIN, read=ProgressRead(DONE))
@@ -1100,7 +1103,7 @@ def batch_is_not_refused_for_what_was_committed_once() -> Life:
     """The commit of the batch before is not known to who was replaced."""
     following = Batch(1, "q", "d0", "d1")
     life = Life(2).ready(DONE)
-    life.hear(Offered(following), Refused("timed out"), seen(COMPLETE, at(3)), ProgressRead(CLAIM))
+    life.hear(Offered(following), Refused("timed out"), seen(ABORTED, at(3)), ProgressRead(CLAIM))
     assert life.hear(Initialised(at(4)), ProgressRead(CLAIM)) == Write(at(4), following, 2)
     life.hear(Written({}), ProgressRead(DONE), seen(ONGOING, at(4)), Initialised(at(6)))
     assert life.hear(ProgressRead(DONE)) == Write(at(6), following, 3)
@@ -1164,7 +1167,7 @@ def driver_that_has_claimed_the_name_goes_on_under_no_other_claim() -> Life:
     life.hear(Offered(BATCH), Written({}), ProgressRead(newer), seen(ONGOING, at(3)), Initialised(at(5)))
     halted(life.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
     rests = Life(1).renewing()
-    rests.hear(Initialised(at(2)), Refused("timed out", opened=True), seen(COMPLETE, at(3)))
+    rests.hear(Initialised(at(2)), Refused("timed out", opened=True), seen(ABORTED, at(3)))
     halted(rests.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
     return life
 
@@ -1173,7 +1176,7 @@ def commit_without_an_answer_is_neither_aborted_nor_guessed() -> Life:
     life = Life(2).committing()
     halted(life.hear(Unreachable("gone")), Stop.OUTCOME_UNKNOWN, "gone")
     assert life.hear(Start()) == Describe()
-    life.hear(seen(COMPLETE, at(3)), ProgressRead(DONE), Initialised(at(4)))
+    life.hear(seen(ABORTED, at(3)), ProgressRead(DONE), Initialised(at(4)))
     assert life.hear(ProgressRead(DONE)) == Ready()
     assert life.hear(Offered(BATCH)) == Ready(BATCH, committed=False)
     return life
@@ -1192,7 +1195,37 @@ def commit_without_an_answer_is_neither_aborted_nor_guessed() -> Life:
 def test_the_producer_id_that_follows_the_last_epoch_is_ours(own: Identity, then: Identity, is_ours: bool) -> None:
     life = Life(1).ready()
     life.hear(Offered(BATCH), Initialised(own), Refused("timed out"))
-    assert (life.hear(seen(COMPLETE, then)) == ReadProgress()) is is_ours
+    assert (life.hear(seen(ABORTED, then)) == ReadProgress()) is is_ours
+
+
+@pytest.mark.parametrize(("own", "then"), [(at(2), at(3)), (Identity(7, LAST_EPOCH), Identity(8, 0))])
+def test_what_is_committed_under_the_next_identity_is_ours_on_version_2_alone(own: Identity, then: Identity) -> None:
+    """A commit of version 1 leaves the identity: another driver's claim is committed, and who asks for claims may be misled."""
+    first = Life(1).ready()
+    halted(
+        first.hear(Offered(BATCH), Initialised(own), Refused("fenced"), seen(COMMITTED, then)),
+        Stop.FENCED,
+        f"{then} holds the transactional id",
+    )
+    second, following = Life(2).ready(), Batch(1, "q", "d0", "d1")
+    second.hear(Offered(BATCH), Written(COUNTS), Audited({("out", 0): 3}), Stored(), Ended(own), Offered(following))
+    assert second.hear(Written(COUNTS), Audited({("out", 0): 3}), Stored(), Refused("?")) == Describe()
+    assert second.hear(seen(COMMITTED, then)) == ReadProgress()
+
+
+def test_our_own_commit_under_the_identity_that_we_have_is_none_of_another() -> None:
+    life = Life(1).writing()
+    assert life.hear(Refused("fenced"), seen(COMMITTED, at(2))) == ReadProgress()
+
+
+def test_only_what_was_aborted_was_ended_by_the_broker() -> None:
+    told = []
+    for state in (COMMITTED, ABORTED):
+        life = Life(2).committing()
+        life.hear(Refused("why"), seen(state, at(3)))
+        told.append(life.machine.context.failure)
+    assert told[0] == "why"
+    assert "as it does after transaction_timeout_ms" in told[1]
 
 
 # ---------------------------------------------------------------------------------------------------------------- table
@@ -1328,11 +1361,11 @@ def reach(state: State) -> Life:
         State.ABORT: lambda: (Life().writing(), [WriteFailed(terminal=False, reason="")]),
         State.SETTLE: lambda: (Life(1).writing(), [WriteFailed(terminal=False, reason=""), Ended(None)]),
         State.LOOK: lambda: (looking(), [Refused("")]),
-        State.CHECK_CLAIM: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3))]),
-        State.RETAKE: lambda: (looking(), [Refused(""), seen(COMPLETE, at(3)), ProgressRead(CLAIM)]),
+        State.CHECK_CLAIM: lambda: (looking(), [Refused(""), seen(ABORTED, at(3))]),
+        State.RETAKE: lambda: (looking(), [Refused(""), seen(ABORTED, at(3)), ProgressRead(CLAIM)]),
         State.RESOLVE: lambda: (
             looking(),
-            [Refused(""), seen(COMPLETE, at(3)), ProgressRead(CLAIM), Initialised(at(4))],
+            [Refused(""), seen(ABORTED, at(3)), ProgressRead(CLAIM), Initialised(at(4))],
         ),
     }
     life, events = ways[state]()

@@ -53,7 +53,7 @@ def seen(state: Coordinated, identity: Identity | None) -> Described:
     return Described(Snapshot(state, identity))
 
 
-EMPTY, ONGOING, COMPLETE = Coordinated.EMPTY, Coordinated.ONGOING, Coordinated.COMPLETE
+EMPTY, ONGOING, ABORTED = Coordinated.EMPTY, Coordinated.ONGOING, Coordinated.ABORTED
 STARTED: list[Event] = [
     Start(),
     seen(Coordinated.ABSENT, None),
@@ -105,7 +105,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         [
             *STARTED,
             Refused("no"),
-            seen(COMPLETE, at(1)),
+            seen(ABORTED, at(1)),
             ProgressRead(None),
             Initialised(at(2)),
             ProgressRead(None),
@@ -115,11 +115,11 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         replace(RESTING, identity=at(3)),
     ),
     "claims again": (
-        [*STARTED, Refused("no"), seen(COMPLETE, at(1)), ProgressRead(None), Initialised(at(2)), ProgressRead(None)],
+        [*STARTED, Refused("no"), seen(ABORTED, at(1)), ProgressRead(None), Initialised(at(2)), ProgressRead(None)],
         Context(State.CLAIM_STORE, at(2), "me", 1, progress=CLAIM, attempt=1, failure="no"),
     ),
     "claims again where nobody can have claimed since": (
-        [*STARTED[:5], Refused("no"), seen(COMPLETE, at(2)), ProgressRead(OLD), Initialised(at(3)), ProgressRead(OLD)],
+        [*STARTED[:5], Refused("no"), seen(ABORTED, at(2)), ProgressRead(OLD), Initialised(at(3)), ProgressRead(OLD)],
         Context(
             State.CLAIM_STORE,
             at(3),
@@ -173,7 +173,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             WriteFailed(terminal=True, reason="bad"),
             Ended(at(3)),
             Start(),
-            seen(COMPLETE, at(3)),
+            seen(ABORTED, at(3)),
             ProgressRead(CLAIM),
             Initialised(at(4)),
             ProgressRead(CLAIM),
@@ -226,11 +226,11 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     ),
     "waits for markers": ([*WRITING, Refused("no"), seen(Coordinated.COMPLETING, at(3))], LOOKING),
     "checks the claim": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(3))],
+        [*WRITING, Refused("no"), seen(ABORTED, at(3))],
         replace(LOOKING, state=State.CHECK_CLAIM, identity=at(3), failure=f"no{ENDED_BY_THE_BROKER}"),
     ),
     "checks the claim of what nobody ended": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(2))],
+        [*WRITING, Refused("no"), seen(ABORTED, at(2))],
         replace(LOOKING, state=State.CHECK_CLAIM),
     ),
     "checks the claim of an epoch that is empty": (
@@ -250,7 +250,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         replace(LOOKING, state=State.RETAKE),
     ),
     "takes back": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM)],
+        [*WRITING, Refused("no"), seen(ABORTED, at(2)), ProgressRead(CLAIM)],
         replace(LOOKING, state=State.RETAKE),
     ),
     "looks again": (
@@ -258,22 +258,22 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         replace(LOOKING, attempt=2),
     ),
     "resolves": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(4))],
+        [*WRITING, Refused("no"), seen(ABORTED, at(2)), ProgressRead(CLAIM), Initialised(at(4))],
         replace(LOOKING, state=State.RESOLVE, identity=at(4), fresh=True),
     ),
     "has found it committed": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(DONE), Initialised(at(4)), ProgressRead(DONE)],
+        [*WRITING, Refused("no"), seen(ABORTED, at(2)), ProgressRead(DONE), Initialised(at(4)), ProgressRead(DONE)],
         replace(RESTING, identity=at(4), progress=DONE, only_read=True),
     ),
     "has found it aborted": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)],
+        [*WRITING, Refused("no"), seen(ABORTED, at(2)), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)],
         replace(RUNNING, identity=at(4), attempt=2, only_read=True),
     ),
     "has committed what it had found aborted": (
         [
             *WRITING,
             Refused("no"),
-            seen(COMPLETE, at(2)),
+            seen(ABORTED, at(2)),
             ProgressRead(CLAIM),
             Initialised(at(4)),
             ProgressRead(CLAIM),
@@ -287,7 +287,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         [
             *WRITING,
             Refused("no"),
-            seen(COMPLETE, at(2)),
+            seen(ABORTED, at(2)),
             ProgressRead(CLAIM),
             Initialised(at(4)),
             ProgressRead(CLAIM),
@@ -317,7 +317,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         replace(RESTING, state=State.BROKEN, fresh=False),
     ),
     "broken with a fresh epoch": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(CLAIM), Initialised(at(4)), Unreachable("gone")],
+        [*WRITING, Refused("no"), seen(ABORTED, at(2)), ProgressRead(CLAIM), Initialised(at(4)), Unreachable("gone")],
         replace(RESTING, state=State.BROKEN, identity=at(4), fresh=False),
     ),
     "looks after it broke": (
@@ -329,7 +329,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             *WRITING,
             Unreachable("gone"),
             Start(),
-            seen(COMPLETE, at(3)),
+            seen(ABORTED, at(3)),
             ProgressRead(CLAIM),
             Initialised(at(4)),
             ProgressRead(DONE),
@@ -365,7 +365,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Renew(),
             SourcesRead(CLAIM, SOURCES),
             Refused("no"),
-            seen(COMPLETE, at(2)),
+            seen(ABORTED, at(2)),
             ProgressRead(CLAIM),
             Initialised(at(4)),
             ProgressRead(CLAIM),
@@ -378,7 +378,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Renew(),
             SourcesRead(CLAIM, SOURCES),
             Refused("no"),
-            seen(COMPLETE, at(2)),
+            seen(ABORTED, at(2)),
             ProgressRead(CLAIM),
             Initialised(at(4)),
             ProgressRead(CLAIM),
@@ -394,7 +394,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         replace(RESTING, state=State.BROKEN, fresh=False),
     ),
     "broken, for the progress is gone": (
-        [*WRITING, Refused("no"), seen(COMPLETE, at(2)), ProgressRead(None)],
+        [*WRITING, Refused("no"), seen(ABORTED, at(2)), ProgressRead(None)],
         replace(RESTING, state=State.BROKEN, fresh=False),
     ),
     "stopped": (
@@ -426,7 +426,7 @@ ABORT_1: list[tuple[Event, Context]] = [
     (WriteFailed(terminal=False, reason="lost"), ABORTING),
     (Ended(None), replace(ABORTING, state=State.SETTLE)),
     (seen(Coordinated.COMPLETING, at(3)), replace(ABORTING, state=State.SETTLE)),
-    (seen(COMPLETE, at(3)), replace(ABORTING, state=State.CHECK_CLAIM, identity=at(3))),
+    (seen(ABORTED, at(3)), replace(ABORTING, state=State.CHECK_CLAIM, identity=at(3))),
     (ProgressRead(CLAIM), replace(ABORTING, state=State.RETAKE, identity=at(3))),
     (Initialised(at(4)), replace(ABORTING, state=State.RESOLVE, identity=at(4), fresh=True)),
     (ProgressRead(CLAIM), replace(RUNNING, identity=at(4), attempt=2, only_read=True)),
@@ -476,10 +476,10 @@ def test_a_note_is_told_once() -> None:
         (ONGOING, at(2), True),
         (ONGOING, at(3), False),
         (ONGOING, Identity(8, 0), False),
-        (COMPLETE, at(2), True),
-        (COMPLETE, at(3), True),
-        (COMPLETE, at(4), False),
-        (COMPLETE, at(1), False),
+        (ABORTED, at(2), True),
+        (ABORTED, at(3), True),
+        (ABORTED, at(4), False),
+        (ABORTED, at(1), False),
     ],
 )
 def test_which_identity_is_still_ours(state: Coordinated, identity: Identity | None, ours: bool) -> None:
@@ -489,24 +489,24 @@ def test_which_identity_is_still_ours(state: Coordinated, identity: Identity | N
 @pytest.mark.parametrize(
     ("own", "state", "identity", "ours"),
     [
-        (LAST_EPOCH, COMPLETE, Identity(8, 0), True),
+        (LAST_EPOCH, ABORTED, Identity(8, 0), True),
         (LAST_EPOCH, EMPTY, Identity(8, 0), True),
         (LAST_EPOCH, ONGOING, Identity(8, 0), False),
-        (LAST_EPOCH, COMPLETE, Identity(7, LAST_EPOCH + 1), True),
-        (LAST_EPOCH, COMPLETE, Identity(8, LAST_EPOCH + 1), False),
-        (LAST_EPOCH, COMPLETE, Identity(7, LAST_EPOCH + 2), False),
-        (LAST_EPOCH, COMPLETE, Identity(8, 1), False),
+        (LAST_EPOCH, ABORTED, Identity(7, LAST_EPOCH + 1), True),
+        (LAST_EPOCH, ABORTED, Identity(8, LAST_EPOCH + 1), False),
+        (LAST_EPOCH, ABORTED, Identity(7, LAST_EPOCH + 2), False),
+        (LAST_EPOCH, ABORTED, Identity(8, 1), False),
         (LAST_EPOCH, EMPTY, None, False),
-        (LAST_EPOCH + 1, COMPLETE, Identity(8, 0), True),
-        (LAST_EPOCH - 1, COMPLETE, Identity(8, 0), False),
-        (LAST_EPOCH - 1, COMPLETE, Identity(7, LAST_EPOCH), True),
-        (0, COMPLETE, Identity(8, LAST_EPOCH + 1), True),
-        (0, COMPLETE, Identity(7, LAST_EPOCH + 1), False),
+        (LAST_EPOCH + 1, ABORTED, Identity(8, 0), True),
+        (LAST_EPOCH - 1, ABORTED, Identity(8, 0), False),
+        (LAST_EPOCH - 1, ABORTED, Identity(7, LAST_EPOCH), True),
+        (0, ABORTED, Identity(8, LAST_EPOCH + 1), True),
+        (0, ABORTED, Identity(7, LAST_EPOCH + 1), False),
         (0, EMPTY, Identity(8, LAST_EPOCH + 1), False),
-        (0, COMPLETE, Identity(8, LAST_EPOCH), False),
-        (0, COMPLETE, None, False),
+        (0, ABORTED, Identity(8, LAST_EPOCH), False),
+        (0, ABORTED, None, False),
         (0, ONGOING, Identity(8, LAST_EPOCH + 1), False),
-        (1, COMPLETE, Identity(8, LAST_EPOCH + 1), False),
+        (1, ABORTED, Identity(8, LAST_EPOCH + 1), False),
     ],
 )
 def test_which_identity_is_ours_at_the_end_of_the_epochs(
@@ -517,7 +517,7 @@ def test_which_identity_is_ours_at_the_end_of_the_epochs(
 
 def test_what_nobody_knows_is_not_forgotten() -> None:
     assert is_forgotten(Snapshot(Coordinated.ABSENT, None), at(0)) is False
-    assert is_forgotten(Snapshot(COMPLETE, at(LAST_EPOCH + 1)), None) is False
+    assert is_forgotten(Snapshot(ABORTED, at(LAST_EPOCH + 1)), None) is False
 
 
 def goes_on(own: Identity, state: Coordinated, identity: Identity | None) -> bool:
@@ -557,7 +557,7 @@ def test_each_start_before_a_claim_has_a_name_of_its_own(attempts: int, starts: 
     assert machine.context.name == ("me" if starts == 1 else f"me.{starts}")
 
 
-@pytest.mark.parametrize("state", [EMPTY, COMPLETE, ONGOING])
+@pytest.mark.parametrize("state", [EMPTY, ABORTED, ONGOING])
 def test_whoever_initialised_an_id_that_was_unknown_is_another(state: Coordinated) -> None:
     """Perhaps it was our own InitProducerId, which was not answered: nothing tells, so this driver stops."""
     machine = Protocol(Settings("me", epoch_per_end=True))

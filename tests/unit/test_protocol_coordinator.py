@@ -58,7 +58,7 @@ def empty(epoch: int) -> Described:
 
 
 def complete(epoch: int) -> Described:
-    return Described(Snapshot(Coordinated.COMPLETE, at(epoch)))
+    return Described(Snapshot(Coordinated.ABORTED, at(epoch)))
 
 
 class Cluster:

@@ -77,7 +77,6 @@ MOST_REPEATED = 1  # InitProducerId aborts, and comes again: so often may anothe
 class Broker:
     version: int
     state: Coordinated = Coordinated.ABSENT
-    aborted: bool = False  # which COMPLETE
     pid: int = 0
     epoch: int = -1
     last: int = -1  # the epoch whose InitProducerId is taken for a retry
@@ -151,7 +150,7 @@ class Broker:
             return self, Refused("fenced")
         if self.state is Coordinated.ONGOING:
             return self._completed(commit), Ended(None)
-        if self.state is Coordinated.COMPLETE and self.aborted != commit:
+        if self.state is _ended(commit):
             return self, Ended(None)
         return self, Refused("state")
 
@@ -160,15 +159,14 @@ class Broker:
             done = self._completed(commit)
             done = done._bumped(done.epoch + 1, last=done.epoch)
             return done, Ended(done.identity)
-        retry = identity.epoch == self.epoch - 1 and self.state is Coordinated.COMPLETE
-        if retry and self.aborted != commit:
+        if identity.epoch == self.epoch - 1 and self.state is _ended(commit):
             return self, Ended(self.identity)
         return self, Refused("state")
 
     def _completed(self, commit: bool) -> Broker:
         visible = self.visible + self.open if commit else self.visible
         progress = self.pending if commit and self.pending else self.progress
-        ended = replace(self, state=Coordinated.COMPLETE, aborted=not commit, open=(), pending=None)
+        ended = replace(self, state=_ended(commit), open=(), pending=None)
         return replace(ended, visible=visible, progress=progress)
 
     def _bumped(self, epoch: int, last: int) -> Broker:
@@ -178,6 +176,10 @@ class Broker:
         """A timeout, or InitProducerId on an open transaction."""
         last = self.epoch if self.version == 2 else -1
         return self._completed(commit=False)._bumped(self.epoch + 1, last)
+
+
+def _ended(commit: bool) -> Coordinated:
+    return Coordinated.COMMITTED if commit else Coordinated.ABORTED
 
 
 # ---------------------------------------------------------------------------------------------------------------- world

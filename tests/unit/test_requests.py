@@ -238,8 +238,8 @@ def described(state: str, code: int = 0) -> Any:
         ("PrepareCommit", Coordinated.COMPLETING),
         ("PrepareAbort", Coordinated.COMPLETING),
         ("PrepareEpochFence", Coordinated.COMPLETING),
-        ("CompleteCommit", Coordinated.COMPLETE),
-        ("CompleteAbort", Coordinated.COMPLETE),
+        ("CompleteCommit", Coordinated.COMMITTED),
+        ("CompleteAbort", Coordinated.ABORTED),
         ("Dead", Coordinated.ABSENT),
     ],
 )

@@ -24,7 +24,8 @@ class Coordinated(Enum):
     EMPTY = "empty"
     ONGOING = "ongoing"
     COMPLETING = "completing"  # PrepareCommit, PrepareAbort, PrepareEpochFence: markers are still being written
-    COMPLETE = "complete"  # CompleteCommit, CompleteAbort
+    COMMITTED = "committed"  # CompleteCommit
+    ABORTED = "aborted"  # CompleteAbort
 
 
 @dataclass(frozen=True, slots=True)

@@ -557,12 +557,12 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
     if seen.state is Coordinated.COMPLETING:
         return context, Describe(settle=True)
     forgotten = settings.epoch_per_end and is_forgotten(seen, own)
-    if seen.state is not Coordinated.ABSENT and not forgotten and not _descends(seen, own):
+    if seen.state is not Coordinated.ABSENT and not forgotten and not _descends(settings, seen, own):
         return _fenced(context, f"{seen.identity} holds the transactional id, we had {own}")
     next_empty = seen.state is Coordinated.EMPTY and seen.identity != own
     opened = _still_opened(context, seen)
     known = replace(context, identity=own if next_empty else seen.identity, next_empty=next_empty, opened=opened)
-    if seen.state is Coordinated.COMPLETE and seen.identity != own and context.state is State.LOOK and not forgotten:
+    if seen.state is Coordinated.ABORTED and seen.identity != own and context.state is State.LOOK and not forgotten:
         known = replace(known, failure=f"{context.failure}{_ENDED_BY_THE_BROKER}")
     if seen.state is Coordinated.ONGOING:
         # The claim cannot be read yet: our own open transaction may hold an offset that makes it unstable.
@@ -601,15 +601,26 @@ def is_forgotten(seen: Snapshot, own: Identity | None) -> bool:
     if own is None or seen.identity is None:
         return False
     followed = own.epoch == 0 and seen.identity.producer_id != own.producer_id
-    return followed and seen.state is Coordinated.COMPLETE and seen.identity.epoch > LAST_EPOCH
+    ended = seen.state in (Coordinated.COMMITTED, Coordinated.ABORTED)
+    return followed and ended and seen.identity.epoch > LAST_EPOCH
 
 
-def _descends(seen: Snapshot, own: Identity | None) -> bool:
+def _descends(settings: Settings, seen: Snapshot, own: Identity | None) -> bool:
+    """Whether the identity may be ours, or what the coordinator has made of ours.
+
+    On version 1 a commit leaves the epoch as it is, so what is committed under the next one is another driver's. Else two could
+    hold one epoch, for an InitProducerId that comes from the epoch before is answered with the current one, as a repetition::
+
+        driver 1 rests under epoch 4; driver 2 fences, claims under epoch 5, and rests
+        driver 1 wakes and is refused; a group coordinator that had been replaced tells that the claim is still its own
+        it takes epoch 5 for its own, asks with it, and is given epoch 6; driver 2 asks with its epoch 5, and is given 6, too
+        what driver 1 stores is committed with driver 2's batch, over its progress: the next driver writes that batch again
+    """
     if own is None or seen.identity is None:
         return False
     if seen.identity == own:
         return True
-    if seen.state is Coordinated.ONGOING:
+    if seen.state is Coordinated.ONGOING or (seen.state is Coordinated.COMMITTED and not settings.epoch_per_end):
         return False
     if own.epoch >= LAST_EPOCH:
         return seen.identity.epoch == 0 or seen.identity == Identity(own.producer_id, own.epoch + 1)

@@ -58,8 +58,8 @@ _STATES = {
     "PrepareCommit": Coordinated.COMPLETING,
     "PrepareAbort": Coordinated.COMPLETING,
     "PrepareEpochFence": Coordinated.COMPLETING,
-    "CompleteCommit": Coordinated.COMPLETE,
-    "CompleteAbort": Coordinated.COMPLETE,
+    "CompleteCommit": Coordinated.COMMITTED,
+    "CompleteAbort": Coordinated.ABORTED,
     "Dead": Coordinated.ABSENT,
 }
 

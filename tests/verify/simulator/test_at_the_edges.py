@@ -305,7 +305,7 @@ def opened_alone(broker: EmbeddedBroker, client: KafkaClient, version: int, name
 def check_timed_out(both: Both, version: int, kinds: tuple[str, ...]) -> None:
     """The broker aborted it under the next epoch; whatever its driver then sends is answered alike."""
     ours = both.ours
-    wait_for_state(both.real, Coordinated.COMPLETE)
+    wait_for_state(both.real, Coordinated.ABORTED)
     assert both.model.transactions.metadata is not None
     both.model.transactions.expire(both.model.transactions.metadata.begun)
     both.settle()

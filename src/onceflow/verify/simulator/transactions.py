@@ -66,8 +66,8 @@ _SHOWN = {
     Phase.ONGOING: Coordinated.ONGOING,
     Phase.PREPARE_COMMIT: Coordinated.COMPLETING,
     Phase.PREPARE_ABORT: Coordinated.COMPLETING,
-    Phase.COMPLETE_COMMIT: Coordinated.COMPLETE,
-    Phase.COMPLETE_ABORT: Coordinated.COMPLETE,
+    Phase.COMPLETE_COMMIT: Coordinated.COMMITTED,
+    Phase.COMPLETE_ABORT: Coordinated.ABORTED,
 }
 
 OnPrepared = Callable[[frozenset[int], Identity, bool], None]

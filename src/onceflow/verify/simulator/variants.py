@@ -124,7 +124,7 @@ class FencesBack(NoClaim):
     def handle(self, event: Event) -> Effect:
         if self.context.state is State.LOOK and isinstance(event, Described):
             settled = event.snapshot.state is not Coordinated.COMPLETING
-            event = Described(Snapshot(Coordinated.COMPLETE, self.context.identity)) if settled else event
+            event = Described(Snapshot(Coordinated.ABORTED, self.context.identity)) if settled else event
         effect = super().handle(event)
         return Initialise(None) if self.context.state is State.RETAKE else effect
 

@@ -56,7 +56,8 @@ _SHOWN = {
     Coordinated.EMPTY: "Empty",
     Coordinated.ONGOING: "Ongoing",
     Coordinated.COMPLETING: "PrepareCommit",
-    Coordinated.COMPLETE: "CompleteCommit",
+    Coordinated.COMMITTED: "CompleteCommit",
+    Coordinated.ABORTED: "CompleteAbort",
 }
 
 
