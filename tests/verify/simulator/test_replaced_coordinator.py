@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.kafka.client import GROUP, TRANSACTION
+from onceflow.kafka.client import TRANSACTION
 from onceflow.transaction.messages import Coordinated, Describe, Effect, Event, Identity, Initialise, Snapshot
 from onceflow.transaction.questions import Questions
-from onceflow.verify.simulator.broker import Broker
+from onceflow.verify.simulator.broker import TRANSACTION_TIMEOUT, Broker
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.client import Client
 from onceflow.verify.simulator.network import Network
 from onceflow.verify.simulator.requests import (
+    CONCURRENT_TRANSACTIONS,
     INVALID_TXN_STATE,
     NOT_COORDINATOR,
     OK,
@@ -62,9 +63,11 @@ class Cluster:
     def replace(self) -> None:
         self.broker.replace_coordinator(LASTS)
 
-    def it_hears(self) -> None:
-        while self._scheduler.step():
-            pass
+    def passes(self, ticks: int) -> None:
+        over: list[bool] = []
+        self._scheduler.after(ticks, lambda: over.append(True))
+        while not over:
+            assert self._scheduler.step()
 
     def hears(self, effect: Effect) -> None:
         """The older driver asks whoever is named, and is answered."""
@@ -81,20 +84,41 @@ class Cluster:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_it_answers_nothing_that_it_has_to_write_down(version: int) -> None:
+@pytest.mark.parametrize("what", ["fence", "compare and set", "add", "end"])
+def test_it_answers_nothing_that_it_has_to_write_down_and_meanwhile_asks_for_patience(version: int, what: str) -> None:
     cluster = Cluster(version)
     cluster.replace()
     own = cluster.own
-    needs = (
-        InitProducerId(None, OLDER),
-        InitProducerId(own, OLDER),
-        AddPartitions(own, 1),
-        EndTransaction(own, commit=True),
-    )
-    assert [cluster.told(each) for each in needs] == [None] * len(needs)
-    assert cluster.told(Together((AddPartitions(own, 0),))) == Answer(parts=(OK,)), "that one is open there already"
-    cluster.it_hears()
+    needs: dict[str, Request] = {
+        "fence": InitProducerId(None, OLDER),
+        "compare and set": InitProducerId(own, OLDER),
+        "add": Together((AddPartitions(own, 1),)),
+        "end": EndTransaction(own, commit=True),
+    }
+    assert cluster.told(needs[what]) is None
+    then = {name: cluster.told(request) for name, request in needs.items()}
+    assert then == {**dict.fromkeys(needs, CONCURRENT_TRANSACTIONS), "add": Answer(parts=(CONCURRENT_TRANSACTIONS,))}
+    assert cluster.told(DescribeTransaction()) == Answer(snapshot=Snapshot(Coordinated.ONGOING, own))
+    cluster.passes(TRANSACTION_TIMEOUT)
+    assert cluster.told(needs[what]) is None, "it tries once more"
+    cluster.passes(LASTS)
     assert cluster.told(DescribeTransaction()) == NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_in_the_transaction_already_needs_nothing_written_down(version: int) -> None:
+    cluster = Cluster(version)
+    cluster.replace()
+    assert cluster.told(Together((AddPartitions(cluster.own, 0),))) == Answer(parts=(OK,))
+
+
+@pytest.mark.parametrize(("version", "told"), [(1, PRODUCER_FENCED), (2, CONCURRENT_TRANSACTIONS)])
+def test_while_it_writes_a_commit_of_another_epoch_is_refused_on_version_1(version: int, told: Answer) -> None:
+    cluster = Cluster(version)
+    cluster.replace()
+    assert cluster.told(InitProducerId(None, OLDER)) is None
+    later = Identity(cluster.own.producer_id, cluster.own.epoch + 5)
+    assert cluster.told(EndTransaction(later, commit=True)) == told
 
 
 def test_nor_does_it_give_an_epoch_that_it_has_given_before() -> None:
@@ -169,13 +193,32 @@ def test_who_stops_for_what_it_has_forgotten_cannot_know_that_nobody_is_newer() 
     assert cluster.broker.transactions.in_doubt
 
 
-@pytest.mark.parametrize(("misled", "newest"), [(False, OLDER), (True, NEWER)])
-def test_who_fences_by_an_older_claim_is_no_newer_for_that(misled: bool, newest: int) -> None:
+def test_who_fences_since_the_id_was_forgotten_is_no_newer_and_excuses_whom_it_displaces() -> None:
     broker = Broker(Scheduler(), Choices(0, {}), 1)
-    broker.note_fence(NEWER, blind=False)
     broker.ask(InitProducerId(None, NEWER))
     broker.transactions.forget()
     broker.note_fence(OLDER, blind=True)
-    broker.note_answer(GROUP, OLDER, misleads=misled)
     broker.ask(InitProducerId(None, OLDER))
-    assert broker.newest == newest
+    assert (broker.newest, broker.displaced) == (NEWER, {NEWER})
+    broker.note_fence(NEWER, blind=False)
+    broker.ask(InitProducerId(None, NEWER))
+    assert (broker.newest, broker.displaced) == (NEWER, set())
+
+
+def test_nor_is_who_is_given_an_identity_without_a_comparison_for_the_id_was_forgotten() -> None:
+    broker = Broker(Scheduler(), Choices(0, {}), 1)
+    own = broker.ask(InitProducerId(None, OLDER)).identity
+    broker.ask(InitProducerId(None, NEWER))
+    broker.transactions.forget()
+    broker.ask(InitProducerId(own, OLDER))
+    assert (broker.newest, broker.displaced) == (NEWER, {NEWER})
+
+
+def test_an_identity_that_two_drivers_were_given_is_told() -> None:
+    broker = Broker(Scheduler(), Choices(0, {}), 1)
+    own = broker.ask(InitProducerId(None, OLDER)).identity
+    for driver in (OLDER, OLDER):
+        broker.ask(InitProducerId(own, driver))
+    assert broker.shared == [], "a repetition"
+    following = broker.ask(InitProducerId(own, NEWER)).identity
+    assert broker.shared == [following]

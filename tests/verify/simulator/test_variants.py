@@ -22,6 +22,9 @@ TORN = {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}
 RESUMED = {**TORN, "checkpoint": 0.2}
 """The same, more often."""
 
+TOLD_OF_AN_OLDER_CLAIM = {"replaced": 0.15, "named": 0.8, "second": 0.3, "driver": 0.05, "request": 0.1, "marker": 0.1}
+"""Drivers that wake to a group coordinator that was replaced."""
+
 CONTROLS = [
     ("no audit", 1, Anomaly.LOST, {"tail": 0.1}),
     ("no audit", 2, Anomaly.LOST, {"tail": 0.1}),
@@ -35,7 +38,7 @@ CONTROLS = [
     ("no confirmation", 1, Anomaly.NEWEST_STOPPED, {"second": 0.2, "driver": 0.1, "marker": 0.2, "request": 0.05}),
     ("believes what is read", 1, Anomaly.REPEATED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
     ("believes what is read", 2, Anomaly.REPEATED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),
-    ("no fresh epoch", 1, Anomaly.ABORTED_COMMIT, {"outdated": 0.3, "named": 0.7}),
+    ("takes another commit for its own", 1, Anomaly.SHARED, TOLD_OF_AN_OLDER_CLAIM),
     ("unknown is committed", 1, Anomaly.LOST, {"outdated": 0.2, "named": 0.7}),
     ("unknown is committed", 2, Anomaly.LOST, {"outdated": 0.2, "named": 0.7}),
     ("stops for an older claim", 1, Anomaly.NEWEST_STOPPED, {"replaced": 0.1, "named": 0.7, "driver": 0.1}),

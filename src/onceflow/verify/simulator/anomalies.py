@@ -25,6 +25,7 @@ class Anomaly(Enum):
     STUCK = "stuck: the faults are long over"
     TOO_MANY_DRIVERS = "{} drivers did not finish"
     NEWEST_STOPPED = "the newest driver stopped for good"
+    SHARED = "two drivers were given {}"
     CONFLICT = "a conflict, although checkpoint and progress agree"
     RESUMED_UNCOMMITTED = "resumed from offsets that the newest batch has not committed"
     RESUMED_DIFFERENT = "resumed from an offset that cannot tell where both readings have ended"

@@ -13,6 +13,7 @@ from onceflow.transaction.messages import Identity
 from onceflow.verify.simulator.choices import Choices
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.group import Group
+from onceflow.verify.simulator.outdated import Outdated
 from onceflow.verify.simulator.partition import Partition
 from onceflow.verify.simulator.requests import (
     CONCURRENT_TRANSACTIONS,
@@ -50,7 +51,7 @@ class Old:
     """A coordinator that others have replaced, and that has not heard of it. ``knows``: what it had then."""
 
     home: int
-    knows: Group | Transactions
+    knows: Group | Outdated
 
 
 class Broker:
@@ -77,6 +78,11 @@ class Broker:
         self._coordinator_back = 0
         self._group_back = 0
         self._old: dict[int, Old] = {}
+        self.displaced: set[int] = (
+            set()
+        )  # drivers that an older one has fenced, which could not know that, for the judge
+        self.shared: list[Identity] = []  # that were given to two drivers, for the judge
+        self._given: dict[Identity, int] = {}
         self.misled: set[tuple[int, int]] = (
             set()
         )  # kind and driver: who was told last what is so no more, for the judge
@@ -116,25 +122,37 @@ class Broker:
     def _initialise(self, request: InitProducerId) -> Answer:
         if self._scheduler.now < self._shorter_until:
             return INVALID_TRANSACTION_TIMEOUT
-        fences = (
-            request.expected is None or self.transactions.metadata is None
-        )  # an id that is not known compares nothing
+        knows = self.transactions.metadata is not None
         answer = self.transactions.initialise(request)
-        if fences and answer.code == codes.NONE:
-            blind = request.by in self._blind
-            if not (blind and (GROUP_KIND, request.by) in self.misled):
-                self.newest = request.by
-            self.transactions.in_doubt = self.transactions.in_doubt or blind
+        if answer.identity is None:
+            return answer
+        self._note_given(answer.identity, request.by)
+        if request.expected is None:
+            self._note_fenced(request.by, blind=request.by in self._blind)
+        elif not knows:  # it compares nothing
+            self._note_fenced(request.by, blind=True)
         return answer
 
-    def note_fence(self, driver: int, *, blind: bool) -> None:
-        """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known.
+    def _note_given(self, identity: Identity, driver: int) -> None:
+        if self._given.setdefault(identity, driver) != driver:
+            self.shared.append(identity)
 
-        It goes by the claim then, and is no newer for that if it was told of an older one::
+    def _note_fenced(self, driver: int, *, blind: bool) -> None:
+        """Who fences because the id was not known goes by the claim, and is no newer for that::
 
-            driver 1 claims, and driver 2 after it; the group coordinator had been replaced before; the id expires
-            driver 1 is told by the old one that the claim is still its own, fences, and stops when it hears of driver 2's
+        driver 1 claims, and driver 2 after it; the id expires
+        driver 1 is told that the claim is still its own, by a coordinator that was replaced, or a moment before driver 2's
+        it fences, and driver 2 stops; or it goes as far as its next offsets, and stops when it hears of driver 2's claim
         """
+        if blind and driver != self.newest:
+            self.displaced.add(self.newest)
+        else:
+            self.newest = driver
+            self.displaced.discard(driver)
+        self.transactions.in_doubt = self.transactions.in_doubt or blind
+
+    def note_fence(self, driver: int, *, blind: bool) -> None:
+        """Before a driver asks for an identity. ``blind``: for whichever, because it has looked, and the id was not known."""
         (self._blind.add if blind else self._blind.discard)(driver)
 
     def fenced_late(self) -> None:
@@ -184,10 +202,10 @@ class Broker:
         """The same of the transaction coordinator."""
         if TRANSACTION not in self._old:
             reach("broker: the transaction coordinator is replaced, and does not hear of it")
-            self._replace(TRANSACTION, self.transactions.as_of_now(), ticks)
+            self._replace(TRANSACTION, Outdated(self.transactions, self._scheduler, TRANSACTION_TIMEOUT), ticks)
             self.move_coordinator()
 
-    def _replace(self, kind: int, knows: Group | Transactions, ticks: int) -> None:
+    def _replace(self, kind: int, knows: Group | Outdated, ticks: int) -> None:
         self._old[kind] = Old(self.homes[kind], knows)
         self._scheduler.after(ticks, partial(self._reached_again, kind))
 
@@ -206,10 +224,10 @@ class Broker:
         answer = old.knows.tell(asked.request)
         if answer is None:
             return None
-        truth = self.group if asked.kind == GROUP_KIND else self.transactions
-        if isinstance(old.knows, Transactions):
-            self.transactions.doubt_as(old.knows)
-        return replace(answer, misleads=old.knows.decided != truth.decided)
+        if isinstance(old.knows, Group):
+            return replace(answer, misleads=old.knows.committed != self.group.committed)
+        self.transactions.in_doubt = self.transactions.in_doubt or old.knows.in_doubt
+        return replace(answer, misleads=old.knows.shown != self.transactions.describe())
 
     def names_replaced(self, kind: int) -> bool:
         """Whether who looks for the coordinator is told the one that was replaced."""

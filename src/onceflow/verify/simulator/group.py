@@ -95,11 +95,6 @@ class Group:
         found.committed, found._pending = self.committed, dict(self._pending)
         return found
 
-    @property
-    def decided(self) -> Committed:
-        """What it has to tell."""
-        return self.committed
-
     def tell(self, request: Request) -> Answer | None:
         """The answer of one that was replaced: none, where something has to be accepted for it."""
         if not isinstance(request, FetchOffsets):

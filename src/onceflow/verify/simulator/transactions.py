@@ -24,7 +24,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from onceflow.kafka import codes
 from onceflow.transaction.messages import Coordinated, Identity, Snapshot
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
@@ -119,7 +118,7 @@ class Transactions:
     ) -> None:
         self.metadata: Metadata | None = None
         self.follows_next = False
-        self._version = version
+        self.version = version
         self._first_epoch = first_epoch  # as if InitProducerId had been called so often before
         self._next_pid = 1000
         self._on_prepared = on_prepared
@@ -225,7 +224,7 @@ class Transactions:
         """EndTxn of the request's version: 5 on transaction version 2, at most 4 on version 1."""
         if self.metadata is None:
             return INVALID_PRODUCER_ID_MAPPING
-        ended = self._end_2 if self._version >= 2 else self._end_1
+        ended = self._end_2 if self.version >= 2 else self._end_1
         return ended(self.metadata, request.identity, request.commit)
 
     def _end_1(self, entry: Metadata, identity: Identity, commit: bool) -> Answer:
@@ -272,8 +271,8 @@ class Transactions:
         entry = self.metadata
         if entry.epoch == GREATEST:
             return False
-        entry.last_epoch = entry.epoch if self._version >= 2 else NONE
-        if self._version >= 2 and entry.epoch >= EXHAUSTED:
+        entry.last_epoch = entry.epoch if self.version >= 2 else NONE
+        if self.version >= 2 and entry.epoch >= EXHAUSTED:
             if self.follows_next:
                 reach("coordinator: it aborts in the last epoch, and gives a new producer id")
                 entry.next_pid = self._new_pid()
@@ -293,7 +292,7 @@ class Transactions:
         if entry.phase is not Phase.ONGOING:
             reach("coordinator: an abort of nothing gives the next epoch")
             entry.partitions = set()
-        if self._version >= 2:
+        if self.version >= 2:
             entry.last_epoch = entry.epoch
             if entry.epoch >= EXHAUSTED:
                 reach("coordinator: EndTxn gives a new producer id")
@@ -331,37 +330,15 @@ class Transactions:
 
     def as_of_now(self) -> Transactions:
         """What a coordinator has that hears no more."""
-        found = Transactions(self._version, 0, lambda *_: None, lambda _: None)
-        found.metadata, found.follows_next, found._forgotten = (
-            _copied(self.metadata),
-            self.follows_next,
-            self._forgotten,
-        )
+        found = Transactions(self.version, 0, lambda *_: None, lambda _: None)
+        found.metadata, found.follows_next = self.copied(), self.follows_next
+        found._forgotten = self._forgotten
         return found
 
-    @property
-    def decided(self) -> Metadata | None:
-        """What it has to tell."""
-        return self.metadata
-
-    def doubt_as(self, told: Transactions) -> None:
-        """Who asked ``told``, and not this one, cannot know more than that."""
-        self.in_doubt = self.in_doubt or told.in_doubt
-
-    def tell(self, request: Request) -> Answer | None:
-        """The answer of one that was replaced: none, where something has to be written down for it, for that waits for replicas.
-
-        An InitProducerId is, also where it gives what it gave before.
-        """
-        before = _copied(self.metadata)
-        answer = self.ask(request)
-        gives = isinstance(request, InitProducerId) and answer.code == codes.NONE
-        if self.metadata == before and not gives:
-            reach("coordinator: who was replaced tells what it knows")
-            return answer
-        reach("coordinator: who was replaced writes nothing down")
-        self.metadata = before
-        return None
+    def copied(self) -> Metadata | None:
+        """What is known of the transactional id, so that it can be put back."""
+        entry = self.metadata
+        return None if entry is None else replace(entry, partitions=set(entry.partitions))
 
     def ask(self, request: Request) -> Answer:
         """Of any of the requests that are for this coordinator."""
@@ -391,10 +368,6 @@ class Transactions:
         if self.metadata is None:
             return Snapshot(Coordinated.ABSENT, None)
         return Snapshot(_SHOWN[self.metadata.phase], self.metadata.identity)
-
-
-def _copied(entry: Metadata | None) -> Metadata | None:
-    return None if entry is None else replace(entry, partitions=set(entry.partitions))
 
 
 def _repeated(phase: Phase, commit: bool) -> Answer:

@@ -100,6 +100,15 @@ class StopsForAnOlderClaim(Protocol):
         return effect
 
 
+class TakesAnotherCommitForItsOwn(Protocol):
+    """Version 1: takes what is committed under the next epoch for its own transaction, which the broker would have aborted."""
+
+    def handle(self, event: Event) -> Effect:
+        if isinstance(event, Described) and event.snapshot.state is Coordinated.COMMITTED:
+            event = Described(replace(event.snapshot, state=Coordinated.ABORTED))
+        return super().handle(event)
+
+
 class NoClaim(BelievesWhatIsRead):
     """Does not ask who claimed the name."""
 
@@ -421,6 +430,7 @@ VARIANTS: Mapping[str, Variant] = {
     "believes what is read": Variant(BelievesWhatIsRead),
     "believes where it begins": Variant(compares_beginnings=False),
     "stops for an older claim": Variant(StopsForAnOlderClaim),
+    "takes another commit for its own": Variant(TakesAnotherCommitForItsOwn),
     "no confirmation": Variant(NoConfirm),
     "trusts batch ids": Variant(TrustsBatchIds),
     "refused is aborted": Variant(RefusedIsAborted),

@@ -255,6 +255,8 @@ class World:
             reach("driver: an older one stops")
         elif self.broker.transactions.in_doubt:
             reach("driver: the newest stops, for it cannot know that it is")
+        elif driver.order in self.broker.displaced:
+            reach("driver: the newest stops, for an older one has fenced it that could not know")
         elif (GROUP, driver.order) in self.broker.misled:
             reach("driver: the newest stops, for it was told of an older claim")
         elif (TRANSACTION, driver.order) in self.broker.misled:
