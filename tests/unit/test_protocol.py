@@ -209,14 +209,20 @@ def start_whose_claim_was_committed_although_it_looked_refused() -> Life:
 
 def start_that_another_claim_overtook() -> Life:
     life = Life().fenced(None)
-    life.hear(Refused("fenced"), seen(ABORTED, at(2)))
+    halted(life.hear(Refused("fenced"), seen(COMMITTED, at(2))), Stop.FENCED, "holds the transactional id")
+    return life
+
+
+def start_that_another_claim_overtook_since_the_id_was_forgotten() -> Life:
+    life = Life().fenced(None)
+    life.hear(Refused("unknown"), seen(ABSENT, None))
     halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
     return life
 
 
 def start_that_another_claim_overtook_at_the_last_moment() -> Life:
     life = Life().fenced(None)
-    life.hear(Refused("fenced"), seen(ABORTED, at(2)), ProgressRead(None), Initialised(at(3)))
+    life.hear(Refused("unknown"), seen(ABSENT, None), ProgressRead(None), Initialised(ANEW))
     halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
     return life
 
@@ -277,15 +283,14 @@ def start_that_is_told_so_again() -> Life:
 
 
 def start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_1() -> Life:
-    """The offsets joined, so nobody has come since: the claim that another coordinator tells is older than our fence, too."""
+    """The epoch behind ours is that of an abort, so it was ours: the claim that another coordinator tells is older than our fence."""
     before = DONE.claimed_by("second")
     life = Life(1).fenced(CLAIM.claimed_by("first"))
-    assert life.hear(Refused("timed out", opened=True)) == Describe()
+    assert life.hear(Refused("timed out")) == Describe()
     assert life.hear(seen(ABORTED, at(2))) == ReadProgress()
     assert life.hear(ProgressRead(before)) == Initialise(expected=at(2))
     assert life.hear(Initialised(at(3)), ProgressRead(before)) == claim(at(3), DONE, before)
-    life.hear(Refused("fenced"), seen(ABORTED, at(4)))
-    halted(life.hear(ProgressRead(DONE.claimed_by("newer"))), Stop.FENCED, "driver newer has claimed the name")
+    halted(life.hear(Refused("fenced"), seen(COMMITTED, at(4))), Stop.FENCED, "holds the transactional id")
     return life
 
 
@@ -1167,7 +1172,7 @@ def driver_that_has_claimed_the_name_goes_on_under_no_other_claim() -> Life:
     life.hear(Offered(BATCH), Written({}), ProgressRead(newer), seen(ONGOING, at(3)), Initialised(at(5)))
     halted(life.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
     rests = Life(1).renewing()
-    rests.hear(Initialised(at(2)), Refused("timed out", opened=True), seen(ABORTED, at(3)))
+    rests.hear(Initialised(at(2)), Refused("timed out"), seen(ABORTED, at(3)))
     halted(rests.hear(ProgressRead(newer)), Stop.FENCED, "driver newer has claimed the name")
     return life
 
@@ -1240,6 +1245,7 @@ CASES: list[Callable[[], Life]] = [
     start_whose_claim_timed_out,
     start_whose_claim_was_committed_although_it_looked_refused,
     start_that_another_claim_overtook,
+    start_that_another_claim_overtook_since_the_id_was_forgotten,
     start_that_another_claim_overtook_at_the_last_moment,
     start_whose_claim_is_refused_again_and_again,
     start_that_was_told_what_was_committed_once,

@@ -671,22 +671,16 @@ def test_a_refusal_of_either_is_told(scripted: Scripted) -> None:
     assert isinstance(requests.store(OURS, PROGRESS, {}, READ), Refused)
 
 
-@pytest.mark.parametrize(("version", "opened"), [(1, True), (2, False)])
-def test_a_refusal_tells_whether_the_transaction_was_opened_before(
-    scripted: Scripted, version: int, opened: bool
-) -> None:
-    requests, _ = scripted(*[plain(0)] * opened, listed(47), version=version)
-    refused = requests.store(OURS, PROGRESS, {}, READ)
-    assert isinstance(refused, Refused)
-    assert refused.opened is opened
-    requests, _ = scripted(plain(47), version=1)
-    refused = requests.store(OURS, PROGRESS, {}, READ)
-    assert isinstance(refused, Refused)
-    assert not refused.opened
-    requests, _ = scripted(listed(0), listed(90))
-    refused = requests.store(OURS, PROGRESS, MANY)
-    assert isinstance(refused, Refused)
-    assert refused.opened
+def test_a_refusal_of_any_part_is_told(scripted: Scripted) -> None:
+    requests, client = scripted(plain(47), version=1)
+    assert isinstance(requests.store(OURS, PROGRESS, {}, READ), Refused)
+    assert len(client.asked) == 1
+    requests, client = scripted(plain(0), listed(47), version=1)
+    assert isinstance(requests.store(OURS, PROGRESS, {}, READ), Refused)
+    assert len(client.asked) == 2
+    requests, client = scripted(listed(0), listed(90))
+    assert isinstance(requests.store(OURS, PROGRESS, MANY), Refused)
+    assert len(client.asked) == 2
 
 
 ONCE = (asking.ANCHOR_TOPIC, 0, *PROGRESS.claimed_by("before").encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from onceflow.errors import BrokerUnreachable, TopicMissing
@@ -109,13 +109,11 @@ class Asking:
 
         Where other progress is committed than was ``read``, that is the answer.
         """
-        opened = False
         for question in self.questions.store(identity, progress, source):
             event = yield from self._ask_of_topics(question, read if question.kind == GROUP else None)
             if not isinstance(event, Stored):
                 break
-            opened = True
-        return replace(event, opened=opened) if isinstance(event, Refused) else event
+        return event
 
     def _asked_of_who_leads(self, question: Question[Event], read: ProgressRead | None) -> Talk[Event]:
         """And ``read`` is what is committed there: whoever accepts an offset has all that was committed before (``protocol.py``).

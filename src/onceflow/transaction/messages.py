@@ -143,13 +143,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The broker refused the identity or the transaction's state: fenced, timed out, unknown.
-
-    ``opened``, of ``Store``: it had taken something under that identity before, so the transaction was open.
-    """
+    """The broker refused the identity or the transaction's state: fenced, timed out, unknown."""
 
     reason: str
-    opened: bool = False
 
 
 @dataclass(frozen=True, slots=True)

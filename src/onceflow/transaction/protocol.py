@@ -282,16 +282,12 @@ def _told_otherwise(settings: Settings, context: Context, event: ProgressRead) -
     """
     decided = _decided_again(settings, context, event.progress)
     told = replace(decided, seen_claims=context.seen_claims | {context.name})
-    return _claim_refused(settings, told, Refused(_REPLACED, opened=True))
+    return _claim_refused(settings, told, Refused(_REPLACED))
 
 
 def _claim_refused(settings: Settings, context: Context, event: Refused) -> Step:
-    """Whose claim stands is told by who coordinates: it may be one that the start has not found (``_REPLACED``).
-
-    On version 1 another driver, too, may have ended a transaction under the epoch behind ours, if we had opened none.
-    """
-    may_be_open = (settings.epoch_per_end or event.opened) and not context.claimed
-    return _look(settings, replace(context, opened=context.identity if may_be_open else None), event)
+    """Whose claim stands is told by who coordinates: it may be one that the start has not found (``_REPLACED``)."""
+    return _look(settings, replace(context, opened=None if context.claimed else context.identity), event)
 
 
 def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
