@@ -283,7 +283,7 @@ def start_that_is_told_so_again() -> Life:
 
 
 def start_whose_claim_timed_out_while_who_was_replaced_did_not_answer_version_1() -> Life:
-    """The epoch behind ours is that of an abort, so it was ours: the claim that another coordinator tells is older than our fence."""
+    """The epoch behind ours is that of an abort, so ours was open: the claim that another coordinator tells is older."""
     before = DONE.claimed_by("second")
     life = Life(1).fenced(CLAIM.claimed_by("first"))
     assert life.hear(Refused("timed out")) == Describe()

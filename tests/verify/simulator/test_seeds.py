@@ -58,6 +58,12 @@ RESUMED_AS_IT_WAS = Scenario(
 """The user resumes from what a group coordinator tells that was replaced, and the driver is told the same."""
 
 
+WOKEN = Scenario(
+    version=1,
+    rates={"replaced": 0.15, "named": 0.8, "second": 0.3, "driver": 0.05, "request": 0.1, "marker": 0.1},
+)
+"""Drivers that wake to a group coordinator which was replaced, and tells of an older claim."""
+
 SHOWED_A_BUG = [
     (116, Scenario.of(116), {"gives up and goes on"}),
     (105, INTERRUPTED, {"gives up and goes on", "reports old conflicts"}),
@@ -69,6 +75,8 @@ SHOWED_A_BUG = [
     (1621, Scenario.of(1621), {"believes what is read"}),
     (399, RESUMED_AS_IT_WAS, {"believes where it begins"}),
     (145, Scenario.of(145), {"stops for an older claim"}),
+    (1039, replace(WOKEN, drivers=2), {"takes another commit for its own"}),
+    (1590, WOKEN, {"stops for an older claim"}),
 ]
 """Each with the protocols that lack what mended it: 116 is held by either of two defences, and breaks without both.
 
