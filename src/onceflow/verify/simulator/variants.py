@@ -109,8 +109,8 @@ class TakesAnotherCommitForItsOwn(Protocol):
         return super().handle(event)
 
 
-class NoClaim(BelievesWhatIsRead):
-    """Does not ask who claimed the name."""
+class NoClaim(BelievesWhatIsRead, TakesAnotherCommitForItsOwn):
+    """Does not ask who claimed the name; on version 1 what is committed under the next epoch would tell it as well."""
 
     def handle(self, event: Event) -> Effect:
         if isinstance(event, ProgressRead) and event.progress is not None:
@@ -161,8 +161,8 @@ class ProgressBeforeFence(BelievesWhatIsRead):
         return super().handle(event)
 
 
-class NoConfirm(Protocol):
-    """Does not look whether another driver fenced it while it read the progress."""
+class NoConfirm(TakesAnotherCommitForItsOwn):
+    """Does not look whether another driver fenced it while it read the progress, nor takes its commit for another's then."""
 
     def handle(self, event: Event) -> Effect:
         if self.context.state is State.CONFIRM and isinstance(event, Described):
