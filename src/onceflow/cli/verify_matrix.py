@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 _OF_THE_MATRIX = ("messages", "cells")
+_MEASURED = ("held_to_goals",)  # in recoveries, of which a cell has none of its own
 _OF_BOTH = ("directory", "as_json", "keep", "seed", "engine", "spark_workers", "matrix")
 
 
@@ -22,7 +23,9 @@ def check_given(context: typer.Context, *, is_matrix: bool) -> None:
         shown = parameter.opts[0] if parameter.param_type_name == "option" else name.upper()
         if not _is_given(context, name) or name in _OF_BOTH:
             continue
-        if is_matrix and name not in _OF_THE_MATRIX:
+        if is_matrix and name in _MEASURED:
+            mistakes.append(f"{shown}: the matrix measures no recovery, leave it out with --matrix")
+        elif is_matrix and name not in _OF_THE_MATRIX:
             mistakes.append(f"{shown}: the matrix has its own, leave it out with --matrix")
         elif not is_matrix and name in _OF_THE_MATRIX:
             mistakes.append(f"{shown}: only with --matrix")

@@ -294,6 +294,7 @@ def test_a_cell_runs_on_the_workers_and_with_the_engine_that_are_asked_for_and_i
         (("--matrix", "--standbys", "4"), "--standbys: the matrix has its own"),
         (("--matrix", "--rate", "300"), "--rate: the matrix has its own"),
         (("--matrix", "pipeline.toml"), "PIPELINE: the matrix has its own"),
+        (("--matrix", "--goals"), "--goals: the matrix measures no recovery"),
         (("--cells", "hard-clients-2"), "--cells: only with --matrix"),
         (("--messages", "100000"), "--messages: only with --matrix"),
         (("--matrix", "--cells", "x"), "--cells x: one of"),
