@@ -65,7 +65,7 @@ STARTED: list[Event] = [
 READY_1 = [*STARTED, Ended(None)]
 READY_2 = [*STARTED, Ended(at(2))]
 WRITING = [*READY_2, Offered(BATCH)]
-RESTING = Context(State.READY, at(2), "me", 1, fresh=True, progress=CLAIM, claimed=True)
+RESTING = Context(State.READY, at(2), "me", 1, fresh=True, progress=CLAIM, claimed=True, committing=at(1))
 RUNNING = replace(RESTING, state=State.WRITE, fresh=False, batch=BATCH, attempt=1)
 OLD = DONE.claimed_by("before")
 REFUSED_1 = [*READY_1, Offered(BATCH), Initialised(at(2)), Refused("no")]
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
         [*STARTED[:3], ProgressRead(OLD), STARTED[4]],
         Context(State.CLAIM_STORE, at(1), "me", 1, progress=DONE, seen_claims=frozenset({"before"})),
     ),
-    "commits its claim": (STARTED, Context(State.CLAIM_COMMIT, at(1), "me", 1, progress=CLAIM)),
+    "commits its claim": (STARTED, Context(State.CLAIM_COMMIT, at(1), "me", 1, progress=CLAIM, committing=at(1))),
     "ready, version 1": (READY_1, replace(RESTING, identity=at(1), fresh=False)),
     "ready, version 2": (READY_2, RESTING),
     "ready after a claim that was refused once": (
@@ -112,11 +112,11 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Stored(),
             Ended(at(3)),
         ],
-        replace(RESTING, identity=at(3)),
+        replace(RESTING, identity=at(3), committing=at(2)),
     ),
     "claims again": (
         [*STARTED, Refused("no"), seen(ABORTED, at(1)), ProgressRead(None), Initialised(at(2)), ProgressRead(None)],
-        Context(State.CLAIM_STORE, at(2), "me", 1, progress=CLAIM, attempt=1, failure="no"),
+        Context(State.CLAIM_STORE, at(2), "me", 1, progress=CLAIM, attempt=1, failure="no", committing=at(1)),
     ),
     "claims again where nobody can have claimed since": (
         [*STARTED[:5], Refused("no"), seen(ABORTED, at(2)), ProgressRead(OLD), Initialised(at(3)), ProgressRead(OLD)],
@@ -133,7 +133,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     ),
     "looks, refused in the commit of its claim": (
         [*STARTED, Refused("no")],
-        Context(State.LOOK, at(1), "me", 1, progress=CLAIM, failure="no"),
+        Context(State.LOOK, at(1), "me", 1, progress=CLAIM, failure="no", committing=at(1)),
     ),
     "refreshes": (
         [*READY_1, Offered(BATCH)],
@@ -145,15 +145,15 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     "stores": ([*WRITING, Written(COUNTS), Audited(HELD)], replace(RUNNING, state=State.STORE, counts=COUNTED)),
     "commits": (
         [*WRITING, Written(COUNTS), Audited(HELD), Stored()],
-        replace(RUNNING, state=State.COMMIT, counts=COUNTED, sent=True),
+        replace(RUNNING, state=State.COMMIT, counts=COUNTED, sent=True, committing=at(2)),
     ),
     "has committed": (
         [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Ended(at(3))],
-        replace(RESTING, identity=at(3), progress=DONE),
+        replace(RESTING, identity=at(3), progress=DONE, committing=at(2)),
     ),
     "has skipped": (
         [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Ended(at(3)), Offered(BATCH)],
-        replace(RESTING, identity=at(3), progress=DONE),
+        replace(RESTING, identity=at(3), progress=DONE, committing=at(2)),
     ),
     "aborts": (
         [*WRITING, Written(COUNTS), WriteFailed(terminal=True, reason="bad")],
@@ -194,7 +194,9 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     "forgets a conflict": ([*READY_2, Offered(Batch(3, "q", "d2", "d3")), ProgressRead(CLAIM)], RESTING),
     "begins anew after the last epoch": (
         LAST_EPOCH_LOST,
-        Context(State.INSPECT, at(LAST_EPOCH - 1), "me.2", 2, progress=CLAIM, next_empty=True),
+        Context(
+            State.INSPECT, at(LAST_EPOCH - 1), "me.2", 2, progress=CLAIM, next_empty=True, committing=at(LAST_EPOCH - 1)
+        ),
     ),
     "gives up": (
         [
@@ -218,7 +220,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     "looks, refused in its offsets": ([*WRITING, Written(COUNTS), Audited(HELD), Refused("no")], LOOKING),
     "looks, refused in its commit": (
         [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Refused("no")],
-        replace(LOOKING, sent=True),
+        replace(LOOKING, sent=True, committing=at(2)),
     ),
     "keeps the reason of an abort that is refused": (
         [*WRITING, WriteFailed(terminal=True, reason="bad"), Refused("no")],
@@ -281,7 +283,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Stored(),
             Ended(at(5)),
         ],
-        replace(RESTING, identity=at(5), progress=DONE),
+        replace(RESTING, identity=at(5), progress=DONE, committing=at(4)),
     ),
     "looks, for whoever accepts its offsets has other progress": (
         [
@@ -314,7 +316,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     ),
     "broken in its commit": (
         [*WRITING, Written(COUNTS), Audited(HELD), Stored(), Unreachable("gone")],
-        replace(RESTING, state=State.BROKEN, fresh=False),
+        replace(RESTING, state=State.BROKEN, fresh=False, committing=at(2)),
     ),
     "broken with a fresh epoch": (
         [*WRITING, Refused("no"), seen(ABORTED, at(2)), ProgressRead(CLAIM), Initialised(at(4)), Unreachable("gone")],
@@ -347,7 +349,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
     ),
     "has renewed": (
         [*READY_2, Renew(), SourcesRead(CLAIM, SOURCES), Stored(), Ended(at(3))],
-        replace(RESTING, identity=at(3)),
+        replace(RESTING, identity=at(3), committing=at(2)),
     ),
     "looks, for what is committed is not what it knows": (
         [*READY_2, Renew(), SourcesRead(DONE, SOURCES)],
@@ -387,7 +389,7 @@ CASES: dict[str, tuple[list[Event], Context]] = {
             Stored(),
             Ended(at(5)),
         ],
-        replace(RESTING, identity=at(5)),
+        replace(RESTING, identity=at(5), committing=at(4)),
     ),
     "broken in a renewal": (
         [*READY_2, Renew(), SourcesRead(CLAIM, SOURCES), Unreachable("gone")],
@@ -443,7 +445,7 @@ def test_what_it_knows_while_it_aborts_on_version_1() -> None:
 
 
 def test_what_it_knows_at_first() -> None:
-    fields: tuple[Any, ...] = (State.NEW, None, "", 0, False, None, False, False, False, frozenset(), None)
+    fields: tuple[Any, ...] = (State.NEW, None, "", 0, False, None, False, False, False, frozenset(), None, None)
     of_a_batch: tuple[Any, ...] = (None, False, "", 0, "", False, (), "", None)
     assert Context() == Context(*(fields + of_a_batch))
     assert Settings("me", epoch_per_end=True) == Settings("me", True, OnMismatch.REFUSE, 5, False)

@@ -57,7 +57,7 @@ def empty(epoch: int) -> Described:
     return Described(Snapshot(Coordinated.EMPTY, at(epoch)))
 
 
-def complete(epoch: int) -> Described:
+def aborted(epoch: int) -> Described:
     return Described(Snapshot(Coordinated.ABORTED, at(epoch)))
 
 
@@ -200,7 +200,7 @@ def test_nobody_needs_to_be_told_of_the_steps() -> None:
 def test_a_transaction_that_is_being_completed_is_waited_for() -> None:
     """Also an expected identity is passed on."""
     completing = Described(Snapshot(Coordinated.COMPLETING, at(3)))
-    bench = Bench(*START, completing, complete(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM))
+    bench = Bench(*START, completing, aborted(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM))
     bench.cluster.answers += [Audited(COUNTS), Stored(), Ended(at(5))]
     bench.writes = [IdentityRefused("fenced or timed out"), COUNTS]
     assert bench.commit().committed
@@ -241,7 +241,7 @@ def test_a_renewal_that_was_not_answered_is_looked_up_by_the_next() -> None:
     bench.coordinator.start()
     with pytest.raises(BrokerUnreachable):
         bench.coordinator.renew()
-    bench.cluster.answers += [complete(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)]
+    bench.cluster.answers += [aborted(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)]
     bench.cluster.answers += [SourcesRead(CLAIM, ()), Stored(), Ended(at(5))]
     assert bench.coordinator.renew()
     assert [step for step, _ in bench.steps[-7:]] == [
@@ -251,7 +251,7 @@ def test_a_renewal_that_was_not_answered_is_looked_up_by_the_next() -> None:
 
 
 def looked(epoch: int) -> Answers:
-    return [complete(epoch), ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM)]
+    return [aborted(epoch), ProgressRead(CLAIM), Initialised(at(epoch + 1)), ProgressRead(CLAIM)]
 
 
 def test_a_renewal_that_had_to_look_first_comes_again_at_once() -> None:
@@ -273,7 +273,7 @@ def test_a_renewal_comes_again_once() -> None:
 
 
 def test_progress_that_is_gone_is_no_other_driver() -> None:
-    bench = Bench(*START, complete(3), ProgressRead(None), writes=[IdentityRefused("unknown producer id")])
+    bench = Bench(*START, aborted(3), ProgressRead(None), writes=[IdentityRefused("unknown producer id")])
     with pytest.raises(
         ProgressGone, match=r"'orders', batch 0: the committed progress is gone \(group onceflow-orders,"
     ) as caught:
@@ -368,7 +368,7 @@ def test_a_batch_that_is_itself_at_fault_is_told_to_be_invisible_once_it_is_abor
 def test_a_broker_that_does_not_answer_leaves_the_batch_open(number: int) -> None:
     """It may come back: nothing is aborted blindly, the next batch looks."""
     gone = BrokerUnreachable("gone")
-    bench = Bench(*START, *BATCH_WRITTEN[: number - 6], gone, complete(3))
+    bench = Bench(*START, *BATCH_WRITTEN[: number - 6], gone, aborted(3))
     with pytest.raises(BrokerUnreachable) as caught:
         bench.commit()
     assert caught.value is gone
@@ -413,16 +413,16 @@ def test_a_conflict_names_the_choices() -> None:
 
 
 def test_an_id_that_changes_hands_again_and_again() -> None:
-    bench = Bench(*START, complete(3), ProgressRead(CLAIM), Refused("fenced"), attempts=1)
+    bench = Bench(*START, aborted(3), ProgressRead(CLAIM), Refused("fenced"), attempts=1)
     bench.writes = [IdentityRefused("timed out")]
-    bench.cluster.answers += [complete(3), ProgressRead(CLAIM), Refused("fenced")]
+    bench.cluster.answers += [aborted(3), ProgressRead(CLAIM), Refused("fenced")]
     with pytest.raises(BrokerUnreachable, match=r"the cluster did not answer: .* changes hands") as caught:
         bench.commit()
     assert "nothing is lost" in caught.value.action
 
 
 def test_the_cause_of_one_batch_is_not_told_of_the_next() -> None:
-    looks: Answers = [complete(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)]
+    looks: Answers = [aborted(3), ProgressRead(CLAIM), Initialised(at(4)), ProgressRead(CLAIM)]
     bench = Bench(*START, Ended(at(3)), *looks, ProgressRead(CLAIM), writes=[ValueError("bad"), COUNTS])
     with pytest.raises(ValueError, match="bad"):
         bench.commit()
@@ -478,7 +478,7 @@ def test_a_commit_that_is_interrupted_after_it_was_sent_is_found(error: BaseExce
     with pytest.raises(type(error)):
         bench.commit()
     assert bench.coordinator.state is State.BROKEN
-    bench.cluster.answers += [complete(3), ProgressRead(DONE), Initialised(at(4)), ProgressRead(DONE)]
+    bench.cluster.answers += [aborted(3), ProgressRead(DONE), Initialised(at(4)), ProgressRead(DONE)]
     assert not bench.commit().committed, "it was committed before it was offered again"
     assert len(bench.written) == 1
     assert [asked for asked in bench.cluster.asked if asked[0] == "end" and not asked[2]] == []

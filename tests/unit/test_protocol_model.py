@@ -252,8 +252,10 @@ def identities_of(effect: Effect) -> list[Identity]:
 
 
 def shifted_driver(driver: Driver, by: int) -> Driver:
-    identity, opened = driver.context.identity, driver.context.opened
+    """Under which other identity a commit was sent is of no matter any more."""
+    identity, opened, committing = driver.context.identity, driver.context.opened, driver.context.committing
     context = replace(driver.context, identity=shifted(identity, by), opened=shifted(opened, by))
+    context = replace(context, committing=context.identity if committing == identity else None)
     effect = driver.effect and shifted_effect(driver.effect, by)
     return replace(driver, context=context, effect=effect, commit_sent=shifted(driver.commit_sent, by))
 

@@ -174,7 +174,8 @@ class Context:
     claimed: bool = False  # our claim is committed
     next_empty: bool = False  # LOOK found the epoch after ours, empty: our own lost InitProducerId or another driver's
     seen_claims: frozenset[str] = frozenset()  # that the start found; one may stand until ours is committed
-    opened: Identity | None = None  # under which our claim is stored, as long as nobody can have claimed since
+    opened: Identity | None = None  # under which our claim was to be stored, as long as nobody can have claimed since
+    committing: Identity | None = None  # under which a commit was sent last
     batch: Batch | None = None  # the offered batch that is not decided yet
     sent: bool = False  # ... and a commit of it was sent
     conflict: str = ""  # ... and why it does not continue what is committed, which was not what it was decided on
@@ -286,12 +287,16 @@ def _told_otherwise(settings: Settings, context: Context, event: ProgressRead) -
 
 
 def _claim_refused(settings: Settings, context: Context, event: Refused) -> Step:
-    """Whose claim stands is told by who coordinates: it may be one that the start has not found (``_REPLACED``)."""
+    """Whose claim stands is told by who coordinates: it may be one that the start has not found (``_REPLACED``).
+
+    Only what was opened under our epoch is aborted under the one behind it, and nobody else opens anything under ours. On
+    version 1 that is so because an abort is an InitProducerId, and no EndTxn, which would leave the epoch (``questions.end``).
+    """
     return _look(settings, replace(context, opened=None if context.claimed else context.identity), event)
 
 
 def _commit_claim(settings: Settings, context: Context, event: Stored) -> Step:
-    return replace(context, state=State.CLAIM_COMMIT), End(_owned(context), commit=True)
+    return replace(context, state=State.CLAIM_COMMIT, committing=context.identity), End(_owned(context), commit=True)
 
 
 def _claimed(settings: Settings, context: Context, event: Ended) -> Step:
@@ -427,7 +432,9 @@ def _commit(settings: Settings, context: Context, event: Stored) -> Step:
     decided = _decided_again(settings, context, context.progress)
     if decided.conflict:
         return _look(settings, decided, Refused(decided.conflict))
-    return replace(decided, state=State.COMMIT, sent=True), End(_owned(context), commit=True)
+    return replace(decided, state=State.COMMIT, sent=True, committing=context.identity), End(
+        _owned(context), commit=True
+    )
 
 
 def _decided_again(settings: Settings, context: Context, found: Progress | None) -> Context:
@@ -553,7 +560,7 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
     if seen.state is Coordinated.COMPLETING:
         return context, Describe(settle=True)
     forgotten = settings.epoch_per_end and is_forgotten(seen, own)
-    if seen.state is not Coordinated.ABSENT and not forgotten and not _descends(settings, seen, own):
+    if seen.state is not Coordinated.ABSENT and not forgotten and not _descends(settings, context, seen):
         return _fenced(context, f"{seen.identity} holds the transactional id, we had {own}")
     next_empty = seen.state is Coordinated.EMPTY and seen.identity != own
     opened = _still_opened(context, seen)
@@ -567,23 +574,23 @@ def _looked(settings: Settings, context: Context, event: Described) -> Step:
 
 
 def _still_opened(context: Context, seen: Snapshot) -> Identity | None:
-    """Under which identity our claim was stored, if nobody can have claimed since: then whichever claim stands is older than our
-    fence, also one that the start has not found, for it was told by a coordinator that had been replaced::
+    """Under which identity our claim was to be stored, if nobody can have claimed since: then whichever claim stands is older
+    than our fence, also one that the start has not found, for it was told by a coordinator that had been replaced::
 
         driver 1 claims, and is killed; driver 2 fences, and is told by the old coordinator of the claim before that
         its own is not answered there, and times out; the new coordinator tells of driver 1's: that is no newer driver
 
-    Where our transaction has ended, its epoch is nobody's: another driver's InitProducerId brings that about first, and gives the
-    one behind it, or another producer id. That may be what follows the last epoch, and passes for ours::
+    Where our transaction was aborted, its epoch is nobody's: another driver's InitProducerId brings that about first, and gives
+    the one behind it, or another producer id. That may be what follows the last epoch, and passes for ours::
 
-        driver 1 stores its claim under epoch 32766; driver 2 fences, and claims under another producer id, epoch 0
-        driver 1 looks, and finds what may be its own next identity; only by driver 2's claim it knows better
+        driver 1 stores its claim under epoch 32766; driver 2 fences, and is given another producer id, epoch 0
+        driver 1 looks, and finds what may be its own next identity, empty; then driver 2 claims, by which driver 1 knows better
     """
     was = context.opened
     if was is None or seen.identity == was:
         return was
-    ended = seen.state is not Coordinated.EMPTY and seen.identity == replace(was, epoch=was.epoch + 1)
-    return was if ended else None
+    aborted = seen.state is Coordinated.ABORTED and seen.identity == replace(was, epoch=was.epoch + 1)
+    return was if aborted else None
 
 
 def is_forgotten(seen: Snapshot, own: Identity | None) -> bool:
@@ -601,22 +608,25 @@ def is_forgotten(seen: Snapshot, own: Identity | None) -> bool:
     return followed and ended and seen.identity.epoch > LAST_EPOCH
 
 
-def _descends(settings: Settings, seen: Snapshot, own: Identity | None) -> bool:
+def _descends(settings: Settings, context: Context, seen: Snapshot) -> bool:
     """Whether the identity may be ours, or what the coordinator has made of ours.
 
-    On version 1 a commit leaves the epoch as it is, so what is committed under the next one is another driver's. Else two could
-    hold one epoch, for an InitProducerId that comes from the epoch before is answered with the current one, as a repetition::
+    What is committed under the next one is another driver's, where we have asked for no commit under ours; on version 1 always,
+    for there a commit leaves the epoch as it is. Else two could hold one epoch, for an InitProducerId that comes from the epoch
+    before is answered with the current one, as a repetition::
 
-        driver 1 rests under epoch 4; driver 2 fences, claims under epoch 5, and rests
+        driver 1 rests under epoch 4; driver 2, of version 1, fences, claims under epoch 5, and rests
         driver 1 wakes and is refused; a group coordinator that had been replaced tells that the claim is still its own
         it takes epoch 5 for its own, asks with it, and is given epoch 6; driver 2 asks with its epoch 5, and is given 6, too
         what driver 1 stores is committed with driver 2's batch, over its progress: the next driver writes that batch again
     """
+    own = context.identity
     if own is None or seen.identity is None:
         return False
     if seen.identity == own:
         return True
-    if seen.state is Coordinated.ONGOING or (seen.state is Coordinated.COMMITTED and not settings.epoch_per_end):
+    may_be_committed = settings.epoch_per_end and context.committing == own
+    if seen.state is Coordinated.ONGOING or (seen.state is Coordinated.COMMITTED and not may_be_committed):
         return False
     if own.epoch >= LAST_EPOCH:
         return seen.identity.epoch == 0 or seen.identity == Identity(own.producer_id, own.epoch + 1)
@@ -673,7 +683,10 @@ def _retake_refused(settings: Settings, context: Context, event: Refused) -> Ste
 
 
 def _retaken(settings: Settings, context: Context, event: Initialised) -> Step:
-    return replace(context, state=State.RESOLVE, identity=event.identity, fresh=True), ReadProgress()
+    """Under another producer id nothing was compared: the transactional id may have expired after another driver's claim."""
+    compared = context.identity is not None and event.identity.producer_id == context.identity.producer_id
+    known = replace(context, identity=event.identity, fresh=True, opened=context.opened if compared else None)
+    return replace(known, state=State.RESOLVE), ReadProgress()
 
 
 def _resolved(settings: Settings, context: Context, event: ProgressRead) -> Step:

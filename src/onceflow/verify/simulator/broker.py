@@ -78,9 +78,8 @@ class Broker:
         self._coordinator_back = 0
         self._group_back = 0
         self._old: dict[int, Old] = {}
-        self.displaced: set[int] = (
-            set()
-        )  # drivers that an older one has fenced, which could not know that, for the judge
+        self.ended: set[int] = set()  # drivers, for the judge
+        self.displaced: set[int] = set()  # that an older one has fenced, which could not know it, for the judge
         self.shared: list[Identity] = []  # that were given to two drivers, for the judge
         self._given: dict[Identity, int] = {}
         self.misled: set[tuple[int, int]] = (
@@ -144,7 +143,7 @@ class Broker:
         driver 1 is told that the claim is still its own, by a coordinator that was replaced, or a moment before driver 2's
         it fences, and driver 2 stops; or it goes as far as its next offsets, and stops when it hears of driver 2's claim
         """
-        if blind and driver != self.newest:
+        if blind and driver != self.newest and self.newest not in self.ended:
             self.displaced.add(self.newest)
         else:
             self.newest = driver

@@ -13,6 +13,8 @@ from onceflow.transaction.messages import Snapshot
 from onceflow.verify.simulator.coverage import reach
 from onceflow.verify.simulator.requests import (
     CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_ID_MAPPING,
+    PRODUCER_FENCED,
     Answer,
     DescribeTransaction,
     EndTransaction,
@@ -64,7 +66,7 @@ class Outdated:
     def _waits_too(self, request: Request, answer: Answer) -> bool:
         """What is looked at only once nothing is to be written down; EndTxn of version 1 is refused before that."""
         if isinstance(request, EndTransaction) and self.version == 1:
-            return answer.code in (codes.NONE, CONCURRENT_TRANSACTIONS.code)
+            return answer.code not in (INVALID_PRODUCER_ID_MAPPING.code, PRODUCER_FENCED.code)
         return not isinstance(request, DescribeTransaction)
 
 

@@ -238,6 +238,7 @@ class World:
     def _ended(self, driver: Driver, fate: Fate) -> None:
         self.note(driver.order, "ended: {}", fate.value)
         self._living.discard(driver.order)
+        self.broker.ended.add(driver.order)
         match fate:
             case Fate.DONE:
                 self.done = True
