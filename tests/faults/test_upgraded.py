@@ -132,6 +132,23 @@ def test_a_driver_that_slept_over_the_change_and_its_successors_end_is_fenced(
     check_all(changing, jobs)
 
 
+@pytest.mark.parametrize("before", [1, 2])
+def test_who_slept_before_its_claim_takes_the_claim_of_a_driver_of_version_1_not_for_its_own(
+    changing: Changing, light: LightDrivers, before: int
+) -> None:
+    """That is committed under the epoch behind its own, where on version 2 its own commit would be, had it sent one."""
+    changing.become(before)
+    (job,) = jobs_of(changing, light, 1)
+    older = light.start_stopped(replace(job, interrupt=("CLAIM_STORE", -1, STOP)))
+    changing.become(1)
+    newer = light.start_stopped(replace(job, interrupt=("REFRESH", 0, STOP)))
+    woken = light.wake(older)
+    assert woken.error == "FENCED", woken
+    light.go_on(newer)
+    check_went_on(light.wait(newer), ("REFRESH", 0))
+    check_all(changing, [job])
+
+
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_writer_goes_on_when_the_version_changes_inside_of_a_block(
     changing: Changing, before: int, after: int

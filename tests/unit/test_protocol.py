@@ -1212,6 +1212,10 @@ def test_what_is_committed_under_the_next_identity_is_ours_on_version_2_alone(ow
         Stop.FENCED,
         f"{then} holds the transactional id",
     )
+    rests = Life(1).ready()
+    halted(
+        rests.hear(Offered(BATCH), Refused("fenced"), seen(COMMITTED, at(2))), Stop.FENCED, "holds the transactional id"
+    )
     second, following = Life(2).ready(), Batch(1, "q", "d0", "d1")
     second.hear(Offered(BATCH), Written(COUNTS), Audited({("out", 0): 3}), Stored(), Ended(own), Offered(following))
     assert second.hear(Written(COUNTS), Audited({("out", 0): 3}), Stored(), Refused("?")) == Describe()
