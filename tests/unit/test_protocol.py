@@ -1235,9 +1235,13 @@ def test_on_version_2_too_it_is_another_s_where_we_have_committed_nothing_under_
     halted(again.hear(Refused("fenced"), seen(COMMITTED, at(4))), Stop.FENCED, "holds the transactional id")
 
 
-def test_a_claim_of_ours_that_was_committed_without_an_answer_stands() -> None:
-    life = Life(2).fenced(None)
-    assert life.hear(Stored(), Unreachable("no answer"), Start(), seen(COMMITTED, at(2))) == Initialise(expected=None)
+def test_on_version_2_a_claim_or_a_renewal_of_ours_that_is_refused_may_be_committed() -> None:
+    claims = Life(2).fenced(None)
+    assert claims.hear(Stored(), Refused("?"), seen(COMMITTED, at(2))) == ReadProgress()
+    assert claims.hear(ProgressRead(CLAIM)) == Initialise(expected=at(2))
+    renews = Life(2).renewing()
+    assert renews.hear(Stored(), Refused("?"), seen(COMMITTED, at(3))) == ReadProgress()
+    assert renews.hear(ProgressRead(DONE)) == Initialise(expected=at(3))
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -252,7 +252,7 @@ def identities_of(effect: Effect) -> list[Identity]:
 
 
 def shifted_driver(driver: Driver, by: int) -> Driver:
-    """Under which other identity a commit was sent is of no matter any more."""
+    """Under which other identity a commit was sent is of no matter any more: identities never go back here."""
     identity, opened, committing = driver.context.identity, driver.context.opened, driver.context.committing
     context = replace(driver.context, identity=shifted(identity, by), opened=shifted(opened, by))
     context = replace(context, committing=context.identity if committing == identity else None)

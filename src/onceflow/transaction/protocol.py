@@ -25,7 +25,8 @@ Why a refused driver looks before it fences, and fences by compare-and-set: a tr
 was fenced by a newer driver are refused with the same errors, and the older of two drivers must never fence back::
 
     old driver's commit is refused
-    LOOK: the coordinator shows (producer id, epoch) and state; an empty or open transaction that is not ours is another's
+    LOOK: the coordinator shows (producer id, epoch) and state; what is open under another identity than ours is another's, and
+          what is committed under the next one where we have asked for no commit
     CHECK_CLAIM: the committed progress names the driver that claimed the name last; not us -> stop
     RETAKE: InitProducerId with the identity seen by LOOK is refused if anybody initialised in between -> stop
     RESOLVE: only now nothing of the old identity can arrive any more, so what progress says is final
@@ -175,7 +176,7 @@ class Context:
     next_empty: bool = False  # LOOK found the epoch after ours, empty: our own lost InitProducerId or another driver's
     seen_claims: frozenset[str] = frozenset()  # that the start found; one may stand until ours is committed
     opened: Identity | None = None  # under which our claim was to be stored, as long as nobody can have claimed since
-    committing: Identity | None = None  # under which a commit was sent last
+    committing: Identity | None = None  # under which a commit was to be sent last
     batch: Batch | None = None  # the offered batch that is not decided yet
     sent: bool = False  # ... and a commit of it was sent
     conflict: str = ""  # ... and why it does not continue what is committed, which was not what it was decided on
@@ -619,6 +620,9 @@ def _descends(settings: Settings, context: Context, seen: Snapshot) -> bool:
         driver 1 wakes and is refused; a group coordinator that had been replaced tells that the claim is still its own
         it takes epoch 5 for its own, asks with it, and is given epoch 6; driver 2 asks with its epoch 5, and is given 6, too
         what driver 1 stores is committed with driver 2's batch, over its progress: the next driver writes that batch again
+
+    Left is the last epoch: behind a commit of ours under it, not answered and aborted, a driver of version 1 may claim under what
+    could be ours. Only a replaced group coordinator as well makes us take it for that.
     """
     own = context.identity
     if own is None or seen.identity is None:
@@ -683,7 +687,10 @@ def _retake_refused(settings: Settings, context: Context, event: Refused) -> Ste
 
 
 def _retaken(settings: Settings, context: Context, event: Initialised) -> Step:
-    """Under another producer id nothing was compared: the transactional id may have expired after another driver's claim."""
+    """Another producer id proves nothing: the transactional id may have expired, after another driver's claim.
+
+    Behind the last epoch it was compared, but that looks the same: there the newest driver may stop, and a restart goes on.
+    """
     compared = context.identity is not None and event.identity.producer_id == context.identity.producer_id
     known = replace(context, identity=event.identity, fresh=True, opened=context.opened if compared else None)
     return replace(known, state=State.RESOLVE), ReadProgress()

@@ -101,7 +101,10 @@ class StopsForAnOlderClaim(Protocol):
 
 
 class TakesAnotherCommitForItsOwn(Protocol):
-    """Version 1: takes what is committed under the next epoch for its own transaction, which the broker would have aborted."""
+    """Takes what is committed under the next epoch for its own transaction, which the broker has aborted.
+
+    No run of the simulator tells it from production on version 2, for none has drivers of both versions.
+    """
 
     def handle(self, event: Event) -> Effect:
         if isinstance(event, Described) and event.snapshot.state is Coordinated.COMMITTED:
