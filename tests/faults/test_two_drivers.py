@@ -33,7 +33,7 @@ def test_the_older_wakes_up_when_the_newer_has_finished(cluster: Cluster, light:
 
 
 def test_the_older_wakes_up_when_the_newer_has_just_claimed(v1: Cluster, light: LightDrivers) -> None:
-    """Version 1: nothing is open, and the epoch is one that a timeout could have left. Only the claim tells whose it is."""
+    """Version 1: nothing is open, and the epoch is one that a timeout could have left, but for the commit under it."""
     job = light.job(v1, v1.make_topic())
     older = light.start(replace(job, interrupt=("REFRESH", 0, STOP)))
     light.wait_until_stopped(older)
@@ -42,7 +42,7 @@ def test_the_older_wakes_up_when_the_newer_has_just_claimed(v1: Cluster, light: 
     light.go_on(older)
     ended = light.wait(older)
     assert ended.error == "FENCED", ended
-    assert "has claimed the name" in ended.text
+    assert "holds the transactional id" in ended.text
     light.go_on(newer)
     survivor = light.wait(newer)
     assert (survivor.signal, survivor.error) == (0, ""), survivor
