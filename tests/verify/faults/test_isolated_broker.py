@@ -421,16 +421,17 @@ def test_a_replaced_coordinator_says_that_of_no_batch_for_each_has_an_epoch_of_i
     topic, _ = topic_of(meshed, judge)
     name = judge.unique("refused")
     old = meshed.transaction_coordinator(f"onceflow-{name}")
-    options = {"request_timeout_ms": 5_000}
-    job = Job(meshed.bootstrap_servers, name, topic, str(tmp_path / name), timeout_ms=10_000, options=options)
-    job = replace(job, patience_s=PATIENCE_S)
+    limits: dict[str, Any] = {"timeout_ms": 10_000, "patience_s": PATIENCE_S, "options": {"request_timeout_ms": 5_000}}
+    job = Job(meshed.bootstrap_servers, name, topic, str(tmp_path / name), **limits)
     driver = LosesTheConnection(job)
     with monkeypatch.context() as patched:
         patched.setattr(tests.faults.light, "KafkaClient", partial(BesideTheOld, old))
         coordinator = driver.open()
-    driver.run_batch(coordinator, 0)
-    driver.requests.describe(settle=True)  # else it has markers to write, and says that
-    with closing(driver), meshed.peer_rules.during(*cut_off(meshed, old, Way.BOTH)):
+    with ExitStack() as left:
+        left.enter_context(closing(driver))
+        driver.run_batch(coordinator, 0)
+        driver.requests.describe(settle=True)  # else it has markers to write, and says that
+        left.enter_context(meshed.peer_rules.during(*cut_off(meshed, old, Way.BOTH)))
         eventually(lambda: meshed.is_fenced(old), bool, "the others miss it", PATIENCE_S)
         with pytest.raises(Fenced) if meshed.transaction_version == 1 else nullcontext():
             driver.run_batch(coordinator, 1)

@@ -82,9 +82,7 @@ class Broker:
         self.displaced: set[int] = set()  # that an older one has fenced, which could not know it, for the judge
         self.shared: list[Identity] = []  # that were given to two drivers, for the judge
         self._given: dict[Identity, int] = {}
-        self.misled: set[tuple[int, int]] = (
-            set()
-        )  # kind and driver: who was told last what is so no more, for the judge
+        self.misled: set[tuple[int, int]] = set()  # kind and driver: told last what is so no more, for the judge
         self._shorter_until = 0  # transaction.max.timeout.ms is below what the pipeline asks for
 
     def begin_with(self, records: int, silent: frozenset[int]) -> None:

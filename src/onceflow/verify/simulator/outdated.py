@@ -34,7 +34,7 @@ class Outdated:
         self._scheduler = scheduler
         self._patience = patience
         self._waits_until = 0
-        self.version = replaced.version
+        self._version = replaced.version
 
     @property
     def shown(self) -> Snapshot:
@@ -65,7 +65,7 @@ class Outdated:
 
     def _waits_too(self, request: Request, answer: Answer) -> bool:
         """What is looked at only once nothing is to be written down; EndTxn of version 1 is refused before that."""
-        if isinstance(request, EndTransaction) and self.version == 1:
+        if isinstance(request, EndTransaction) and self._version == 1:
             return answer.code not in (INVALID_PRODUCER_ID_MAPPING.code, PRODUCER_FENCED.code)
         return not isinstance(request, DescribeTransaction)
 
