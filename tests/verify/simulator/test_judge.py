@@ -104,6 +104,14 @@ def test_an_output_that_begins_again_is_seen_through_although_somebody_found_not
     assert [each.text for each in outcome.anomalies] == []
 
 
+def test_an_output_that_begins_again_with_a_batch_that_ends_before_it_starts_goes_on_at_its_end() -> None:
+    """A mixed checkpoint that a user takes as it is: batch 3 from 9 to 8, then batch 4 from 8 to 9: was taken for repeated."""
+    rates = {"checkpoint": 0.1, "plan": 0.3, "driver": 0.1}
+    outcome = run(869, scenario=Scenario(version=2, drivers=2, rates=rates, readings_differ=True))
+    assert "user: the output begins again" in outcome.reached
+    assert [each.text for each in outcome.anomalies] == []
+
+
 def test_it_is_seen_through_also_when_nobody_looks_any_more() -> None:
     world = world_that_shows([])
     world.done = True

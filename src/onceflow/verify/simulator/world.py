@@ -353,7 +353,13 @@ class World:
     def _committed(self, committed: Committed) -> None:
         """A batch that was taken as it is begins the output again, once; a claim or a renewal of its progress does not.
 
-        Whose it is matters: another driver may have planned a batch of that number and end from another start.
+        Whose it is matters: another driver may have planned a batch of that number and end from another start. One of a mixed
+        checkpoint may end before it starts: it holds nothing, and the next one starts at its end::
+
+            driver 2  plans batch 2 to end at 9, and is killed; its file is late
+            driver 3  plans it to end at 7, commits it, and plans batch 3 to end at 8; then the late file replaces that of batch 2
+            driver 3  offers batch 3 again, from 9 to 8, and is told that it does not fit; a user takes the checkpoint as it is
+            driver 4  commits batch 3 without records, and then batch 4, from 8 to 9
         """
         if committed.source == TORN:
             self.anomaly(Anomaly.TORN_SOURCES, committed.sources)
@@ -365,7 +371,7 @@ class World:
         start = self._taken.pop((driver, progress.query_id, progress.next_batch - 1, committed.source), None)
         if start not in (None, self.broker.group.reached):
             reach("user: the output begins again")
-            self.leaps.append((self.broker.group.reached, start))
+            self.leaps.append((self.broker.group.reached, min(start, committed.source)))
             self._go_on()
 
     def _go_on(self) -> None:
