@@ -55,6 +55,9 @@ class Told:
     kafka: str
     """The release of the brokers."""
     version: str
+    one_by_one: tuple[int, float, float] | None
+    """Where each fault waited until the standbys were warm again: how many drivers were lost, and when new output came, in
+    seconds after the kill: median, longest."""
     rows: int
     batches: str
     faults: dict[str, tuple[int, int]]
@@ -77,6 +80,7 @@ class Told:
             _commit(page),
             _row(page, "Kafka").partition(",")[0],
             _one(r"transaction version (\d)", page.text),
+            _lost(by_head["fault", "recoveries"]) if "--one-by-one" in page.text else None,
             int(_one(r"([\d,]+) rows? of history", page.text).replace(",", "")),
             batches[0],
             {row[0]: (_int(row[1]), _int(row[2])) for row in by_head["fault", "injected"] if row[0] != "all"},
@@ -103,6 +107,11 @@ def _one(pattern: str, text: str) -> str:
 def _commit(page: Page) -> str:
     match = re.search(r"commit ([0-9a-f]{7})", _row(page, "onceflow"))
     return match[1] if match else "–"
+
+
+def _lost(recoveries: list[list[str]]) -> tuple[int, float, float]:
+    _, drivers, median, _, longest = next(row for row in recoveries if row[0] == "all")
+    return _int(drivers), float(median.removesuffix(" s")), float(longest.removesuffix(" s"))
 
 
 def _row(page: Page, name: str) -> str:
@@ -137,7 +146,14 @@ def tables() -> dict[str, str]:
     """``{name: Markdown}``; each stands in the page on runs behind a line that names it."""
     last = [told for name in LAST.values() for told in runs() if told.name == name]
     others = [told for told in runs() if told not in last]
-    return {"sums": _sums(), "last": _runs(last), "others": _runs(others), "matrix": _matrix(), "kinds": _kinds()}
+    return {
+        "sums": _sums(),
+        "last": _runs(last),
+        "others": _runs(others),
+        "one by one": _one_by_one(),
+        "matrix": _matrix(),
+        "kinds": _kinds(),
+    }
 
 
 def _sums() -> str:
@@ -201,6 +217,15 @@ def _recovery(told: Told, of: str) -> str:
     longest, _, _ = told.goals[f"recovery{of} p99"]
     missed = "missed" in {told.goals[f"recovery{of} {which}"][2] for which in ("p50", "p99")}
     return "–" if samples == "0" else f"{median}, {longest} of {samples}{': missed' if missed else ''}"
+
+
+def _one_by_one() -> str:
+    of = [told.one_by_one for told in runs() if told.one_by_one]
+    drivers, medians, longest = zip(*of, strict=True)
+    return (
+        f"{sum(drivers)} drivers were lost one by one, in {len(of)} runs: **new output came {max(longest)} s after the kill at "
+        f"the latest**, and in the median of each run after {min(medians)} to {max(medians)} s."
+    )
 
 
 def _matrix() -> str:
