@@ -15,10 +15,10 @@ from onceflow.verify.recording.tables import EFFECTS
 Effects = list[Out]
 
 
-def judged(effects: Effects, tables: Tables | None = None) -> Judgement:
+def judged(effects: Effects, tables: Tables | None = None, *, handled: bool = True) -> Judgement:
     tables = tables or Tables()
     rows = [("out", each.partition, each.offset, each.content) for each in effects]
-    return judge(replace(tables.recorded(), effects=table(EFFECTS, rows)), tables.expected())
+    return judge(replace(tables.recorded(), effects=table(EFFECTS, rows), handled=handled), tables.expected())
 
 
 def test_one_effect_for_each_record_is_good() -> None:
@@ -84,6 +84,16 @@ def test_what_is_wrong_is_named(spoil: Callable[[Effects], None], found: dict[st
         small = shrink(judgement.history, finding)
         assert finding["anomaly"] in check_history(small).violations
         assert len(small) <= 4
+
+
+def test_what_readers_have_not_done_that_did_not_come_to_the_end_is_not_missing() -> None:
+    """What they have done is judged all the same, and so is the log."""
+    effects = outputs()
+    del effects[4]
+    assert judged(effects, handled=False).violations == {}
+    assert judged([*effects, effects[1]], handled=False).violations == {"effect_repeated": 1}
+    of_another_content(effects)
+    assert judged(effects, handled=False).violations == {"phantom": 1}
 
 
 def test_what_the_pipeline_wrote_twice_has_two_effects() -> None:

@@ -68,13 +68,26 @@ def unseen(
     ("looks", "told"),
     [
         ([], [SAW_NOBODY]),
-        ([(1.0, QUERY)], [BEHIND]),
+        ([(6.0, QUERY)], [SAW_NOBODY]),
+        ([(0.5, ""), (6.0, QUERY)], []),
+        ([(0.5, "another query"), (6.0, QUERY)], [SAW_NOBODY]),
+        ([(1.0, QUERY), (2.0, QUERY)], [BEHIND]),
         ([(1.0, QUERY), (4.9, QUERY)], [BEHIND]),
         ([(1.0, QUERY), (5.0, QUERY)], []),
         ([(6.0, "another query"), (7.0, "")], [SAW_NOBODY]),
-        ([(4.0, QUERY), (6.0, "another query")], [BEHIND]),
+        ([(3.0, QUERY), (4.0, QUERY), (6.0, "another query")], [BEHIND]),
     ],
-    ids=["none", "before any fault", "before one that met work", "behind it", "of others", "of others behind it"],
+    ids=[
+        "none",
+        "the first of all",
+        "behind the claim",
+        "the first but of others",
+        "before any fault",
+        "before one that met work",
+        "behind it",
+        "of others",
+        "of others behind it",
+    ],
 )
 def test_a_run_whose_progress_nobody_saw_under_faults_proves_nothing(
     looks: list[tuple[float, str]], told: list[str]
@@ -82,9 +95,11 @@ def test_a_run_whose_progress_nobody_saw_under_faults_proves_nothing(
     assert unseen(*looks) == told
 
 
-def test_where_no_fault_met_work_any_look_is_enough() -> None:
-    assert unseen((0.5, QUERY), strikes=STRIKES[:1]) == []
-    assert unseen((0.5, QUERY), strikes=()) == []
+def test_where_no_fault_met_work_any_look_is_enough_but_the_first() -> None:
+    looks = [(0.2, QUERY), (0.5, QUERY)]
+    assert unseen(*looks, strikes=STRIKES[:1]) == []
+    assert unseen(*looks, strikes=()) == []
+    assert unseen(*looks[:1], strikes=()) == [SAW_NOBODY]
     assert unseen(strikes=()) == [SAW_NOBODY]
 
 

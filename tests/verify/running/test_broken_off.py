@@ -27,7 +27,7 @@ from onceflow.cli.main import app
 from onceflow.errors import RequestFailed, SetupError, VerificationError
 from onceflow.verify.engines import ENGINES, Engine
 from onceflow.verify.recording import ends, observe, reader
-from onceflow.verify.recording.tables import Place
+from onceflow.verify.recording.tables import EFFECTS, Place
 from onceflow.verify.report import writing
 from onceflow.verify.report.summary import exit_status
 from onceflow.verify.result import Encounter, RunResult
@@ -173,6 +173,21 @@ def test_a_reader_beside_the_run_that_ended_by_itself_takes_nothing_along(
     assert raw.failures == ["IndexError: its own reason"]
 
 
+@pytest.mark.parametrize("troubles", [[], ["stuck: the readers have not handled all of it"]])
+def test_readers_behind_the_output_that_are_stuck_leave_no_doubt_of_the_log(
+    broker: EmbeddedBroker, topic: TopicFactory, fill: Fill, troubles: list[str]
+) -> None:
+    """What they have not done is not held against them; what the pipeline has lost is."""
+    name = topic(1)
+    fill(name, [("k", "v")])
+    raw, world = Raw(ENGINES["onceflow"], NOTHING), world_at_its_end(broker.bootstrap_servers, name)
+    world.readers = SimpleNamespace(finish=lambda *_: troubles, effects=EFFECTS.empty_table)
+    with reader.ReadCommittedRecorder(broker.bootstrap_servers, [name]) as beside:
+        running._look(world, raw, beside)
+    assert (raw.failures, raw.weaknesses, raw.handled) == ([], troubles, not troubles)
+    assert raw.effects is not None
+
+
 @pytest.mark.parametrize(("engine", "told"), [("onceflow", 1), ("spark", 0)])
 def test_a_checkpoint_that_is_not_the_committed_one_though_no_fault_made_it_so_is_a_failure(
     engine: str, told: int
@@ -187,11 +202,14 @@ def test_a_checkpoint_that_is_not_the_committed_one_though_no_fault_made_it_so_i
     assert running._unexplained_conflicts(driver, raw) == []
 
 
-def test_an_end_that_nothing_explains_is_a_failure_of_the_run() -> None:
+def test_behind_an_end_that_nothing_explains_finding_nothing_proves_nothing_and_what_was_lost_is_lost() -> None:
     driver: Any = SimpleNamespace(conflicts=1, unexplained=["the supervisor ended with FENCED"])
-    conflict, fenced = running._unexplained_ends(driver, Raw(ENGINES["onceflow"], NOTHING))
+    raw = Raw(ENGINES["onceflow"], NOTHING)
+    running._note_unexplained_ends(driver, raw)
+    conflict, fenced = raw.weaknesses
     assert "PROGRESS_CONFLICT" in conflict
     assert fenced == "the supervisor ended with FENCED"
+    assert raw.failures == []
 
 
 class Listing:

@@ -17,7 +17,8 @@ class Recorded:
     ``pipeline`` is the plan's name; ``sent`` (SENT) what the writers sent, several writers put together; ``seen`` (READ) what
     the concurrent reader read; ``final`` (READ) and ``observed`` what was there at the end, when nothing ran any more.
     ``progress`` (PROGRESS) what the pipeline's group had committed meanwhile, look by look.
-    ``effects`` (EFFECTS) is what readers behind the output made of it; None: there were none.
+    ``effects`` (EFFECTS) is what readers behind the output made of it; None: there were none. Without ``handled`` they did not
+    come to the end, so that an effect which is not there may only not have been yet.
     ``grown`` are topics that got partitions during the run, so that a key's partition is not known.
     """
 
@@ -31,3 +32,4 @@ class Recorded:
     progress: pa.Table = field(default_factory=PROGRESS.empty_table)
     grown: frozenset[str] = frozenset()
     effects: pa.Table | None = None
+    handled: bool = True

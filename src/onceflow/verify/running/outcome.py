@@ -20,7 +20,7 @@ from onceflow.verify.history import Recorder
 from onceflow.verify.oracle import Expected, expected_output
 from onceflow.verify.oracle.how_far import OnBatch
 from onceflow.verify.oracle.judging import judge
-from onceflow.verify.oracle.judging.positions import of_queries
+from onceflow.verify.oracle.judging.positions import judged_looks
 from onceflow.verify.recording import Observed, Recorded, holds
 from onceflow.verify.recording.tables import PROGRESS, READ, SENT, STABLE
 from onceflow.verify.report.text import counted
@@ -64,6 +64,7 @@ class Raw:
     progress: pa.Table = field(default_factory=PROGRESS.empty_table)
     observed: Observed | None = None
     effects: pa.Table | None = None  # None: no readers ran behind the output
+    handled: bool = True  # whether they handled all of it, and ended in order
 
 
 def outcome(settings: Settings, files: Place, raw: Raw, on_batch: OnBatch = lambda done, total: None) -> RunResult:
@@ -149,6 +150,7 @@ def _verdict(
         raw.progress,
         grown,
         raw.effects,
+        raw.handled,
     )
     for known in (expected, None):  # against the replay, or else as the log alone has it
         try:
@@ -181,7 +183,8 @@ def unrecorded_progress(engine: Engine, observed: Observed, batches: int) -> lis
 def unseen_progress(raw: Raw, expected: Expected | None) -> list[str]:
     """A run proves nothing of what was committed meanwhile if nobody saw that, when faults had begun to disturb it.
 
-    Only looks at the progress of the checkpoint's query are judged, and none where batch ends are not known, which a note says::
+    Only looks at the progress of the checkpoint's query are judged, but for the first of all, and none where batch ends are not
+    known, which a note says::
 
         a look    progress 1, before any fault; from the first one on each question goes to a broker that does not answer
         faults    tear the progress from its offsets, and mend it again
@@ -190,7 +193,7 @@ def unseen_progress(raw: Raw, expected: Expected | None) -> list[str]:
     progress = raw.observed.committed.progress
     if progress is None or not progress.next_batch or (expected is not None and expected.whole):
         return []
-    looks = raw.progress if expected is None else of_queries(raw.progress, expected.query_id)
+    looks = raw.progress if expected is None else judged_looks(raw.progress, expected.query_id)
     met_s = min((each.at_s for each in raw.encounters if each.met), default=0.0)
     if pc.any(pc.greater_equal(looks["at_s"], met_s)).as_py():
         return []

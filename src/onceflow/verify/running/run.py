@@ -243,7 +243,7 @@ def _work(settings: Settings, files: Place, world: PrivateWorld, raw: Raw, progr
                 raise
             raw.failures.append(watch.stuck or explained(error))
             raw.is_stuck = watch.is_still or isinstance(error, PipelineStuck)
-        raw.failures += _unexplained_ends(world.driver, raw)
+        _note_unexplained_ends(world.driver, raw)
         raw.strikes = sorted([*raw.strikes, *_outages(world, raw)], key=lambda strike: strike.at_s)
         raw.sent, raw.committed = _stopped(writer, raw), watch.committed
         raw.stable, raw.progress = _stopped(stable, raw), _stopped(committed, raw)
@@ -356,9 +356,9 @@ def _outages(world: PrivateWorld, raw: Raw) -> list[Strike]:
     return found
 
 
-def _unexplained_ends(driver: DriverProcess, raw: Raw) -> list[str]:
-    """Another one has gone on behind each of them, and nothing else would show."""
-    return [*_unexplained_conflicts(driver, raw), *driver.unexplained]
+def _note_unexplained_ends(driver: DriverProcess, raw: Raw) -> None:
+    """Another one has gone on behind each of them, and nothing else would show. Of what stands in the log they leave no doubt."""
+    raw.weaknesses += [*_unexplained_conflicts(driver, raw), *driver.unexplained]
 
 
 def _unexplained_conflicts(driver: DriverProcess, raw: Raw) -> list[str]:
@@ -434,5 +434,6 @@ def _look(world: PrivateWorld, raw: Raw, reader: ReadCommittedRecorder) -> None:
     raw.seen = _stopped(reader, raw)
     if world.readers is not None:
         ends = {at: offset for at, offset in last_offsets(raw.final).items() if at[0] in world.topics_out}
-        raw.failures += world.readers.finish(ends, _HANDLED_S)
-        raw.effects = world.readers.effects()
+        troubles = world.readers.finish(ends, _HANDLED_S)
+        raw.weaknesses += troubles
+        raw.effects, raw.handled = world.readers.effects(), not troubles

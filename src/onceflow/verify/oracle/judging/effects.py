@@ -29,7 +29,9 @@ _NOTHING = "nothing"
 
 
 def add_effects(book: Book, recorded: Recorded, effects: pa.Table, final: Sightings, lanes: Lanes) -> None:
-    """Of each topic of the output two operations: what its readers were to do, and all that is found done."""
+    """Of each topic of the output two operations: what its readers were to do, and what is found done: all of it, if all was
+    ``handled``.
+    """
     named = flat(final.value)
     value = _names(effects, recorded.final, replace(final, value=named), lanes)
     topic, final_topic = effects["topic"].cast(pa.string()), recorded.final["topic"].cast(pa.string())
@@ -41,7 +43,7 @@ def add_effects(book: Book, recorded: Recorded, effects: pa.Table, final: Sighti
         # A target is known by an effect and by who was to have it, whether or not there is any.
         _add(book, READERS, Kind.SEND, target, pa.array([_NOTHING]), status="fail")
         _add(book, LEDGER, Kind.EFFECT, target, pa.array([_NOTHING]), status="fail")
-        _add(book, LEDGER, Kind.EFFECT, target, found, is_all=True)
+        _add(book, LEDGER, Kind.EFFECT, target, found, is_all=recorded.handled)
 
 
 def _add(

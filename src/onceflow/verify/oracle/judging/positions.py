@@ -74,6 +74,12 @@ def add_looks(book: Book, recorded: Recorded, expected: Expected, known: Ints, l
     _add(book, recorded, WATCHER, look[order], lane[order], offset[order])
 
 
+def judged_looks(looks: pa.Table, query_id: str) -> pa.Table:
+    """Those at the progress of this query that are judged: not the first one of all, if it is one of them (``add_looks``)."""
+    first = pc.min(of_queries(looks, query_id, _NO_QUERY)["look"])
+    return of_queries(looks, query_id).filter(pc.greater(of_queries(looks, query_id)["look"], first))
+
+
 def of_queries(looks: pa.Table, *queries: str) -> pa.Table:
     """The looks (``tables.PROGRESS``) at the progress of these queries."""
     return looks.filter(pc.is_in(looks["query"].cast(pa.string()), pa.array(queries, pa.string())))
