@@ -1,5 +1,8 @@
 """Undefended variants: the production protocol without one of its defences. Each shows that a fault of the simulator bites.
 
+Where another defence finds out what the missing one would have prevented, a variant inherits from that which lacks the other, and
+breaks where that does not.
+
 A variant stands between the machine and whoever drives it, and answers in the broker's place or asks for something else.
 """
 
