@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from pyspark.sql import SparkSession
 from tests.conftest import read_topic
 from tests.faults.light import FailsOnce, Job, LightDriver, records_of
+from tests.faults.naive_readers import Fetched, fetched
 from tests.faults.support import PUNCTUAL, TIMEOUT_S, Cluster, eventually, expected_records
 from tests.faults.takeover import Dying, listen
 from tests.faults.test_lost_answers import job
@@ -219,6 +220,35 @@ def test_of_overlapping_transactions_only_the_committed_ones_are_read(punctual: 
     assert sorted(handled(punctual, topic)) == expected
     assert sorted(value or "" for _, _, value in punctual.read(topic)) == expected
     assert len(read_topic(punctual.broker, topic, committed=False)) == 4 * 4 * 3, "the others are there"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_control_who_takes_the_list_of_aborted_transactions_for_sorted_reads_aborted_records(
+    punctual: Cluster, codec: str
+) -> None:
+    topic = punctual.make_topic(1)
+    expected = overlapping(punctual, topic, codec)
+    found = fetched_below_the_stable_end(punctual, topic)
+    by_offset = sorted(found.aborted, key=lambda each: each[1])
+    assert list(found.aborted) != by_offset, "the broker lists them as they ended"
+    assert sorted(found.values(by_offset)) == expected
+    assert set(found.values()) > set(expected)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_control_who_does_not_filter_compressed_batches_reads_aborted_records(punctual: Cluster, codec: str) -> None:
+    topic = punctual.make_topic(1)
+    expected = overlapping(punctual, topic, codec)
+    found = fetched_below_the_stable_end(punctual, topic)
+    by_offset = sorted(found.aborted, key=lambda each: each[1])
+    given = found.values(by_offset, filters_compressed=False)
+    assert len(given) == (len(expected) if codec == "none" else 4 * 4 * 3)
+
+
+def fetched_below_the_stable_end(cluster: Cluster, topic: str) -> Fetched:
+    cluster.stable_end(topic)  # where it ends
+    with KafkaClient({"bootstrap_servers": [cluster.servers]}, patience_s=60) as client:
+        return fetched(client, topic)
 
 
 @pytest.mark.parametrize("codec", CODECS)
